@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - the text of pages has the width of pages
 """The page of credentials: its tables of types and fields are made from the code."""
 
-from noetl_contracts.credential_types import TYPE_ALIASES, TYPES, CredentialField, CredentialType
+from noetl_contracts.credentials import TYPE_ALIASES, TYPES, CredentialField, CredentialType
 
 _HEAD = """# Credentials
 

@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 import yaml
 
-from noetl_playbook import filters, lookup, names, schema, tools
-from noetl_playbook.aliases import ALSO_KNOWN_AS
-from noetl_playbook.field_types import FIELD_TYPES
-from noetl_playbook.limits import LIMITS_MAX
-from noetl_playbook.loops import FANOUT_ALIASES, FRAME_ALIASES
-from noetl_playbook.model import Playbook
+from noetl_playbook import schema
+from noetl_playbook.model import language_names, tools
+from noetl_playbook.model.language_names import ALSO_KNOWN_AS
+from noetl_playbook.model.playbook import Playbook
+from noetl_playbook.sections.field_types import FIELD_TYPES
+from noetl_playbook.sections.limits import LIMITS_MAX
+from noetl_playbook.sections.loops import FANOUT_ALIASES, FRAME_ALIASES
+from noetl_playbook.templates import filters, lookup
 
 ROOT = Path(__file__).resolve().parents[1]
 MEANINGS = ROOT / "scripts/meanings.yaml"
@@ -39,7 +41,7 @@ Schema = dict[str, Any]
 
 def sections() -> str:
     """Write the page of sections: every key of the document, with type, default and meaning."""
-    definitions: dict[str, Schema] = schema.document_schema()["$defs"]
+    definitions: dict[str, Schema] = schema.build_document_schema()["$defs"]
     _, models = msgspec.json.schema_components((Playbook,), ref_template="#/$defs/{name}")
     meanings = _read_texts(MEANINGS)
     samples = _read_texts(SAMPLES)
@@ -55,7 +57,7 @@ def sections() -> str:
 
 def keys() -> set[str]:
     """Name every key of every section, as `Section.key`."""
-    definitions: dict[str, Schema] = schema.document_schema()["$defs"]
+    definitions: dict[str, Schema] = schema.build_document_schema()["$defs"]
     return {
         f"{name}.{key}"
         for name, found in definitions.items()
@@ -81,15 +83,15 @@ def vocabulary() -> str:
             _listing(
                 "Fixed names",
                 "Mean the same wherever they exist; nothing hides them.",
-                names.FIXED_NAMES,
+                language_names.FIXED_NAMES,
             ),
             _listing(
                 "Last names",
                 "Found when no step, variable or input has the name.",
-                names.LAST_NAMES,
+                language_names.LAST_NAMES,
             ),
-            _listing("Functions", "", names.GLOBAL_NAMES),
-            _listing("Filters", "", filters.table()),
+            _listing("Functions", "", language_names.GLOBAL_NAMES),
+            _listing("Filters", "", filters.list_filters()),
             _methods(),
             _events(),
             _limits(),
@@ -181,7 +183,7 @@ def _link(reference: str) -> str:
     return f"[{name}](#{name.lower()})"
 
 
-def _kind(kind: tools.Kind) -> str:
+def _kind(kind: tools.ToolKind) -> str:
     aliases = [f"`{alias}`" for alias, of in tools.KIND_ALIASES.items() if of == kind.name]
     also = f" Also spelled {', '.join(aliases)}." if aliases else ""
     typed = FIELD_TYPES.get(kind.name, {})
@@ -193,7 +195,7 @@ def _kind(kind: tools.Kind) -> str:
     return f"\n## {kind.name}\n\n{_availability(kind)}{also}\n\n{fields}"
 
 
-def _availability(kind: tools.Kind) -> str:
+def _availability(kind: tools.ToolKind) -> str:
     page = ROOT / f"docs/reference/tools/{kind.name}.md"
     told = f"[Page](../tools/{kind.name}.md)." if page.is_file() else ""
     if not kind.is_available:
@@ -205,7 +207,7 @@ def _availability(kind: tools.Kind) -> str:
     return told.strip()
 
 
-def _spellings(kind: tools.Kind, field: str) -> str:
+def _spellings(kind: tools.ToolKind, field: str) -> str:
     also = "".join(f", `{alias}`" for alias, of in sorted(kind.aliases.items()) if of == field)
     return f"`{field}`{also}"
 

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from tests.acceptance.pft_driver import fixture_server
 
-from noetl_pft import model
+from noetl_pft.workload import model
 
 PAGE = "/api/v1/patient/conditions?patientId=1&page=1"
 
@@ -75,7 +75,7 @@ async def client(server: dict[str, Any], request: pytest.FixtureRequest) -> Asyn
 async def test_an_answer_is_in_the_ledger_with_its_marks(client: Client) -> None:
     marks = {"X-PFT-Run": "n", "X-PFT-Execution": "7", "X-PFT-Frame": "8", "X-PFT-Attempt": "1"}
     status, body, headers = await client.get(**marks, **{"Idempotency-Key": 'k"'})
-    assert (status, body) == (200, model.page_body(1, "conditions", 1))
+    assert (status, body) == (200, model.build_page_body(1, "conditions", 1))
     asked, ended = client.ledger((await client.summary())["run"])
     assert asked["units"] == ["conditions/1/1"]
     assert asked["headers"] == marks | {"Idempotency-Key": 'k"'}
@@ -159,7 +159,7 @@ async def test_a_spoilt_answer_is_recorded_as_such(
     await client.rules({"id": "f", "action": action})
     found, body, _ = await client.get()
     assert found == status
-    assert (body == model.page_body(1, "conditions", 1)) is (outcome == "complete")
+    assert (body == model.build_page_body(1, "conditions", 1)) is (outcome == "complete")
     assert (await client.summary())["outcomes"] == {outcome: 1}
 
 

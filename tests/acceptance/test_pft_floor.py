@@ -10,10 +10,10 @@ import pytest
 from tests.acceptance.pft_driver import Driver, fixture_server
 from tests.support.servers import PostgresServer
 
-from noetl_pft import queries
 from noetl_pft.__main__ import main
+from noetl_pft.workload import queries
 
-SHAPE = queries.parse(Path(__file__).with_name("pft_shape.sql").read_text())
+SHAPE = queries.parse_statements(Path(__file__).with_name("pft_shape.sql").read_text())
 RESULT_TABLES = [
     *(f"pft_test_patient_{kind}" for kind in ("assessments", "conditions", "medications")),
     *("pft_test_patient_vital_signs", "pft_test_patient_demographics"),
@@ -79,7 +79,7 @@ def test_begin_says_so_when_the_control_port_is_silent(
 async def test_the_floor_makes_the_result_tables_as_the_playbook_does(database: str) -> None:
     db = await asyncpg.connect(database)
     try:
-        await db.execute(queries.load("floor")["setup"])
+        await db.execute(queries.load_statements("floor")["setup"])
         floor = [await db.fetch(SHAPE[name], RESULT_TABLES) for name in ("columns", "indexes")]
         await db.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         driver = Driver(dsn=database, workload={"run_nonce": "n"})

@@ -10,10 +10,10 @@ import asyncpg
 import pytest
 from tests.acceptance.pft_driver import Driver, fixture_server, load_playbook, render
 
-from noetl_pft import model
-from noetl_pft.model import Scale
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
+from noetl_pft.workload import model
+from noetl_pft.workload.model import Scale
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.problems import Level
 
 
 async def one(dsn: str, query: str) -> Any:
@@ -42,9 +42,9 @@ async def test_the_whole_playbook_saves_every_unit_of_two_facilities(
         workload = {"facilities": "2", "patients": "6", "api_url": server["api"], "frame_rows": 4}
         await Driver(dsn=database, workload=workload | {"run_nonce": "n"}).run()
     logged = "SELECT sum(total_expected) FROM pft_test_validation_log"
-    assert await one(database, logged) == model.totals(scale).units
+    assert await one(database, logged) == model.count_totals(scale).unit_count
     details = "SELECT count(*) FROM pft_test_mds_assessment_details"
-    assert await one(database, details) == model.totals(scale).mds
+    assert await one(database, details) == model.count_totals(scale).mds
     open_rows = "SELECT count(*) FROM pft_test_patient_work_queue WHERE status <> 'done'"
     assert await one(database, open_rows) == 0
 
@@ -130,7 +130,7 @@ async def test_a_mark_step_raises_when_another_run_took_the_database(
 
 def test_the_playbook_is_clean_at_the_strict_level() -> None:
     text = (files("noetl_pft") / "playbooks" / "pft_a.yaml").read_text()
-    assert parse(text, level=Level.STRICT).problems == ()
+    assert parse_playbook(text, level=Level.STRICT).problems == ()
 
 
 def test_no_statement_makes_a_claimed_row_pending_again() -> None:

@@ -9,9 +9,9 @@ import asyncpg
 import pytest
 from tests.acceptance.pft_driver import Driver, load_playbook
 
-from noetl_pft import model
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
+from noetl_pft.workload import model
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.problems import Level
 
 PATIENTS = 12
 Answer = dict[str, Any]
@@ -46,12 +46,12 @@ def answer_for(kind: str, patients: list[int]) -> Answer:
     def row(patient: int, page: int) -> Answer:
         owner = {"patient_id": patient, "facility_mapping_id": 1}
         if kind == "demographics":
-            return owner | {"payload": model.demographics(patient)}
-        is_last = page == model.pages(patient, kind)
-        body = model.page_body(patient, kind, page)
+            return owner | {"payload": model.build_demographics(patient)}
+        is_last = page == model.count_pages(patient, kind)
+        body = model.build_page_body(patient, kind, page)
         return owner | {"page_number": page, "payload": body, "is_last_page": is_last}
 
-    last = {p: 1 if kind == "demographics" else model.pages(p, kind) for p in patients}
+    last = {p: 1 if kind == "demographics" else model.count_pages(p, kind) for p in patients}
     return {"rows": [row(p, page) for p in patients for page in range(1, last[p] + 1)]}
 
 
@@ -69,7 +69,7 @@ async def count(driver: Driver, table: str, where: str = "true") -> int:
 @pytest.mark.parametrize("variant", ["b", "c"])
 def test_the_playbook_is_clean_at_the_strict_level(variant: str) -> None:
     text = (files("noetl_pft") / "playbooks" / f"pft_{variant}.yaml").read_text()
-    assert parse(text, level=Level.STRICT).problems == ()
+    assert parse_playbook(text, level=Level.STRICT).problems == ()
 
 
 @pytest.mark.parametrize("variant", ["b", "c"])
@@ -163,23 +163,25 @@ async def test_an_answer_that_is_not_the_frames_saves_nothing(
 
 @pytest.mark.parametrize("spoilt", ["missing", "surplus", "swapped"])
 async def test_details_of_other_assessments_are_refused(batches: Driver, spoilt: str) -> None:
-    names = model.mds_ids(1, 1)
+    names = model.list_mds_ids(1, 1)
     await batches.pool.executemany(
         "INSERT INTO pft_test_mds_assessment_ids_work"
         " (assessment_id, pcc_patient_id, facility_mapping_id, execution_id) VALUES ($1, 1, 1, $2)",
         [(name, batches.names["execution_id"]) for name in names],
     )
     rows = await batches.claim(batches.steps["fetch_mds_details"], "900", 3)
-    answer = {"rows": [{"assessment_id": n, "payload": model.detail(n)} for n in names[:3]]}
+    answer = {"rows": [{"assessment_id": n, "payload": model.build_detail(n)} for n in names[:3]]}
     await save(batches, "mds_details", rows, answer)
     assert await count(batches, "pft_test_mds_assessment_details", "save_count = 1") == 3
     match spoilt:
         case "missing":
             del answer["rows"][1]
         case "surplus":
-            answer["rows"].append({"assessment_id": names[3], "payload": model.detail(names[3])})
+            answer["rows"].append(
+                {"assessment_id": names[3], "payload": model.build_detail(names[3])}
+            )
         case _:
-            answer["rows"][0]["payload"] = model.detail(names[4])
+            answer["rows"][0]["payload"] = model.build_detail(names[4])
     with pytest.raises(asyncpg.RaiseError, match="MDS: the answer is not exactly the assessments"):
         await save(batches, "mds_details", rows, answer)
     assert await count(batches, "pft_test_mds_assessment_details", "save_count = 1") == 3
@@ -193,15 +195,15 @@ async def test_a_page_its_row_and_its_successors_change_in_one_transaction(chain
         ("assessments", 1, "1")
     ]
     names = {"iter": {"unit": rows[0]}, "frame": {"id": "900"}}
-    body = {"get": {"body": model.page_body(1, "assessments", 1)}}
+    body = {"get": {"body": model.build_page_body(1, "assessments", 1)}}
     before = await count(chain, "pft_test_page_work")
     for times in (1, 2):
         await chain.task(task, chain.names | names | body)
         where = f"pcc_patient_id = 1 AND save_count = {times}"
         assert await count(chain, "pft_test_patient_assessments", where) == 1
-        assert await count(chain, "pft_test_page_work") == before + 1 + model.mds_count(1, 1)
+        assert await count(chain, "pft_test_page_work") == before + 1 + model.count_mds_ids(1, 1)
     together = "created_at = (SELECT saved_at FROM pft_test_patient_assessments)"
-    assert await count(chain, "pft_test_page_work", together) == 1 + model.mds_count(1, 1)
+    assert await count(chain, "pft_test_page_work", together) == 1 + model.count_mds_ids(1, 1)
     assert await count(chain, "pft_test_page_work", "status = 'done'") == 1
 
 

@@ -9,9 +9,9 @@ import pytest
 from tests.acceptance.pft_evidence import Evidence, copied, failed, good_run
 from tests.support.servers import PostgresServer
 
-from noetl_pft.queries import parse
+from noetl_pft.workload.queries import parse_statements
 
-ALTERATIONS = parse(Path(__file__).with_name("pft_alterations.sql").read_text())
+ALTERATIONS = parse_statements(Path(__file__).with_name("pft_alterations.sql").read_text())
 Lines = list[dict[str, Any]]
 
 

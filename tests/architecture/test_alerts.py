@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from noetl_chassis import names
+from noetl_chassis.observability import names
 
 ALERTS = Path(__file__).parents[2] / "deploy/observability/alerts.yaml"
 # What Prometheus adds to all that it scrapes.

@@ -16,10 +16,10 @@ import noetl_planner.settings
 import noetl_projector.settings
 import noetl_reaper.settings
 import noetl_worker.settings
-from noetl_chassis import names
 from noetl_chassis import settings as chassis_settings
-from noetl_contracts import lanes
-from noetl_messaging import topology
+from noetl_chassis.observability import names
+from noetl_contracts.commands import worker_pools
+from noetl_messaging.streams import topology
 
 ROOT = Path(__file__).parents[2]
 HELM = ROOT / "deploy/helm"
@@ -89,7 +89,7 @@ NO_SECRETS = {"spark_secret"}
 def test_every_secret_that_a_service_may_have_can_be_given_to_it(service: str) -> None:
     mask = chassis_settings.MASK
     kept = {
-        name for name in fields(SETTINGS[service]) if chassis_settings.masked(name, "x") == mask
+        name for name in fields(SETTINGS[service]) if chassis_settings.mask_value(name, "x") == mask
     }
     values = read(HELM / service / "values.yaml")
     chart = {
@@ -127,7 +127,7 @@ def test_a_chart_as_it_is_makes_settings_that_load(service: str) -> None:
     given |= {snake(name): "x://y" for name in values["secrets"]}
     prefix = f"NOETL_{service.upper()}_"
     environ = {f"{prefix}{name.upper()}": value for name, value in given.items()}
-    chassis_settings.load(SETTINGS[service], prefix=prefix, environ=environ)
+    chassis_settings.load_settings(SETTINGS[service], prefix=prefix, environ=environ)
 
 
 def _shown(value: Any) -> str:
@@ -193,8 +193,8 @@ def test_the_reaper_keeps_all_that_the_topology_job_makes() -> None:
 def test_the_scaler_watches_every_lane_that_its_workers_take() -> None:
     values = read(HELM / "worker/values.yaml")
     by_host: dict[str, list[str]] = {}
-    for lane in lanes.LANES:
-        by_host.setdefault(lanes.host_of(lane), []).append(lane)
+    for lane in worker_pools.LANES:
+        by_host.setdefault(worker_pools.get_lane_host(lane), []).append(lane)
     assert values["scaling"]["lanes"] == by_host
     assert values["scaling"]["stream"] == topology.COMMANDS
     taken = value_of(SETTINGS["worker"], {}, "lanes")
@@ -208,8 +208,8 @@ def test_the_scaler_names_consumers_as_the_topology_does() -> None:
     assert 'range include "noetl.scalingConsumers" . | fromJsonArray' in template
     spelled = re.search(r'printf "(worker-[^"]+)" \$pool \$lane', template)
     assert spelled
-    for lane in lanes.LANES:
-        assert spelled[1] % ("gpu", lane) == topology.worker_consumer("gpu", lane)
+    for lane in worker_pools.LANES:
+        assert spelled[1] % ("gpu", lane) == topology.build_worker_consumer("gpu", lane)
 
 
 def test_a_worker_is_told_its_node_by_the_cluster() -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from scripts import conformance, pages, reference
 
-from noetl_playbook import tools
+from noetl_playbook.model import tools
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = {str(number) for number in range(1, 20)}
@@ -26,7 +26,7 @@ def test_every_key_of_the_document_has_a_meaning() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in tools.KINDS.values() if kind.is_available])
-def test_the_page_of_a_kind_names_each_of_its_fields(kind: tools.Kind) -> None:
+def test_the_page_of_a_kind_names_each_of_its_fields(kind: tools.ToolKind) -> None:
     page = (ROOT / f"docs/reference/tools/{kind.name}.md").read_text("utf-8")
     # Fields that only older documents use are told on the page of older forms.
     assert [name for name in sorted(kind.fields) if name not in page] == []

@@ -25,8 +25,8 @@ from tests.support.storage import (
 
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.ids import CatalogId
-from noetl_contracts.ledger import CatalogEntry, Snapshot
-from noetl_storage.errors import StorageMisconfigured
+from noetl_contracts.ledger.records import CatalogEntry, Snapshot
+from noetl_storage.ports.errors import StorageMisconfigured
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.database import Database, open_database
 
@@ -219,7 +219,7 @@ async def owner(schema: str) -> AsyncIterator[Database]:
 
 
 async def tables_with(owner: Database, *, role: str, privilege: str) -> set[str]:
-    found = await owner.fetch(
+    found = await owner.fetch_rows(
         """
         select relname from pg_class
         where relnamespace = 'noetl'::regnamespace and relkind in ('r', 'p')
@@ -248,7 +248,7 @@ async def test_a_role_writes_what_it_needs_and_nothing_else(
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_role_calls_what_it_needs_and_nothing_else(owner: Database, role: str) -> None:
-    found = await owner.fetch(
+    found = await owner.fetch_rows(
         """
         select proname from pg_proc
         where pronamespace = 'noetl'::regnamespace and has_function_privilege($1, oid, 'execute')
@@ -259,7 +259,7 @@ async def test_a_role_calls_what_it_needs_and_nothing_else(owner: Database, role
 
 
 async def test_no_role_creates_anything_or_may_become_another(owner: Database) -> None:
-    found = await owner.fetch(
+    found = await owner.fetch_rows(
         """
         select rolname from pg_roles
         where rolname = any($1::text[])
@@ -275,7 +275,7 @@ async def test_no_role_creates_anything_or_may_become_another(owner: Database) -
 
 
 async def test_every_definer_function_has_a_safe_search_path(owner: Database) -> None:
-    found = await owner.fetch(
+    found = await owner.fetch_rows(
         """
         select proname from pg_proc
         where pronamespace = 'noetl'::regnamespace
@@ -295,7 +295,7 @@ def as_role(schema: str, role: str) -> str:
 
 async def acting(schema: str, role: str) -> AsyncIterator[Stores]:
     async with open_database(as_role(schema, role), must_be_durable=False) as database:
-        await migrate.verify(database)
+        await migrate.verify_schema(database)
         yield postgres_stores(database)
 
 
@@ -310,7 +310,7 @@ async def test_the_planner_can_do_its_work(planner: Stores) -> None:
     place: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
     fence = await a_fence(planner)
     request = a_request(execution_id=execution)
-    await planner.requests.submit(request)
+    await planner.requests.submit_request(request)
     appended = await planner.ledger.append(
         an_append(
             fence,
@@ -323,18 +323,18 @@ async def test_the_planner_can_do_its_work(planner: Stores) -> None:
     begun = a_request()
     stream = a_stream(begun.execution_id, [a_run()])
     await planner.ledger.append(an_append(fence, stream, begun=begun, latest=CatalogId("1")))
-    await planner.outbox.release(appended.outbox_ids)
-    await planner.outbox.settle(appended.outbox_ids)
-    await planner.outbox.backlog()
-    await planner.shards.extend(owner=fence.owner, lease_s=60)
-    await planner.shards.release(owner=fence.owner, shards=[fence.shard])
+    await planner.outbox.release_rows(appended.outbox_ids)
+    await planner.outbox.settle_rows(appended.outbox_ids)
+    await planner.outbox.count_backlog()
+    await planner.shards.extend_leases(owner=fence.owner, lease_s=60)
+    await planner.shards.release_shards(owner=fence.owner, shards=[fence.shard])
     await planner.shards.list_owners()
-    assert len(await planner.ledger_reader.read(execution)) == 1
+    assert len(await planner.ledger_reader.read_events(execution)) == 1
     assert await planner.ledger_reader.find_head(execution) is not None
-    assert await planner.instances.register(instance="p", kind="planner", lease_s=5) >= 0
-    assert await planner.instances.list_live("planner") == ["p"]
-    assert await planner.instances.lead(role="r", owner="p", lease_s=5)
-    await planner.snapshots.put(
+    assert await planner.instances.register_instance(instance="p", kind="planner", lease_s=5) >= 0
+    assert await planner.instances.list_live_instances("planner") == ["p"]
+    assert await planner.instances.claim_role(role="r", owner="p", lease_s=5)
+    await planner.snapshots.put_snapshot(
         Snapshot(
             execution_id=execution,
             version=1,
@@ -354,9 +354,9 @@ async def test_the_planner_can_do_its_work(planner: Stores) -> None:
         model={},
         diagnostics=[],
     )
-    assert (await planner.catalog.register(entry)).version == 1
+    assert (await planner.catalog.register_playbook(entry)).version == 1
     sealed = SealedCredential(name="n", version=1, kind="k", key_id="k", nonce="n", ciphertext="c")
-    await planner.credentials.put(sealed, **place)
+    await planner.credentials.put_credential(sealed, **place)
     assert await planner.projections.list_rows("execution", execution) == []
     assert await planner.projections.list_overdue(grace_s=1, commands_max=1) == []
 
@@ -367,7 +367,7 @@ async def test_the_projector_can_do_its_work(planner: Stores, schema: str) -> No
         an_append(await a_fence(planner), a_stream(execution, [a_run(), a_run()]))
     )
     async for projector in acting(schema, "noetl_projector"):
-        assert len(await projector.ledger_reader.read(execution)) == 2
+        assert len(await projector.ledger_reader.read_events(execution)) == 2
         row = {
             "execution_id": execution,
             "tenant_id": TENANT,
@@ -378,38 +378,38 @@ async def test_the_projector_can_do_its_work(planner: Stores, schema: str) -> No
             "envelope_checksum": "",
         }
         for version in (1, 2):
-            left_out = await projector.projections.apply(
+            left_out = await projector.projections.apply_rows(
                 shard=0, rows={"execution": [row]}, positions={execution: (version - 1, version)}
             )
             assert left_out == []
         assert await projector.projections.list_positions([execution]) == {execution: 2}
-        assert await projector.projections.list_behind(**EVERY_SHARD) == []
-        await projector.projections.clear(execution)
-        assert await projector.snapshots.find(execution) is None
-        await projector.instances.register(instance="j", kind="projector", lease_s=5)
+        assert await projector.projections.list_executions_behind(**EVERY_SHARD) == []
+        await projector.projections.clear_execution(execution)
+        assert await projector.snapshots.find_snapshot(execution) is None
+        await projector.instances.register_instance(instance="j", kind="projector", lease_s=5)
 
 
 async def test_the_outbox_can_do_its_work(planner: Stores, schema: str) -> None:
-    await planner.requests.submit(a_request())
+    await planner.requests.submit_request(a_request())
     async for outbox in acting(schema, "noetl_outbox"):
-        (row,) = await outbox.outbox.claim(owner="o", lease_s=5, rows_max=9)
-        await outbox.outbox.release([row.outbox_id])
-        await outbox.outbox.settle([row.outbox_id])
-        assert await outbox.outbox.backlog() == (0, 0.0)
-        await outbox.instances.register(instance="o", kind="outbox", lease_s=5)
+        (row,) = await outbox.outbox.claim_rows(owner="o", lease_s=5, rows_max=9)
+        await outbox.outbox.release_rows([row.outbox_id])
+        await outbox.outbox.settle_rows([row.outbox_id])
+        assert await outbox.outbox.count_backlog() == (0, 0.0)
+        await outbox.instances.register_instance(instance="o", kind="outbox", lease_s=5)
 
 
 async def test_the_reaper_can_do_its_work(planner: Stores, schema: str) -> None:
     async for reaper in acting(schema, "noetl_reaper"):
-        assert await reaper.instances.lead(role="reaper", owner="r", lease_s=5)
-        await reaper.requests.submit(a_request())
-        assert await reaper.requests.redrive(older_than_s=0, requests_max=9) == 0
-        assert await reaper.outbox.backlog() != (0, 0.0)
+        assert await reaper.instances.claim_role(role="reaper", owner="r", lease_s=5)
+        await reaper.requests.submit_request(a_request())
+        assert await reaper.requests.redrive_requests(older_than_s=0, requests_max=9) == 0
+        assert await reaper.outbox.count_backlog() != (0, 0.0)
         assert await reaper.projections.list_overdue(grace_s=1, commands_max=9) == []
         assert await reaper.projections.list_stalled(older_than_s=1, executions_max=9) == []
-        assert await reaper.projections.list_behind(**EVERY_SHARD) == []
+        assert await reaper.projections.list_executions_behind(**EVERY_SHARD) == []
         assert await reaper.shards.list_owners() == {}
-        assert await reaper.ledger_reader.read(an_execution()) == []
+        assert await reaper.ledger_reader.read_events(an_execution()) == []
 
 
 @pytest.mark.parametrize("role", [role for role in ROLES if role != "noetl_planner"])

@@ -19,6 +19,35 @@ MEMBER_BY_PACKAGE = {
 } | {"noetl_cli": ROOT / "cli"}
 SDK_HOME = "libs/chassis/src/noetl_chassis/telemetry.py"
 
+# Where a library may be imported: one folder or module a purpose.
+HOMES_BY_LIBRARY = {
+    "aiohttp": {"noetl_chassis.health", "noetl_messaging.openlineage", "noetl_pft"},
+    "asyncpg": {
+        "noetl_storage.postgres",
+        "noetl_worker.spark.tables",
+        "noetl_worker.tools.credential_test",
+        "noetl_worker.tools.postgres",
+        "noetl_cli.stack",
+        "noetl_pft",
+    },
+    "azure": {"noetl_storage.payloads.azure"},
+    "boto3": {"noetl_storage.payloads", "noetl_worker.keychain"},
+    "cryptography": {"noetl_chassis.seals"},
+    "duckdb": {"noetl_worker.tools.duckdb"},
+    "google": {"noetl_storage.payloads.gcs"},
+    "litestar": {"noetl_planner.api"},
+    "nats": {
+        "noetl_messaging.jetstream",
+        "noetl_worker.tools.credential_test",
+        "noetl_worker.tools.nats",
+    },
+    "py4j": {"noetl_worker.spark"},
+    "pycurl": {"noetl_storage.payloads", "noetl_storage.process.curl", "noetl_worker.tools.http"},
+    "pyspark": {"noetl_worker.spark"},
+    "urllib3": {"noetl_cli.planner", "noetl_storage.payloads", "noetl_worker.tools"},
+    "uvicorn": {"noetl_planner.api"},
+}
+
 
 @cache
 def imported(path: Path) -> list[tuple[int, str]]:
@@ -39,6 +68,18 @@ def test_the_import_contracts_are_kept() -> None:
     )
     _, _, contracts = done.stdout.partition("Broken contracts")
     assert done.returncode == 0, contracts or done.stdout + done.stderr
+
+
+def test_a_library_is_imported_in_its_homes_alone() -> None:
+    strays = []
+    for package, member in MEMBER_BY_PACKAGE.items():
+        for path in sorted((member / "src" / package).rglob("*.py")):
+            module = ".".join(path.relative_to(member / "src").with_suffix("").parts)
+            for line, name in imported(path):
+                homes = HOMES_BY_LIBRARY.get(name.split(".")[0], {package})
+                if not any(f"{module}.".startswith(f"{home}.") for home in homes):
+                    strays.append(f"{path.relative_to(ROOT)}:{line} {name}")
+    assert not strays, f"these belong to other folders (HOMES_BY_LIBRARY): {strays}"
 
 
 def test_every_member_declares_the_members_it_imports() -> None:

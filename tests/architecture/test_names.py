@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from noetl_chassis import names
-from noetl_chassis.names import Kind
+from noetl_chassis.observability import names
+from noetl_chassis.observability.names import MetricKind
 from noetl_contracts import subjects
-from noetl_messaging import topology
+from noetl_messaging.streams import topology
 
 ROOT = Path(__file__).parents[2]
 METRIC = re.compile(r"noetl(?:_[a-z0-9]+)+")
@@ -32,7 +32,7 @@ def test_a_metric_ends_as_its_kind_says() -> None:
     wrong = [
         metric.name
         for metric in names.METRICS
-        if (metric.kind is Kind.COUNTER) != metric.name.endswith("_total")
+        if (metric.kind is MetricKind.COUNTER) != metric.name.endswith("_total")
     ]
     assert not wrong, f"counters end in _total and nothing else does: {wrong}"
 

@@ -177,7 +177,7 @@ def edges() -> list[str]:
 def test_the_outside_is_what_the_http_tool_takes_for_public() -> None:
     rule = policy("worker")["egress"]["outside"]
     for address in [*edges(), *METADATA, *PRIVATE, *PUBLIC]:
-        is_public = egress.is_allowed(address, host="example.org", port=443, allowances=())
+        is_public = egress.is_address_allowed(address, host="example.org", port=443, allowances=())
         if isinstance(ip_address(address), IPv4Address):
             assert reaches(rule, address) is is_public, address
         else:

@@ -10,6 +10,7 @@ USE = re.compile(r"_QUERIES\[\s*f?\"([a-z0-9_{}().]+)\"\s*\]", re.DOTALL)
 SQL_WORDS = re.compile(
     r"\b(?:select\s.+\sfrom|insert\s+into|update\s+\w+\s+set|delete\s+from)\b", re.IGNORECASE
 )
+MODULES = {path.stem: path for path in sorted(POSTGRES.rglob("*.py"))}
 
 
 def files() -> list[Path]:
@@ -17,7 +18,7 @@ def files() -> list[Path]:
 
 
 def test_every_statement_stands_beside_its_module() -> None:
-    orphans = [path.name for path in files() if not (POSTGRES / f"{path.stem}.py").exists()]
+    orphans = [path.name for path in files() if path.stem not in MODULES]
     assert not orphans, f"give it a module of the same stem: {orphans}"
 
 
@@ -25,7 +26,7 @@ def test_every_statement_is_defined_once_and_used() -> None:
     for path in files():
         defined = [name for name, _ in HEADER.findall(path.read_text())]
         assert len(defined) == len(set(defined)), f"{path.name} names a statement twice"
-        used = USE.findall((POSTGRES / f"{path.stem}.py").read_text())
+        used = USE.findall(MODULES[path.stem].read_text())
         patterns = [re.compile(re.sub(r"\{[^}]*\}", "[a-z_]+", name)) for name in used]
         unused = [n for n in defined if not any(p.fullmatch(n) for p in patterns)]
         assert not unused, f"{path.name}: remove what nobody calls: {unused}"

@@ -26,7 +26,7 @@ from tests.bench.spread import share, spread
 from tests.support.servers import nats_server, postgres_server
 from tests.support.stack import Stack
 
-from noetl_planner.http.server import serve
+from noetl_planner.api.server import serve_api
 
 # playbook.initialized, step.enter, command.issued; then started, completed, call.done, step.exit,
 # playbook.completed.
@@ -110,7 +110,7 @@ async def _serve(dsn: str, url: str) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with working_giver(dsn, url) as giver:
-        await serve(_app(giver), host="127.0.0.1", port=0, stop=stop, started=_say)
+        await serve_api(_app(giver), host="127.0.0.1", port=0, stop=stop, started=_say)
 
 
 def _say(port: int) -> None:

@@ -17,9 +17,9 @@ from tests.support.servers import NatsServer, PostgresServer, nats_server, postg
 from tests.support.storage import Stores, a_fence, an_append, migrated, postgres_stores
 
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Append, NewMessage, ShardFence
+from noetl_contracts.ledger.records import Append, NewMessage, ShardFence
 from noetl_outbox.service import OutboxPublisher
-from noetl_storage.postgres import rows
+from noetl_storage.postgres import event_rows
 from noetl_storage.postgres.database import Database
 
 BATCH_EVENTS = 500
@@ -69,7 +69,7 @@ async def _measure(server: PostgresServer, broker: NatsServer) -> dict[str, Any]
     async with migrated(dsn) as database:
         stores = postgres_stores(database)
         fence = await a_fence(stores, lease_s=3_600)
-        await database.execute(EQUAL_TABLE)
+        await database.execute_statement(EQUAL_TABLE)
         return {
             "append": await _append(server, database, stores, fence),
             "outbox": await _outbox(broker, stores, fence),
@@ -88,7 +88,7 @@ async def _append(
 
     async def raw(batches: list[list[list[object]]]) -> None:
         for columns in batches:
-            await database.execute(statement, *columns)
+            await database.execute_statement(statement, *columns)
 
     ways: dict[str, tuple[Callable[[History], Any], Callable[[Any], Awaitable[None]]]]
     ways = {"raw": (_columns, raw), "ledger": (lambda history: history, ledger)}
@@ -126,7 +126,7 @@ def _columns(history: History) -> list[list[list[object]]]:
     events = history.envelopes[: BATCHES * BATCH_EVENTS]
     batches = [events[at : at + BATCH_EVENTS] for at in range(0, len(events), BATCH_EVENTS)]
     return [
-        [list(values) for values in zip(*map(rows.to_columns, batch), strict=True)]
+        [list(values) for values in zip(*map(event_rows.build_event_columns, batch), strict=True)]
         for batch in batches
     ]
 
@@ -146,7 +146,7 @@ async def _outbox(broker: NatsServer, stores: Stores, fence: ShardFence) -> dict
     """Let one publisher send what many transactions left, as it does after an outage."""
     found: list[float] = []
     async with jetstream_bus(broker) as bus:
-        await bus.streams.ensure()
+        await bus.streams.ensure_streams()
         publisher = OutboxPublisher(
             outbox=stores.outbox,
             publisher=bus.publisher,

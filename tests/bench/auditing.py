@@ -15,15 +15,15 @@ from tests.support.retaining import MONTH, of_the_month
 from tests.support.servers import PostgresServer, postgres_server
 from tests.support.storage import Stores, a_fence, an_append, migrated, postgres_stores
 
-from noetl_contracts import stored, upcast
-from noetl_contracts.archives import Unit
-from noetl_contracts.ledger import ShardFence
-from noetl_contracts.stored import StoredEvent
+from noetl_contracts.ledger import stored_event, upcasters
+from noetl_contracts.ledger.archive_format import ManifestUnit
+from noetl_contracts.ledger.records import ShardFence
+from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_replay.fold import FOLD_VERSION
-from noetl_replay.replaying import Replay
-from noetl_replay.state import empty
+from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.state import build_empty_state
 from noetl_storage.archive import units
-from noetl_storage.payloads.open import open_payloads
+from noetl_storage.payloads.factory import open_payloads
 
 EXECUTIONS = 10_000
 # So many in one append, and in one unit of the archive.
@@ -98,22 +98,22 @@ async def _fill(server: PostgresServer, url: str, executions: int) -> str:
     archived, kept = range(0, executions, 2), range(1, executions, 2)
     async with open_payloads(url) as store:
         for number, some in enumerate(slices(archived, UNIT_HISTORIES), start=1):
-            unit = Unit(
+            unit = ManifestUnit(
                 manifest_id=str(number),
                 tenant_id=TENANT,
                 organization_id=ORGANIZATION,
                 month=MONTH,
                 planned_at=a_cursor_loop().envelopes[0].event_time,
                 fold_version=FOLD_VERSION,
-                upcaster_digest=upcast.digest(),
+                upcaster_digest=upcasters.digest_registry(),
             )
-            await units.write(store, unit, _events(some))
+            await units.write_unit(store, unit, _events(some))
     async with migrated(dsn) as database:
         stores = postgres_stores(database)
         fence = await a_fence(stores, lease_s=PATIENCE_S)
         for some in slices(kept, TOGETHER):
             await keep_many(stores, fence, some)
-        await database.execute("analyze")
+        await database.execute_statement("analyze")
     return dsn
 
 
@@ -125,7 +125,7 @@ async def _events(numbers: Sequence[int]) -> AsyncIterator[StoredEvent]:
     story = a_cursor_loop()
     for number in numbers:
         for one in of_the_month(story, number).envelopes:
-            yield stored.of(one)
+            yield stored_event.to_stored_event(one)
 
 
 async def keep_many(stores: Stores, fence: ShardFence, numbers: Sequence[int]) -> None:
@@ -133,11 +133,11 @@ async def keep_many(stores: Stores, fence: ShardFence, numbers: Sequence[int]) -
     await stores.ledger.append(an_append(fence, *(one.stream() for one in histories)))
     rows: dict[str, list[dict[str, Any]]] = {}
     for history in histories:
-        replay = Replay(empty(history.execution_id, TENANT, ORGANIZATION))
-        replay.feed(history.envelopes)
+        replay = HistoryReplay(build_empty_state(history.execution_id, TENANT, ORGANIZATION))
+        replay.feed_events(history.envelopes)
         for surface, found in replay.surfaces.items():
             rows.setdefault(surface, []).extend(found.values())
-    await stores.projections.apply(
+    await stores.projections.apply_rows(
         shard=0,
         rows=rows,
         positions={one.execution_id: (0, len(one.envelopes)) for one in histories},

@@ -10,7 +10,7 @@ import pycurl
 from tests.support.asking import ENDS
 from tests.support.stack import Stack
 
-from noetl_storage.curl import new_handle
+from noetl_storage.process.curl import create_curl_handle
 
 TERMINAL = {"COMPLETED", "FAILED", "CANCELLED"}
 WAIT_S = 60
@@ -26,7 +26,7 @@ class Door:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._curl = new_handle()
+        self._curl = create_curl_handle()
         self._curl.setopt(pycurl.PROXY, "")
 
     def ask(self, path: str, asked: dict[str, Any], **headers: str) -> dict[str, Any]:

@@ -18,10 +18,9 @@ from tests.bench.spread import spread
 from tests.support.stack import Stack
 from yarl import URL
 
-from noetl_worker.tools.call import Timeout
-from noetl_worker.tools.http_client import Client as HttpClient
-from noetl_worker.tools.http_client import Rules
-from noetl_worker.tools.http_request import Request, address_of
+from noetl_worker.tools.calls.call import Timeout
+from noetl_worker.tools.http.client import ClientRules, HttpClient
+from noetl_worker.tools.http.http_request import HttpRequest, build_address
 
 REQUESTS = 5_000
 DELAY_MS = 2.0
@@ -140,15 +139,15 @@ async def fetch_and_save(*, url: str, dsn: str, requests: int) -> float:
     The client is the http tool's own, without anything that the tool adds.
     """
     run, todo = rows.new_run(), iter(range(requests))
-    http = HttpClient(Rules(check=lambda *_: True, connections_max=IN_FLIGHT))
+    http = HttpClient(ClientRules(check=lambda *_: True, connections_max=IN_FLIGHT))
     async with asyncpg.create_pool(dsn, min_size=4, max_size=4) as pool:
         kept: list[tuple[int, str]] = []
 
         async def crew() -> None:
             for item in todo:
-                address = address_of(URL(f"{url}/item/{item}"))
-                asked = Request(method="GET", address=address, headers={}, body=None)
-                found = await http.fetch(
+                address = build_address(URL(f"{url}/item/{item}"))
+                asked = HttpRequest(method="GET", address=address, headers={}, body=None)
+                found = await http.fetch_response(
                     asked, patience=Timeout(total=60), is_verified=True, bytes_max=1 << 20
                 )
                 body = msgspec.json.decode(found.body)

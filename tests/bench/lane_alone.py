@@ -24,11 +24,11 @@ from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of
 
 from noetl_chassis import lifecycle
 from noetl_contracts import codec, ids
-from noetl_contracts.commands import Command, SlotWork
-from noetl_contracts.facts import CommandFailed, Fact, FrameClosed
+from noetl_contracts.commands.command_work import Command, SlotWork
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
-from noetl_playbook.parse import parse
+from noetl_contracts.requests.facts import CommandFailed, Fact, FrameClosed
+from noetl_playbook.parse.playbook import parse_playbook
 
 STAGES = (*(f"fetch_{kind}" for kind in (*PAGED, "demographics")), "fetch_mds_details")
 
@@ -37,11 +37,11 @@ class Unserved:
     """Has a lane run commands of one playbook, as many at once as are given."""
 
     def __init__(self, worker: Bench, text: str, workload: dict[str, Any]) -> None:
-        parsed = parse(text)
+        parsed = parse_playbook(text)
         assert parsed.playbook is not None, parsed.problems
-        self._steps = {one.step: codec.builtins(one) for one in parsed.playbook.workflow}
+        self._steps = {one.step: codec.to_builtins(one) for one in parsed.playbook.workflow}
         self._worker = worker
-        self._workload = {**codec.builtins(parsed.playbook.workload), **workload}
+        self._workload = {**codec.to_builtins(parsed.playbook.workload), **workload}
         self._execution_id = ExecutionId(str(int.from_bytes(os.urandom(6), "big")))
 
     def command(self, step: str, *, work: Any = None, ctx: dict[str, Any] | None = None) -> Command:
@@ -54,10 +54,10 @@ class Unserved:
         asked = list(commands)
         for one in asked:
             await self._worker.send(one)
-        taken = await self._worker.commands.fetch(messages_max=len(asked), wait_s=5)
+        taken = await self._worker.commands.fetch_batch(messages_max=len(asked), wait_s=5)
         async with asyncio.TaskGroup() as group:
             for delivery in taken:
-                group.create_task(self._worker.lane.attend(delivery))
+                group.create_task(self._worker.lane.attend_delivery(delivery))
         failed = [one for one in await self._worker.facts() if _has_failed(one)]
         assert not failed, failed
 
@@ -95,8 +95,8 @@ async def frames(*, dsn: str, site: str, requests: int) -> dict[str, float]:
     async with _lane(rows.CREDENTIAL, dsn) as worker:
         given = {"n": requests, "site": site, "run": rows.new_run()}
         lane = Unserved(worker, fetching.playbook("frames"), given)
-        collection = await worker.payloads.put(
-            codec.encode(list(range(requests))),
+        collection = await worker.payloads.put_payload(
+            codec.encode_json(list(range(requests))),
             tenant_id=TENANT,
             organization_id=ORGANIZATION,
             media_type=JSON_MEDIA_TYPE,
@@ -141,7 +141,7 @@ async def facility(
 
 
 def _slots(lane: Unserved, step: str, ctx: dict[str, Any], *, run: int) -> Iterable[Command]:
-    stage = ids.stage_id(ids.run_id(ExecutionId("1"), run))
+    stage = ids.derive_stage_id(ids.derive_run_id(ExecutionId("1"), run))
     policy = {"max_rows": FRAME_ROWS, "row_concurrency": LANES}
     for slot in range(SLOTS):
         work = SlotWork(stage_id=stage, slot=slot, frame=policy)

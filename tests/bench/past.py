@@ -6,12 +6,13 @@ from typing import Any
 
 from tests.support.builders import History, Slots
 
-from noetl_contracts import stored
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.ledger import Head
-from noetl_replay import chain, fold, snapshot
-from noetl_replay.replaying import Replay
-from noetl_replay.state import ExecutionState, empty, take_changes
+from noetl_contracts.ledger import stored_event
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.ledger.records import HistoryHead
+from noetl_replay import fold, snapshot
+from noetl_replay.audit import chain
+from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.state import ExecutionState, build_empty_state, take_changes
 
 EVENTS = 100_000
 PAGE_EVENTS = 1000
@@ -24,17 +25,17 @@ def measure() -> dict[str, Any]:
     """Fold one long history in every way that there is."""
     envelopes = _history()
     many = len(envelopes)
-    head = Head(
+    head = HistoryHead(
         execution_id=envelopes[-1].execution_id,
         version=many,
         checksum=envelopes[-1].envelope_checksum,
     )
-    kept = snapshot.take(_folded(envelopes[:-BEHIND]))
-    plain = [stored.of(one) for one in envelopes]
+    kept = snapshot.build_snapshot(_folded(envelopes[:-BEHIND]))
+    plain = [stored_event.to_stored_event(one) for one in envelopes]
     folding = _cpu_s(lambda: _folded(envelopes))
     replaying = _cpu_s(lambda: _replayed(envelopes))
-    resuming = _cpu_s(lambda: fold.fold(_restored(kept), envelopes[-BEHIND:]))
-    following = _cpu_s(lambda: chain.examine(plain, head=head))
+    resuming = _cpu_s(lambda: fold.fold_history(_restored(kept), envelopes[-BEHIND:]))
+    following = _cpu_s(lambda: chain.examine_history(plain, head=head))
     return {
         "events": many,
         "fold_events_per_cpu_s": round(many / folding),
@@ -60,26 +61,26 @@ def _history() -> list[Envelope]:
 
 def _begun(envelopes: list[Envelope]) -> ExecutionState:
     first = envelopes[0]
-    return empty(first.execution_id, first.tenant_id, first.organization_id)
+    return build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
 
 
 def _folded(envelopes: list[Envelope]) -> ExecutionState:
     state = _begun(envelopes)
     for start in range(0, len(envelopes), PAGE_EVENTS):
-        state = fold.fold(state, envelopes[start : start + PAGE_EVENTS])
+        state = fold.fold_history(state, envelopes[start : start + PAGE_EVENTS])
         take_changes(state)
     return state
 
 
-def _replayed(envelopes: list[Envelope]) -> Replay:
-    replay = Replay(_begun(envelopes))
+def _replayed(envelopes: list[Envelope]) -> HistoryReplay:
+    replay = HistoryReplay(_begun(envelopes))
     for start in range(0, len(envelopes), PAGE_EVENTS):
-        replay.feed(envelopes[start : start + PAGE_EVENTS])
+        replay.feed_events(envelopes[start : start + PAGE_EVENTS])
     return replay
 
 
 def _restored(kept: Any) -> ExecutionState:
-    restored = snapshot.restore(kept)
+    restored = snapshot.restore_state(kept)
     assert restored is not None
     return restored
 

@@ -17,8 +17,8 @@ from tests.support.servers import PostgresServer, postgres_server
 from tests.support.storage import migrated, postgres_stores
 
 from noetl_chassis.lifecycle import calm_collector
-from noetl_contracts.envelope import EventBatch
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger.envelope import EventBatch
 from noetl_projector.service import Projector
 
 EXECUTIONS = 100
@@ -44,7 +44,7 @@ def measure(*, executions: int = EXECUTIONS, steady_s: float = STEADY_S) -> dict
 async def _measure(server: PostgresServer, executions: int, steady_s: float) -> dict[str, Any]:
     dsn = await server.create_database("projecting")
     async with migrated(dsn) as database, memory_bus() as bus:
-        await bus.streams.ensure()
+        await bus.streams.ensure_streams()
         desk = Desk(postgres_stores(database), bus)
         projector = desk.projector(
             fetch_wait_s=0.01, snapshot_every_versions=1000, snapshot_at_end_versions=200
@@ -64,13 +64,13 @@ async def _as_fast_as_it_goes(
 ) -> dict[str, float]:
     batches = _interleaved(first, executions)
     await desk.send(batches)
-    before = projector.summarize()["events"]
+    before = projector.summarize_state()["events"]
     events = sum(len(batch.events) for batch in batches)
     began, own, servers = time.perf_counter(), time.process_time(), _cpu_s(server)
-    while await projector.project():
+    while await projector.project_batches():
         pass
     seconds = time.perf_counter() - began
-    assert projector.summarize()["events"] == before + events
+    assert projector.summarize_state()["events"] == before + events
     return {
         "events": events,
         "events_per_s": round(events / seconds),
@@ -101,7 +101,7 @@ async def _steadily(
 
     async def project() -> None:
         while len(lags_ms) < len(due) or not is_sent.is_set():
-            done = await projector.project()
+            done = await projector.project_batches()
             now = time.perf_counter()
             lags_ms.extend((now - at) * 1000 for at in due[len(lags_ms) : len(lags_ms) + done])
 

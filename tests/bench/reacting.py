@@ -19,11 +19,13 @@ from tests.bench.spread import share
 from tests.support.asking import http
 from tests.support.stack import Stack
 
-from noetl_chassis import names
-from noetl_contracts import facts, stored, subjects
-from noetl_contracts.events.step import CallDone
-from noetl_contracts.facts import CommandCompleted
-from noetl_messaging.jetstream.connection import Waits, open_connection
+from noetl_chassis.observability import names
+from noetl_contracts import subjects
+from noetl_contracts.events.step_events import CallDone
+from noetl_contracts.ledger import stored_event
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import CommandCompleted
+from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 
 ITEMS = 3_000
 IN_FLIGHT = 1_000
@@ -119,7 +121,7 @@ async def _listen(stack: Stack, client: Client, served: Site) -> tuple[Heard, He
     async def note_event(message: Msg) -> None:
         events.append((time.perf_counter(), message.data))
 
-    waits = Waits(connect_s=10.0)
+    waits = ConnectionTimeouts(connect_s=10.0)
     async with open_connection(stack.url("nats"), name="bench", waits=waits) as connection:
         await connection.client.subscribe(f"{subjects.INGEST}.>", cb=note_report)
         await connection.client.subscribe(f"{subjects.EVENTS}.>", cb=note_event)
@@ -144,11 +146,11 @@ def _waits(reports: Heard, events: Heard) -> Iterator[float]:
     reported_at = {
         fact.command_id: at
         for at, data in reports
-        for fact in facts.decode_batch(data).facts
+        for fact in facts.decode_fact_batch(data).facts
         if isinstance(fact, CommandCompleted)
     }
     for at, data in events:
-        for envelope in stored.decode_batch(data).events:
+        for envelope in stored_event.decode_event_batch(data).events:
             event = envelope.event
             if isinstance(event, CallDone) and event.command_id in reported_at:
                 yield at - reported_at.pop(event.command_id)

@@ -12,7 +12,7 @@ from tests.bench import plots
 from tests.bench.page import page
 from tests.support.stack import Stack
 
-from noetl_cli.stack.nats import SYNC_INTERVAL
+from noetl_cli.stack.servers.nats import SYNC_INTERVAL
 
 BENCHMARKS = Path("benchmarks")
 JSON_FILE = BENCHMARKS / "benchmarks.json"

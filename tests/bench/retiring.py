@@ -15,11 +15,11 @@ from tests.support.servers import PostgresServer, postgres_server
 from tests.support.storage import a_fence, migrated, postgres_stores
 
 from noetl_chassis.lifecycle import calm_collector
-from noetl_storage.archive.archivist import Progress
-from noetl_storage.archive.packing import parquet
-from noetl_storage.payloads.open import open_payloads
-from noetl_storage.postgres.audit import PostgresLedgerAudit
-from noetl_storage.postgres.retention import PostgresRetention
+from noetl_storage.archive import parquet
+from noetl_storage.archive.archivist import UnitProgress
+from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.postgres.ledger.audit import PostgresLedgerAudit
+from noetl_storage.postgres.ledger.retention import PostgresRetention
 
 EXECUTIONS = 2_500
 ROUNDS = 5
@@ -53,23 +53,23 @@ def measure(*, executions: int = EXECUTIONS) -> dict[str, Any]:
 async def _retire(server: PostgresServer, store: Path, executions: int) -> dict[str, float]:
     """Fill a database and empty it into a store, both of this round's own."""
     dsn = await server.create_database(store.name)
-    left: list[Progress] = []
+    left: list[UnitProgress] = []
     async with migrated(dsn) as database, open_payloads(store.as_uri()) as payloads:
         await make_partition(database)
         stores = postgres_stores(database)
         fence = await a_fence(stores, lease_s=PATIENCE_S)
         for some in slices(range(executions), TOGETHER):
             await keep_many(stores, fence, some)
-        await database.execute("analyze")
-        ((events,),) = await database.fetch(COUNT)
+        await database.execute_statement("analyze")
+        ((events,),) = await database.fetch_rows(COUNT)
         leaving = archivist(
             PostgresRetention(database), PostgresLedgerAudit(database), payloads, can_delete=True
         )
         began, began_cpu = time.perf_counter(), sum(os.times()[:2])
-        await leaving.run(left.append)
+        await leaving.archive_all_due(left.append)
         seconds = time.perf_counter() - began
         cpu_s = sum(os.times()[:2]) - began_cpu
-        ((rest,),) = await database.fetch(COUNT)
+        ((rest,),) = await database.fetch_rows(COUNT)
     assert not rest, left[-1]
     return {
         "events": events,

@@ -23,10 +23,10 @@ from tests.bench.drawing import pygal
 from tests.support.waving import Fleet, executor_environ, frames_of, run_all, sailing
 from tests.support.working import Bench, bench
 
-from noetl_contracts.commands import IO_LANE, Command, FrameWork
-from noetl_worker.settings import adopt, java_environ
-from noetl_worker.spark.session import open_sparks
-from noetl_worker.spark.starting import Options
+from noetl_contracts.commands.command_work import IO_LANE, Command, FrameWork
+from noetl_worker.settings import read_java_environ, set_variables
+from noetl_worker.spark.session import open_spark_session
+from noetl_worker.spark.session_options import SessionOptions
 
 BENCHMARKS = Path("benchmarks")
 FRAMES = 64
@@ -114,13 +114,16 @@ async def measure(folder: Path, asked: argparse.Namespace) -> list[dict[str, Any
     """Run every body and size that is asked for in both lanes."""
     store = folder / "store"
     store.mkdir()
-    adopt(executor_environ(store))
-    options = Options(
-        master=f"local[{CORES}]", folder=folder / "spark", adopt=adopt, environ=java_environ()
+    set_variables(executor_environ(store))
+    options = SessionOptions(
+        master=f"local[{CORES}]",
+        folder=folder / "spark",
+        adopt=set_variables,
+        environ=read_java_environ(),
     )
     cases = []
     async with (
-        open_sparks(options) as sparks,
+        open_spark_session(options) as sparks,
         sailing(sparks, store, waves_max=1, frames_max=FRAMES) as fleet,
         _own_lane(fleet, folder) as own,
     ):
@@ -159,8 +162,8 @@ async def _own_lane(fleet: Fleet, folder: Path) -> AsyncIterator[Run]:
 async def _attended(worker: Bench, commands: list[Command]) -> None:
     for command in commands:
         await worker.send(command)
-    deliveries = await worker.commands.fetch(messages_max=len(commands), wait_s=5)
-    await asyncio.gather(*[worker.lane.attend(one) for one in deliveries])
+    deliveries = await worker.commands.fetch_batch(messages_max=len(commands), wait_s=5)
+    await asyncio.gather(*[worker.lane.attend_delivery(one) for one in deliveries])
     ended = await worker.facts()
     assert len(ended) >= len(commands), "a frame gave no fact"
 

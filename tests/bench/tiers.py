@@ -14,9 +14,9 @@ from tests.support.tiering import Seen, open_shared
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE
-from noetl_storage import encoding
-from noetl_storage.payloads.open import open_payloads
-from noetl_storage.tiers.reader import TieredPayloads
+from noetl_storage.arrow import encoding
+from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.tiers.tiered_payloads import TieredPayloads
 
 MEBIBYTE = 1024 * 1024
 BATCHES, BATCH_ROWS = 32, MEBIBYTE
@@ -34,21 +34,21 @@ async def _measure(store_url: str, keys: dict[str, str]) -> dict[str, Any]:
         async with open_payloads(store_url, **keys) as store:
             tiered = TieredPayloads(store, watch=Seen(), shared=shared)
             data = _table()
-            ref = await tiered.put(
+            ref = await tiered.put_payload(
                 data, tenant_id=TENANT, organization_id=ORGANIZATION, media_type=ARROW_MEDIA_TYPE
             )
 
             async def from_store() -> Any:
-                return encoding.read_table(await store.read(ref))
+                return encoding.read_table(await store.read_payload(ref))
 
             async def from_shared() -> Any:
-                return await tiered.table(ref)
+                return await tiered.map_table(ref)
 
             seconds: dict[str, list[float]] = {"store": [], "shared": []}
             for _ in range(ROUNDS):
                 seconds["store"].append(await _timed(from_store))
                 seconds["shared"].append(await _timed(from_shared))
-            await store.delete(ref)
+            await store.delete_payload(ref)
         shared.close()
     medians = {name: statistics.median(found) for name, found in seconds.items()}
     return {

@@ -31,9 +31,9 @@ from tests.support import pft
 from tests.support.servers import NatsServer, PostgresServer, nats_server, postgres_server
 from yarl import URL
 
-from noetl_worker.tools.call import Timeout
-from noetl_worker.tools.http_client import Client, Rules
-from noetl_worker.tools.http_request import Request, address_of
+from noetl_worker.tools.calls.call import Timeout
+from noetl_worker.tools.http.client import ClientRules, HttpClient
+from noetl_worker.tools.http.http_request import HttpRequest, build_address
 
 ROUNDS, PATIENTS = 5, 1_000
 LANE = "tests.bench.lane_alone"
@@ -178,13 +178,15 @@ class Fetcher:
     """Asks with the worker's client."""
 
     def __init__(self) -> None:
-        self._client = Client(Rules(check=lambda *_: True, connections_max=fetching.IN_FLIGHT))
+        self._client = HttpClient(
+            ClientRules(check=lambda *_: True, connections_max=fetching.IN_FLIGHT)
+        )
 
     async def get(self, url: str) -> Any:
         """Ask for a document of JSON."""
-        found = await self._client.fetch(
-            Request(
-                method="GET", address=address_of(URL(url, encoded=True)), headers={}, body=None
+        found = await self._client.fetch_response(
+            HttpRequest(
+                method="GET", address=build_address(URL(url, encoded=True)), headers={}, body=None
             ),
             patience=_PATIENCE,
             is_verified=True,

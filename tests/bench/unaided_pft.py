@@ -11,7 +11,7 @@ import msgspec
 import yaml
 from tests.support.pft import PLAYBOOKS
 
-from noetl_playbook import expressions
+from noetl_playbook.templates import expressions
 
 SLOTS, FRAME_ROWS, LANES = 8, 50, 16
 TOGETHER_MAX = 64
@@ -117,7 +117,7 @@ class Facilities:
 
     def _rendered(self, text: str, **names: Any) -> str:
         known = {"execution_id": self._run, "workload": self._workload, **names}
-        rendered: str = expressions.render(text, known)
+        rendered: str = expressions.render_value(text, known)
         return rendered
 
     def _pages_of(self, kind: str) -> Fetch:

@@ -16,25 +16,25 @@ from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 
-from noetl_chassis.failpoints import ONCE_VARIABLE, VARIABLE, Point
+from noetl_chassis.failpoints import ONCE_VARIABLE, VARIABLE, Failpoint
 
 pytestmark = pytest.mark.timeout(300)
 
 WORKLOAD = {"lease_seconds": 5, "heartbeat_seconds": 1, "frame_rows": 20, "exactly_once": True}
 NOT_HERE = {
     # Met only when the reaper finds a command that nobody else has missed: tests/unit/reaper.
-    Point.REAPER_REPORTED,
+    Failpoint.REAPER_REPORTED,
     # Met only where lineage is sent: tests/integration/projector.
-    *(Point.PROJECTOR_LINEAGE_KEPT, Point.PROJECTOR_LINEAGE_DELIVERED),
+    *(Failpoint.PROJECTOR_LINEAGE_KEPT, Failpoint.PROJECTOR_LINEAGE_DELIVERED),
 }
 # The others are passed in the same run, and killed in the long one.
 KILLED = {
-    *(Point.PLANNER_APPEND_AFTER, Point.PLANNER_PUBLISH_AFTER),
-    *(Point.WORKER_FRAME_RECORDED, Point.WORKER_COMMIT_AFTER),
-    *(Point.OUTBOX_CLAIMED, Point.OUTBOX_PUBLISHED, Point.OUTBOX_ACK_AFTER),
+    *(Failpoint.PLANNER_APPEND_AFTER, Failpoint.PLANNER_PUBLISH_AFTER),
+    *(Failpoint.WORKER_FRAME_RECORDED, Failpoint.WORKER_COMMIT_AFTER),
+    *(Failpoint.OUTBOX_CLAIMED, Failpoint.OUTBOX_PUBLISHED, Failpoint.OUTBOX_ACK_AFTER),
     # Of the projector's each has its own kill in tests/integration/projector.
-    *(Point.PROJECTOR_APPLY_BEFORE, Point.PROJECTOR_APPLY_AFTER),
-    Point.REAPER_SWEPT,
+    *(Failpoint.PROJECTOR_APPLY_BEFORE, Failpoint.PROJECTOR_APPLY_AFTER),
+    Failpoint.REAPER_SWEPT,
 }
 # Many deaths in a row must not use up a step's attempts, nor each wait for a long lease to end.
 SHORT = ("PLANNER_STEP_ATTEMPTS_MAX=30", "PLANNER_SHARD_LEASE_S=2", "PLANNER_SHARD_RENEWAL_S=0.5")
@@ -56,11 +56,11 @@ def is_long() -> bool:
     return settings().max_examples > settings.get_profile("default").max_examples
 
 
-def wishes() -> dict[Point, str]:
+def wishes() -> dict[Failpoint, str]:
     """What is to happen at each point."""
     if not is_long():
-        return {point: "kill" if point in KILLED else "delay" for point in Point}
-    return dict.fromkeys(Point, "kill")
+        return {point: "kill" if point in KILLED else "delay" for point in Failpoint}
+    return dict.fromkeys(Failpoint, "kill")
 
 
 def spelled(turn: int) -> str:

@@ -16,8 +16,9 @@ from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 from tests.support.volumes import Volume, volume
 
-from noetl_cli.stack import nats, probes
-from noetl_cli.stack.specs import HttpProbe
+from noetl_cli.stack.processes import probes
+from noetl_cli.stack.processes.process_spec import HttpProbe
+from noetl_cli.stack.servers import nats
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -201,7 +202,7 @@ def test_a_full_disk_of_nats_costs_only_time(site: Site) -> None:
     with site.nats.full():
         # One that says nothing, busy with the files of others, may still say it the next time.
         wait_until(
-            lambda: probes.is_refused(health),
+            lambda: probes.is_write_refused(health),
             timeout_s=PATIENCE_S,
             what="a stream could not write",
         )

@@ -19,7 +19,7 @@ from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 
 from noetl_contracts import subjects
-from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ExecutionId, shard_of
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ExecutionId, find_shard
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -116,7 +116,7 @@ def test_either_planner_and_either_projector_does_its_share(stack: Stack) -> Non
                 timeout_s=20,
                 what=f"{execution_id} ends, seen through the other planner",
             )
-            shard = shard_of(ExecutionId(execution_id), SHARD_COUNT_DEFAULT)
+            shard = find_shard(ExecutionId(execution_id), SHARD_COUNT_DEFAULT)
             served_by.add((holders[shard], shard % 2))
             assert_parity(stack, execution_id)
         if len(served_by) == len(PLANNERS) * 2:
@@ -146,7 +146,7 @@ def test_the_other_planner_takes_a_dead_ones_shards_over(stack: Stack, served: F
     wait_for_halves(stack)
     run = begin(stack, served, patients=200, frame_rows=20)
     run.wait_for_requests(2_000)
-    shard = shard_of(ExecutionId(run.execution_id), SHARD_COUNT_DEFAULT)
+    shard = find_shard(ExecutionId(run.execution_id), SHARD_COUNT_DEFAULT)
     owner = owners(stack)[shard]
     (heir,) = set(PLANNERS) - {owner}
     with stack.without(owner):

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from noetl_contracts import codec
-from noetl_storage.encoding import schema_digest
+from noetl_storage.arrow.encoding import digest_schema
 
 HERE = Path(__file__).parent
 TABLES = HERE / "tables"
@@ -170,30 +170,34 @@ def plain(value: Any) -> Any:
 
 def checksum(table: pa.Table) -> str:
     """Fingerprint what a table says, whoever read it."""
-    return codec.checksum([plain(row) for row in comparable(table).to_pylist()])
+    return codec.compute_checksum([plain(row) for row in comparable(table).to_pylist()])
 
 
 def main() -> None:
     """Add what is new."""
     TABLES.mkdir(exist_ok=True)
-    known = codec.decode(DIGESTS.read_bytes()) if DIGESTS.exists() else {"tables": {}, "values": []}
+    known = (
+        codec.decode_json(DIGESTS.read_bytes())
+        if DIGESTS.exists()
+        else {"tables": {}, "values": []}
+    )
     for name, table in tables().items():
         if name in known["tables"]:
             continue
         data = written(table)
         (TABLES / f"{name}.arrow").write_bytes(data)
         known["tables"][name] = {
-            "sha256": codec.digest(data),
-            "schema_digest": schema_digest(table.schema),
+            "sha256": codec.digest_hex(data),
+            "schema_digest": digest_schema(table.schema),
             "row_count": table.num_rows,
             "checksum": checksum(table),
         }
     new = values()[len(known["values"]) :]
     with VALUES.open("ab") as file:
         for value in new:
-            file.write(codec.encode(value) + b"\n")
-            known["values"].append(codec.digest(codec.canonical(value)))
-    DIGESTS.write_bytes(codec.canonical(known) + b"\n")
+            file.write(codec.encode_json(value) + b"\n")
+            known["values"].append(codec.digest_hex(codec.encode_canonical(value)))
+    DIGESTS.write_bytes(codec.encode_canonical(known) + b"\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from tests.e2e.desk import Desk
 from tests.support.asking import http
 from tests.support.stack import Stack
 
-from noetl_storage import encoding
+from noetl_storage.arrow import encoding
 
 ENV = "kanarienvogel-9f27c1d0-env"
 PASSWORD = "kanarienvogel-51be77aa-datenbank"  # noqa: S105 - a value for the test
@@ -238,7 +238,7 @@ def unpacked(file: Path) -> bytes:
     found = [data]
     for magic, how in ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd")):
         if data.startswith(magic):
-            data = encoding.expand(data, how)  # type: ignore[arg-type]  # both names are compressions
+            data = encoding.expand_bytes(data, how)  # type: ignore[arg-type]  # both names are compressions
             found.append(data)
     if data.startswith((b"PAR1", b"\xff\xff\xff\xff")):
         found.append(json.dumps(encoding.read_table(data).to_pylist(), default=str).encode())

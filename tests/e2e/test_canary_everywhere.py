@@ -23,7 +23,8 @@ from tests.e2e.desk import Desk
 from tests.support.servers import NatsServer, wait_until
 from tests.support.stack import Stack, running_stack
 
-from noetl_cli.stack import nats, ports
+from noetl_cli.stack.processes import loopback
+from noetl_cli.stack.servers import nats
 
 PATIENCE_S = 150.0
 STEPS = 11
@@ -60,15 +61,15 @@ class House(Struct, frozen=True, kw_only=True):
 @pytest.fixture(scope="module")
 def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("bus")
-    chosen = ports.choose(["nats", "monitor"], before={})
+    chosen = loopback.choose_ports(["nats", "monitor"], before={})
     passwords = {user: random.token_urlsafe(12) for user in nats.USERS} | {"admin": BUS}
-    described = nats.describe(
+    described = nats.describe_nats(
         home=folder,
         port=chosen["nats"],
         monitor_port=chosen["monitor"],
         password_by_user=passwords,
     )
-    nats.prepare(described)
+    nats.prepare_nats(described)
     server = NatsServer(described, home=folder)
     try:
         server.start()

@@ -64,10 +64,10 @@ def test_a_run_is_proven_anywhere_and_what_is_done_to_it_is_named(
     assert (proven.code, "agrees with every other" in proven.out) == (0, True), proven
     moved = folder.rename(tmp_path / "elsewhere")
     assert desk.type("replay", "check", str(moved)).code == 0
-    report = codec.decode((moved / "replay.json").read_bytes())
+    report = codec.decode_json((moved / "replay.json").read_bytes())
     (order,) = report["surfaces"]["business_object"].values()
     assert (order["object_id"], order["attributes"]) == ("order/7", {"total": 12.5})
-    assert codec.decode((moved / "payloads.json").read_bytes())["summary"]["payloads"] > 0
+    assert codec.decode_json((moved / "payloads.json").read_bytes())["summary"]["payloads"] > 0
     assert desk.type("audit", "verify", execution_id).code == 0
     change(stack, _HIDE, execution_id)
     told = desk.type("audit", "verify", execution_id)
@@ -99,7 +99,7 @@ def test_a_run_goes_on_from_its_past(desk: Desk, execution_id: str) -> None:
         "fork", execution_id, "--at", str(entered), "--set", "no=8", "--follow", "--json"
     )
     assert forked.code == 0, forked
-    new = codec.decode(forked.out.splitlines()[0])["execution_id"]
+    new = codec.decode_json(forked.out.splitlines()[0])["execution_id"]
     shown = desk.wait_for(new, "COMPLETED")
     assert shown["variables"] == {"all": [0, 1, 2, 3, 4]}
     kinds = [one["node_name"] for one in desk.events(new) if one["event_type"] == "step.enter"]

@@ -8,8 +8,8 @@ import pytest
 from tests.support import gallery
 from tests.support.gallery import EXAMPLES, EXPECTED, Gallery
 
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.problems import Level
 
 NAMES = gallery.names()
 HEADER = re.compile(
@@ -52,7 +52,7 @@ def test_an_example_does_what_is_expected(running: Gallery, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_well_written(name: str) -> None:
     wanted = gallery.expected(name)
-    parsed = parse(gallery.text_of(name), level=Level.STRICT)
+    parsed = parse_playbook(gallery.text_of(name), level=Level.STRICT)
     found = {each.code for each in parsed.problems}
     assert found <= (OLDER if wanted.has_older_forms else set()), parsed.problems
     assert HEADER.match(gallery.text_of(name)), (

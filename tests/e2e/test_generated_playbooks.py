@@ -60,7 +60,7 @@ def test_one_process_gives_what_python_gives(
         env={"PATH": os.defpath, "HOME": str(folder)},
     )
     assert done.returncode == 0, done.stdout + done.stderr + generated.body
-    ended = codec.decode(done.stdout.splitlines()[-1])
+    ended = codec.decode_json(done.stdout.splitlines()[-1])
     (result,) = ended["result"]["context"]["data"]["tasks"].values()
     assert plain_values(result["raw"]["rows"]) == plain_values(generated.expected)
 

@@ -17,7 +17,7 @@ from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 
-from noetl_worker.lanes.checkpoints import PAGES
+from noetl_worker.pipeline.checkpoints import PAGES
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -52,7 +52,7 @@ def opened(desk: Desk, credential: str) -> tuple[str, int]:
     answer = desk.type("credential", "test", credential, "--json")
     assert CANARY not in answer.out + answer.err
     assert REFUSED not in answer.out + answer.err
-    tested = codec.decode(answer.out)
+    tested = codec.decode_json(answer.out)
     if answer.code == 0:
         assert tested["found"]["server"].startswith("PostgreSQL")
     else:

@@ -12,7 +12,7 @@ from tests.support.storage import Stores, an_append, postgres_stores
 
 from noetl_contracts import ids
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import ShardFence
+from noetl_contracts.ledger.records import ShardFence
 from noetl_replay.rows import SURFACES
 from noetl_storage.postgres.database import Database, open_database
 
@@ -58,7 +58,7 @@ async def _fill(dsn: str, executions: int) -> dict[str, Any]:
                 histories.append(history)
             events += sum(len(one.envelopes) for one in histories)
             await _keep(stores, fence, histories)
-        await stores.shards.release(owner=fence.owner, shards=[fence.shard])
+        await stores.shards.release_shards(owner=fence.owner, shards=[fence.shard])
         await _settle(database)
     return {"events": events, "ids": named}
 
@@ -72,7 +72,9 @@ def story_of(number: int, names: Sequence[str]) -> str:
 async def _fence(stores: Stores) -> ShardFence:
     """Claim a shard beside those that the planners own."""
     count = SHARD_COUNT_DEFAULT + 1
-    held = await stores.shards.claim(owner="load", lease_s=LEASE_S, shards_max=1, shard_count=count)
+    held = await stores.shards.claim_shards(
+        owner="load", lease_s=LEASE_S, shards_max=1, shard_count=count
+    )
     return ShardFence(shard=held[0].shard, owner="load", epoch=held[0].epoch)
 
 
@@ -87,11 +89,11 @@ def by_shard(histories: Sequence[History]) -> Iterator[tuple[int, list[History]]
     """Sort histories by the shard that projects them."""
     shards: dict[int, list[History]] = {}
     for one in histories:
-        shard = ids.shard_of(one.execution_id, SHARD_COUNT_DEFAULT)
+        shard = ids.find_shard(one.execution_id, SHARD_COUNT_DEFAULT)
         shards.setdefault(shard, []).append(one)
     yield from shards.items()
 
 
 async def _settle(database: Database) -> None:
     for statement in _SETTLE:
-        await database.execute(statement)
+        await database.execute_statement(statement)

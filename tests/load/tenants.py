@@ -21,7 +21,7 @@ from tests.bench.spread import share
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 
-from noetl_cli.stack import ports
+from noetl_cli.stack.processes import loopback
 
 QUIET, NOISY = "default", "flood"
 FLOOD, FLOOD_ITEMS = 2_000, 20
@@ -139,7 +139,7 @@ def _told(seconds: Sequence[float]) -> dict[str, float]:
 def _api_of(stack: Stack, folder: Path) -> Iterator[str]:
     """Run one more planner, whose API serves the noisy tenant; return its address."""
     planner = psutil.Process(stack.pid("planner-1"))
-    http, health = ports.choose(["http", "health"], before={}).values()
+    http, health = loopback.choose_ports(["http", "health"], before={}).values()
     own = {"TENANT_ID": NOISY, "HTTP_PORT": http, "HEALTH_PORT": health, "INSTANCE": "planner-2"}
     environ = planner.environ() | {f"NOETL_PLANNER_{name}": str(one) for name, one in own.items()}
     with (
@@ -149,9 +149,9 @@ def _api_of(stack: Stack, folder: Path) -> Iterator[str]:
         ) as process,
     ):
         try:
-            ready = f"http://{ports.LOOPBACK}:{health}/readyz"
+            ready = f"http://{loopback.LOOPBACK}:{health}/readyz"
             wait_until(lambda: _answers(ready), timeout_s=READY_S, what="the other API answers")
-            yield f"http://{ports.LOOPBACK}:{http}"
+            yield f"http://{loopback.LOOPBACK}:{http}"
         finally:
             process.terminate()
             process.wait(30)

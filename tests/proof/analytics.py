@@ -14,9 +14,9 @@ from tests.proof import running
 from tests.support import pft
 from tests.support.stack import Stack, running_stack
 
-from noetl_contracts import codec, spread
+from noetl_contracts import codec, spread_table
 from noetl_contracts.payloads import PayloadRef
-from noetl_storage.payloads.open import open_payloads
+from noetl_storage.payloads.factory import open_payloads
 
 FACILITIES, PATIENTS = 10, 1000
 PLAYBOOK = Path(__file__).parents[2] / "examples/pft-analytics.yaml"
@@ -91,11 +91,13 @@ async def _parquet(stack: Stack, execution_id: str) -> tuple[list[Row], int]:
         )
     finally:
         await db.close()
-    ref = convert(codec.decode(kept.encode())["reference"], PayloadRef)
+    ref = convert(codec.decode_json(kept.encode())["reference"], PayloadRef)
     async with open_payloads(stack.url("payloads")) as store:
-        found = spread.of_result(codec.decode(await store.read(ref)), owner=ref)
+        found = spread_table.find_spread_table(
+            codec.decode_json(await store.read_payload(ref)), owner=ref
+        )
         assert found is not None
-        parts = [await store.read(part) for part in found.parts]
+        parts = [await store.read_payload(part) for part in found.parts]
     rows: list[Row] = []
     for part in parts:
         table = pa.parquet.read_table(io.BytesIO(part))

@@ -11,9 +11,9 @@ from tests.support import pft
 from tests.support.pft import Fixture
 from tests.support.stack import Stack, running_stack
 
-from noetl_chassis import names
-from noetl_pft import model
-from noetl_pft.model import Scale
+from noetl_chassis.observability import names
+from noetl_pft.workload import model
+from noetl_pft.workload.model import Scale
 
 RATIO_MIN = 0.6
 ROWS, SHARD_ROWS = 20_000, 250
@@ -107,7 +107,7 @@ def _captured(stack: Stack, served: Fixture) -> None:
     running.register(stack, text)
     run = pft.start(stack, served, variant="b-captured", facilities=1, patients=PATIENTS)
     run.wait(running.PATIENCE_S)
-    wanted = model.totals(Scale(1, PATIENTS))
+    wanted = model.count_totals(Scale(1, PATIENTS))
     found = {name: run.status()["variables"][name] for name in ("pages", "mds")}
     assert found == {"pages": wanted.pages["assessments"], "mds": wanted.mds}, found
 

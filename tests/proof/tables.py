@@ -11,9 +11,9 @@ from msgspec import convert
 from tests.proof import peaks, running
 from tests.support.stack import Stack, running_stack
 
-from noetl_contracts import codec, spread
+from noetl_contracts import codec, spread_table
 from noetl_contracts.payloads import PayloadRef
-from noetl_storage.payloads.open import open_payloads
+from noetl_storage.payloads.factory import open_payloads
 
 MEBIBYTE = 2**20
 ROWS = 1_000_000
@@ -108,9 +108,11 @@ async def _stored(stack: Stack, execution_id: str) -> tuple[int, int]:
         )
     finally:
         await db.close()
-    ref = convert(codec.decode(kept.encode())["reference"], PayloadRef)
+    ref = convert(codec.decode_json(kept.encode())["reference"], PayloadRef)
     async with open_payloads(stack.url("payloads")) as store:
-        found = spread.of_result(codec.decode(await store.read(ref)), owner=ref)
+        found = spread_table.find_spread_table(
+            codec.decode_json(await store.read_payload(ref)), owner=ref
+        )
     assert found is not None
     return len(found.parts), sum(part.payload_bytes for part in found.parts)
 

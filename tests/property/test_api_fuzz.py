@@ -12,7 +12,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from tests.support import api
 
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http.app import create_app
+from noetl_planner.api.app import create_app
 
 KNOWN = {
     "execution_id": ExecutionId("7"),
@@ -29,7 +29,7 @@ def served() -> schemathesis.BaseSchema:
 
     async def fill() -> None:
         known = KNOWN["execution_id"]
-        await world.broker.ensure()
+        await world.broker.ensure_streams()
         await world.append(known, [*api.beginning(), *api.ending()])
         await world.project(known)
 

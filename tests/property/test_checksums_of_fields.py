@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from tests.support.builders import History, stories
 
 from noetl_contracts import codec
-from noetl_projector.domain import ordering, read_models
-from noetl_projector.domain.ordering import Gap
-from noetl_replay import checksum, fold, rows
-from noetl_replay.checksum import Surfaces
-from noetl_replay.state import ExecutionState, empty
+from noetl_projector.domain import read_models, version_order
+from noetl_projector.domain.version_order import VersionGap
+from noetl_replay import comparison, fold, rows
+from noetl_replay.comparison import Surfaces
+from noetl_replay.state import ExecutionState, build_empty_state
 
 STORIES = dict(stories())
 
 
 def begun(history: History) -> ExecutionState:
     first = history.envelopes[0]
-    return empty(first.execution_id, first.tenant_id, first.organization_id)
+    return build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
 
 
 def replayed(history: History, *, until: int | None = None) -> Surfaces:
-    return checksum.replay_surfaces(begun(history), history.envelopes[:until])[1]
+    return comparison.replay_surfaces(begun(history), history.envelopes[:until])[1]
 
 
 def moments() -> Iterator[tuple[str, int]]:
@@ -96,25 +96,25 @@ def test_a_change_of_any_field_of_any_row_moves_its_surface_and_no_other(
     name: str, until: int
 ) -> None:
     surfaces = stored(replayed(STORIES[name], until=until))
-    before = checksum.checksums(surfaces)
+    before = comparison.compute_surface_checksums(surfaces)
     for surface, kept in surfaces.items():
         for key, row in kept.items():
-            sound = codec.checksum(row)
+            sound = codec.compute_checksum(row)
             for column, altered in alterations(surface, row):
-                assert codec.checksum(altered) != sound, (surface, key, column)
+                assert codec.compute_checksum(altered) != sound, (surface, key, column)
         # Of one row the whole way to the surfaces' checksums, and the difference that is named.
         for key, row in list(kept.items())[:1]:
             for column, altered in alterations(surface, row):
                 kept[key] = altered
-                after = checksum.checksums(surfaces)
+                after = comparison.compute_surface_checksums(surfaces)
                 moved = {one for one in rows.SURFACES if after[one] != before[one]}
                 assert moved == {surface}, (surface, key, column)
-            found = checksum.compare(surfaces, replayed(STORIES[name], until=until))
+            found = comparison.compare_surfaces(surfaces, replayed(STORIES[name], until=until))
             assert [(one.surface, one.key) for one in found] == [(surface, key)]
             kept[key] = row
         for key in list(kept):
             gone = {other: row for other, row in kept.items() if other != key}
-            assert codec.checksum(gone) != before[surface], (surface, key)
+            assert codec.compute_checksum(gone) != before[surface], (surface, key)
 
 
 def test_every_column_of_every_surface_is_covered_by_some_story() -> None:
@@ -128,13 +128,15 @@ def test_every_column_of_every_surface_is_covered_by_some_story() -> None:
     assert "wait" in seen["command"]
 
 
-def projected(history: History, steps: list[Gap | ordering.Run]) -> Surfaces:
+def projected(history: History, steps: list[VersionGap | version_order.EventRun]) -> Surfaces:
     """What a projector stores for messages as they came, with the ledger for what did not."""
-    live = read_models.no_rows()
+    live = read_models.build_empty_rows()
     current = begun(history)
     for step in steps:
-        is_gap = isinstance(step, Gap)
-        fold.fold(current, history.envelopes[step.after : step.until] if is_gap else step.envelopes)
+        is_gap = isinstance(step, VersionGap)
+        fold.fold_history(
+            current, history.envelopes[step.after : step.until] if is_gap else step.envelopes
+        )
         read_models.add_changes(live, [], current)
     keys = rows.KEY_BY_SURFACE
     return {
@@ -154,19 +156,25 @@ def test_no_redelivery_order_or_loss_of_messages_moves_a_checksum(
     place = data.draw(st.integers(0, len(arrived)))
     arrived.insert(place, batches[-1])
     cut = data.draw(st.integers(0, len(arrived)))
-    first = ordering.arrange(0, arrived[:cut])
+    first = version_order.arrange_batches(0, arrived[:cut])
     reached = max((batch.last_version for batch in arrived[:cut]), default=0)
-    second = ordering.arrange(reached, arrived[cut:])
+    second = version_order.arrange_batches(reached, arrived[cut:])
     live = projected(history, [*first.steps, *second.steps])
-    assert checksum.checksums(live) == checksum.checksums(replayed(history))
+    assert comparison.compute_surface_checksums(live) == comparison.compute_surface_checksums(
+        replayed(history)
+    )
 
 
 @pytest.mark.parametrize("name", sorted(STORIES))
 def test_a_rebuild_moves_no_checksum(name: str) -> None:
     """From nothing, and over what stands there already."""
     history = STORIES[name]
-    once = projected(history, [ordering.Run(envelopes=history.envelopes)])
-    again = projected(history, [ordering.Run(envelopes=[one]) for one in history.envelopes])
-    assert checksum.checksums(once) == checksum.checksums(again)
+    once = projected(history, [version_order.EventRun(envelopes=history.envelopes)])
+    again = projected(
+        history, [version_order.EventRun(envelopes=[one]) for one in history.envelopes]
+    )
+    assert comparison.compute_surface_checksums(once) == comparison.compute_surface_checksums(again)
     over = {surface: {**again[surface], **once[surface]} for surface in rows.SURFACES}
-    assert checksum.checksums(over) == checksum.checksums(replayed(history))
+    assert comparison.compute_surface_checksums(over) == comparison.compute_surface_checksums(
+        replayed(history)
+    )

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.support.families import Family, parks
 from tests.support.planning import Desk, done
 
-from noetl_contracts import facts
-from noetl_planner.domain.draft import Limits
+from noetl_contracts.requests import facts
+from noetl_planner.domain.decision.draft import Limits
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkflow:\n"
 PARENT = HEAD + (

@@ -13,13 +13,16 @@ from tests.support import builders
 from tests.support.spoiling import spoiled
 from tests.support.working import command_of
 
-from noetl_contracts import codec, commands, facts, stored
+from noetl_contracts import codec
+from noetl_contracts.commands import command_work
 from noetl_contracts.errors import MalformedMessage, UnknownEventType
-from noetl_contracts.facts import FactBatch
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId, WorkerId
-from noetl_storage import encoding
-from noetl_storage.encoding import PayloadUnreadable
-from noetl_storage.tiers import segments, shared
+from noetl_contracts.ledger import stored_event
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import FactBatch
+from noetl_storage.arrow import encoding
+from noetl_storage.arrow.encoding import PayloadUnreadable
+from noetl_storage.tiers import segment_format, shared
 
 REFUSALS = (MalformedMessage, UnknownEventType)
 TABLE = pa.table(
@@ -45,17 +48,17 @@ FACTS = FactBatch(
 )
 MESSAGES: dict[str, tuple[Callable[[bytes], Any], list[bytes]]] = {
     "event batch": (
-        stored.decode_batch,
-        [codec.encode(builders.a_batch(history[:9])) for history in HISTORIES],
+        stored_event.decode_event_batch,
+        [codec.encode_json(builders.a_batch(history[:9])) for history in HISTORIES],
     ),
     "event": (
-        lambda data: stored.read(stored.decode(data)),
-        [codec.encode(one) for history in HISTORIES for one in history[:9]],
+        lambda data: stored_event.read_envelope(stored_event.decode_stored_event(data)),
+        [codec.encode_json(one) for history in HISTORIES for one in history[:9]],
     ),
-    "fact batch": (facts.decode_batch, [codec.encode(FACTS)]),
+    "fact batch": (facts.decode_fact_batch, [codec.encode_json(FACTS)]),
     "command": (
-        commands.decode,
-        [codec.encode(command_of("- {step: s, tool: {kind: noop, result: 1}}"))],
+        command_work.decode_command,
+        [codec.encode_json(command_of("- {step: s, tool: {kind: noop, result: 1}}"))],
     ),
 }
 
@@ -92,13 +95,15 @@ def test_a_table_is_read_or_refused(written: Callable[[], bytes], data: st.DataO
     with suppress(PayloadUnreadable):
         encoding.read_table(spoilt)
     with suppress(PayloadUnreadable):
-        groups = encoding.Groups(spoilt)
-        groups.read(0, groups.count)
-    shared.table_of(spoilt)
+        groups = encoding.RowGroups(spoilt)
+        groups.read_groups(0, groups.count)
+    shared.read_mapped_table(spoilt)
 
 
-@given(data=st.binary(max_size=segments.TRAILER_BYTES + 1))
+@given(data=st.binary(max_size=segment_format.TRAILER_BYTES + 1))
 def test_a_segment_has_a_header_and_a_trailer_or_none(data: bytes) -> None:
-    length = segments.read_length(data[: segments.HEADER_BYTES])
-    assert length is None or data.startswith(segments.MAGIC)
-    assert (segments.read_trailer(data) is None) == (len(data) != segments.TRAILER_BYTES)
+    length = segment_format.unpack_length(data[: segment_format.HEADER_BYTES])
+    assert length is None or data.startswith(segment_format.MAGIC)
+    assert (segment_format.unpack_trailer(data) is None) == (
+        len(data) != segment_format.TRAILER_BYTES
+    )

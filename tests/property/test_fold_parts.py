@@ -4,11 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.builders import History, Slots, run_items, run_step
 
-from noetl_contracts import codec, envelope
-from noetl_contracts.envelope import Envelope
-from noetl_projector.domain import ordering
-from noetl_projector.domain.ordering import Gap
-from noetl_replay import checksum, fold, rows, snapshot, state
+from noetl_contracts import codec
+from noetl_contracts.ledger import envelope
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_projector.domain import version_order
+from noetl_projector.domain.version_order import VersionGap
+from noetl_replay import comparison, fold, rows, snapshot, state
 from noetl_replay.state import ExecutionState, take_changes
 
 FEW = settings(max_examples=60, deadline=None)
@@ -48,11 +49,11 @@ def tell(draw: st.DrawFn, history: History, name: str, then: str) -> None:
 
 def empty(history: History) -> ExecutionState:
     first = history.envelopes[0]
-    return state.empty(first.execution_id, first.tenant_id, first.organization_id)
+    return state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
 
 
 def same(one: ExecutionState, other: ExecutionState) -> bool:
-    return codec.canonical(one) == codec.canonical(other)
+    return codec.encode_canonical(one) == codec.encode_canonical(other)
 
 
 @FEW
@@ -60,8 +61,8 @@ def same(one: ExecutionState, other: ExecutionState) -> bool:
 def test_folding_in_two_parts_is_folding_at_once(history: History, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(history.envelopes)))
     first, second = history.envelopes[:cut], history.envelopes[cut:]
-    parts = fold.fold(fold.fold(empty(history), first), second)
-    assert same(parts, fold.fold(empty(history), history.envelopes))
+    parts = fold.fold_history(fold.fold_history(empty(history), first), second)
+    assert same(parts, fold.fold_history(empty(history), history.envelopes))
 
 
 @FEW
@@ -70,10 +71,12 @@ def test_folding_on_from_a_snapshot_is_folding_from_the_start(
     history: History, data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(history.envelopes)))
-    restored = snapshot.restore(snapshot.take(fold.fold(empty(history), history.envelopes[:cut])))
+    restored = snapshot.restore_state(
+        snapshot.build_snapshot(fold.fold_history(empty(history), history.envelopes[:cut]))
+    )
     assert restored is not None
-    resumed = fold.fold(restored, history.envelopes[cut:])
-    whole = fold.fold(empty(history), history.envelopes)
+    resumed = fold.fold_history(restored, history.envelopes[cut:])
+    whole = fold.fold_history(empty(history), history.envelopes)
     take_changes(resumed)
     take_changes(whole)
     assert same(resumed, whole)
@@ -87,11 +90,11 @@ def test_rows_written_batch_by_batch_are_the_rows_of_the_replay(
     live: dict[str, dict[str, rows.Row]] = {surface: {} for surface in rows.SURFACES}
     current = empty(history)
     for batch in history.batches(size=size):
-        fold.fold(current, batch.events)
-        for surface, found in rows.changed_rows(current, take_changes(current)).items():
+        fold.fold_history(current, batch.events)
+        for surface, found in rows.build_changed_rows(current, take_changes(current)).items():
             live[surface].update({row[rows.KEY_BY_SURFACE[surface]]: row for row in found})
-    _, replayed = checksum.replay_surfaces(empty(history), history.envelopes)
-    assert checksum.compare(live, replayed) == []
+    _, replayed = comparison.replay_surfaces(empty(history), history.envelopes)
+    assert comparison.compare_surfaces(live, replayed) == []
 
 
 @FEW
@@ -102,23 +105,23 @@ def test_batches_in_any_order_any_number_of_times_are_folded_once(
     batches = history.batches(size=size)
     arrived = data.draw(st.lists(st.sampled_from(batches), max_size=2 * len(batches)))
     current = empty(history)
-    for step in ordering.arrange(0, arrived).steps:
-        if isinstance(step, Gap):
-            fold.fold(current, history.envelopes[step.after : step.until])
+    for step in version_order.arrange_batches(0, arrived).steps:
+        if isinstance(step, VersionGap):
+            fold.fold_history(current, history.envelopes[step.after : step.until])
         else:
-            fold.fold(current, step.envelopes)
+            fold.fold_history(current, step.envelopes)
     last = max((batch.last_version for batch in arrived), default=0)
-    assert same(current, fold.fold(empty(history), history.envelopes[:last]))
+    assert same(current, fold.fold_history(empty(history), history.envelopes[:last]))
 
 
 @FEW
 @given(histories())
 def test_an_event_survives_the_wire_and_the_columns(history: History) -> None:
     for one in history.envelopes:
-        assert codec.decode_as(codec.encode(one), Envelope) == one
-        context, result, error = envelope.split_body(one.event)
+        assert codec.decode_as(codec.encode_json(one), Envelope) == one
+        context, result, error = envelope.split_event_body(one.event)
         kind = one.schema_name.removeprefix("noetl.")
-        assert envelope.join_body(kind, context, result, error) == one.event
+        assert envelope.join_event_body(kind, context, result, error) == one.event
 
 
 @FEW
@@ -128,6 +131,6 @@ def test_an_altered_event_breaks_the_chain(history: History, data: st.DataObject
     before = history.envelopes[place - 1].envelope_checksum if place else codec.CHECKSUM_NONE
     one = history.envelopes[place]
     assert envelope.is_sealed(one, before)
-    body = codec.builtins(one)
+    body = codec.to_builtins(one)
     body["producer"] = "someone else"
-    assert not envelope.is_sealed(codec.convert(body, Envelope), before)
+    assert not envelope.is_sealed(codec.convert_value(body, Envelope), before)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.support.planning import Desk, done
 from tests.support.slices import frame_done, frame_failed, gathered, level_gathered, lost
 
-from noetl_contracts import facts
-from noetl_contracts.commands import Command, FrameWork, ReduceWork, StepWork
-from noetl_planner.domain.draft import Limits
+from noetl_contracts.commands.command_work import Command, FrameWork, ReduceWork, StepWork
+from noetl_contracts.requests import facts
+from noetl_planner.domain.decision.draft import Limits
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

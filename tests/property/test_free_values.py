@@ -15,14 +15,15 @@ from tests.support import informers
 from tests.support.one_shard import ORGANIZATION, TENANT, World, tell
 from tests.support.spoiling import HOSTILE, places
 
-from noetl_contracts import codec, facts
-from noetl_contracts.events import event_type
-from noetl_contracts.facts import CommandCompleted, CtxWriteRequested, Fact, FrameClosed
+from noetl_contracts import codec
+from noetl_contracts.events import get_event_type
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.json_values import DEPTH_MAX
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, ResultEnvelope
-from noetl_contracts.plain import DEPTH_MAX
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import CommandCompleted, CtxWriteRequested, Fact, FrameClosed
 from noetl_contracts.status import ExecutionStatus
-from noetl_playbook.carried import LOOP, PIPELINE
+from noetl_playbook.views.result_envelope import LOOP, PIPELINE
 
 EXAMPLES_SHARE = 8
 # Everything that an arc, a `set` or a loop can ask of a result and of `ctx`.
@@ -97,12 +98,12 @@ def ends(world: World, victim: ExecutionId) -> Iterator[bytes]:
     """Say of every live command that it has ended well, so that what follows is read."""
     for one in told_of(world, victim):
         if isinstance(one, CommandCompleted | FrameClosed):
-            yield codec.encode(world.batch(victim, one))
+            yield codec.encode_json(world.batch(victim, one))
 
 
 def with_free_values(world: World, data: st.DataObject, told: Fact) -> bytes:
     """Put anything at a free place of a fact, and perhaps anything behind a reference."""
-    value = codec.decode(codec.encode(told))
+    value = codec.decode_json(codec.encode_json(told))
     free = [(holder, key) for holder, key in places(value) if key in FREE]
     if free:
         holder, key = data.draw(st.sampled_from(free))
@@ -115,20 +116,20 @@ def with_free_values(world: World, data: st.DataObject, told: Fact) -> bytes:
         context = result.get("context")
         if isinstance(context, dict):
             context.pop("data", None)
-    return codec.encode(value)
+    return codec.encode_json(value)
 
 
 def stored(world: World, content: Any) -> Any:
-    put = world.adapters.payloads.put
+    put = world.adapters.payloads.put_payload
     reference = world.run(
         put(
-            codec.encode(content),
+            codec.encode_json(content),
             tenant_id=TENANT,
             organization_id=ORGANIZATION,
             media_type=JSON_MEDIA_TYPE,
         )
     )
-    return codec.builtins(reference)
+    return codec.to_builtins(reference)
 
 
 @pytest.mark.parametrize("name", VICTIMS)
@@ -140,7 +141,7 @@ def test_anything_at_a_free_place_is_refused_or_decided(
     victim = world.begin(name)
     told = data.draw(st.sampled_from(told_of(world, victim)))
     spoilt = with_free_values(world, data, told)
-    tell(world, victim, facts.encode_batch(world.batch(victim), [spoilt]), is_any=True)
+    tell(world, victim, facts.encode_fact_batch(world.batch(victim), [spoilt]), is_any=True)
     for _ in range(2):
         tell(world, victim, *ends(world, victim), is_any=True)
 
@@ -181,7 +182,7 @@ def test_what_is_no_result_is_buried_at_once_and_what_came_with_it_is_decided(
     bad = a_completed(world, victim, result=ResultEnvelope(status="ok", context=context))
     before = CtxWriteRequested(request_id="r-1", patch={"before": 1})
     after = CtxWriteRequested(request_id="r-2", patch={"after": 2})
-    batch = codec.encode(world.batch(victim, before, bad, after))
+    batch = codec.encode_json(world.batch(victim, before, bad, after))
     (letter,) = tell(world, victim, batch)
     assert letter.reason.startswith("ResultMalformed: CommandCompleted.result: ")
     assert letter.delivered == 1
@@ -192,8 +193,8 @@ def test_what_is_no_result_is_buried_at_once_and_what_came_with_it_is_decided(
 def test_a_fact_of_no_schema_is_buried_and_what_came_with_it_is_decided(world: World) -> None:
     victim = world.begin("step")
     write = CtxWriteRequested(request_id="r-1", patch={"kept": 1})
-    told = [b'{"fact":"command_lost","command_id":7}', codec.encode(write), b'{"fact":"none"}']
-    (letter,) = tell(world, victim, facts.encode_batch(world.batch(victim), told))
+    told = [b'{"fact":"command_lost","command_id":7}', codec.encode_json(write), b'{"fact":"none"}']
+    (letter,) = tell(world, victim, facts.encode_fact_batch(world.batch(victim), told))
     assert letter.reason.startswith("MalformedMessage: fact 0 does not fit its schema")
     assert world.state(victim).ctx == {"kept": 1}
 
@@ -201,9 +202,9 @@ def test_a_fact_of_no_schema_is_buried_and_what_came_with_it_is_decided(world: W
 @pytest.mark.parametrize("levels", [DEPTH_MAX + 20, 5_000])
 def test_what_is_nested_too_deep_is_buried(world: World, levels: int) -> None:
     victim = world.begin("step")
-    told = codec.encode(a_completed(world, victim, patch={"k": "here"}))
+    told = codec.encode_json(a_completed(world, victim, patch={"k": "here"}))
     deep = told.replace(b'"here"', b"[" * levels + b"]" * levels)
-    (letter,) = tell(world, victim, facts.encode_batch(world.batch(victim), [deep]))
+    (letter,) = tell(world, victim, facts.encode_fact_batch(world.batch(victim), [deep]))
     assert letter.reason.startswith("MalformedMessage: ")
     assert "nested" in letter.reason
     assert world.state(victim).ctx == {}
@@ -212,20 +213,24 @@ def test_what_is_nested_too_deep_is_buried(world: World, levels: int) -> None:
 def test_what_is_nested_as_deep_as_results_may_be_is_decided(world: World) -> None:
     victim = world.begin("step")
     patch = {"k": nested(DEPTH_MAX)}
-    tell(world, victim, codec.encode(world.batch(victim, a_completed(world, victim, patch=patch))))
+    tell(
+        world,
+        victim,
+        codec.encode_json(world.batch(victim, a_completed(world, victim, patch=patch))),
+    )
     assert world.state(victim).ctx["k"] == patch["k"]
 
 
 def test_a_stored_payload_that_is_no_result_fails_who_reads_it(world: World) -> None:
     victim = world.begin("step")
     reference = stored(world, {"tasks": 7})
-    told = codec.decode(codec.encode(a_completed(world, victim)))
+    told = codec.decode_json(codec.encode_json(a_completed(world, victim)))
     told["result"] = {
         "status": "ok",
         "reference": reference,
         "context": {"shape": PIPELINE, "fields": {}},
     }
-    batch = facts.encode_batch(world.batch(victim), [codec.encode(told)])
+    batch = facts.encode_fact_batch(world.batch(victim), [codec.encode_json(told)])
     assert tell(world, victim, batch) == []
     assert world.state(victim).status is ExecutionStatus.FAILED
 
@@ -240,6 +245,6 @@ def test_who_says_of_a_frame_what_is_said_of_a_step_ends_nothing(world: World, n
             worker_id=informers.WORKER,
             result=informers.RESULT,
         )
-        assert tell(world, victim, codec.encode(world.batch(victim, told))) == []
-    ended = [event_type(one.event) for one in world.history(victim)]
+        assert tell(world, victim, codec.encode_json(world.batch(victim, told))) == []
+    ended = [get_event_type(one.event) for one in world.history(victim)]
     assert "command.completed" not in ended

@@ -13,11 +13,12 @@ from tests.support.registered import registered
 from tests.support.slices import frame_done, gathered, level_gathered
 from tests.support.streams import chunk
 
-from noetl_contracts import codec, facts
-from noetl_contracts.commands import Command, FrameWork, ReduceWork, SlotWork
-from noetl_contracts.envelope import Envelope
-from noetl_replay.fold import fold
-from noetl_replay.state import empty
+from noetl_contracts import codec
+from noetl_contracts.commands.command_work import Command, FrameWork, ReduceWork, SlotWork
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.requests import facts
+from noetl_replay.fold import fold_history
+from noetl_replay.state import build_empty_state
 
 TURNS_MAX = 30
 MESSAGE_CHARACTERS_MAX = 4_000
@@ -150,9 +151,9 @@ def check(desk: Desk) -> None:
         assert event.error.message
         assert len(event.error.message) <= MESSAGE_CHARACTERS_MAX
     state = desk.state
-    known = empty(state.execution_id, state.tenant_id, state.organization_id)
-    kept = [codec.decode_as(codec.encode(one), Envelope) for one in desk.history]
-    again = fold(known, kept)
+    known = build_empty_state(state.execution_id, state.tenant_id, state.organization_id)
+    kept = [codec.decode_as(codec.encode_json(one), Envelope) for one in desk.history]
+    again = fold_history(known, kept)
     assert again.checksum == state.checksum
     assert (again.ctx, again.workload, again.objects) == (state.ctx, state.workload, state.objects)
 

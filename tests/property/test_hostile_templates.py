@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl_chassis import deadline
-from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
-from noetl_playbook.scope import Parts, Scope
-from noetl_playbook.templates import rendering
-from noetl_playbook.templates.rendering import RenderLimits
+from noetl_chassis import computation_deadline
+from noetl_playbook.templates import render_limits
+from noetl_playbook.templates.expressions import TemplateError, compile_condition, compile_value
+from noetl_playbook.templates.render_limits import RenderLimits
+from noetl_playbook.templates.scope import ScopeParts, TemplateScope
 
 LIMIT_S = 0.3
 DOUBLED = (
@@ -107,17 +107,17 @@ BLOCKS = st.sampled_from(
 @pytest.fixture
 def guarded() -> Iterator[None]:
     """Interrupt what takes longer than its limit, as services do."""
-    with deadline.watching() as guard, rendering.guarded_by(guard):
+    with computation_deadline.own_deadline_timer() as guard, render_limits.install_guard(guard):
         yield
 
 
 def spent_on(template: str, *, is_condition: bool) -> float:
     """Render a template; return the processor's seconds. What is no template error is raised."""
-    scope = Scope({}, Parts(limits=RenderLimits(seconds=LIMIT_S)))
+    scope = TemplateScope({}, ScopeParts(limits=RenderLimits(seconds=LIMIT_S)))
     began_at = time.thread_time()
     with suppress(TemplateError):
         if is_condition:
-            compile_condition(template).judge(scope)
+            compile_condition(template).evaluate_condition(scope)
         else:
             compile_value(template).render(scope)
     return time.thread_time() - began_at
@@ -126,7 +126,7 @@ def spent_on(template: str, *, is_condition: bool) -> float:
 @pytest.mark.usefixtures("guarded")
 @pytest.mark.parametrize("piece", ENDLESS)
 def test_operation_on_lists_that_hold_lists_twice_is_refused_by_its_limit(piece: str) -> None:
-    scope = Scope({}, Parts(limits=RenderLimits(seconds=LIMIT_S)))
+    scope = TemplateScope({}, ScopeParts(limits=RenderLimits(seconds=LIMIT_S)))
     with pytest.raises(TemplateError, match=r"would visit more than|is not available"):
         compile_value(DOUBLED + "{{ " + piece + " }}").render(scope)
 

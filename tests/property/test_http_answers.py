@@ -14,7 +14,7 @@ from tests.support.calls import call_of
 from tests.support.working import Bench, bench
 
 from noetl_contracts import codec
-from noetl_worker.tools.call import Outcome
+from noetl_worker.tools.calls.call import Outcome
 
 KINDS = {
     *("auth", "client_error", "config", "connection", "not_found", "parse", "payload_too_large"),
@@ -187,7 +187,7 @@ def test_an_answer_is_an_outcome_of_its_request_alone(
         assert outcome.error.kind in KINDS, outcome.error
         assert outcome.error.retry_after is None or 0 <= outcome.error.retry_after <= 86_400
     # It leaves the worker: a result that is no JSON would fail later, and take others with it.
-    codec.decode(codec.encode(outcome))
+    codec.decode_json(codec.encode_json(outcome))
 
 
 @pytest.mark.parametrize("charset", CHARSETS)

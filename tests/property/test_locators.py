@@ -25,8 +25,8 @@ localities = st.dictionaries(st.sampled_from(LOCALITY_KEYS), segments, max_size=
 @given(st.lists(segments, min_size=1, max_size=8))
 @example(["tenant", "a/../b", "org", "%2e%2e", "x", "node", "y"])
 def test_what_was_built_is_parsed_and_what_was_parsed_is_built(parts: list[str]) -> None:
-    text = locators.build(*parts)
-    found = locators.parse(text)
+    text = locators.build_locator(*parts)
+    found = locators.parse_locator(text)
     assert found.segments == tuple(parts)
     assert str(found) == text
     allowed = set(string.ascii_letters + string.digits + "-._~%/:")
@@ -37,8 +37,8 @@ def test_what_was_built_is_parsed_and_what_was_parsed_is_built(parts: list[str])
 @given(st.lists(segments, min_size=1, max_size=8))
 def test_a_subject_leads_back_and_has_one_token_a_segment(parts: list[str]) -> None:
     locator = Locator(segments=tuple(parts))
-    subject = locators.to_subject(locator)
-    assert locators.from_subject(subject) == locator
+    subject = locators.encode_as_subject(locator)
+    assert locators.decode_from_subject(subject) == locator
     assert len(subject.split(".")) == 2 + len(parts)
     assert not set(subject) & set("*> \t\r\n/%")
     assert subject.isascii()
@@ -48,7 +48,7 @@ def test_a_subject_leads_back_and_has_one_token_a_segment(parts: list[str]) -> N
 def test_any_text_is_parsed_canonically_or_refused(text: str) -> None:
     for candidate in (text, locators.SCHEME + text):
         try:
-            found = locators.parse(candidate)
+            found = locators.parse_locator(candidate)
         except LocatorError:
             continue
         assert str(found) == candidate
@@ -58,24 +58,28 @@ def test_any_text_is_parsed_canonically_or_refused(text: str) -> None:
 def test_a_resource_says_whose_where_and_what(
     tenant: str, locality: dict[str, str], identity: list[str]
 ) -> None:
-    text = locators.resource(TenantId(tenant), ORGANIZATION, "stream", *identity, locality=locality)
-    found = locators.parse(text)
-    assert found.find("tenant") == tenant
-    assert found.find("org") == ORGANIZATION
-    assert found.locality() == locality
-    assert found.thing() == ("stream", tuple(identity))
+    text = locators.build_resource_locator(
+        TenantId(tenant), ORGANIZATION, "stream", *identity, locality=locality
+    )
+    found = locators.parse_locator(text)
+    assert found.find_segment("tenant") == tenant
+    assert found.find_segment("org") == ORGANIZATION
+    assert found.get_locality() == locality
+    assert found.get_kind_and_identity() == ("stream", tuple(identity))
 
 
 @given(st.lists(st.sampled_from([*LOCALITY_KEYS, "tenant", "org", "x"]), min_size=1, max_size=6))
 def test_the_name_of_a_thing_is_never_read_as_its_owner_or_place(name: list[str]) -> None:
-    found = locators.parse(locators.named(TENANT, ORGANIZATION, "/".join(name)))
-    assert (found.find("tenant"), found.find("org")) == (TENANT, ORGANIZATION)
-    assert found.locality() == {}
-    assert found.thing() == ("named", tuple(name))
+    found = locators.parse_locator(
+        locators.build_named_locator(TENANT, ORGANIZATION, "/".join(name))
+    )
+    assert (found.find_segment("tenant"), found.find_segment("org")) == (TENANT, ORGANIZATION)
+    assert found.get_locality() == {}
+    assert found.get_kind_and_identity() == ("named", tuple(name))
 
 
 def test_the_examples_of_the_scheme_are_understood() -> None:
-    worker = locators.worker(
+    worker = locators.build_worker_locator(
         TENANT,
         ORGANIZATION,
         {
@@ -91,22 +95,22 @@ def test_the_examples_of_the_scheme_are_understood() -> None:
         "noetl://tenant/acme/org/care-network/cluster/prod-1/region/us-central1/"
         "zone/us-central1-a/node/gke-noetl-pool-a-7b/process/1/worker/cpu-01"
     )
-    stream = locators.parse(
+    stream = locators.parse_locator(
         "noetl://tenant/acme/org/care-network/cluster/prod-1/region/global/stream/events/7/3"
     )
-    assert stream.locality() == {"cluster": "prod-1", "region": "global"}
-    assert stream.thing() == ("stream", ("events", "7", "3"))
-    payload = locators.parse(locators.payload(TENANT, ORGANIZATION, "a" * 64))
-    assert payload.thing() == ("payloads", ("sha256", "a" * 64))
-    result = locators.parse(locators.result("7", "step", "1", "task"))
-    assert result.thing() == ("execution", ("7", "result", "step", "1", "task"))
+    assert stream.get_locality() == {"cluster": "prod-1", "region": "global"}
+    assert stream.get_kind_and_identity() == ("stream", ("events", "7", "3"))
+    payload = locators.parse_locator(locators.build_payload_locator(TENANT, ORGANIZATION, "a" * 64))
+    assert payload.get_kind_and_identity() == ("payloads", ("sha256", "a" * 64))
+    result = locators.parse_locator(locators.build_result_locator("7", "step", "1", "task"))
+    assert result.get_kind_and_identity() == ("execution", ("7", "result", "step", "1", "task"))
 
 
 def test_a_locator_has_a_length_that_it_cannot_exceed() -> None:
     with pytest.raises(LocatorError, match="2048"):
-        locators.build("x" * 2048)
+        locators.build_locator("x" * 2048)
     with pytest.raises(LocatorError, match="2048"):
-        locators.parse(locators.SCHEME + "x" * 2048)
+        locators.parse_locator(locators.SCHEME + "x" * 2048)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,7 @@ def test_what_could_be_misread_is_refused(
     kind: str, identity: list[str], locality: dict[str, str]
 ) -> None:
     with pytest.raises(LocatorError):
-        locators.resource(TENANT, ORGANIZATION, kind, *identity, locality=locality)
+        locators.build_resource_locator(TENANT, ORGANIZATION, kind, *identity, locality=locality)
 
 
 @pytest.mark.parametrize(
@@ -145,5 +149,5 @@ def test_what_could_be_misread_is_refused(
 def test_the_distance_of_two_places(
     one: dict[str, str], other: dict[str, str], wanted: str
 ) -> None:
-    assert locators.distance(one, other) == wanted
-    assert locators.distance(other, one) == wanted
+    assert locators.find_distance(one, other) == wanted
+    assert locators.find_distance(other, one) == wanted

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from noetl_contracts import codec
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
-from noetl_storage.errors import PayloadMissing
-from noetl_storage.payload_ports import Owner
-from noetl_storage.payloads.collecting import Collector, Horizon, Patience
+from noetl_storage.payloads.garbage import GarbageAge, GarbageCollector, GarbageHorizon
 from noetl_storage.payloads.memory import MemoryObjects
-from noetl_storage.payloads.stored import StoredPayloads
+from noetl_storage.payloads.payload_store import PayloadStore
+from noetl_storage.ports.errors import PayloadMissing
+from noetl_storage.ports.payload_ports import Owner
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 OWNER = Owner(tenant_id=TenantId("acme"), organization_id=OrganizationId("west"))
 PLACE: dict[str, Any] = {"tenant_id": OWNER.tenant_id, "organization_id": OWNER.organization_id}
-PATIENCE = Patience(ttl=timedelta(days=2), shelf=timedelta(days=1))
+PATIENCE = GarbageAge(ttl=timedelta(days=2), shelf=timedelta(days=1))
 
 
 class Hesitant:
@@ -34,7 +34,7 @@ class Hesitant:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run_call(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         await self.rest()
         return call(*args, **kwargs)
 
@@ -50,13 +50,13 @@ class SlowMoves(MemoryObjects):
         super().__init__(now=now)
         self.half_moved: list[str] = []
 
-    def move(self, key: str, to: str) -> None:
-        self.store(to, self.fetch(key), "")
+    def move_object(self, key: str, to: str) -> None:
+        self.store_object(to, self.read_object(key), "")
         self.half_moved.append(key)
 
     def finish_moves(self) -> None:
         while self.half_moved:
-            self.remove(self.half_moved.pop())
+            self.delete_object(self.half_moved.pop())
 
 
 @dataclass(kw_only=True)
@@ -69,36 +69,36 @@ class Ledger:
     mentioned: list[PayloadRef] = field(default_factory=list)
 
     @asynccontextmanager
-    async def alone(self, owner: Owner) -> AsyncIterator[bool]:
+    async def hold_collector_lock(self, owner: Owner) -> AsyncIterator[bool]:
         """Whoever was taken for dead and goes on holds it as well as the next one."""
         yield True
 
     async def list_owners(self) -> list[Owner]:
         return [OWNER]
 
-    async def held_since(self, owner: Owner) -> datetime | None:
+    async def find_held_since(self, owner: Owner) -> datetime | None:
         return min((at for n, at in self.begun.items() if n not in self.ended), default=None)
 
-    async def list_mentioned(self, owner: Owner, digests: Any) -> Any:
+    async def iterate_mentioned(self, owner: Owner, digests: Any) -> Any:
         for event in list(self.events):
             await asyncio.sleep(0)
             yield {event} & set(digests)
 
-    async def list_known(self, owner: Owner, executions: Collection[str]) -> set[str]:
+    async def list_known_executions(self, owner: Owner, executions: Collection[str]) -> set[str]:
         return {str(number) for number in self.begun} & set(executions)
 
 
-class Impatient(Patience):
+class Impatient(GarbageAge):
     """A collection that takes what it sees, whoever still works."""
 
-    def horizon(self, now: datetime, *, held_since: datetime | None) -> Horizon:
-        return Horizon(suspect=now + timedelta(seconds=1), purge=now + timedelta(seconds=1))
+    def compute_horizon(self, now: datetime, *, held_since: datetime | None) -> GarbageHorizon:
+        return GarbageHorizon(suspect=now + timedelta(seconds=1), purge=now + timedelta(seconds=1))
 
 
 @dataclass(kw_only=True)
 class World:
     seed: int
-    patience: Patience = PATIENCE
+    patience: GarbageAge = PATIENCE
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     ledger: Ledger = field(default_factory=Ledger)
 
@@ -106,8 +106,10 @@ class World:
         self.random = random.Random(self.seed)
         self.objects = SlowMoves(lambda: self.now)
         self.runner = Hesitant(self.seed)
-        self.store = StoredPayloads(self.objects, runner=self.runner)
-        self.collector = Collector(shelf=self.store, references=self.ledger, patience=self.patience)
+        self.store = PayloadStore(self.objects, runner=self.runner)
+        self.collector = GarbageCollector(
+            shelf=self.store, references=self.ledger, patience=self.patience
+        )
 
     async def execute(self, number: int) -> None:
         """Store a few of few contents, one inside another, then say so, as an execution does."""
@@ -125,7 +127,7 @@ class World:
             if self.random.random() < 0.6:
                 self.ledger.events.append(outer.sha256)
                 self.ledger.mentioned.append(outer)
-                if "outer" in (await self.store.read(outer)).decode():
+                if "outer" in (await self.store.read_payload(outer)).decode():
                     self.ledger.mentioned.append(inner)
         await self.runner.rest()
         self.ledger.ended.add(number)
@@ -136,11 +138,11 @@ class World:
             await self.runner.rest()
 
     async def put(self, text: str) -> PayloadRef:
-        return await self.store.put(text.encode(), media_type="text/plain", **PLACE)
+        return await self.store.put_payload(text.encode(), media_type="text/plain", **PLACE)
 
     async def sweep(self) -> None:
         await self.runner.rest()
-        await self.collector.sweep(OWNER, now=self.now, is_dry_run=False)
+        await self.collector.sweep_owner(OWNER, now=self.now, is_dry_run=False)
 
     async def sweeps(self) -> None:
         """Look again and again, whatever others look at and have not moved yet."""
@@ -154,10 +156,10 @@ class World:
 
     async def check(self) -> None:
         for ref in self.ledger.mentioned:
-            assert codec.digest(await self.store.read(ref)) == ref.sha256
+            assert codec.digest_hex(await self.store.read_payload(ref)) == ref.sha256
 
 
-async def live(seed: int, days: list[float], *, patience: Patience = PATIENCE) -> World:
+async def live(seed: int, days: list[float], *, patience: GarbageAge = PATIENCE) -> World:
     """Let executions and sweeps run at once, day after day."""
     world = World(seed=seed, patience=patience)
     number = 0
@@ -240,9 +242,9 @@ async def test_a_dry_run_changes_nothing_and_says_what_it_would_do() -> None:
     world.now += timedelta(days=3)
     before = dict(world.objects.bytes_by_key)
 
-    found = await world.collector.sweep(OWNER, now=world.now, is_dry_run=True)
+    found = await world.collector.sweep_owner(OWNER, now=world.now, is_dry_run=True)
 
-    assert (len(found.garbage), found.garbage_bytes, found.shelved) == (1, 15, 0)
+    assert (len(found.garbage), found.count_garbage_bytes, found.shelved) == (1, 15, 0)
     assert world.objects.bytes_by_key == before
 
 
@@ -251,9 +253,11 @@ async def test_what_an_execution_may_still_mention_stays() -> None:
     world.ledger.begun[1] = world.now
     await world.put("stored by an execution that has waited since")
     world.now += timedelta(days=400)
-    assert (await world.collector.sweep(OWNER, now=world.now, is_dry_run=True)).garbage == []
+    assert (await world.collector.sweep_owner(OWNER, now=world.now, is_dry_run=True)).garbage == []
     world.ledger.ended.add(1)
-    assert len((await world.collector.sweep(OWNER, now=world.now, is_dry_run=True)).garbage) == 1
+    assert (
+        len((await world.collector.sweep_owner(OWNER, now=world.now, is_dry_run=True)).garbage) == 1
+    )
 
 
 async def test_content_stored_in_the_middle_of_its_move_comes_back() -> None:
@@ -265,7 +269,7 @@ async def test_content_stored_in_the_middle_of_its_move_comes_back() -> None:
     await world.sweep()
     await world.put("wanted again")
     world.objects.finish_moves()
-    assert world.objects.find(f"tenant/acme/org/west/payloads/sha256/{ref.sha256}") is None
+    assert world.objects.find_object(f"tenant/acme/org/west/payloads/sha256/{ref.sha256}") is None
     world.ledger.events.append(ref.sha256)
     world.ledger.mentioned.append(ref)
 
@@ -280,24 +284,24 @@ async def test_content_that_was_stored_again_since_it_was_listed_is_not_moved() 
     world = World(seed=1)
     ref = await world.put("wanted again")
     world.now += timedelta(days=3)
-    sweep = world.collector.sweep(OWNER, now=world.now, is_dry_run=False)
-    listing = world.ledger.list_mentioned
+    sweep = world.collector.sweep_owner(OWNER, now=world.now, is_dry_run=False)
+    listing = world.ledger.iterate_mentioned
 
     async def meanwhile(owner: Owner, digests: Any) -> Any:
         await world.put("wanted again")
         async for found in listing(owner, digests):
             yield found
 
-    world.ledger.list_mentioned = meanwhile
+    world.ledger.iterate_mentioned = meanwhile
     assert (await sweep).shelved == 0
-    assert await world.store.read(ref) == b"wanted again"
+    assert await world.store.read_payload(ref) == b"wanted again"
 
 
 async def test_named_objects_go_when_what_they_are_for_is_gone() -> None:
     world = World(seed=1)
     world.ledger.begun[7] = world.now
     cut = await world.put("a collection that was cut")
-    gone = codec.digest(b"a collection that is gone")
+    gone = codec.digest_hex(b"a collection that is gone")
     names = {
         "frames/7/1": True,
         "frames/8/1": False,
@@ -326,13 +330,13 @@ async def test_named_objects_go_when_what_they_are_for_is_gone() -> None:
     world.ledger.events.append(cut.sha256)
     world.now += timedelta(days=400)
     # Work that began before them goes on, and then it has ended.
-    assert (await world.collector.sweep(OWNER, now=world.now, is_dry_run=False)).names == []
+    assert (await world.collector.sweep_owner(OWNER, now=world.now, is_dry_run=False)).names == []
     world.ledger.ended.add(7)
     await world.store.put_named("waves/7/new/frame-1", b"x", **PLACE)
-    dry = await world.collector.sweep(OWNER, now=world.now, is_dry_run=True)
+    dry = await world.collector.sweep_owner(OWNER, now=world.now, is_dry_run=True)
     assert {one.name for one in dry.names} == {name for name, stays in names.items() if not stays}
 
-    done = await world.collector.sweep(OWNER, now=world.now, is_dry_run=False)
+    done = await world.collector.sweep_owner(OWNER, now=world.now, is_dry_run=False)
 
     assert done.removed == len(dry.names)
     left = await world.store.list_names("", **PLACE)

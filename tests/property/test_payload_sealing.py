@@ -4,11 +4,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl_chassis.payload_sealing import MAGIC, PIECE_BYTES, KeyRing, PayloadSeals, read_keys
-from noetl_chassis.sealing import KeyUnusable
+from noetl_chassis.seals.credential_seal import KeyUnusable
+from noetl_chassis.seals.payload_seal import (
+    MAGIC,
+    PIECE_BYTES,
+    KeyRing,
+    PayloadSeals,
+    read_payload_keys,
+)
 from noetl_contracts.errors import PayloadKeyUnknown, PayloadSealBroken
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_storage.payload_ports import SEAL_MAGIC, Owner, Seals
+from noetl_storage.ports.payload_ports import SEAL_MAGIC, ObjectSeals, Owner
 
 ACME = Owner(tenant_id=TenantId("acme"), organization_id=OrganizationId("west"))
 OTHER = Owner(tenant_id=TenantId("other"), organization_id=OrganizationId("west"))
@@ -23,35 +29,35 @@ LENGTHS = st.one_of(
 )
 
 
-def sealed(seals: Seals, data: bytes, *, owner: Owner = ACME, name: str = "") -> bytes:
-    sealing = seals.begin(owner, name)
-    return sealing.update(data) + sealing.finish()
+def sealed(seals: ObjectSeals, data: bytes, *, owner: Owner = ACME, name: str = "") -> bytes:
+    sealing = seals.start_sealing(owner, name)
+    return sealing.seal_bytes(data) + sealing.finish_sealing()
 
 
-def opened(seals: Seals, data: bytes, *, owner: Owner = ACME, name: str = "") -> bytes:
-    opening = seals.open(owner, name)
-    return opening.update(data) + opening.finish()
+def opened(seals: ObjectSeals, data: bytes, *, owner: Owner = ACME, name: str = "") -> bytes:
+    opening = seals.start_unsealing(owner, name)
+    return opening.unseal_bytes(data) + opening.finish_unsealing()
 
 
 @settings(deadline=None, max_examples=60)
 @given(length=LENGTHS, cuts=st.lists(st.integers(7, 70_000), min_size=1, max_size=4))
 def test_what_is_sealed_in_any_pieces_opens_in_any_pieces(length: int, cuts: list[int]) -> None:
     data = os.urandom(length)
-    sealing, opening = SEALS.begin(ACME, ""), SEALS.open(ACME, "")
+    sealing, opening = SEALS.start_sealing(ACME, ""), SEALS.start_unsealing(ACME, "")
     written, place = b"", 0
     while place < len(data):
         cut = cuts[place % len(cuts)]
-        written += sealing.update(data[place : place + cut])
+        written += sealing.seal_bytes(data[place : place + cut])
         place += cut
-    written += sealing.finish()
+    written += sealing.finish_sealing()
     assert len(data) < 16 or data[:16] not in written
 
     read, place = b"", 0
     while place < len(written):
         cut = cuts[-1]
-        read += opening.update(written[place : place + cut])
+        read += opening.unseal_bytes(written[place : place + cut])
         place += cut
-    assert read + opening.finish() == data
+    assert read + opening.finish_unsealing() == data
 
 
 @settings(deadline=None, max_examples=150)
@@ -113,11 +119,11 @@ def test_turning_a_key_rewrites_the_head_alone() -> None:
 
 def test_keys_are_read_newest_first_and_never_shown() -> None:
     text = "n-2:" + "A" * 43 + "=,n-1:" + "B" * 42 + "A="
-    seals = read_keys(text, file="")
+    seals = read_payload_keys(text, file="")
     assert seals is not None
-    assert seals.begin(ACME, "").key_id == "n-2"
+    assert seals.start_sealing(ACME, "").key_id == "n-2"
     assert "AAAA" not in repr(seals) + repr(vars(seals))
-    assert read_keys("", file="") is None
+    assert read_payload_keys("", file="") is None
 
 
 @pytest.mark.parametrize(
@@ -126,7 +132,7 @@ def test_keys_are_read_newest_first_and_never_shown() -> None:
 )  # fmt: skip
 def test_a_key_that_is_none_is_refused_without_being_shown(text: str) -> None:
     with pytest.raises(KeyUnusable) as refused:
-        read_keys(text, file="")
+        read_payload_keys(text, file="")
     assert "AAAA" not in str(refused.value)
 
 

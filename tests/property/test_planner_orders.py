@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.planning import Desk, closed, done, dry, opened
 
-from noetl_contracts import facts
-from noetl_contracts.commands import Command, SlotWork, StepWork
-from noetl_planner.domain.draft import Limits
+from noetl_contracts.commands.command_work import Command, SlotWork, StepWork
+from noetl_contracts.requests import facts
+from noetl_planner.domain.decision.draft import Limits
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.property.test_planner_orders import PLAYBOOK, TURNS_MAX, Transport
 from tests.support.planning import Desk
 
-from noetl_contracts import facts
-from noetl_planner.domain.draft import Limits
+from noetl_contracts.requests import facts
+from noetl_planner.domain.decision.draft import Limits
 
 
 def _hold(desk: Desk, number: int) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from noetl_playbook import closures, fallback, faults, forms, syntax
-from noetl_playbook.closures import NotTranslatedError
-from noetl_playbook.envelope import Output
-from noetl_playbook.expressions import TemplateError, compile_value
-from noetl_playbook.scope import Parts, Scope
-from noetl_playbook.views import ResultView
+from noetl_playbook.templates import closures, jinja_fallback, output_forms, render_limits, syntax
+from noetl_playbook.templates.closures import NotTranslatedError
+from noetl_playbook.templates.expressions import TemplateError, compile_value
+from noetl_playbook.templates.scope import ScopeParts, TemplateScope
+from noetl_playbook.views.output_view import OutputView
+from noetl_playbook.views.result_view import ResultView
 
 BODY = {"paging": {"hasMore": True, "page": 2}, "data": [{"id": "p1"}], "n": None}
 HTTP = ResultView({"status_code": 200, "headers": {}, "body": BODY}, kind="http")
@@ -28,10 +28,10 @@ NAMES = {
     "rows": SQL,
     "five": ResultView(5),
     "listed": ResultView([1, {"k": "v"}]),
-    "output": Output(HTTP, kind="http"),
-    "bad": Output(error={"kind": "rate_limit", "http_status": 429, "retryable": True}),
+    "output": OutputView(HTTP, kind="http"),
+    "bad": OutputView(error={"kind": "rate_limit", "http_status": 429, "retryable": True}),
 }
-SCOPE = Scope(NAMES, Parts(workload={"w": {"x": 0.5}}))
+SCOPE = TemplateScope(NAMES, ScopeParts(workload={"w": {"x": 0.5}}))
 
 keys = st.sampled_from(
     ["b", "c", "s", "list", "none", "gone", "body", "data", "paging", "page", "status", "error"]
@@ -78,8 +78,8 @@ sources = st.recursive(atoms, grown, max_leaves=6)
 def outcome(run: Any) -> tuple[str, Any]:
     """Run an expression; every fault is one outcome, whatever its words."""
     try:
-        return "value", repr(forms.plain(run(SCOPE)))
-    except (TemplateError, *faults.FAULTS):
+        return "value", repr(output_forms.to_plain(run(SCOPE)))
+    except (TemplateError, *render_limits.FAULTS):
         return "fault", None
 
 
@@ -87,13 +87,13 @@ def outcome(run: Any) -> tuple[str, Any]:
 @example("(1 if bad.b.error.b else a)")
 @settings(max_examples=500, deadline=None)
 def test_the_fast_path_and_jinja_agree(source: str) -> None:
-    tree = syntax.parse("{{ " + source + " }}")
+    tree = syntax.parse_template("{{ " + source + " }}")
     assert tree.value is not None
     try:
-        fast = closures.translate(tree.value)
+        fast = closures.translate_expression(tree.value)
     except NotTranslatedError:
         return
-    assert outcome(fast) == outcome(fallback.value(tree, tree.value))
+    assert outcome(fast) == outcome(jinja_fallback.compile_value_by_jinja(tree, tree.value))
 
 
 @given(st.lists(sources, min_size=1, max_size=3))
@@ -101,10 +101,10 @@ def test_the_fast_path_and_jinja_agree(source: str) -> None:
 def test_text_templates_agree_with_jinja(parts: list[str]) -> None:
     source = "".join("<{{ " + part + " }}>" for part in parts)
     compiled = compile_value(source)
-    by_jinja = fallback.text(syntax.parse(source), "text")
+    by_jinja = jinja_fallback.compile_text_by_jinja(syntax.parse_template(source), "text")
     try:
         expected: Any = by_jinja(SCOPE)
-    except (TemplateError, *faults.FAULTS):
+    except (TemplateError, *render_limits.FAULTS):
         expected = None
     try:
         found = compiled.render(SCOPE)
@@ -116,10 +116,10 @@ def test_text_templates_agree_with_jinja(parts: list[str]) -> None:
 @given(sources)
 @settings(max_examples=200, deadline=None)
 def test_rendering_twice_gives_the_same_and_changes_nothing(source: str) -> None:
-    before = repr(forms.plain({"a": NAMES["a"], "get": HTTP, "rows": SQL}))
+    before = repr(output_forms.to_plain({"a": NAMES["a"], "get": HTTP, "rows": SQL}))
     compiled = compile_value("{{ " + source + " }}")
     assert outcome(compiled.render) == outcome(compiled.render)
-    assert repr(forms.plain({"a": NAMES["a"], "get": HTTP, "rows": SQL})) == before
+    assert repr(output_forms.to_plain({"a": NAMES["a"], "get": HTTP, "rows": SQL})) == before
 
 
 @given(sources)

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noetl_contracts.ids import CatalogId
-from noetl_planner.domain.program import Program
-from noetl_playbook import document
-from noetl_playbook.document import UnreadableError
-from noetl_playbook.parse import Parsed, parse, parse_bytes
-from noetl_playbook.problems import Level
+from noetl_planner.domain.decision.program import Program
+from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbook, parse_playbook_bytes
+from noetl_playbook.source import yaml_document
+from noetl_playbook.source.problems import Level
+from noetl_playbook.source.yaml_document import UnreadableError
 
 ROOT = Path(__file__).parents[2]
 RIGHT = sorted((ROOT / "tests/unit/playbook/right").glob("*.yaml"))
@@ -30,13 +30,13 @@ def sources() -> list[Any]:
     found: list[Any] = []
     for file in files:
         try:
-            found.append(document.read(file.read_text("utf-8")).value)
+            found.append(yaml_document.read_document(file.read_text("utf-8")).value)
         except UnreadableError:
             continue
     return found
 
 
-GOOD = [document.read(file.read_text("utf-8")).value for file in RIGHT]
+GOOD = [yaml_document.read_document(file.read_text("utf-8")).value for file in RIGHT]
 SOURCES = sources()
 WORDS = st.sampled_from(
     [
@@ -102,8 +102,8 @@ def mutations(draw: st.DrawFn) -> Any:
     return value
 
 
-def answered(text: str, level: Level) -> Parsed:
-    parsed = parse(text, level=level)
+def answered(text: str, level: Level) -> ParsedPlaybook:
+    parsed = parse_playbook(text, level=level)
     assert (parsed.playbook is None) == any(each.is_error for each in parsed.problems)
     positions = [(each.line, each.column) for each in parsed.problems]
     assert positions == sorted(positions)
@@ -122,7 +122,7 @@ def test_any_value_gets_an_answer(value: Any, level: Level) -> None:
 @given(st.binary(max_size=200))
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_get_an_answer(data: bytes) -> None:
-    for parsed in parse_bytes(data):
+    for parsed in parse_playbook_bytes(data):
         assert parsed.playbook is not None or parsed.problems
 
 

@@ -8,9 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.playbooks import HEADER, told_at_both_levels
 
-from noetl_playbook.parse import Parsed, parse
-from noetl_playbook.problems import Level
-from noetl_playbook.writing import document_of
+from noetl_playbook.canonical_document import build_document
+from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbook
+from noetl_playbook.source.problems import Level
 
 # What has no canonical form is refused by name.
 REFUSED = {"only one entry may collect", "a step with several tasks cannot be repeated"}
@@ -164,9 +164,11 @@ steps = st.one_of(
 workflows = st.lists(steps, min_size=1, max_size=2)
 
 
-def read(workflow: Any, *, level: Level = Level.TOLERANT) -> Parsed:
+def read(workflow: Any, *, level: Level = Level.TOLERANT) -> ParsedPlaybook:
     """JSON is YAML; it keeps the test independent of how a dumper quotes."""
-    return parse(f"{HEADER}{ROOT}workflow: {msgspec.json.encode(workflow).decode()}\n", level=level)
+    return parse_playbook(
+        f"{HEADER}{ROOT}workflow: {msgspec.json.encode(workflow).decode()}\n", level=level
+    )
 
 
 @given(workflows)
@@ -177,7 +179,7 @@ def test_what_is_normalised_is_normal(workflow: list[dict[str, Any]]) -> None:
     if parsed.playbook is None:
         assert {each.message for each in parsed.problems if each.is_error} <= REFUSED
         return
-    again = parse(msgspec.json.encode(document_of(parsed.playbook)).decode())
+    again = parse_playbook(msgspec.json.encode(build_document(parsed.playbook)).decode())
     assert again.playbook == parsed.playbook
     assert not OLDER & {each.code for each in again.problems if each.path[:8] == "workflow"}
 
@@ -238,5 +240,5 @@ def test_any_older_construct_gives_a_playbook_or_an_error(workflow: list[dict[st
     found = [(each.code, each.path) for each in tolerant.problems]
     assert found == told_at_both_levels(strict)
     if tolerant.playbook is not None:
-        again = parse(msgspec.json.encode(document_of(tolerant.playbook)).decode())
+        again = parse_playbook(msgspec.json.encode(build_document(tolerant.playbook)).decode())
         assert again.playbook == tolerant.playbook

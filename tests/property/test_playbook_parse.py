@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.playbooks import HEADER, told_at_both_levels
 
-from noetl_playbook.model import Playbook
-from noetl_playbook.parse import parse, parse_all
-from noetl_playbook.problems import Level
+from noetl_playbook.model.playbook import Playbook
+from noetl_playbook.parse.playbook import parse_playbook, parse_playbooks
+from noetl_playbook.source.problems import Level
 
 words = st.sampled_from(
     [
@@ -37,7 +37,7 @@ def written(workflow: Any) -> str:
 @given(st.text())
 @settings(max_examples=300, deadline=None)
 def test_any_text_gives_an_answer(text: str) -> None:
-    for parsed in (parse(text), *parse_all(text)):
+    for parsed in (parse_playbook(text), *parse_playbooks(text)):
         assert parsed.playbook is not None or parsed.problems
 
 
@@ -45,9 +45,9 @@ def test_any_text_gives_an_answer(text: str) -> None:
 @settings(max_examples=500, deadline=None)
 def test_any_workflow_gives_a_playbook_or_an_error(workflow: Any) -> None:
     text = written(workflow)
-    parsed = parse(text)
+    parsed = parse_playbook(text)
     assert (parsed.playbook is None) == any(each.is_error for each in parsed.problems)
-    assert parse(text) == parsed
+    assert parse_playbook(text) == parsed
     assert all(each.line >= 1 and each.column >= 1 for each in parsed.problems)
     if parsed.playbook is not None:
         wire = msgspec.json.encode(parsed.playbook)
@@ -57,7 +57,7 @@ def test_any_workflow_gives_a_playbook_or_an_error(workflow: Any) -> None:
 @given(steps)
 @settings(max_examples=200, deadline=None)
 def test_strict_finds_what_tolerant_finds(workflow: Any) -> None:
-    tolerant = parse(written(workflow))
-    strict = parse(written(workflow), level=Level.STRICT)
+    tolerant = parse_playbook(written(workflow))
+    strict = parse_playbook(written(workflow), level=Level.STRICT)
     found = [(each.code, each.path) for each in tolerant.problems]
     assert found == told_at_both_levels(strict)

@@ -12,10 +12,10 @@ from tests.support.shaking import Shaker
 from tests.support.sketches import FRAMED, Sketch, text
 from tests.support.sketching import acyclic, cyclic
 
-from noetl_contracts.envelope import Envelope
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import RunStatus
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.problems import Level
 from noetl_replay.state import ExecutionState
 
 ROUGH = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -128,6 +128,6 @@ def test_a_cancelled_run_stops_and_starts_nothing_more(
 @given(st.one_of(acyclic(), cyclic(), acyclic(is_real=True)))
 def test_random_workflows_are_lint_clean(sketch: Sketch) -> None:
     for must_be_real in (False, True):
-        parsed = parse(text(sketch, must_be_real=must_be_real), level=Level.STRICT)
+        parsed = parse_playbook(text(sketch, must_be_real=must_be_real), level=Level.STRICT)
         assert parsed.playbook is not None, parsed.problems
         assert {problem.code for problem in parsed.problems} <= {"E205", "W907", "W911"}

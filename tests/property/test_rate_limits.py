@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl_worker.domain.pacing import Pace, grant
+from noetl_worker.domain.admission import CallRate, grant_calls
 
 EPSILON_S = 1e-6
 
@@ -23,7 +23,7 @@ def test_no_window_holds_more_than_its_share_and_the_burst(
     horizon_s: float,
     wiped_at: int | None,
 ) -> None:
-    pace = Pace(interval_s=1 / rate, burst=burst)
+    pace = CallRate(interval_s=1 / rate, burst=burst)
     now, tat = 1_000_000.0, 0.0
     lives: list[list[float]] = [[]]
     for turn, (pause_s, wanted) in enumerate(asks):
@@ -31,7 +31,7 @@ def test_no_window_holds_more_than_its_share_and_the_burst(
         if turn == wiped_at:
             tat = 0.0
             lives.append([])
-        granted = grant(pace, tat=tat, now=now, wanted=wanted, horizon_s=horizon_s)
+        granted = grant_calls(pace, tat=tat, now=now, wanted=wanted, horizon_s=horizon_s)
         assert len(granted.times) <= wanted
         assert all(now <= time <= now + horizon_s for time in granted.times)
         if granted.times:
@@ -52,10 +52,10 @@ def test_no_window_holds_more_than_its_share_and_the_burst(
 def test_who_asks_again_after_the_rest_that_it_was_told_gets_its_time(
     rate: float, burst: int, wanted: int
 ) -> None:
-    pace = Pace(interval_s=1 / rate, burst=burst)
+    pace = CallRate(interval_s=1 / rate, burst=burst)
     now, tat, got = 5_000.0, 0.0, 0
     for _ in range(3 * wanted + 3):
-        granted = grant(pace, tat=tat, now=now, wanted=wanted - got, horizon_s=0.0)
+        granted = grant_calls(pace, tat=tat, now=now, wanted=wanted - got, horizon_s=0.0)
         got += len(granted.times)
         tat = granted.tat
         now += granted.rest_s + EPSILON_S

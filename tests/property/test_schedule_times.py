@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from tests.support.storage import ORGANIZATION, TENANT
 
 from noetl_chassis.clock import ManualClock
-from noetl_contracts import cron, facts
 from noetl_contracts.errors import Retryable
-from noetl_contracts.facts import ExecutionRequested
-from noetl_contracts.schedules import CATCH_UP_MAX, CatchUp, Schedule
-from noetl_messaging import topology
+from noetl_contracts.requests import cron, facts
+from noetl_contracts.requests.facts import ExecutionRequested
+from noetl_contracts.requests.schedules import CATCH_UP_MAX, CatchUp, Schedule
 from noetl_messaging.memory.broker import MemoryBroker
-from noetl_reaper.shell.scheduling import Limits, Numbers, Scheduler
+from noetl_messaging.streams import topology
+from noetl_reaper.sweeps.scheduler import NodeLease, Scheduler, SchedulerLimits
 from noetl_storage.memory.leases import MemoryInstances
 from noetl_storage.memory.projections import MemoryProjections
-from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.triggers import MemorySchedules
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]
 # Around the changes of the clocks in these zones.
@@ -43,11 +43,11 @@ class Frail(MemorySchedules):
         super().__init__(store)
         self.crashes = crashes
 
-    async def fire(self, schedule: Schedule, **rest: Any) -> Any:
+    async def fire_schedule(self, schedule: Schedule, **rest: Any) -> Any:
         crash = self.crashes.pop() if self.crashes else "none"
         if crash == "before":
             raise CrashError
-        begun = await super().fire(schedule, **rest)
+        begun = await super().fire_schedule(schedule, **rest)
         if crash == "after":
             raise CrashError
         return begun
@@ -68,13 +68,15 @@ def nominal_times(store: MemoryStore) -> list[datetime]:
     return [
         datetime.fromisoformat(fact.workload["schedule"]["nominal_at"])
         for message in store.message_by_id.values()
-        for fact in facts.decode_batch(message.row.data).facts
+        for fact in facts.decode_fact_batch(message.row.data).facts
         if isinstance(fact, ExecutionRequested)
     ]
 
 
 def times_between(expression: str, zone: str, start: datetime, end: datetime) -> list[datetime]:
-    return list(takewhile(lambda time: time <= end, cron.times(expression, zone, start)))
+    return list(
+        takewhile(lambda time: time <= end, cron.iterate_due_times(expression, zone, start))
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -144,7 +146,7 @@ async def watch(
 ) -> None:
     """Look at the clock at odd times, by two rivals in turn, until nobody dies any more."""
     frail = Frail(store, crashes)
-    await frail.put(
+    await frail.put_schedule(
         Schedule(
             schedule_id="7",
             tenant_id=TENANT,
@@ -155,11 +157,11 @@ async def watch(
             timezone=zone,
             catch_up=policy,
             catch_up_max=catch_up_max,
-            next_at=next(cron.times(expression, zone, clock.now()), None),
+            next_at=next(cron.iterate_due_times(expression, zone, clock.now()), None),
         )
     )
     for turn, minutes in enumerate(looks):
-        clock.advance(minutes * 60)
+        clock.advance_by(minutes * 60)
         await look(store, frail, clock, owner=f"rival-{turn % 2}")
     frail.crashes.clear()
     await look(store, frail, clock, owner="last")
@@ -169,10 +171,10 @@ async def look(store: MemoryStore, frail: Frail, clock: ManualClock, *, owner: s
     scheduler = Scheduler(
         schedules=frail,
         projections=MemoryProjections(store),
-        hints=MemoryBroker(topology.declare(shard_count=1), clock),
+        hints=MemoryBroker(topology.declare_topology(shard_count=1), clock),
         clock=clock,
-        numbers=Numbers(MemoryInstances(store), owner=owner, lease_s=60, clock=clock),
-        limits=Limits(schedules_max=10, shard_count=1),
+        numbers=NodeLease(MemoryInstances(store), owner=owner, lease_s=60, clock=clock),
+        limits=SchedulerLimits(schedules_max=10, shard_count=1),
     )
     try:
         await scheduler.fire_due()
@@ -193,7 +195,7 @@ def test_looking_again_from_any_moment_finds_the_same_times(
     minute, hour, day = parts
     expression = f"{minute} {hour} {day} * *"
     middle = start + timedelta(minutes=cut)
-    through = cron.list_next(expression, zone, start, times_max=500)
-    again = cron.list_next(expression, zone, middle, times_max=20)
+    through = cron.list_due_times(expression, zone, start, times_max=500)
+    again = cron.list_due_times(expression, zone, middle, times_max=20)
     expected = [time for time in through if time > middle][:20]
     assert again[: len(expected)] == expected

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from tests.support.polling import eventually
 
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.loop import Pulse
+from noetl_chassis.loop import LoopHealth
 from noetl_contracts import subjects
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_messaging import topology
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
-from noetl_messaging.ports import Delivery, Message
-from noetl_worker.domain.sharing import allot
-from noetl_worker.intake import OTHERS, Intake, SharedIntake
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Delivery, Message
+from noetl_worker.commands.intake import OTHERS, Intake, SharedIntake
+from noetl_worker.domain.admission import allot_places
 from noetl_worker.service import Worker
 
 FLOOD, MODEST = "flood", "modest"
@@ -29,7 +29,7 @@ weights = st.fixed_dictionaries({name: st.integers(1, 5) for name in "abcd"})
 def test_room_goes_to_whoever_has_least_for_its_weight(
     room: int, hungry: set[str], running: dict[str, int], weighed: dict[str, int]
 ) -> None:
-    given_ = allot(room, hungry=hungry, running=running, weights=weighed)
+    given_ = allot_places(room, hungry=hungry, running=running, weights=weighed)
     assert set(given_) == hungry
     assert sum(given_.values()) == (room if hungry else 0)
     for one in hungry:
@@ -44,7 +44,7 @@ def test_room_goes_to_whoever_has_least_for_its_weight(
 def test_of_an_empty_worker_each_gets_its_share_whole(
     room: int, weighed: dict[str, int], first: int
 ) -> None:
-    given_ = allot(room, hungry=weighed, running={}, weights=weighed, first=first)
+    given_ = allot_places(room, hungry=weighed, running={}, weights=weighed, first=first)
     total = sum(weighed.values())
     assert all(given_[name] >= room * weighed[name] // total for name in weighed)
 
@@ -61,7 +61,7 @@ class Work:
         await asyncio.Event().wait()
 
     async def attend(self, delivery: Delivery) -> None:
-        self.begun.append(subjects.parse_command(delivery.subject).tenant_id)
+        self.begun.append(subjects.parse_command_subject(delivery.subject).tenant_id)
         await asyncio.sleep(0.001)
         await delivery.ack()
 
@@ -73,24 +73,24 @@ class Work:
 
 
 def lanes(broker: MemoryBroker, tenant_id: str | None = None) -> Intake:
-    names = topology.worker_consumers("default", tenant_id=tenant_id)
+    names = topology.list_worker_consumers("default", tenant_id=tenant_id)
     return Intake([MemoryConsumer(broker, stream=topology.COMMANDS, name=one) for one in names])
 
 
 async def send(broker: MemoryBroker, tenant_id: str, count: int, *, has_share: bool) -> None:
     for number in range(count):
-        subject = subjects.command(
+        subject = subjects.build_command_subject(
             "default", "io", TenantId(tenant_id), OrganizationId("o"), is_own=has_share
         )
         message_id = f"{tenant_id}-{number}"
-        await broker.publish(Message(subject=subject, message_id=message_id, data=b""))
+        await broker.publish_message(Message(subject=subject, message_id=message_id, data=b""))
 
 
 async def served(*, weighed: dict[str, int], modest: int = 40) -> list[str]:
     """Flood a pool, then let a modest tenant send a little; return who was served since."""
-    declared = topology.declare(shard_count=1, tenants=[MODEST])
+    declared = topology.declare_topology(shard_count=1, tenants=[MODEST])
     broker = MemoryBroker(declared, SystemClock())
-    await broker.ensure()
+    await broker.ensure_streams()
     work, stop = Work(), asyncio.Event()
     shares = {OTHERS: lanes(broker), MODEST: lanes(broker, MODEST)}
     worker = Worker(
@@ -102,7 +102,7 @@ async def served(*, weighed: dict[str, int], modest: int = 40) -> list[str]:
     )
     await send(broker, FLOOD, 600, has_share=False)
     running = asyncio.create_task(
-        worker.run(stop=stop, pulse=Pulse("commands", stale_s=30), drain_s=5)
+        worker.run(stop=stop, pulse=LoopHealth("commands", stale_s=30), drain_s=5)
     )
 
     async def is_flooded() -> bool:
@@ -134,13 +134,13 @@ async def test_a_weight_of_three_serves_three_times_as_often() -> None:
 
 
 async def test_a_tenant_alone_has_the_whole_pool() -> None:
-    declared = topology.declare(shard_count=1, tenants=[MODEST])
+    declared = topology.declare_topology(shard_count=1, tenants=[MODEST])
     broker = MemoryBroker(declared, SystemClock())
-    await broker.ensure()
+    await broker.ensure_streams()
     shares = {OTHERS: lanes(broker), MODEST: lanes(broker, MODEST)}
     intake = SharedIntake(shares, weights={})
     await send(broker, FLOOD, 20, has_share=False)
     async with asyncio.TaskGroup() as group:
-        taken = await intake.fetch(group, free=20, messages_max=16, wait_s=0.1)
+        taken = await intake.fetch_deliveries(group, free=20, messages_max=16, wait_s=0.1)
         assert len(taken) == 16
         assert await intake.close() == []

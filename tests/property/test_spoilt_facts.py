@@ -18,15 +18,16 @@ from tests.support.one_shard import ORGANIZATION, TENANT, World, tell
 from tests.support.spoiling import spoilt_by, twisted_by
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import codec, facts, ids, subjects
+from noetl_contracts import codec, ids, subjects
 from noetl_contracts.errors import MalformedMessage
-from noetl_contracts.facts import FactBatch
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_messaging import topology
-from noetl_messaging.memory.broker import MemoryBroker, Stored
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import FactBatch
+from noetl_messaging.memory.broker import MemoryBroker, StoredMessage
 from noetl_messaging.memory.consumer import MemoryDelivery
-from noetl_messaging.ports import MESSAGE_BYTES_MAX
-from noetl_planner.shell import admitting
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX
+from noetl_planner.facts import fact_intake
 
 EXAMPLES_SHARE = 4
 PLANNERS_OWN = {f"MalformedMessage: {name}" for name in ("ItemsCollected", "PartsCollected")}
@@ -69,7 +70,7 @@ def test_a_spoilt_message_is_decided_or_buried_and_the_turn_goes_on(
 ) -> None:
     victim = world.begin(name)
     told = chance.choice(list(informers.all_facts(world.state(victim))))
-    whole = codec.encode(world.batch(victim, told))
+    whole = codec.encode_json(world.batch(victim, told))
     ways = [spoilt_by, twisted_by, partial(twisted_by, within="facts")]
     tell(world, victim, chance.choice(ways)(chance, whole), is_any=True)
 
@@ -79,12 +80,14 @@ def test_whatever_may_be_said_can_be_said_at_once_and_in_any_order(world: World,
     for order in (1, -1):
         victim = world.begin(name)
         told = informers.all_facts(world.state(victim))[::order]
-        letters = tell(world, victim, *[codec.encode(world.batch(victim, one)) for one in told])
+        letters = tell(
+            world, victim, *[codec.encode_json(world.batch(victim, one)) for one in told]
+        )
         assert {one.reason.partition(" is ")[0] for one in letters} <= PLANNERS_OWN
 
 
 def a_batch(world: World, victim: ExecutionId, **changes: Any) -> bytes:
-    return codec.encode(structs.replace(world.batch(victim, facts.TimerDue()), **changes))
+    return codec.encode_json(structs.replace(world.batch(victim, facts.TimerDue()), **changes))
 
 
 def test_facts_of_another_tenant_move_nothing(world: World) -> None:
@@ -92,12 +95,12 @@ def test_facts_of_another_tenant_move_nothing(world: World) -> None:
     for is_known in (True, False):
         victim = world.begin("step")
         if not is_known:
-            world.planner._states.clear()
+            world.planner._states.clear_states()
         before = world.history(victim)
         for told in informers.all_facts(world.state(victim)):
             theirs = world.batch(victim, told, tenant_id="evil", organization_id="evil")
-            data = codec.encode(theirs)
-            subject = subjects.ingest(0, TenantId("evil"), OrganizationId("evil"))
+            data = codec.encode_json(theirs)
+            subject = subjects.build_ingest_subject(0, TenantId("evil"), OrganizationId("evil"))
             (letter,) = tell(world, victim, data, subject=subject)
             assert letter.reason.partition(":")[0] in {
                 # Nobody else may say it; the stranger has no such playbook.
@@ -142,17 +145,17 @@ def test_a_fact_of_another_shard_is_refused_there() -> None:
         producer="t",
         facts=[],
     )
-    stored = Stored(
+    stored = StoredMessage(
         sequence=1,
-        subject=subjects.ingest(0, TENANT, ORGANIZATION),
+        subject=subjects.build_ingest_subject(0, TENANT, ORGANIZATION),
         message_id="m",
-        data=codec.encode(batch),
+        data=codec.encode_json(batch),
         headers={},
     )
-    broker = MemoryBroker(topology.declare(shard_count=1), SystemClock())
+    broker = MemoryBroker(topology.declare_topology(shard_count=1), SystemClock())
     found = MemoryDelivery(broker, key=("s", "c"), stored=stored, delivered=1)
-    right = ids.shard_of(ExecutionId("7"), 4)
-    batch, faults = admitting.read(found, shard=right, shard_count=4)
+    right = ids.find_shard(ExecutionId("7"), 4)
+    batch, faults = fact_intake.read_delivery(found, shard=right, shard_count=4)
     assert (batch.execution_id, faults) == ("7", [])
     with pytest.raises(MalformedMessage, match="SHARD_COUNT"):
-        admitting.read(found, shard=(right + 1) % 4, shard_count=4)
+        fact_intake.read_delivery(found, shard=(right + 1) % 4, shard_count=4)

@@ -17,10 +17,10 @@ from tests.support.tiering import Seen, open_shared
 from noetl_chassis.clock import SystemClock
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_storage.tiers import segments
-from noetl_storage.tiers.reader import TieredPayloads
-from noetl_storage.tiers.segments import HEADER_BYTES, TRAILER_BYTES
+from noetl_storage.tiers import segment_format
+from noetl_storage.tiers.segment_format import HEADER_BYTES, TRAILER_BYTES
 from noetl_storage.tiers.shared import SharedTier
+from noetl_storage.tiers.tiered_payloads import TieredPayloads
 
 TABLE = pa.table({"n": pa.array(range(200), pa.int64()), "t": ["x" * (n % 9) for n in range(200)]})
 OTHER = pa.table({"n": pa.array(range(200, 400), pa.int64()), "t": ["y" * 4] * 200})
@@ -74,7 +74,7 @@ def a_spoilt(draw: st.DrawFn, whole: bytes) -> bytes:
         lambda: st.integers(0, len(whole) + 9).map(lambda size: whole[:size].ljust(size, b"\0")),
         # A sound segment of other content under this name.
         lambda: st.just(
-            segments.write_header(len(arrow(OTHER))) + arrow(OTHER) + whole[-TRAILER_BYTES:]
+            segment_format.pack_header(len(arrow(OTHER))) + arrow(OTHER) + whole[-TRAILER_BYTES:]
         ),
     ]
     return draw(draw(st.sampled_from(how))())
@@ -89,10 +89,10 @@ class World:
         self.store = TieredPayloads(MemoryPayloads(), watch=self.seen, shared=self.tier)
 
     async def put(self) -> tuple[PayloadRef, Path]:
-        ref = await self.store.put(
+        ref = await self.store.put_payload(
             DATA, tenant_id=TENANT, organization_id=ORGANIZATION, media_type=ARROW_MEDIA_TYPE
         )
-        return ref, self.tier._place / segments.name_of(ref)
+        return ref, self.tier._place / segment_format.build_segment_name(ref)
 
 
 def run(check: Callable[[World], Any]) -> None:
@@ -113,13 +113,13 @@ def test_a_spoilt_segment_is_a_miss_or_what_it_should_be(draw: st.DataObject) ->
         whole = file.read_bytes()
         assert len(whole) == HEADER_BYTES + len(DATA) + TRAILER_BYTES
         file.write_bytes(draw.draw(a_spoilt(whole)))
-        checked = await world.store.table(ref, is_verified=True)
+        checked = await world.store.map_table(ref, is_verified=True)
         assert checked is None or checked.equals(TABLE)
-        assert await world.store.read(ref) == DATA
-        assert await world.store.read(ref) == DATA
-        again = await world.store.table(ref, is_verified=True)
+        assert await world.store.read_payload(ref) == DATA
+        assert await world.store.read_payload(ref) == DATA
+        again = await world.store.map_table(ref, is_verified=True)
         assert again is None or again.equals(TABLE)
-        world.tier.sweep()
+        world.tier.sweep_node()
 
     run(check)
 
@@ -131,16 +131,16 @@ def test_a_segment_that_is_replaced_while_it_is_mapped_changes_nothing_that_was_
 ) -> None:
     async def check(world: World) -> None:
         ref, file = await world.put()
-        mapped = await world.store.table(ref, is_verified=True)
+        mapped = await world.store.map_table(ref, is_verified=True)
         assert mapped is not None
         spoilt = draw.draw(a_spoilt(file.read_bytes()))
         part = file.with_name("replaced")
         part.write_bytes(spoilt)
         part.replace(file)
         assert mapped.equals(TABLE)
-        assert await world.store.read(ref) == DATA
+        assert await world.store.read_payload(ref) == DATA
         file.unlink(missing_ok=True)
         assert mapped.equals(TABLE)
-        assert await world.store.read(ref) == DATA
+        assert await world.store.read_payload(ref) == DATA
 
     run(check)

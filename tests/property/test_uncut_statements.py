@@ -4,7 +4,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.domain.sql_text import statements
+from noetl_worker.sql.sql_statements import cut_statements
 
 _PIECES = st.sampled_from(
     [
@@ -38,9 +38,9 @@ _PIECES = st.sampled_from(
 def test_a_text_with_nothing_to_cut_is_the_same_statement(text: str) -> None:
     try:
         # A line between them: what ends in a comment of a line would hide the semicolon.
-        cut = statements(f"{text}\n;", "")
+        cut = cut_statements(f"{text}\n;", "")
     except ToolFailure:
         # Where something stays open, no semicolon can stand behind it: the server judges it alone.
         event("refused")
         return
-    assert statements(text, "") == cut
+    assert cut_statements(text, "") == cut

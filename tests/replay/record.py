@@ -10,10 +10,11 @@ from pathlib import Path
 from tests.support.builders import stories
 from tests.support.stories import decided
 
-from noetl_contracts import codec, stored
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.stored import StoredEvent
-from noetl_replay import checksum, state
+from noetl_contracts import codec
+from noetl_contracts.ledger import stored_event
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_replay import comparison, state
 
 HISTORIES = Path(__file__).parent / "histories"
 
@@ -28,24 +29,26 @@ def names() -> list[str]:
 
 def load_stored(name: str) -> list[StoredEvent]:
     """The history as it was written, byte by byte."""
-    return [stored.decode(line) for line in paths(name)[0].read_bytes().splitlines()]
+    return [
+        stored_event.decode_stored_event(line) for line in paths(name)[0].read_bytes().splitlines()
+    ]
 
 
 def load(name: str) -> list[Envelope]:
     """The history as this release reads it."""
-    return [stored.read(one) for one in load_stored(name)]
+    return [stored_event.read_envelope(one) for one in load_stored(name)]
 
 
 def fingerprint(history: list[Envelope]) -> dict[str, str | int]:
     """What a history folds to: its surfaces, and where it ends."""
     first = history[0]
-    begun = state.empty(first.execution_id, first.tenant_id, first.organization_id)
-    ended, surfaces = checksum.replay_surfaces(begun, history)
+    begun = state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+    ended, surfaces = comparison.replay_surfaces(begun, history)
     return {
         "version": ended.version,
         "status": str(ended.status),
         "envelope_checksum": ended.checksum,
-        **checksum.checksums(surfaces),
+        **comparison.compute_surface_checksums(surfaces),
     }
 
 
@@ -53,10 +56,12 @@ def main() -> None:
     for name, story in itertools.chain(stories(), decided()):
         events, checksums = paths(name)
         if not events.exists():
-            events.write_bytes(b"".join(codec.encode(one) + b"\n" for one in story.envelopes))
+            events.write_bytes(b"".join(codec.encode_json(one) + b"\n" for one in story.envelopes))
         if not checksums.exists():
             body = fingerprint(load(name))
-            lines = ",\n".join(f'  "{key}": {codec.text(value)}' for key, value in body.items())
+            lines = ",\n".join(
+                f'  "{key}": {codec.encode_text(value)}' for key, value in body.items()
+            )
             checksums.write_text(f"{{\n{lines}\n}}\n")
             sys.stdout.write(f"recorded {name}\n")
 

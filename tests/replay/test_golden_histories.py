@@ -7,11 +7,12 @@ import pytest
 from msgspec import structs
 from tests.replay import record
 
-from noetl_contracts import codec, stored, upcast
-from noetl_contracts.envelope import Envelope
+from noetl_contracts import codec
 from noetl_contracts.events import CLASS_BY_TYPE, EVENT_CLASSES
-from noetl_replay import checksum, fold, snapshot, state
-from noetl_replay.replaying import Replay
+from noetl_contracts.ledger import stored_event, upcasters
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_replay import comparison, fold, snapshot, state
+from noetl_replay.history_replay import HistoryReplay
 
 NAMES = record.names()
 
@@ -28,7 +29,7 @@ def test_golden_histories_cover_the_event_types() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_golden_history_folds_to_its_recorded_checksums(name: str) -> None:
-    expected = codec.decode(record.paths(name)[1].read_bytes())
+    expected = codec.decode_json(record.paths(name)[1].read_bytes())
     assert record.fingerprint(record.load(name)) == expected
 
 
@@ -36,7 +37,9 @@ def test_a_golden_history_folds_to_its_recorded_checksums(name: str) -> None:
 def test_a_golden_history_is_a_sealed_chain(name: str) -> None:
     before = codec.CHECKSUM_NONE
     for one in record.load_stored(name):
-        assert stored.is_sealed(one, before), f"version {one.stream_version} was altered"
+        assert stored_event.is_stored_event_sealed(one, before), (
+            f"version {one.stream_version} was altered"
+        )
         before = one.envelope_checksum
 
 
@@ -44,16 +47,16 @@ def test_a_golden_history_is_a_sealed_chain(name: str) -> None:
 def test_a_golden_history_folds_alike_from_every_snapshot(name: str) -> None:
     history = record.load(name)
     first = history[0]
-    begun = state.empty(first.execution_id, first.tenant_id, first.organization_id)
+    begun = state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
     snapshots = []
     for one in history:
-        begun = fold.evolve(begun, one)
-        snapshots.append(snapshot.take(begun))
+        begun = fold.fold_event(begun, one)
+        snapshots.append(snapshot.build_snapshot(begun))
     for cut, taken in enumerate(snapshots, start=1):
-        restored = snapshot.restore(taken)
+        restored = snapshot.restore_state(taken)
         assert restored is not None
-        resumed = fold.fold(restored, history[cut:])
-        assert snapshot.take(resumed) == snapshots[-1]
+        resumed = fold.fold_history(restored, history[cut:])
+        assert snapshot.build_snapshot(resumed) == snapshots[-1]
 
 
 def test_a_field_that_a_later_release_adds_changes_no_older_event() -> None:
@@ -66,12 +69,14 @@ def test_a_field_that_a_later_release_adds_changes_no_older_event() -> None:
 def test_what_an_envelope_covers_never_grows() -> None:
     """A field that envelopes gain later must be covered only where it says something."""
     covered = set(Envelope.__struct_fields__) - {"envelope_checksum", "ingest_time"}
-    assert covered == set(codec.decode(stored.covered(record.load_stored(NAMES[0])[0]))) - {
+    assert covered == set(
+        codec.decode_json(stored_event.encode_covered_fields(record.load_stored(NAMES[0])[0]))
+    ) - {
         "envelope_checksum",
         "ingest_time",
     }
     for one in (one for name in NAMES for one in record.load_stored(name)):
-        assert b'"envelope_checksum":""' in stored.covered(one)
+        assert b'"envelope_checksum":""' in stored_event.encode_covered_fields(one)
 
 
 def test_the_corpus_holds_old_versions_of_events() -> None:
@@ -80,7 +85,7 @@ def test_the_corpus_holds_old_versions_of_events() -> None:
         one.schema_name
         for name in NAMES
         for one in record.load_stored(name)
-        if one.schema_version < upcast.current_version(one.schema_name)
+        if one.schema_version < upcasters.get_current_version(one.schema_name)
     }
     assert old == {"noetl.frame.abandoned", "noetl.frame.commit_rejected"}
 
@@ -89,11 +94,11 @@ def test_the_corpus_holds_old_versions_of_events() -> None:
 def test_what_was_sealed_is_covered_field_by_field(name: str) -> None:
     before = codec.CHECKSUM_NONE
     for one in record.load_stored(name):
-        for field in codec.decode(stored.covered(one)):
+        for field in codec.decode_json(stored_event.encode_covered_fields(one)):
             if field in {"envelope_checksum", "ingest_time"}:
                 continue
             changed = structs.replace(one, **{field: altered(getattr(one, field))})
-            assert not stored.is_sealed(changed, before), field
+            assert not stored_event.is_stored_event_sealed(changed, before), field
         before = one.envelope_checksum
 
 
@@ -117,10 +122,10 @@ def altered(value: Any) -> Any:
 def test_a_replay_shows_the_same_rows_whatever_its_pages(name: str, size: int) -> None:
     history = record.load(name)
     first = history[0]
-    begun = state.empty(first.execution_id, first.tenant_id, first.organization_id)
-    replay = Replay(begun)
+    begun = state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+    replay = HistoryReplay(begun)
     for start in range(0, len(history), size):
-        replay.feed(history[start : start + size])
-    expected = codec.decode(record.paths(name)[1].read_bytes())
-    found = checksum.checksums(replay.surfaces)
+        replay.feed_events(history[start : start + size])
+    expected = codec.decode_json(record.paths(name)[1].read_bytes())
+    found = comparison.compute_surface_checksums(replay.surfaces)
     assert found == {surface: expected[surface] for surface in found}

@@ -10,11 +10,11 @@ from msgspec import structs
 from tests.simulation.fate import Fate
 from tests.simulation.virtual import VirtualLoop
 
-from noetl_messaging import topology
-from noetl_messaging.memory.broker import MemoryBroker, Stored
+from noetl_messaging.memory.broker import MemoryBroker, StoredMessage
 from noetl_messaging.memory.consumer import MemoryConsumer, MemoryDelivery
-from noetl_messaging.ports import Delivery, Message
-from noetl_messaging.topology import Topology
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Delivery, Message
+from noetl_messaging.streams.topology import Topology
 
 _LATE_S = 3.0
 # NATS Server writes what its consumers know ten times a second at most.
@@ -41,12 +41,12 @@ class FaultyBroker(MemoryBroker):
         self._handed: dict[tuple[str, str], list[tuple[float, int, int]]] = defaultdict(list)
         self.forgotten: set[int] = set()
 
-    def put(self, message: Message, headers: dict[str, str] | None = None) -> None:
+    def store_message(self, message: Message, headers: dict[str, str] | None = None) -> None:
         """Store a message: once, and perhaps later, twice or not at all."""
         fate = self._fate
         stream = self._stream_of(message.subject)
         if stream in _KEPT or stream is None:
-            super().put(message, headers)
+            super().store_message(message, headers)
             return
         self.taken.add(message.message_id)
         if fate.happens("duplicate"):
@@ -58,23 +58,25 @@ class FaultyBroker(MemoryBroker):
         if fate.happens("late"):
             self._later(message)
             return
-        super().put(message, headers)
+        super().store_message(message, headers)
 
-    def _try_put(self, message: Message) -> bool:
+    def _try_store(self, message: Message) -> bool:
         """Store one of several messages; of each the answer may be lost."""
         if self._fate.happens("refused"):
             return False
-        return super()._try_put(message) and not self._fate.happens("lost_reply")
+        return super()._try_store(message) and not self._fate.happens("lost_reply")
 
-    def settle(self, stream: str, name: str, sequence: int) -> None:
+    def settle_delivery(self, stream: str, name: str, sequence: int) -> None:
         """Forget a delivery, unless the word is lost."""
         if not self._fate.happens("lost_ack"):
-            super().settle(stream, name, sequence)
+            super().settle_delivery(stream, name, sequence)
 
-    def take(self, stream: str, name: str, messages_max: int) -> list[tuple[Stored, int]]:
+    def take_due(
+        self, stream: str, name: str, messages_max: int
+    ) -> list[tuple[StoredMessage, int]]:
         """Hand over messages that are due; sometimes it is the last that the broker does."""
-        taken = super().take(stream, name, messages_max)
-        now_s = self.monotonic()
+        taken = super().take_due(stream, name, messages_max)
+        now_s = self.monotonic_s()
         self._handed[stream, name] += [(now_s, one.sequence, many) for one, many in taken]
         if taken and self._fate.happens("restart"):
             delay_s = self._fate.chance.random() * _UNWRITTEN_S
@@ -103,12 +105,12 @@ class FaultyBroker(MemoryBroker):
                 if delivered > 1:
                     durable.delivered[sequence] -= 1
                     if sequence in durable.due_at:
-                        durable.due_at[sequence] = self.monotonic()
+                        durable.due_at[sequence] = self.monotonic_s()
                     continue
                 del durable.delivered[sequence]
                 durable.due_at.pop(sequence, None)
                 durable.cursor = min(durable.cursor, sequence - 1)
-        self.stir()
+        self.signal_change()
 
     def _later(self, message: Message) -> None:
         delay_s = self._fate.chance.random() * _LATE_S
@@ -117,7 +119,7 @@ class FaultyBroker(MemoryBroker):
     def _put_late(self, message: Message) -> None:
         # A stream that is gone by then has lost it.
         if self._stream_of(message.subject) is not None:
-            super().put(message)
+            super().store_message(message)
 
     def _stream_of(self, subject: str) -> str | None:
         head = ".".join(subject.split(".")[:2]) + "."
@@ -129,8 +131,8 @@ class FaultyBroker(MemoryBroker):
     async def awaited(self, key: tuple[str, str], wait_s: float) -> None:
         """Wait until a consumer has something to take or is gone, but not longer than `wait_s`."""
         loop = cast("VirtualLoop", asyncio.get_running_loop())
-        due_s = min(self.find_durable(*key).due_at.values(), default=float("inf"))
-        until_s = due_s - self.monotonic()
+        due_s = min(self.get_durable(*key).due_at.values(), default=float("inf"))
+        until_s = due_s - self.monotonic_s()
         # What is overdue and was not taken is in nobody's reach before something changes.
         waits_s = min(wait_s, until_s) if until_s > 0 else wait_s
         future = loop.alarm(waits_s)
@@ -140,7 +142,7 @@ class FaultyBroker(MemoryBroker):
         finally:
             self._waiting.pop(future, None)
 
-    def stir(self) -> None:
+    def signal_change(self) -> None:
         """Wake the fetches that find something, and no others."""
         self._wake_where(self._has_some)
 
@@ -159,7 +161,7 @@ class FaultyBroker(MemoryBroker):
         durable, source = self._durables.get(key), self._streams.get(key[0])
         if durable is None or source is None:
             return True
-        found = next(self._due(durable, source, self.monotonic()), None)
+        found = next(self._iterate_due(durable, source, self.monotonic_s()), None)
         if found is None:
             return False
         return found in durable.delivered or len(durable.due_at) < durable.spec.ack_pending_max
@@ -168,18 +170,18 @@ class FaultyBroker(MemoryBroker):
 class ExactConsumer(MemoryConsumer):
     """Waits until something is due, instead of looking again and again."""
 
-    def wake(self) -> None:
+    def wake_fetch(self) -> None:
         """Have the fetch that waits, else the next one, return with what there is."""
         broker: FaultyBroker = self._broker  # type: ignore[assignment]  # there is no other here
         self._is_called = True
         broker.call_back(self._key)
 
-    async def _fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
+    async def _fetch_until(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         broker: FaultyBroker = self._broker  # type: ignore[assignment]  # there is no other here
-        deadline = broker.monotonic() + wait_s
+        deadline = broker.monotonic_s() + wait_s
         while True:
-            taken: list[tuple[Stored, int]] = broker.take(*self._key, messages_max)
-            now_s = broker.monotonic()
+            taken: list[tuple[StoredMessage, int]] = broker.take_due(*self._key, messages_max)
+            now_s = broker.monotonic_s()
             if taken or self._is_called or now_s >= deadline:
                 return [
                     MemoryDelivery(broker, key=self._key, stored=stored, delivered=delivered)

@@ -8,27 +8,29 @@ from unittest import mock
 
 from msgspec import Struct, structs
 
-from noetl_contracts.events.loop import LoopDone, LoopFailed
-from noetl_contracts.ledger import Request
+from noetl_contracts.events.loop_events import LoopDone, LoopFailed
+from noetl_contracts.ledger.records import Request
 from noetl_outbox import domain as outbox_domain
-from noetl_outbox.domain import Verdict
-from noetl_planner.domain import command_facts, draft, fences
+from noetl_outbox.domain import BatchVerdict
+from noetl_planner.domain import command_facts
+from noetl_planner.domain.decision import draft
+from noetl_planner.domain.steps import commands
+from noetl_planner.loops.queue import LoopQueue
 from noetl_planner.service import ShardPlanner
-from noetl_planner.shell.gathering import Gathering
-from noetl_projector.domain import ordering
-from noetl_projector.domain.ordering import Gap
+from noetl_projector.domain import version_order
+from noetl_projector.domain.version_order import VersionGap
+from noetl_projector.projection.event_intake import FetchedBatch
 from noetl_projector.service import Projector
-from noetl_projector.shell.arriving import Arrived
 from noetl_reaper.service import Reaper
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.store import MemoryStore, StoredRequest
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_worker.domain import heartbeat, holders
-from noetl_worker.keeping import Keeper
-from noetl_worker.lanes.emitting import Emitter
-from noetl_worker.lanes.io import IoLane
+from noetl_worker.domain import lease_terms
+from noetl_worker.payloads.result_store import ResultStore
+from noetl_worker.pipeline.chunk_emitter import ChunkEmitter
+from noetl_worker.runner.command_host import CommandHost
 
 Patch = tuple[Any, str, Any]
 
@@ -54,7 +56,7 @@ class Bug(Struct, frozen=True, kw_only=True):
 
 
 def _planner_acks_first() -> list[Patch]:
-    commit = ShardPlanner._commit
+    commit = ShardPlanner._commit_decisions
 
     async def broken(self: ShardPlanner, decided: list[Any]) -> None:
         for one in decided:
@@ -66,9 +68,9 @@ def _planner_acks_first() -> list[Patch]:
 
 
 def _projector_acks_first() -> list[Patch]:
-    project = Projector._project
+    project = Projector._project_batch
 
-    async def broken(self: Projector, arrived: Arrived) -> None:
+    async def broken(self: Projector, arrived: FetchedBatch) -> None:
         for delivery in arrived.open:
             await delivery.ack()
         await project(self, arrived)
@@ -101,17 +103,21 @@ def _watermark() -> list[Patch]:
 
 
 def _settles_unconfirmed() -> list[Patch]:
-    def broken(rows: Sequence[Any], stored: Sequence[bool], *, rows_max: int) -> Verdict:
-        return Verdict(settled=[row.outbox_id for row in rows], released=[], postponed=[])
+    def broken(rows: Sequence[Any], stored: Sequence[bool], *, rows_max: int) -> BatchVerdict:
+        return BatchVerdict(settled=[row.outbox_id for row in rows], released=[], postponed=[])
 
     return [(outbox_domain, "judge", broken)]
 
 
 def _loop_done_twice() -> list[Patch]:
     """Gathered twice, remembered by nobody, and without a key in the ledger."""
-    ask, collect, key_of = Gathering.ask, command_facts.collect, draft.key_of
+    ask, collect, key_of = (
+        LoopQueue.enqueue_loop,
+        command_facts.accept_collected_items,
+        draft.build_event_key,
+    )
 
-    def asks_twice(self: Gathering, state: Any, run_id: str, mailbox: Any) -> None:
+    def asks_twice(self: LoopQueue, state: Any, run_id: str, mailbox: Any) -> None:
         ask(self, state, run_id, mailbox)
         mailbox._asked.clear()
         ask(self, state, run_id, mailbox)
@@ -131,7 +137,7 @@ def _loop_done_twice() -> list[Patch]:
         return None if isinstance(event, LoopDone | LoopFailed) else key_of(event)
 
     return [
-        (Gathering, "ask", asks_twice),
+        (LoopQueue, "ask", asks_twice),
         (command_facts, "collect", ends_again),
         (draft, "key_of", without_key),
     ]
@@ -141,19 +147,19 @@ _ENDED: dict[str, Any] = {}
 
 
 def _skips_gaps() -> list[Patch]:
-    arrange = ordering.arrange
+    arrange = version_order.arrange_batches
 
     def broken(version: int, batches: Any) -> Any:
         order = arrange(version, batches)
         return structs.replace(
-            order, steps=[step for step in order.steps if not isinstance(step, Gap)]
+            order, steps=[step for step in order.steps if not isinstance(step, VersionGap)]
         )
 
-    return [(ordering, "arrange", broken)]
+    return [(version_order, "arrange", broken)]
 
 
 def _positions_unchecked() -> list[Patch]:
-    apply = MemoryProjections.apply
+    apply = MemoryProjections.apply_rows
 
     async def broken(self: Any, *, positions: Any, **written: Any) -> list[str]:
         known = self._store.position_by_execution
@@ -164,17 +170,17 @@ def _positions_unchecked() -> list[Patch]:
 
 
 def _attempt_unchecked() -> list[Patch]:
-    live_command = fences.live_command
+    live_command = commands.find_live_command
 
     def broken(decision: Any, command_id: Any, attempt: int, **about: Any) -> Any:
         live = decision.state.commands.get(command_id)
         return live or live_command(decision, command_id, attempt, **about)
 
-    return [(fences, "live_command", broken)]
+    return [(commands, "live_command", broken)]
 
 
 def _runs_redeliveries() -> list[Patch]:
-    attend = IoLane.attend
+    attend = CommandHost.attend_delivery
 
     class First:
         def __init__(self, delivery: Any) -> None:
@@ -184,14 +190,14 @@ def _runs_redeliveries() -> list[Patch]:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._delivery, name)
 
-    async def broken(self: IoLane, delivery: Any) -> None:
+    async def broken(self: CommandHost, delivery: Any) -> None:
         await attend(self, First(delivery))  # type: ignore[arg-type]  # the same delivery, renamed
 
-    return [(IoLane, "attend", broken)]
+    return [(CommandHost, "attend", broken)]
 
 
 def _no_lease_end() -> list[Patch]:
-    return [(heartbeat, "remaining_s", lambda *_args, **_kwargs: 1e6)]
+    return [(lease_terms, "remaining_s", lambda *_args, **_kwargs: 1e6)]
 
 
 def _no_redrive() -> list[Patch]:
@@ -213,7 +219,7 @@ def _begins_again() -> list[Patch]:
 
 def _stores_later() -> list[Patch]:
     """Report a payload while its write is still on the way; it goes down with the process."""
-    put = MemoryPayloads.put
+    put = MemoryPayloads.put_payload
 
     async def broken(self: MemoryPayloads, data: Any, **about: Any) -> Any:
         before = set(self.bytes_by_key)
@@ -228,13 +234,13 @@ def _stores_later() -> list[Patch]:
 
 
 def _keeps_states() -> list[Patch]:
-    give_back = ShardPlanner._give_back
+    give_back = ShardPlanner._return_deliveries
 
     async def broken(self: ShardPlanner, decided: Any) -> None:
         gone = list(decided)
         await give_back(self, gone)
         for one in gone:
-            self._states.put_back(one.state)
+            self._states.put_state_back(one.state)
 
     return [(ShardPlanner, "_give_back", broken)]
 
@@ -247,14 +253,14 @@ def _never_catches_up() -> list[Patch]:
 
 
 def _unmasked_rows() -> list[Patch]:
-    keep_list = Keeper.keep_list
+    keep_list = ResultStore.store_row_results
 
-    async def broken(self: Keeper, results: list[Any]) -> Any:
+    async def broken(self: ResultStore, results: list[Any]) -> Any:
         nothing = mock.Mock(data=lambda data: data)
         with mock.patch.object(self, "_mask", nothing):
             return await keep_list(self, results)
 
-    return [(Keeper, "keep_list", broken)]
+    return [(ResultStore, "keep_list", broken)]
 
 
 def _no_loss_reports() -> list[Patch]:
@@ -275,14 +281,14 @@ def _one_name() -> list[Patch]:
     def broken(stream_sequence: int, *, token: str) -> str:
         return str(stream_sequence)
 
-    return [(holders, "name", broken)]
+    return [(lease_terms, "name", broken)]
 
 
 def _says_chunks_once() -> list[Patch]:
-    async def broken(self: Emitter) -> None:
-        await self._progress.change(1.0)
+    async def broken(self: ChunkEmitter) -> None:
+        await self._progress.wait_for_change(1.0)
 
-    return [(Emitter, "_hear", broken)]
+    return [(ChunkEmitter, "_hear", broken)]
 
 
 BUGS = tuple(

@@ -10,7 +10,7 @@ from tests.support.person import Person
 from tests.support.scripted import Script, script
 
 from noetl_cli.local import system
-from noetl_planner.http.app import create_app
+from noetl_planner.api.app import create_app
 
 
 @pytest.fixture
@@ -20,10 +20,10 @@ async def person(tmp_path: Path) -> AsyncIterator[Person]:
         "NOETL_PLANNER_CANCEL_GRACE_S": "10",
     }
     async with (
-        system.open_system(system.load(environ, tmp_path)) as opened,
+        system.open_system(system.load_settings(environ, tmp_path)) as opened,
         asyncio.TaskGroup() as services,
     ):
-        services.create_task(system.run(opened))
+        services.create_task(system.run_services(opened))
         async with AsyncTestClient(create_app(opened.services)) as api:
             yield Person(api)
         opened.process.stop.set()

@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
-from noetl_contracts.commands import Command
-from noetl_worker.tools.call import Call, Outcome
+from noetl_contracts.commands.command_work import Command
+from noetl_worker.tools.calls.call import Call, Outcome
 
 
 class NoFiles:

@@ -9,7 +9,7 @@ from tests.simulation.fate import Fate
 from tests.simulation.virtual import OWNER, VirtualClock, VirtualLoop
 from tests.simulation.wires import Wire, Wired
 
-from noetl_chassis.identity import NODES_MAX, Snowflake
+from noetl_chassis.identity import NODES_MAX, SnowflakeIds
 
 if TYPE_CHECKING:
     from tests.simulation.witness import Witness
@@ -36,7 +36,7 @@ class Process:
         self.stop = asyncio.Event()
         ahead_s = (fate.chance.random() * 2 - 1) * _WRONG_S if fate.chance.random() < 0.3 else 0.0
         self.clock = VirtualClock(loop, ahead_s=0.0 if fate.is_healed else ahead_s)
-        self.snowflake = Snowflake(node=node, clock=self.clock)
+        self.snowflake = SnowflakeIds(node=node, clock=self.clock)
         self.is_dead = False
         # Calls of its that are on their way, and arrive without it.
         self.strays: list[asyncio.Task[None]] = []

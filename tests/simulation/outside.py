@@ -6,9 +6,9 @@ from typing import Any
 
 from tests.simulation.fleet import Process
 
-from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools.call import Call, Outcome
-from noetl_worker.tools.call import Sink as Taker
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.tools.calls.call import Call, Outcome
+from noetl_worker.tools.calls.call import RowSink as Taker
 
 _SLOW_S = 1.0
 _CLAIM_S = 0.2
@@ -77,7 +77,7 @@ class Site:
             if asked["flaky"] and not process.fate.is_healed and chance.random() < _BREAKS_SHARE:
                 return _dead()
             try:
-                await sink.take([{"i": index, "echo": asked["token"]}])
+                await sink.write_rows([{"i": index, "echo": asked["token"]}])
             except ToolFailure as problem:
                 return Outcome(error=problem.error)
         return Outcome()
@@ -124,4 +124,4 @@ class Table:
 
 
 def _dead() -> Outcome:
-    return Outcome(error=failure("connection", "the line is dead", source="outside"))
+    return Outcome(error=build_error("connection", "the line is dead", source="outside"))

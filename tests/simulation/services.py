@@ -10,36 +10,33 @@ from tests.simulation.fleet import Process
 from tests.simulation.wires import Wire, WiredConsumer
 
 from noetl_chassis import loop
-from noetl_chassis.health import Health
-from noetl_chassis.lifecycle import Process as Lifecycle
-from noetl_chassis.loop import Pulse
-from noetl_chassis.sealing import Sealer
-from noetl_messaging import topology
-from noetl_messaging.memory.backlogs import MemoryBacklogs
+from noetl_chassis.health import HealthChecks
+from noetl_chassis.lifecycle import ServiceProcess as Lifecycle
+from noetl_chassis.loop import LoopHealth
+from noetl_chassis.seals.credential_seal import CredentialSealer
+from noetl_messaging.memory.consumer import MemoryBacklogs
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_messaging.streams import topology
 from noetl_outbox.service import OutboxPublisher
-from noetl_planner import assembly as planning
-from noetl_planner.http.services import ApiServices
+from noetl_planner import wiring as planning
+from noetl_planner.api.http.services import ApiServices
 from noetl_planner.settings import Settings as PlannerSettings
-from noetl_planner.shell import running
-from noetl_planner.shell.crowd import Crowd
-from noetl_planner.shell.shards import ShardOwner
+from noetl_planner.shards import shard_leases
+from noetl_planner.shards.shard_leases import ShardOwner
+from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_projector import settings as projector_settings
+from noetl_projector.projection.stores import ProjectorStores
 from noetl_projector.service import Projector
 from noetl_projector.settings import Settings as ProjectorSettings
-from noetl_projector.shell.stores import Stores
 from noetl_reaper import settings as reaper_settings
-from noetl_reaper.service import Reaper, Tables
+from noetl_reaper.service import Reaper, ReaperTables
 from noetl_reaper.settings import Settings as ReaperSettings
-from noetl_storage.memory.audit import MemoryLedgerAudit
-from noetl_storage.memory.dead_letter_log import MemoryDeadLetterLog
+from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
-from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
-from noetl_storage.memory.objects import MemoryObjects
-from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
-from noetl_storage.memory.pages import MemoryHistoryPages
+from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
     MemoryCatalog,
@@ -47,15 +44,13 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
-from noetl_storage.memory.schedules import MemorySchedules
-from noetl_storage.memory.triggers import MemoryTriggers
-from noetl_storage.memory.webhooks import MemoryWebhooks
-from noetl_worker import assembly as working
-from noetl_worker.domain.masking import Mask
-from noetl_worker.keys.credential_vault import Vault
-from noetl_worker.keys.entries import Sources
-from noetl_worker.keys.keychain import Kept, Keyring
-from noetl_worker.patience import patiently
+from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
+from noetl_worker import wiring as working
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.keychain.credential_vault import CredentialVault
+from noetl_worker.keychain.entries import EntrySources
+from noetl_worker.keychain.keychain import EntryCache, Keyring
+from noetl_worker.payloads.payload_retry import retry_store_call
 from noetl_worker.settings import Settings as WorkerSettings
 from noetl_worker.tools import Tools
 
@@ -119,7 +114,7 @@ REAPER = ReaperSettings(
 class NoPartitions:
     """A ledger that is one table."""
 
-    async def ensure(self, months: int) -> int:
+    async def ensure_partitions(self, months: int) -> int:
         """Nothing is missing."""
         return 0
 
@@ -154,7 +149,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         backlogs=wired(MemoryBacklogs(world.broker), "broker"),
         clock=process.clock,
         snowflake=process.snowflake,
-        crowd=Crowd(process.clock),
+        crowd=WorkerPresence(process.clock),
     )
 
 
@@ -169,25 +164,27 @@ def api(
 ) -> ApiServices:
     """What the API of a planner's process is handed, for one tenant; without any shards here."""
     config = structs.replace(PLANNER, tenant_id=tenant)
-    lifecycle = Lifecycle(instance=process.name, stop=process.stop, health=Health(), health_port=0)
+    lifecycle = Lifecycle(
+        instance=process.name, stop=process.stop, health=HealthChecks(), health_port=0
+    )
     adapters = adapters or _planning(world, process)
-    return planning.api_services(adapters, config, lifecycle, process.stop)
+    return planning.build_api_services(adapters, config, lifecycle, process.stop)
 
 
 async def plan(world: "World", process: Process) -> None:
     """Run a planner, and what it begins for those who ask its own doors."""
     adapters = _planning(world, process)
     world.open_doors(process, lambda tenant: api(world, process, tenant, adapters))
-    together = planning.shared(adapters, PLANNER, producer=process.name)
+    together = planning.build_shard_context(adapters, PLANNER, producer=process.name)
     owner = ShardOwner(
         leases=adapters.shards,
         instances=adapters.instances,
         owner=process.name,
         lease_s=PLANNER.shard_lease_s,
         shard_count=SHARDS,
-        open_shard=lambda fence: planning.shard_planner(fence, adapters, together, PLANNER),
+        open_shard=lambda fence: planning.build_shard_planner(fence, adapters, together, PLANNER),
     )
-    await running.run(
+    await shard_leases.run_shards(
         owner=owner,
         publishing=together.publishing,
         gathering=together.gathering,
@@ -200,12 +197,12 @@ async def plan(world: "World", process: Process) -> None:
 
 async def work(world: "World", process: Process) -> None:
     """Run a worker whose tools do all in the process."""
-    mask = Mask()
+    mask = SecretMask()
     payloads = process.wired(world.payloads, "payloads")
     adapters = working.Adapters(
         consumers=tuple(
             cast("Any", _consumer(world, process, topology.COMMANDS, name))
-            for name in topology.worker_consumers(WORKER.pool)
+            for name in topology.list_worker_consumers(WORKER.pool)
         ),
         publisher=process.wired(world.broker, "broker"),
         hints=process.wired(world.broker, "broker"),
@@ -216,15 +213,15 @@ async def work(world: "World", process: Process) -> None:
         mask=mask,
         clock=process.clock,
     )
-    worker = working.build(adapters, WORKER, instance=process.name)
+    worker = working.build_worker(adapters, WORKER, instance=process.name)
     await worker.run(stop=process.stop, pulse=_pulse(process), drain_s=5.0)
 
 
-def _tools(world: "World", process: Process, mask: Mask, payloads: Any) -> Tools:
+def _tools(world: "World", process: Process, mask: SecretMask, payloads: Any) -> Tools:
     """Have the tools that need nothing outside; `python` and claims are played by the world."""
-    sealer = Sealer(SECRET_KEY)
-    vault = Vault(
-        objects=payloads, ask_again=patiently, sealer=sealer, mask=mask, clock=process.clock
+    sealer = CredentialSealer(SECRET_KEY)
+    vault = CredentialVault(
+        objects=payloads, ask_again=retry_store_call, sealer=sealer, mask=mask, clock=process.clock
     )
     none: Any = None
     return Tools(
@@ -240,9 +237,9 @@ def _tools(world: "World", process: Process, mask: Mask, payloads: Any) -> Tools
         credential_test=none,
         sparks=none,
         keyring=Keyring(
-            sources=Sources(vault=vault, tokens=none, environ=WORKER.secret_env),
+            sources=EntrySources(vault=vault, tokens=none, environ=WORKER.secret_env),
             sealer=sealer,
-            kept=Kept(),
+            kept=EntryCache(),
             clock=process.clock,
             template_env={},
         ),
@@ -261,16 +258,18 @@ async def publish(world: "World", process: Process) -> None:
         claim_lease_s=4.0,
         rows_max=16,
     )
-    await outbox.run(stop=process.stop, pulse=_pulse(process), poll_s=1.0, measure_s=30.0)
+    await outbox.run_until_stopped(
+        stop=process.stop, pulse=_pulse(process), poll_s=1.0, measure_s=30.0
+    )
 
 
 async def project(world: "World", process: Process, *, index: int, count: int) -> None:
     """Run a projector of some shards."""
     config = structs.replace(PROJECTOR, shard_index=index, shard_count=count)
-    name = topology.projector_consumer(index=index, count=count)
+    name = topology.build_projector_consumer(index=index, count=count)
     projections = process.wired(MemoryProjections(world.store), "ledger")
     projector = Projector(
-        stores=Stores(
+        stores=ProjectorStores(
             consumer=_consumer(world, process, topology.EVENTS, name),
             letters=process.wired(MemoryDeadLetters(world.broker), "broker"),
             ledger=process.wired(MemoryLedger(world.store), "ledger"),
@@ -280,19 +279,21 @@ async def project(world: "World", process: Process, *, index: int, count: int) -
             rebuilds=projections,
         ),
         clock=process.clock,
-        policy=projector_settings.policy(config),
+        policy=projector_settings.build_policy(config),
     )
     stop, rest_s = process.stop, config.catch_up_interval_s
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(loop.pump(projector.project, idle_s=0, stop=stop, name="project"))
-        tasks.create_task(loop.every(rest_s, projector.catch_up, stop=stop, name="catch up"))
-        tasks.create_task(projector.guard.watch(stop))
+        tasks.create_task(
+            loop.run_while_busy(projector.project_batches, idle_s=0, stop=stop, name="project")
+        )
+        tasks.create_task(loop.run_every(rest_s, projector.catch_up, stop=stop, name="catch up"))
+        tasks.create_task(projector.guard.watch_for_failure(stop))
 
 
 async def sweep(world: "World", process: Process) -> None:
     """Run a reaper."""
     reaper = Reaper(
-        tables=Tables(
+        tables=ReaperTables(
             instances=process.wired(MemoryInstances(world.store), "ledger"),
             requests=process.wired(MemoryRequests(world.store), "ledger"),
             projections=process.wired(MemoryProjections(world.store), "ledger"),
@@ -304,10 +305,10 @@ async def sweep(world: "World", process: Process) -> None:
         hints=process.wired(world.broker, "broker"),
         clock=process.clock,
         owner=process.name,
-        policy=reaper_settings.policy_of(REAPER),
-        bounds=reaper_settings.bounds_of(REAPER),
+        policy=reaper_settings.build_policy(REAPER),
+        bounds=reaper_settings.build_bounds(REAPER),
     )
-    await loop.every(
+    await loop.run_every(
         REAPER.sweep_interval_s,
         reaper.sweep,
         stop=process.stop,
@@ -320,5 +321,5 @@ async def _no_doors(stop: asyncio.Event) -> None:
     await stop.wait()
 
 
-def _pulse(process: Process) -> Pulse:
-    return Pulse("simulated", stale_s=_PULSE_S, clock=process.clock)
+def _pulse(process: Process) -> LoopHealth:
+    return LoopHealth("simulated", stale_s=_PULSE_S, clock=process.clock)

@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events.stream import CallPartial
+from noetl_contracts.events.step_events import CallPartial
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_replay.state import ExecutionState
 
 _ROWS_MAX = 9

@@ -13,17 +13,18 @@ from tests.support.asking import ENDS
 from tests.support.polling import eventually
 
 from noetl_cli.local import system
-from noetl_cli.local.system import System
+from noetl_cli.local.system import LocalSystem
 from noetl_contracts import codec
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type
+from noetl_contracts.events import get_event_type
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http import playbooks, submission, wishes
-from noetl_planner.http.submission import ExecuteBody
-from noetl_playbook.problems import Level
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.executions import control_requests, start_requests
+from noetl_planner.api.executions.start_requests import ExecuteBody
+from noetl_playbook.source.problems import Level
 from noetl_replay import rows
-from noetl_replay.checksum import compare, live_surfaces, replay_surfaces
-from noetl_replay.state import ExecutionState, empty
+from noetl_replay.comparison import compare_surfaces, index_live_surfaces, replay_surfaces
+from noetl_replay.state import ExecutionState, build_empty_state
 
 PATIENCE_S = 60.0
 # A wish to stop may come before a worker listens for it; then the grace period ends the work.
@@ -65,58 +66,60 @@ def named(name: str, body: str) -> str:
 
 
 @asynccontextmanager
-async def running(folder: Path, **playbooks_by_name: str) -> AsyncIterator[System]:
-    configs = system.load(SETTINGS, folder)
+async def running(folder: Path, **playbooks_by_name: str) -> AsyncIterator[LocalSystem]:
+    configs = system.load_settings(SETTINGS, folder)
     async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
-        tasks.create_task(system.run(opened))
+        tasks.create_task(system.run_services(opened))
         try:
             for name, body in playbooks_by_name.items():
-                await playbooks.keep(opened.services, named(name, body), level=Level.TOLERANT)
+                await playbooks.register_text(
+                    opened.services, named(name, body), level=Level.TOLERANT
+                )
             yield opened
         finally:
             opened.process.stop.set()
 
 
-async def begun(opened: System, name: str, **workload: Any) -> ExecutionId:
+async def begun(opened: LocalSystem, name: str, **workload: Any) -> ExecutionId:
     body = ExecuteBody(path=f"family/{name}", workload=workload)
-    return (await submission.execute(opened.services, body, None)).execution_id
+    return (await start_requests.execute_playbook(opened.services, body, None)).execution_id
 
 
-async def ended(opened: System, execution_id: ExecutionId) -> ExecutionState:
+async def ended(opened: LocalSystem, execution_id: ExecutionId) -> ExecutionState:
     """The folded state, once it has its end and the projection shows all of it."""
 
     async def is_projected() -> list[Envelope] | None:
-        events = await opened.adapters.ledger.read(execution_id, events_max=5000)
+        events = await opened.adapters.ledger.read_events(execution_id, events_max=5000)
         positions = await opened.adapters.projections.list_positions([execution_id])
-        is_over = any(event_type(one.event) in ENDS for one in events)
+        is_over = any(get_event_type(one.event) in ENDS for one in events)
         return events if is_over and positions.get(execution_id) == len(events) else None
 
     found = await eventually(is_projected, timeout_s=PATIENCE_S)
     assert found is not None
     first = found[0]
-    begins = empty(first.execution_id, first.tenant_id, first.organization_id)
+    begins = build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
     state, replayed = replay_surfaces(begins, found)
     live = {
         surface: await opened.adapters.projections.list_rows(surface, execution_id)
         for surface in rows.SURFACES
     }
-    assert compare(live_surfaces(live), replayed) == []
+    assert compare_surfaces(index_live_surfaces(live), replayed) == []
     return state
 
 
-async def types(opened: System, execution_id: ExecutionId) -> list[str]:
-    events = await opened.adapters.ledger.read(execution_id, events_max=5000)
-    return [event_type(one.event) for one in events]
+async def types(opened: LocalSystem, execution_id: ExecutionId) -> list[str]:
+    events = await opened.adapters.ledger.read_events(execution_id, events_max=5000)
+    return [get_event_type(one.event) for one in events]
 
 
-async def children(opened: System, parent: ExecutionId) -> list[dict[str, Any]]:
+async def children(opened: LocalSystem, parent: ExecutionId) -> list[dict[str, Any]]:
     found = await opened.adapters.projections.list_executions(
         **opened.services.place, status=None, path=None, before=None, executions_max=1000
     )
     return [row for row in found if row["parent_execution_id"] == parent]
 
 
-async def run(opened: System, name: str, **workload: Any) -> ExecutionState:
+async def run(opened: LocalSystem, name: str, **workload: Any) -> ExecutionState:
     return await ended(opened, await begun(opened, name, **workload))
 
 
@@ -180,7 +183,7 @@ async def test_a_child_that_is_not_registered_fails_its_task(tmp_path: Path) -> 
         state = await run(opened, "call", path="family/nobody")
         assert state.failure is not None
         assert "family/nobody" in state.failure.message
-        assert await opened.adapters.dead_letters.count() == 0
+        assert await opened.adapters.dead_letters.count_letters() == 0
 
 
 async def test_a_retry_starts_another_child_under_the_same_attempt_counter(tmp_path: Path) -> None:
@@ -226,7 +229,7 @@ workflow:
         assert state.ctx == {"levels": 3}, state.failure
         state = await run(opened, "deeper", left=17)
         assert state.failure is not None
-        error = codec.builtins(state.failure)
+        error = codec.to_builtins(state.failure)
         for _ in range(16):
             assert error["kind"] == "child_failed"
             error = error["details"]["error"]
@@ -297,11 +300,11 @@ workflow:
 
         (lowest,) = await eventually(grandchild, timeout_s=PATIENCE_S)
         (child,) = await children(opened, parent)
-        await wishes.cancel(opened.services, parent, "enough", cascade=cascade)
+        await control_requests.request_cancel(opened.services, parent, "enough", cascade=cascade)
         assert (await ended(opened, parent)).status == "CANCELLED"
         if not cascade:
             assert "execution.cancelling" not in await types(opened, child["execution_id"])
-            await wishes.cancel(opened.services, child["execution_id"], "enough")
+            await control_requests.request_cancel(opened.services, child["execution_id"], "enough")
         for one in (child, lowest):
             assert (await ended(opened, one["execution_id"])).status == "CANCELLED"
 

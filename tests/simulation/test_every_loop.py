@@ -11,7 +11,7 @@ import pytest
 from tests.support.inprocess import a_system, begin, ended, run, value
 from tests.support.polling import eventually
 
-from noetl_cli.local.system import System
+from noetl_cli.local.system import LocalSystem
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture
-async def opened(tmp_path: Path) -> AsyncIterator[System]:
+async def opened(tmp_path: Path) -> AsyncIterator[LocalSystem]:
     async with a_system(tmp_path) as system:
         yield system
 
@@ -53,7 +53,7 @@ workflow:
 )
 @pytest.mark.parametrize("source", ["{{ range(8) | list }}", "8"])
 async def test_results_are_complete_and_in_item_order(
-    opened: System, spec: str, source: str
+    opened: LocalSystem, spec: str, source: str
 ) -> None:
     told = await run(opened, a_loop(source if source != "8" else "{{ 8 }}", spec))
     assert told.state.ctx["all"] == list(range(8)), told.types
@@ -73,7 +73,7 @@ BOOM = "{kind: noop, spec: {policy: {rules: [{when: '{{ iter.it in workload.bad 
         "{mode: fanout}",
     ],
 )
-async def test_a_failed_unit_leaves_its_record_in_its_place(opened: System, spec: str) -> None:
+async def test_a_failed_unit_leaves_its_record_in_its_place(opened: LocalSystem, spec: str) -> None:
     playbook = a_loop("{{ range(5) | list }}", spec, tool=BOOM).replace(
         "'loop.done'", "'loop.failed'"
     )
@@ -94,7 +94,7 @@ async def test_a_failed_unit_leaves_its_record_in_its_place(opened: System, spec
     assert (kept["stats"]["success"], kept["stats"]["failed"]) == (3, 2)
 
 
-async def test_a_body_that_takes_whole_frames_gives_one_result_each(opened: System) -> None:
+async def test_a_body_that_takes_whole_frames_gives_one_result_each(opened: LocalSystem) -> None:
     spec = "{mode: chunked, chunk_size: 4, frame: {process: frame}}"
     told = await run(
         opened,
@@ -122,7 +122,7 @@ workflow:
 )
 @pytest.mark.parametrize("spec", ["{mode: fanout}", "{mode: parallel}"])
 async def test_a_reduce_takes_its_parts_in_index_order(
-    opened: System, spec: str, reduce: str
+    opened: LocalSystem, spec: str, reduce: str
 ) -> None:
     told = await run(opened, REDUCED.replace("SPEC", spec).replace("REDUCE", reduce))
     assert told.state.ctx["total"] == "+".join(str(number) for number in range(20)), told.types
@@ -140,7 +140,9 @@ async def test_a_reduce_takes_its_parts_in_index_order(
         "mode: fanout, fanout: {partitions: 3, partition_by: a}",
     ],
 )
-async def test_a_local_loop_is_one_command_and_gives_the_same(opened: System, spec: str) -> None:
+async def test_a_local_loop_is_one_command_and_gives_the_same(
+    opened: LocalSystem, spec: str
+) -> None:
     told = await run(
         opened, a_loop("{{ range(8) | list }}", f"{{{spec}, policy: {{exec: local}}}}")
     )
@@ -150,7 +152,7 @@ async def test_a_local_loop_is_one_command_and_gives_the_same(opened: System, sp
     assert told.state.ctx["status"] == "complete"
 
 
-async def test_a_local_loop_counts_chunks_and_shards_as_others_do(opened: System) -> None:
+async def test_a_local_loop_counts_chunks_and_shards_as_others_do(opened: LocalSystem) -> None:
     for spec in (
         "mode: chunked, chunk_size: 4, frame: {process: frame}",
         "mode: fanout, fanout: {shard_size: 4}, frame: {process: frame}",
@@ -172,7 +174,7 @@ async def test_a_local_loop_counts_chunks_and_shards_as_others_do(opened: System
 
 
 async def test_a_local_fan_out_tries_a_failed_shard_again_and_feeds_a_reduce(
-    opened: System,
+    opened: LocalSystem,
 ) -> None:
     spec = "{mode: fanout, fanout: {shard_size: 5, max_shard_retries: 1}, policy: {exec: local}}"
     playbook = REDUCED.replace("SPEC", spec).replace("REDUCE", "{mode: tree, fan_in: 2}")
@@ -190,7 +192,7 @@ async def test_a_local_fan_out_tries_a_failed_shard_again_and_feeds_a_reduce(
     assert [int(one) for one in re.findall(r"[0-9]+", parts)] == list(range(20))
 
 
-async def test_a_local_loop_stops_when_too_many_chunks_failed(opened: System) -> None:
+async def test_a_local_loop_stops_when_too_many_chunks_failed(opened: LocalSystem) -> None:
     spec = "mode: chunked, chunk_size: 2, policy: {exec: local, failure: {mode: fail_fast}}"
     playbook = a_loop("{{ range(8) | list }}", f"{{{spec}}}", tool=BOOM).replace(
         "'loop.done'", "'loop.failed'"
@@ -203,7 +205,9 @@ async def test_a_local_loop_stops_when_too_many_chunks_failed(opened: System) ->
     assert (stats["success"], stats["failed"], stats["cancelled"]) == (3, 1, 4)
 
 
-async def test_a_local_loop_that_fails_fast_leaves_nulls_in_their_places(opened: System) -> None:
+async def test_a_local_loop_that_fails_fast_leaves_nulls_in_their_places(
+    opened: LocalSystem,
+) -> None:
     spec = "{mode: sequential, policy: {exec: local, failure: {mode: fail_fast}}}"
     playbook = a_loop("{{ range(5) | list }}", spec, tool=BOOM).replace(
         "'loop.done'", "'loop.failed'"
@@ -222,7 +226,7 @@ async def test_a_local_loop_that_fails_fast_leaves_nulls_in_their_places(opened:
 
 
 async def test_results_that_take_long_to_gather_hold_up_nobody(
-    opened: System, monkeypatch: pytest.MonkeyPatch
+    opened: LocalSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, may_go_on = opened.adapters.ledger, asyncio.Event()
     asked: list[str] = []
@@ -278,11 +282,13 @@ workflow:
 """
 
 
-async def test_a_reduce_gives_the_same_however_many_partitions_there_are(opened: System) -> None:
+async def test_a_reduce_gives_the_same_however_many_partitions_there_are(
+    opened: LocalSystem,
+) -> None:
     begun = [await begin(opened, PARTITIONED, partitions=many) for many in (1, 7, 64)]
     told = [await ended(opened, one) for one in begun]
     assert [one.state.failure for one in told] == [None] * 3
-    sums = {codec.digest(codec.canonical(one.state.ctx["total"])) for one in told}
+    sums = {codec.digest_hex(codec.encode_canonical(one.state.ctx["total"])) for one in told}
     assert len(sums) == 1, [one.state.ctx for one in told]
     assert told[0].state.ctx["total"] == {"n": 200, "sum": 19_900, "last": 199}
     assert [one.of("loop.fanin.completed")[0].retried for one in told] == [1, 3, 22]

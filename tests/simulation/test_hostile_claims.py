@@ -14,11 +14,12 @@ from tests.support.polling import eventually
 from tests.support.stranger import Stranger
 
 from noetl_contracts.ids import TenantId
+from noetl_contracts.json_values import DEPTH_MAX
 from noetl_contracts.payloads import PayloadRef
-from noetl_contracts.plain import DEPTH_MAX
-from noetl_contracts.spread import KEY
-from noetl_planner.http import bodies, claims, heads, rooms
-from noetl_planner.http.app import create_app
+from noetl_contracts.spread_table import KEY
+from noetl_planner.api.app import create_app
+from noetl_planner.api.claims import claims
+from noetl_planner.api.http import bodies, connection_protocol, limiters
 
 GREETED: dict[str, Any] = {"result": {"text": "hi"}, "set": {"n": 1}}
 HUGE = 10**30
@@ -273,7 +274,7 @@ async def test_a_frame_is_ended_by_its_own_lease_and_with_numbers_that_fit(world
 async def test_a_flood_of_claims_waits_for_itself_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooms, "WAITING_MAX", 20)
+    monkeypatch.setattr(limiters, "WAITING_MAX", 20)
     claim = await claimed(world)
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(
@@ -320,7 +321,7 @@ async def test_who_dribbles_is_not_waited_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "BODY_S", 0.3)
-    monkeypatch.setattr(heads, "HEAD_S", 0.3)
+    monkeypatch.setattr(connection_protocol, "HEAD_S", 0.3)
     claim = await claimed(world)
     lines = [await dribble(world, *parts) for parts in DRIBBLES]
     for reader, writer in lines:

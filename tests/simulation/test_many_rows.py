@@ -8,8 +8,8 @@ from tests.support.inprocess import a_system, run
 
 from noetl_contracts import codec
 from noetl_replay import snapshot
-from noetl_replay.fold import fold
-from noetl_replay.state import empty
+from noetl_replay.fold import fold_history
+from noetl_replay.state import build_empty_state
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -50,12 +50,12 @@ async def test_rows_by_the_thousand_cost_small_events_and_a_state_that_does_not_
     (started,) = told.of("loop.started")
     (loaded,) = (one for one in told.of("call.done") if one.step == "load")
     assert started.collection_ref == loaded.result.reference
-    assert max(len(codec.encode(one)) for one in told.events) < EVENT_BYTES_MAX
+    assert max(len(codec.encode_json(one)) for one in told.events) < EVENT_BYTES_MAX
     sizes, first = [], told.events[0]
-    state = empty(first.execution_id, first.tenant_id, first.organization_id)
+    state = build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
     for place, envelope in enumerate(told.events):
-        fold(state, [envelope])
+        fold_history(state, [envelope])
         if told.types[place] == "frame.committed":
-            sizes.append(len(snapshot.take(state).state))
+            sizes.append(len(snapshot.build_snapshot(state).state))
     middle = sizes[4:-4]
     assert max(middle) - min(middle) < STATE_GROWTH_BYTES_MAX, sizes

@@ -11,25 +11,26 @@ from msgspec import structs
 from tests.support.inprocess import Told, a_system, begin, ended, history
 from tests.support.polling import eventually
 
-from noetl_chassis.loop import Pulse
-from noetl_cli.local.system import System
-from noetl_contracts import commands
-from noetl_contracts.commands import Command
-from noetl_contracts.events import event_type
-from noetl_contracts.facts import CommandCompleted, CommandLost, Fact
+from noetl_chassis.loop import LoopHealth
+from noetl_cli.local.system import LocalSystem
+from noetl_contracts.commands import command_work
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.worker_pools import WorkerHeartbeat
+from noetl_contracts.events import get_event_type
 from noetl_contracts.ids import CommandId, ExecutionId, WorkerId
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_contracts.workers import WorkerBeat
-from noetl_messaging import topology
+from noetl_contracts.requests.facts import CommandCompleted, CommandLost, Fact
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.memory.registers import MemoryRegisters
-from noetl_worker import assembly, offers
-from noetl_worker.domain.masking import Mask
-from noetl_worker.offers import Host, Offers
-from noetl_worker.opening import open_tools
-from noetl_worker.reporting import Desk
+from noetl_messaging.streams import topology
+from noetl_worker import wiring
+from noetl_worker.commands import offers
+from noetl_worker.commands.fact_publisher import FactPublisher
+from noetl_worker.commands.offers import OfferHost, OfferIntake
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.tool_factory import open_tools
 
 PLAYBOOK = """
 workflow:
@@ -42,8 +43,8 @@ workflow:
 GHOST = WorkerId("ghost")
 
 
-def beat(name: str, node: str, free: int) -> WorkerBeat:
-    return WorkerBeat(
+def beat(name: str, node: str, free: int) -> WorkerHeartbeat:
+    return WorkerHeartbeat(
         worker_id=WorkerId(name),
         pool="default",
         lanes=("io",),
@@ -53,32 +54,32 @@ def beat(name: str, node: str, free: int) -> WorkerBeat:
     )
 
 
-def haunt(opened: System) -> None:
+def haunt(opened: LocalSystem) -> None:
     """Let the planner think that a worker is where the inputs are, and another one far away."""
     for one in (beat(GHOST, "n1", 9), beat("far", "n9", 9)):
-        opened.adapters.crowd.note(one)
+        opened.adapters.crowd.note_beat(one)
 
 
-def broker_of(opened: System) -> MemoryBroker:
+def broker_of(opened: LocalSystem) -> MemoryBroker:
     found = opened.adapters.hints
     assert isinstance(found, MemoryBroker)
     return found
 
 
 @asynccontextmanager
-async def two_workers(folder: Path) -> AsyncIterator[System]:
+async def two_workers(folder: Path) -> AsyncIterator[LocalSystem]:
     """All services, and a second worker on another node."""
     settings = {"NOETL_PLANNER_OFFER_S": "60", "NOETL_WORKER_NODE": "n1"}
     async with a_system(folder, **settings) as opened, asyncio.TaskGroup() as tasks:
         broker, clock = broker_of(opened), opened.adapters.clock
-        hearing = tasks.create_task(opened.adapters.crowd.listen(broker))
+        hearing = tasks.create_task(opened.adapters.crowd.listen_to_workers(broker))
         config = structs.replace(opened.configs.worker, node="n2")
         async with open_tools(config, opened.adapters.payloads, clock) as (tools, mask):
-            second = assembly.build(
-                assembly.Adapters(
+            second = wiring.build_worker(
+                wiring.Adapters(
                     consumers=tuple(
                         MemoryConsumer(broker, stream=topology.COMMANDS, name=name)
-                        for name in topology.worker_consumers("default")
+                        for name in topology.list_worker_consumers("default")
                     ),
                     publisher=broker,
                     hints=broker,
@@ -93,7 +94,7 @@ async def two_workers(folder: Path) -> AsyncIterator[System]:
                 instance="second",
             )
             stop = asyncio.Event()
-            pulse = Pulse("second", stale_s=30)
+            pulse = LoopHealth("second", stale_s=30)
             running = tasks.create_task(second.run(stop=stop, pulse=pulse, drain_s=5))
             try:
                 yield opened
@@ -110,7 +111,7 @@ async def test_what_was_made_large_is_used_where_it_was_made(
     async with two_workers(tmp_path) as opened:
 
         async def are_both_heard() -> bool:
-            return len({one.worker_id for one in opened.adapters.crowd.seen()}) == 2
+            return len({one.worker_id for one in opened.adapters.crowd.list_beats()}) == 2
 
         await eventually(are_both_heard)
         asked = [await begin(opened, PLAYBOOK) for _ in range(4)]
@@ -126,31 +127,33 @@ async def test_what_was_made_large_is_used_where_it_was_made(
 class Ghost:
     """A worker that hears its offers and does with them what a test wants."""
 
-    def __init__(self, opened: System) -> None:
-        self.desk = Desk(
+    def __init__(self, opened: LocalSystem) -> None:
+        self.desk = FactPublisher(
             publisher=opened.adapters.publisher,
             worker_id=GHOST,
             shard_count=1,
-            mask=Mask(),
+            mask=SecretMask(),
             clock=opened.adapters.clock,
             locality={"node": "n1"},
         )
-        self.offers = Offers(desk=self.desk, hints=opened.adapters.hints)
+        self.offers = OfferIntake(desk=self.desk, hints=opened.adapters.hints)
         self.heard: asyncio.Queue[tuple[Command, bytes]] = asyncio.Queue()
 
     async def listen(self) -> None:
         def begin_it(command: Command, data: bytes) -> None:
             self.heard.put_nowait((command, data))
 
-        await self.offers.listen(Host(beat=lambda: beat(GHOST, "n1", 9), begin=begin_it))
+        await self.offers.listen_for_offers(
+            OfferHost(beat=lambda: beat(GHOST, "n1", 9), begin=begin_it)
+        )
 
     async def say(self, command: Command, fact: Fact, key: str) -> None:
-        await self.desk.publish(command, [fact], key=key)
+        await self.desk.publish_facts(command, [fact], key=key)
 
 
-async def until(opened: System, execution_id: ExecutionId, kind: str) -> None:
+async def until(opened: LocalSystem, execution_id: ExecutionId, kind: str) -> None:
     async def is_there() -> bool:
-        return kind in [event_type(one.event) for one in await history(opened, execution_id)]
+        return kind in [get_event_type(one.event) for one in await history(opened, execution_id)]
 
     await eventually(is_there, timeout_s=60)
 
@@ -167,7 +170,7 @@ async def test_an_offer_to_nobody_goes_to_the_pool_and_a_late_worker_runs_nothin
         execution_id = await begin(opened, PLAYBOOK)
         command, data = await ghost.heard.get()
         await until(opened, execution_id, "command.reissued")
-        assert await ghost.offers.ask(command, data) is None
+        assert await ghost.offers.request_grant(command, data) is None
         told = await ended(opened, execution_id)
         listening.cancel()
     assert told.types[-1] == "playbook.completed"
@@ -187,12 +190,12 @@ async def test_a_worker_that_dies_with_what_it_was_granted_loses_it_to_another(
         listening = tasks.create_task(ghost.listen())
         execution_id = await begin(opened, PLAYBOOK)
         command, data = await ghost.heard.get()
-        delivery = await ghost.offers.ask(command, data)
+        delivery = await ghost.offers.request_grant(command, data)
         assert delivery is not None
-        assert commands.decode(delivery.data).attempt == 1
-        assert await delivery.extend()
+        assert command_work.decode_command(delivery.data).attempt == 1
+        assert await delivery.extend_ack_wait()
         # A repeated offer is granted to whom it was granted, so that it finds its own work.
-        assert await ghost.offers.ask(command, data) is not None
+        assert await ghost.offers.request_grant(command, data) is not None
         # It dies here; its lease passes.
         await ghost.say(command, lost(command), "lost/1")
         told = await ended(opened, execution_id)

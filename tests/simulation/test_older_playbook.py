@@ -11,12 +11,13 @@ from tests.support.polling import eventually
 from tests.support.scripted import Script, says, script
 
 from noetl_cli.local import system
-from noetl_contracts.events import event_type
-from noetl_planner.http import playbooks, submission
-from noetl_planner.http.submission import ExecuteBody
-from noetl_playbook.problems import Level
-from noetl_replay.fold import evolve
-from noetl_replay.state import ExecutionState, empty
+from noetl_contracts.events import get_event_type
+from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.executions import start_requests
+from noetl_planner.api.executions.start_requests import ExecuteBody
+from noetl_playbook.source.problems import Level
+from noetl_replay.fold import fold_event
+from noetl_replay.state import ExecutionState, build_empty_state
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -79,25 +80,27 @@ def page(number: int) -> Any:
 
 async def test_an_older_playbook_runs_to_its_end(tmp_path: Path, server: Script) -> None:
     server.answers(says(status=503), page(1), says({}), page(2), says({}))
-    configs = system.load({}, tmp_path)
+    configs = system.load_settings({}, tmp_path)
     async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
-        tasks.create_task(system.run(opened))
+        tasks.create_task(system.run_services(opened))
         try:
-            await playbooks.keep(
+            await playbooks.register_text(
                 opened.services, PLAYBOOK.replace("URL", server.url), level=Level.TOLERANT
             )
             body = ExecuteBody(path="simulation/older")
-            execution_id = (await submission.execute(opened.services, body, None)).execution_id
+            execution_id = (
+                await start_requests.execute_playbook(opened.services, body, None)
+            ).execution_id
 
             async def has_ended() -> ExecutionState | None:
-                read = opened.adapters.ledger.read
+                read = opened.adapters.ledger.read_events
                 events = await read(execution_id, after_version=0, events_max=1000)
-                if not ENDS & {event_type(one.event) for one in events}:
+                if not ENDS & {get_event_type(one.event) for one in events}:
                     return None
                 first = events[0]
-                state = empty(execution_id, first.tenant_id, first.organization_id)
+                state = build_empty_state(execution_id, first.tenant_id, first.organization_id)
                 for each in events:
-                    state = evolve(state, each)
+                    state = fold_event(state, each)
                 return state
 
             state = await eventually(has_ended, timeout_s=PATIENCE_S)

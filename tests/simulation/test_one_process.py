@@ -14,20 +14,21 @@ from tests.support.polling import eventually
 
 from noetl_chassis.clock import Clock
 from noetl_cli.local import system
-from noetl_cli.local.system import System
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type
+from noetl_cli.local.system import LocalSystem
+from noetl_contracts.events import get_event_type
 from noetl_contracts.ids import ExecutionId
-from noetl_messaging import topology
-from noetl_messaging.memory.broker import MemoryBroker, Stored
-from noetl_messaging.ports import Message
-from noetl_messaging.topology import Topology
-from noetl_planner.http import playbooks, submission
-from noetl_planner.http.submission import ExecuteBody
-from noetl_playbook.problems import Level
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_messaging.memory.broker import MemoryBroker, StoredMessage
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Message
+from noetl_messaging.streams.topology import Topology
+from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.executions import start_requests
+from noetl_planner.api.executions.start_requests import ExecuteBody
+from noetl_playbook.source.problems import Level
 from noetl_replay import rows
-from noetl_replay.checksum import compare, live_surfaces, replay_surfaces
-from noetl_replay.state import ExecutionState, empty
+from noetl_replay.comparison import compare_surfaces, index_live_surfaces, replay_surfaces
+from noetl_replay.state import ExecutionState, build_empty_state
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -99,20 +100,22 @@ class ShakyBroker(MemoryBroker):
         self.shaken[what] += has_happened
         return has_happened
 
-    def put(self, message: Message, headers: dict[str, str] | None = None) -> None:
+    def store_message(self, message: Message, headers: dict[str, str] | None = None) -> None:
         if self._happens("repeated", 0.2):
             name = f"{message.message_id}/{self._chance.random()}"
             self._late.append(structs.replace(message, message_id=name))
         if self._happens("delayed", 0.2):
             self._late.append(message)
         else:
-            super().put(message, headers)
+            super().store_message(message, headers)
 
-    def take(self, stream: str, name: str, messages_max: int) -> list[tuple[Stored, int]]:
+    def take_due(
+        self, stream: str, name: str, messages_max: int
+    ) -> list[tuple[StoredMessage, int]]:
         self._chance.shuffle(self._late)
         while self._late and self._chance.random() < 0.5:
-            super().put(self._late.pop())
-        taken = super().take(stream, name, messages_max)
+            super().store_message(self._late.pop())
+        taken = super().take_due(stream, name, messages_max)
         return [one for one in taken if not self._happens("lost", 0.15)]
 
 
@@ -129,35 +132,38 @@ def shaken(monkeypatch: pytest.MonkeyPatch, seed: int) -> list[ShakyBroker]:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[System]:
-    configs = system.load(SETTINGS, folder)
+async def running(folder: Path) -> AsyncIterator[LocalSystem]:
+    configs = system.load_settings(SETTINGS, folder)
     async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
-        tasks.create_task(system.run(opened))
+        tasks.create_task(system.run_services(opened))
         try:
             yield opened
         finally:
             opened.process.stop.set()
 
 
-async def started(opened: System) -> list[ExecutionId]:
-    await playbooks.keep(opened.services, PLAYBOOK, level=Level.TOLERANT)
+async def started(opened: LocalSystem) -> list[ExecutionId]:
+    await playbooks.register_text(opened.services, PLAYBOOK, level=Level.TOLERANT)
     body = ExecuteBody(path="simulation/shaken")
     return [
-        (await submission.execute(opened.services, body, None)).execution_id for _ in range(RUNS)
+        (await start_requests.execute_playbook(opened.services, body, None)).execution_id
+        for _ in range(RUNS)
     ]
 
 
-async def history(opened: System, execution_id: ExecutionId) -> list[Envelope]:
-    return await opened.adapters.ledger.read(execution_id, after_version=0, events_max=PAGE_EVENTS)
+async def history(opened: LocalSystem, execution_id: ExecutionId) -> list[Envelope]:
+    return await opened.adapters.ledger.read_events(
+        execution_id, after_version=0, events_max=PAGE_EVENTS
+    )
 
 
-async def ended(opened: System, execution_id: ExecutionId) -> list[Envelope]:
+async def ended(opened: LocalSystem, execution_id: ExecutionId) -> list[Envelope]:
     """The whole history, once it has its end and the projection shows all of it."""
 
     async def is_projected() -> list[Envelope] | None:
         events = await history(opened, execution_id)
         positions = await opened.adapters.projections.list_positions([execution_id])
-        is_over = any(event_type(one.event) in ENDS for one in events)
+        is_over = any(get_event_type(one.event) in ENDS for one in events)
         is_shown = positions.get(execution_id) == len(events)
         return events if is_over and is_shown else None
 
@@ -167,20 +173,22 @@ async def ended(opened: System, execution_id: ExecutionId) -> list[Envelope]:
 
 
 def effects(events: list[Envelope]) -> dict[tuple[str, str | None], int]:
-    counted = Counter((event_type(one.event), getattr(one.event, "step", None)) for one in events)
+    counted = Counter(
+        (get_event_type(one.event), getattr(one.event, "step", None)) for one in events
+    )
     return {effect: counted[effect] for effect in EFFECTS}
 
 
-async def assert_projected(opened: System, events: list[Envelope]) -> ExecutionState:
+async def assert_projected(opened: LocalSystem, events: list[Envelope]) -> ExecutionState:
     first = events[0]
     state, replayed = replay_surfaces(
-        empty(first.execution_id, first.tenant_id, first.organization_id), events
+        build_empty_state(first.execution_id, first.tenant_id, first.organization_id), events
     )
     live: dict[str, Any] = {
         surface: await opened.adapters.projections.list_rows(surface, first.execution_id)
         for surface in rows.SURFACES
     }
-    assert compare(live_surfaces(live), replayed) == []
+    assert compare_surfaces(index_live_surfaces(live), replayed) == []
     return state
 
 

@@ -13,12 +13,13 @@ from tests.simulation.test_child_playbooks import begun, ended, running, types
 from tests.support.polling import eventually
 from tests.support.scripted import Script, says, script
 
-from noetl_cli.local.system import System
-from noetl_contracts import codec, letters
+from noetl_cli.local.system import LocalSystem
+from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import OpenWait
-from noetl_planner.http import wishes
-from noetl_planner.http.app import create_app
+from noetl_contracts.ledger.records import OpenWait
+from noetl_contracts.requests import inbox
+from noetl_planner.api.app import create_app
+from noetl_planner.api.executions import control_requests
 
 PATIENCE_S = 30.0
 Api = AsyncTestClient[Litestar]
@@ -39,7 +40,7 @@ workflow:
 
 
 @asynccontextmanager
-async def doors(folder: Path, **playbooks: str) -> AsyncIterator[tuple[System, Api]]:
+async def doors(folder: Path, **playbooks: str) -> AsyncIterator[tuple[LocalSystem, Api]]:
     async with (
         running(folder, **playbooks) as opened,
         AsyncTestClient(create_app(opened.services)) as api,
@@ -47,7 +48,7 @@ async def doors(folder: Path, **playbooks: str) -> AsyncIterator[tuple[System, A
         yield opened, api
 
 
-async def open_wait(opened: System, execution_id: ExecutionId) -> OpenWait:
+async def open_wait(opened: LocalSystem, execution_id: ExecutionId) -> OpenWait:
     """The wait of an execution, once its projection shows it."""
 
     async def find() -> OpenWait | None:
@@ -59,12 +60,14 @@ async def open_wait(opened: System, execution_id: ExecutionId) -> OpenWait:
     return found
 
 
-async def matched(opened: System) -> None:
+async def matched(opened: LocalSystem) -> None:
     """Do what the reaper does with messages that nobody was told of."""
     for match in await opened.adapters.requests.list_matches(matches_max=99):
-        request = letters.handover(match.letter, match.wait, shard_count=1, producer="test")
-        await opened.adapters.requests.hand_over(
-            match.letter.letter_id, open_wait=letters.wait_name(match.wait), request=request
+        request = inbox.build_delivery_request(
+            match.letter, match.wait, shard_count=1, producer="test"
+        )
+        await opened.adapters.requests.deliver_message(
+            match.letter.letter_id, open_wait=inbox.build_wait_name(match.wait), request=request
         )
 
 
@@ -170,7 +173,7 @@ async def renderer() -> AsyncIterator[Script]:
 
 
 def asked(renderer: Script) -> list[Any]:
-    return [codec.decode(one.body) for one in renderer.seen]
+    return [codec.decode_json(one.body) for one in renderer.seen]
 
 
 async def test_submitted_work_answers_by_its_token_which_is_kept_nowhere(
@@ -189,10 +192,10 @@ async def test_submitted_work_answers_by_its_token_which_is_kept_nowhere(
         assert state.ctx == {"frames": 240, "job": 7}, state.failure
         assert (await api.post(door, json={"frames": 240})).status_code == 200
         assert (await api.post(door, json={"frames": 241})).status_code == 409
-        history = await opened.adapters.ledger.read(execution_id, events_max=500)
-        assert token not in codec.text(history)
+        history = await opened.adapters.ledger.read_events(execution_id, events_max=500)
+        assert token not in codec.encode_text(history)
         shown = await opened.adapters.projections.list_rows("command", execution_id)
-        assert token not in codec.text(shown)
+        assert token not in codec.encode_text(shown)
 
 
 async def test_a_reported_error_fails_the_task(tmp_path: Path, renderer: Script) -> None:
@@ -233,6 +236,6 @@ async def test_cancelling_calls_off_what_was_submitted(tmp_path: Path, renderer:
     async with doors(tmp_path, submits=SUBMITS) as (opened, _):
         execution_id = await begun(opened, "submits", renderer=renderer.url)
         await open_wait(opened, execution_id)
-        await wishes.cancel(opened.services, execution_id, "enough")
+        await control_requests.request_cancel(opened.services, execution_id, "enough")
         assert (await ended(opened, execution_id)).status == "CANCELLED"
         assert [one.get("stop") for one in asked(renderer)] == [None, 7]

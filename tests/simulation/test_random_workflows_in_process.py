@@ -12,9 +12,10 @@ from tests.support.shaking import Shaker
 from tests.support.sketches import Sketch, text
 from tests.support.sketching import acyclic
 
-from noetl_planner.http import playbooks, submission
-from noetl_planner.http.submission import ExecuteBody
-from noetl_playbook.problems import Level
+from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.executions import start_requests
+from noetl_planner.api.executions.start_requests import ExecuteBody
+from noetl_playbook.source.problems import Level
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -49,9 +50,11 @@ async def test_workers_come_to_what_the_kernel_and_the_language_say(tmp_path: Pa
         ids = []
         for number, sketch in enumerate(sketches):
             written = text(sketch, name=f"w{number}", must_be_real=True)
-            await playbooks.keep(opened.services, written, level=Level.STRICT)
+            await playbooks.register_text(opened.services, written, level=Level.STRICT)
             body = ExecuteBody(path=f"random/w{number}")
-            ids.append((await submission.execute(opened.services, body, None)).execution_id)
+            ids.append(
+                (await start_requests.execute_playbook(opened.services, body, None)).execution_id
+            )
         for sketch, execution_id in zip(sketches, ids, strict=True):
             events = await ended(opened, execution_id)
             state = await assert_projected(opened, events)

@@ -12,15 +12,16 @@ from tests.support.inprocess import begin_of
 from tests.support.polling import eventually
 
 from noetl_cli.local import system
-from noetl_cli.local.system import System
+from noetl_cli.local.system import LocalSystem
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import ExecutionStatus
-from noetl_planner.http import playbooks, submission
-from noetl_planner.http.submission import ExecuteBody
-from noetl_playbook.problems import Level
-from noetl_replay.fold import fold
+from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.executions import start_requests
+from noetl_planner.api.executions.start_requests import ExecuteBody
+from noetl_playbook.source.problems import Level
+from noetl_replay.fold import fold_history
 from noetl_replay.state import ExecutionState
-from noetl_storage.errors import StorageFull
+from noetl_storage.ports.errors import StorageFull
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -90,7 +91,7 @@ class FullStore:
 @asynccontextmanager
 async def running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[System, FullStore]]:
+) -> AsyncIterator[tuple[LocalSystem, FullStore]]:
     """Every service in this process, over a store that can be filled."""
     stores: list[FullStore] = []
     open_payloads = system.open_payloads
@@ -103,29 +104,29 @@ async def running(
 
     monkeypatch.setattr(system, "open_payloads", open_full)
     async with (
-        system.open_system(system.load({}, tmp_path)) as opened,
+        system.open_system(system.load_settings({}, tmp_path)) as opened,
         asyncio.TaskGroup() as tasks,
     ):
-        tasks.create_task(system.run(opened))
+        tasks.create_task(system.run_services(opened))
         try:
             yield opened, stores[0]
         finally:
             opened.process.stop.set()
 
 
-async def begin(opened: System, name: str, text: str) -> ExecutionId:
+async def begin(opened: LocalSystem, name: str, text: str) -> ExecutionId:
     content = HEAD.replace("NAME", name) + text
-    await playbooks.keep(opened.services, content, level=Level.TOLERANT)
+    await playbooks.register_text(opened.services, content, level=Level.TOLERANT)
     body = ExecuteBody(path=f"simulation/{name}")
-    return (await submission.execute(opened.services, body, None)).execution_id
+    return (await start_requests.execute_playbook(opened.services, body, None)).execution_id
 
 
-async def state_of(opened: System, execution_id: ExecutionId) -> ExecutionState | None:
-    events = await opened.adapters.ledger.read(execution_id, events_max=5000)
-    return fold(begin_of(events), events) if events else None
+async def state_of(opened: LocalSystem, execution_id: ExecutionId) -> ExecutionState | None:
+    events = await opened.adapters.ledger.read_events(execution_id, events_max=5000)
+    return fold_history(begin_of(events), events) if events else None
 
 
-async def ended(opened: System, execution_id: ExecutionId) -> ExecutionState:
+async def ended(opened: LocalSystem, execution_id: ExecutionId) -> ExecutionState:
     async def has_ended() -> ExecutionState | None:
         state = await state_of(opened, execution_id)
         return state if state is not None and state.is_terminal() else None

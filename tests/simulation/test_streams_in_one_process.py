@@ -12,16 +12,17 @@ from tests.simulation.test_one_process import ShakyBroker, ended, running
 from tests.support.polling import eventually
 
 from noetl_cli.local import system
-from noetl_cli.local.system import System
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type
+from noetl_cli.local.system import LocalSystem
+from noetl_contracts.events import get_event_type
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http import playbooks, submission, wishes
-from noetl_planner.http.submission import ExecuteBody
-from noetl_playbook.problems import Level
-from noetl_replay.fold import fold
-from noetl_replay.state import ExecutionState, empty
-from noetl_worker.lanes import emitting
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.executions import control_requests, start_requests
+from noetl_planner.api.executions.start_requests import ExecuteBody
+from noetl_playbook.source.problems import Level
+from noetl_replay.fold import fold_history
+from noetl_replay.state import ExecutionState, build_empty_state
+from noetl_worker.pipeline import chunk_emitter
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -69,28 +70,30 @@ def playbook(*, size: int, in_flight: int = 2, body: str = COUNTED) -> str:
     return text.replace("BODY", body)
 
 
-async def begin(opened: System, text: str, **workload: Any) -> ExecutionId:
-    await playbooks.keep(opened.services, text, level=Level.STRICT)
+async def begin(opened: LocalSystem, text: str, **workload: Any) -> ExecutionId:
+    await playbooks.register_text(opened.services, text, level=Level.STRICT)
     body = ExecuteBody(path="simulation/streamed", workload=workload)
-    return (await submission.execute(opened.services, body, None)).execution_id
+    return (await start_requests.execute_playbook(opened.services, body, None)).execution_id
 
 
 def state_of(history: list[Envelope]) -> ExecutionState:
     first = history[0]
-    return fold(empty(first.execution_id, first.tenant_id, first.organization_id), history)
+    return fold_history(
+        build_empty_state(first.execution_id, first.tenant_id, first.organization_id), history
+    )
 
 
 def of(history: list[Envelope], kind: str) -> list[Any]:
-    return [one.event for one in history if event_type(one.event) == kind]
+    return [one.event for one in history if get_event_type(one.event) == kind]
 
 
 @asynccontextmanager
-async def quiet(folder: Path, **settings: str) -> AsyncIterator[System]:
+async def quiet(folder: Path, **settings: str) -> AsyncIterator[LocalSystem]:
     async with (
-        system.open_system(system.load(settings, folder)) as opened,
+        system.open_system(system.load_settings(settings, folder)) as opened,
         asyncio.TaskGroup() as tasks,
     ):
-        tasks.create_task(system.run(opened))
+        tasks.create_task(system.run_services(opened))
         try:
             yield opened
         finally:
@@ -113,8 +116,8 @@ async def test_ten_thousand_rows_go_in_ten_chunks(tmp_path: Path) -> None:
     assert seen["shipped"] == [1_000] * 10
     assert (seen["stats"]["total"], seen["stats"]["success"]) == (10, 10)
     assert seen["about"] == [10_000, ["i"], True, 9_999]
-    last = max(one.stream_version for one in history if event_type(one.event) == "call.partial")
-    begun = [one for one in history if event_type(one.event) == "step.enter"]
+    last = max(one.stream_version for one in history if get_event_type(one.event) == "call.partial")
+    begun = [one for one in history if get_event_type(one.event) == "step.enter"]
     assert [one.event.step for one in begun] == ["export", "ship", "wrap_up"]
     assert begun[-1].stream_version > last
 
@@ -170,14 +173,14 @@ async def test_cancelling_ends_the_producer_and_its_targets(tmp_path: Path) -> N
         ledger = opened.adapters.ledger
 
         async def is_busy() -> bool:
-            found = await ledger.read(execution_id, after_version=0, events_max=1_000)
+            found = await ledger.read_events(execution_id, after_version=0, events_max=1_000)
             return len(of(found, "call.partial")) >= 3
 
         await eventually(is_busy, timeout_s=30)
-        await wishes.cancel(opened.services, execution_id, None, cascade=True)
+        await control_requests.request_cancel(opened.services, execution_id, None, cascade=True)
 
         async def is_over() -> list[Envelope] | None:
-            found = await ledger.read(execution_id, after_version=0, events_max=1_000)
+            found = await ledger.read_events(execution_id, after_version=0, events_max=1_000)
             return found if of(found, "execution.cancelled") else None
 
         history = await eventually(is_over, timeout_s=60)
@@ -194,7 +197,7 @@ async def test_no_chunk_is_lost_or_taken_twice_whatever_the_broker_does(
     monkeypatch.setattr(
         system, "MemoryBroker", lambda declared, clock: ShakyBroker(declared, clock, chance=chance)
     )
-    monkeypatch.setattr(emitting, "_ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr(chunk_emitter, "_ASK_AGAIN_S", 0.1)
     async with running(tmp_path) as opened:
         execution_id = await begin(opened, playbook(size=10), rows=45)
         history = await ended(opened, execution_id)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.support.inprocess import Told, a_system, run
 
-from noetl_chassis import instruments, names
+from noetl_chassis.observability import instruments, names
 from noetl_contracts import codec
 
 pytestmark = pytest.mark.timeout(180)
@@ -51,7 +51,7 @@ def disk(folder: Path) -> dict[str, str]:
 
 def reads() -> Counter[tuple[str, str]]:
     """Reads by tier and outcome, as they would be scraped."""
-    sums = instruments._counter(names.STORAGE_READS)._sums
+    sums = instruments._get_counter(names.STORAGE_READS)._sums
     return Counter(
         {(dict(key)["tier"], dict(key)["outcome"]): int(one.total) for key, one in sums.items()}
     )
@@ -65,7 +65,7 @@ def results(told: Told) -> str:
         if getattr(one.event, "result", None) is not None and one.event.result.reference is not None
     ]
     assert len(digests) >= 8
-    return codec.checksum(sorted(digests))
+    return codec.compute_checksum(sorted(digests))
 
 
 async def test_a_run_gives_the_same_with_each_tier_on_or_off(tmp_path: Path) -> None:

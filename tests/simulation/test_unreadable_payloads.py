@@ -9,14 +9,15 @@ from tests.support.polling import eventually
 
 from noetl_cli.local import system
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_planner.http import playbooks, submission
-from noetl_planner.http.submission import ExecuteBody
-from noetl_planner.shell.collecting import Collector
-from noetl_planner.shell.states import LoadedPayloads
-from noetl_playbook.problems import Level
-from noetl_replay.fold import fold
-from noetl_replay.state import ExecutionState, empty
-from noetl_storage.errors import PayloadCorrupt
+from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.executions import start_requests
+from noetl_planner.api.executions.start_requests import ExecuteBody
+from noetl_planner.loops.collector import LoopCollector
+from noetl_planner.shards.caches import PayloadCache
+from noetl_playbook.source.problems import Level
+from noetl_replay.fold import fold_history
+from noetl_replay.state import ExecutionState, build_empty_state
+from noetl_storage.ports.errors import PayloadCorrupt
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -53,19 +54,23 @@ workflow:
 
 async def ended(tmp_path: Path, text: str, path: str) -> ExecutionState:
     """Run a playbook in one process until its end."""
-    configs = system.load({}, tmp_path)
+    configs = system.load_settings({}, tmp_path)
     async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
-        tasks.create_task(system.run(opened))
+        tasks.create_task(system.run_services(opened))
         try:
-            await playbooks.keep(opened.services, text, level=Level.TOLERANT)
+            await playbooks.register_text(opened.services, text, level=Level.TOLERANT)
             body = ExecuteBody(path=path)
-            execution_id = (await submission.execute(opened.services, body, None)).execution_id
+            execution_id = (
+                await start_requests.execute_playbook(opened.services, body, None)
+            ).execution_id
 
             async def has_ended() -> ExecutionState | None:
-                events = await opened.adapters.ledger.read(execution_id)
+                events = await opened.adapters.ledger.read_events(execution_id)
                 services = opened.services
-                begun = empty(execution_id, services.tenant_id, services.organization_id)
-                state = fold(begun, events)
+                begun = build_empty_state(
+                    execution_id, services.tenant_id, services.organization_id
+                )
+                state = fold_history(begun, events)
                 return state if state.is_terminal() else None
 
             state = await eventually(has_ended, timeout_s=PATIENCE_S)
@@ -80,11 +85,11 @@ async def test_a_damaged_payload_ends_the_execution_that_depends_on_it(
 ) -> None:
     reads: list[str] = []
 
-    async def load(_: LoadedPayloads, ref: PayloadRef) -> None:
+    async def load(_: PayloadCache, ref: PayloadRef) -> None:
         reads.append(ref.uri)
         raise PayloadCorrupt(f"{ref.uri} was altered")
 
-    monkeypatch.setattr(LoadedPayloads, "load", load)
+    monkeypatch.setattr(PayloadCache, "load_payload", load)
     state = await ended(tmp_path, PLAYBOOK, "simulation/damaged")
     assert state.failure is not None
     assert (state.failure.kind, state.failure.code) == ("storage_quota", "STORE")
@@ -105,17 +110,17 @@ async def test_a_damaged_payload_ends_the_execution_that_depends_on_it(
 async def test_a_loop_whose_results_cannot_be_read_fails_and_its_failure_can_be_handled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, given: Any
 ) -> None:
-    async def found(_: Collector, results: list[ResultEnvelope | None]) -> Any:
+    async def found(_: LoopCollector, results: list[ResultEnvelope | None]) -> Any:
         raise PayloadCorrupt(f"one of {len(results)} results was altered")
 
-    async def value(_: Collector, result: ResultEnvelope) -> Any:
+    async def value(_: LoopCollector, result: ResultEnvelope) -> Any:
         assert result.status == "ok"
         return given
 
     if given == "damaged":
-        monkeypatch.setattr(Collector, "_found", found)
+        monkeypatch.setattr(LoopCollector, "_load_results", found)
     else:
-        monkeypatch.setattr(Collector, "_value", value)
+        monkeypatch.setattr(LoopCollector, "_read_result", value)
     state = await ended(tmp_path, LOOP.replace("SPEC", spec), "simulation/damaged-loop")
     assert state.failure is None, state.failure
     assert state.ctx["kind"] == "storage_quota"

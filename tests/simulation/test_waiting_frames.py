@@ -16,10 +16,10 @@ from tests.simulation.test_child_playbooks import (
 )
 from tests.support.polling import eventually
 
-from noetl_cli.local.system import System
-from noetl_contracts.events.stage import StageOpened
+from noetl_cli.local.system import LocalSystem
+from noetl_contracts.events.loop_events import StageOpened
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http import wishes
+from noetl_planner.api.executions import control_requests
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -154,7 +154,7 @@ async def test_cancelling_stops_the_children_of_frames(tmp_path: Path) -> None:
             return "command.parked" in await types(opened, execution_id)
 
         await eventually(is_parked, timeout_s=30)
-        await wishes.cancel(opened.services, execution_id, "enough", cascade=True)
+        await control_requests.request_cancel(opened.services, execution_id, "enough", cascade=True)
         state = await ended(opened, execution_id)
         (child,) = await children(opened, execution_id)
         over = await ended(opened, ExecutionId(child["execution_id"]))
@@ -193,9 +193,9 @@ async def test_stages_of_children_know_the_stage_that_called_them(tmp_path: Path
         assert reduced.parent_stage_id == split.stage_id
 
 
-async def stages(opened: System, execution_id: ExecutionId) -> list[StageOpened]:
+async def stages(opened: LocalSystem, execution_id: ExecutionId) -> list[StageOpened]:
     """Every stage of an execution, as it opened; its row names the same parent."""
-    history = await opened.adapters.ledger.read(execution_id, events_max=5000)
+    history = await opened.adapters.ledger.read_events(execution_id, events_max=5000)
     stages = [one.event for one in history if isinstance(one.event, StageOpened)]
     rows = await opened.adapters.projections.list_rows("stage", execution_id)
     assert {row["stage_id"]: row["parent_stage_id"] for row in rows} == {

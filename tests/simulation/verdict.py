@@ -13,21 +13,21 @@ from tests.support import invariants, oracle
 from tests.support.sketches import Sketch
 
 from noetl_contracts import codec
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type
-from noetl_contracts.events.execution import PlaybookInitialized
-from noetl_contracts.events.frame import (
+from noetl_contracts.events import get_event_type
+from noetl_contracts.events.execution_events import PlaybookInitialized
+from noetl_contracts.events.frame_events import (
     FrameCommitRejected,
     FrameCommitted,
     FrameDispatched,
     FrameFailed,
 )
-from noetl_contracts.events.step import CallDone
+from noetl_contracts.events.step_events import CallDone
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.payloads import PayloadRef
 from noetl_replay import rows
-from noetl_replay.checksum import compare, live_surfaces, replay_surfaces
-from noetl_replay.state import ExecutionState, empty
+from noetl_replay.comparison import compare_surfaces, index_live_surfaces, replay_surfaces
+from noetl_replay.state import ExecutionState, build_empty_state
 from noetl_storage.memory.projections import MemoryProjections
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def unrest(world: "World") -> str:
     for asked in world.asked:
         if asked.execution_id not in world.witness.over:
             history = store.history_by_execution.get(asked.execution_id or "", [])
-            last = event_type(history[-1].event) if history else "nothing"
+            last = get_event_type(history[-1].event) if history else "nothing"
             found.append(f"execution {asked.execution_id} is at {len(history)} ({last})")
     for execution_id, head in store.head_by_execution.items():
         shown = store.position_by_execution.get(execution_id, 0)
@@ -71,7 +71,7 @@ async def _judge_one(world: "World", asked: "Asked | None", history: list[Envelo
     assert [one.stream_version for one in history] == list(range(1, len(history) + 1))
     invariants.assert_chained(history)
     state = await _assert_projected(world, history)
-    types = [event_type(one.event) for one in history]
+    types = [get_event_type(one.event) for one in history]
     await _assert_references(world, history)
     if history[0].execution_id not in world.witness.over:
         return
@@ -152,8 +152,8 @@ def assert_each_effect_once(history: list[Envelope], types: list[str]) -> None:
         ({"loop.started"}, {"loop.done", "loop.failed"}, "run_id"),
         ({"stage.opened"}, {"stage.closed"}, "stage_id"),
     ):
-        begun = Counter(getattr(one, name) for one in events if event_type(one) in begins)
-        ended = Counter(getattr(one, name) for one in events if event_type(one) in ends)
+        begun = Counter(getattr(one, name) for one in events if get_event_type(one) in begins)
+        ended = Counter(getattr(one, name) for one in events if get_event_type(one) in ends)
         twice = {key for key, many in (begun | ended).items() if many > 1}
         assert not twice, f"{sorted(ends)} twice for {sorted(twice)}"
         assert ended.keys() <= begun.keys(), f"{sorted(ends)} of what never began"
@@ -164,14 +164,14 @@ def assert_each_effect_once(history: list[Envelope], types: list[str]) -> None:
 
 async def _assert_projected(world: "World", history: list[Envelope]) -> ExecutionState:
     first = history[0]
-    begun = empty(first.execution_id, first.tenant_id, first.organization_id)
+    begun = build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
     state, replayed = replay_surfaces(begun, history)
     projections = MemoryProjections(world.store)
     live: dict[str, Any] = {
         surface: await projections.list_rows(surface, first.execution_id)
         for surface in rows.SURFACES
     }
-    differences = compare(live_surfaces(live), replayed)
+    differences = compare_surfaces(index_live_surfaces(live), replayed)
     assert differences == [], f"the projection differs from the replay: {differences[:3]}"
     for found in live.values():
         for row in found:
@@ -186,7 +186,7 @@ async def _assert_references(world: "World", history: list[Envelope]) -> None:
         assert one.tenant_id == tenant, "an event of another tenant"
         for reference in references(one.event):
             assert f"/{tenant}/" in reference.uri, f"{reference.uri} is another tenant's"
-            assert await world.payloads.exists(reference), f"{reference.uri} points to nothing"
+            assert await world.payloads.has_payload(reference), f"{reference.uri} points to nothing"
 
 
 def references(value: Any) -> list[PayloadRef]:
@@ -214,7 +214,7 @@ def _kept(world: "World") -> Iterator[tuple[str, bytes]]:
     """Yield all bytes that anybody keeps."""
     for history in world.store.history_by_execution.values():
         for one in history:
-            yield f"the ledger, {event_type(one.event)}", codec.encode(one)
+            yield f"the ledger, {get_event_type(one.event)}", codec.encode_json(one)
     yield from world.payloads.bytes_by_key.items()
     for name, stream in world.broker._streams.items():
         for message in stream.messages.values():

@@ -163,6 +163,6 @@ class VirtualClock:
         """Return the time of day, aware, in UTC."""
         return START + timedelta(seconds=round(self._loop.time() + self.ahead_s, 6))
 
-    def monotonic(self) -> float:
+    def monotonic_s(self) -> float:
         """Return virtual seconds."""
         return self._loop.time()

@@ -5,8 +5,8 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_storage.errors import StorageUnavailable
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_storage.ports.errors import StorageUnavailable
 
 if TYPE_CHECKING:
     from tests.simulation.fleet import Process
@@ -147,7 +147,7 @@ class WiredConsumer:
         self._target = target
         self._wire = wire
 
-    async def fetch(self, *, messages_max: int, wait_s: float) -> list[Any]:
+    async def fetch_batch(self, *, messages_max: int, wait_s: float) -> list[Any]:
         """Return what came; what is lost on its way comes again after the ack wait."""
         wire, fate = self._wire, self._wire.process.fate
         found = await wire.call(
@@ -163,11 +163,11 @@ class WiredConsumer:
             handed = (process.name, process.fate.now())
             process.witness.handed[str(delivery.stream_sequence)] = handed
 
-    def wake(self) -> None:
+    def wake_fetch(self) -> None:
         """Call the process back from its fetch."""
         self._target.wake()
 
-    async def pending(self) -> tuple[int, int]:
+    async def count_pending(self) -> tuple[int, int]:
         """Return how the consumer stands."""
         return await self._wire.call("pending", self._target.pending)
 

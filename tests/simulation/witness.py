@@ -6,17 +6,19 @@ from typing import Any
 from tests.simulation.broker import FaultyBroker
 from tests.simulation.fate import Fate
 
-from noetl_contracts import facts, stored, subjects
+from noetl_contracts import subjects
 from noetl_contracts.errors import NoetlError
-from noetl_contracts.events import event_type
-from noetl_contracts.ledger import Append
+from noetl_contracts.events import get_event_type
+from noetl_contracts.ledger import stored_event
+from noetl_contracts.ledger.records import Append
+from noetl_contracts.requests import facts
 from noetl_messaging.memory.consumer import MemoryDelivery
-from noetl_messaging.ports import Message
+from noetl_messaging.streams.ports import Message
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.store import MemoryStore
-from noetl_worker.posting import KEYS_SEPARATOR
+from noetl_worker.commands.fact_publisher import KEYS_SEPARATOR
 
 _ENDS = ("command.completed", "command.failed", "command.cancelled")
 # `command/attempt/delivery/number` is how a worker names what it publishes of its work.
@@ -120,7 +122,7 @@ class Witness:
             self.object(f"{who} appended to shard {fence.shard}, which it does not hold")
         for stream in batch.streams:
             for envelope in stream.envelopes:
-                kind = event_type(envelope.event)
+                kind = get_event_type(envelope.event)
                 self.fate.note(
                     "  ",
                     stream.execution_id,
@@ -166,13 +168,13 @@ class Witness:
     def _check_ack(self, who: str, delivery: MemoryDelivery) -> None:
         subject = delivery.subject
         if subject.startswith("noetl.events."):
-            batch = stored.decode_batch(delivery.data)
+            batch = stored_event.decode_event_batch(delivery.data)
             shown = self.store.position_by_execution.get(batch.execution_id, 0)
             last = batch.events[-1].stream_version
             if shown < last:
                 self.object(f"{who} acknowledged version {last}, projected is {shown}")
         if subject.startswith("noetl.ingest."):
-            self._check_taken_in(who, facts.decode_batch(delivery.data))
+            self._check_taken_in(who, facts.decode_fact_batch(delivery.data))
 
     def _check_taken_in(self, who: str, batch: facts.FactBatch) -> None:
         """A fact that ends an attempt shows in the history before its message is let go."""
@@ -210,7 +212,7 @@ class Witness:
 
     def _note_reported(self, message: Message) -> None:
         if message.subject.startswith(f"{subjects.INGEST}."):
-            for fact in facts.decode_batch(message.data).facts:
+            for fact in facts.decode_fact_batch(message.data).facts:
                 if isinstance(fact, facts.CommandCompleted):
                     self._reported.add((fact.command_id, fact.attempt, fact.worker_id))
 

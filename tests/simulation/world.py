@@ -27,13 +27,15 @@ from tests.simulation.workflows import CHILD, Signal, Workflow, child, draw_work
 from noetl_chassis import identity
 from noetl_contracts.errors import NoetlError
 from noetl_contracts.ids import ExecutionId
-from noetl_messaging import topology
 from noetl_messaging.memory.registers import MemoryRegisters
-from noetl_planner.http import playbooks, receiving, submission, wishes
-from noetl_planner.http.problems import ApiError
-from noetl_planner.http.services import ApiServices
-from noetl_planner.http.submission import ExecuteBody
-from noetl_playbook.problems import Level
+from noetl_messaging.streams import topology
+from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.executions import control_requests, start_requests
+from noetl_planner.api.executions.start_requests import ExecuteBody
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.triggers import inbox
+from noetl_playbook.source.problems import Level
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.payloads.memory import MemoryPayloads
 
@@ -88,7 +90,7 @@ class World:
         self.sink = Sink()
         self.claims = Claims()
         self.projectors = self.chance.choice([1, 1, 2])
-        declared = topology.declare(
+        declared = topology.declare_topology(
             shard_count=SHARDS, projector_count=self.projectors, lease_s=LEASE_S
         )
         self.broker = FaultyBroker(declared, self.clock, fate=self.fate, on_death=self._lose_broker)
@@ -101,7 +103,7 @@ class World:
     async def run(self) -> None:
         """Prepare in calm, run in the weather, heal, drain, and judge."""
         self.fate.is_healed = True
-        await self.broker.ensure()
+        await self.broker.ensure_streams()
         await self._register()
         self.fate.is_healed = False
         self._begin()
@@ -130,9 +132,9 @@ class World:
             asked = [self._asked(workflow) for _ in range(self.chance.randint(1, 2))]
             for tenant in dict.fromkeys(one.tenant for one in asked):
                 doors = services.api(self, calm, tenant)
-                await playbooks.keep(doors, workflow.source, level=Level.STRICT)
+                await playbooks.register_text(doors, workflow.source, level=Level.STRICT)
                 if CHILD in workflow.source:
-                    await playbooks.keep(doors, child(), level=Level.STRICT)
+                    await playbooks.register_text(doors, child(), level=Level.STRICT)
             self.asked += asked
 
     def _asked(self, workflow: Workflow) -> Asked:
@@ -195,14 +197,16 @@ class World:
         key = f"asked-{self.asked.index(asked)}"
         body = ExecuteBody(path=asked.workflow.path, idempotency_key=key)
         accepted = await self._call(
-            asked.tenant, lambda doors: submission.execute(doors, body, None)
+            asked.tenant, lambda doors: start_requests.execute_playbook(doors, body, None)
         )
         asked.execution_id = accepted.execution_id
         async with asyncio.TaskGroup() as tasks:
             for signal in asked.workflow.signals:
                 tasks.create_task(self._signal(asked, signal))
             if asked.cancel_after_s is not None:
-                tasks.create_task(self._wish(asked, asked.cancel_after_s, wishes.cancel))
+                tasks.create_task(
+                    self._wish(asked, asked.cancel_after_s, control_requests.request_cancel)
+                )
             if asked.pause_after_s is not None:
                 tasks.create_task(self._pause(asked))
 
@@ -210,12 +214,12 @@ class World:
         await asyncio.sleep(self.chance.random() * 8.0)
         key = signal_key(asked.execution_id or "", signal.step)
         await self._call(
-            asked.tenant, lambda doors: receiving.take_signal(doors, key, {"n": signal.value})
+            asked.tenant, lambda doors: inbox.keep_signal(doors, key, {"n": signal.value})
         )
 
     async def _pause(self, asked: Asked) -> None:
         """Hold an execution for a while; a wish may overtake another, so insist on the last."""
-        await self._wish(asked, asked.pause_after_s or 0.0, wishes.pause)
+        await self._wish(asked, asked.pause_after_s or 0.0, control_requests.request_pause)
         until_s = self.fate.weather.until_s + INSISTING_S
         while asked.execution_id not in self.witness.over and self.loop.time() < until_s:
             await self._wish(asked, self.chance.random() * 6.0, _resume)
@@ -246,7 +250,7 @@ class World:
             await asyncio.sleep(pause_s)
             self.fate.count("wipe")
             self.fate.note("the broker's store is gone")
-            self.broker.wipe()
+            self.broker.wipe_all()
 
     async def _part(self) -> None:
         chance = self.chance
@@ -290,7 +294,7 @@ class World:
 
 
 async def _resume(doors: ApiServices, execution_id: str, _reason: str | None) -> Any:
-    return await wishes.resume(doors, execution_id)
+    return await control_requests.request_resume(doors, execution_id)
 
 
 def _heard(answer: "asyncio.Task[Any]") -> None:
@@ -335,12 +339,12 @@ def _sealed_off(seed: int) -> Iterator[Callable[[Callable[[dict[str, Any]], None
         raise structlog.DropEvent
 
     chance = random.Random(f"identity-{seed}")
-    logs, noise, token = structlog.get_config(), identity.noise, identity.token
+    logs, noise, token = structlog.get_config(), identity.draw_noise, identity.mint_token
     shared = random.getstate()
     structlog.configure(processors=[hear], cache_logger_on_first_use=False)
     random.seed(seed)
-    identity.noise = chance.random
-    identity.token = lambda: f"{chance.getrandbits(128):032x}"
+    identity.draw_noise = chance.random
+    identity.mint_token = lambda: f"{chance.getrandbits(128):032x}"
     is_collecting = gc.isenabled()
     gc.disable()
     # What was there before is not looked at again when this run is cleared away.
@@ -348,7 +352,7 @@ def _sealed_off(seed: int) -> Iterator[Callable[[Callable[[dict[str, Any]], None
     try:
         yield listeners.append
     finally:
-        identity.noise, identity.token = noise, token
+        identity.draw_noise, identity.mint_token = noise, token
         random.setstate(shared)
         structlog.configure(**logs)
         gc.unfreeze()

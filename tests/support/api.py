@@ -9,34 +9,35 @@ from dataclasses import dataclass, field
 from tests.support import storage
 
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.identity import Snowflake
-from noetl_chassis.sealing import Sealer
+from noetl_chassis.identity import SnowflakeIds
+from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_contracts.events import Event
-from noetl_contracts.events.execution import ExecutionEnd, PlaybookCompleted, PlaybookInitialized
-from noetl_contracts.events.step import StepEnter, StepExit
+from noetl_contracts.events.execution_events import (
+    ExecutionEnd,
+    PlaybookCompleted,
+    PlaybookInitialized,
+)
+from noetl_contracts.events.step_events import StepEnter, StepExit
 from noetl_contracts.ids import CatalogId, ExecutionId, RunId
-from noetl_contracts.ledger import ShardFence
+from noetl_contracts.ledger.records import ShardFence
 from noetl_contracts.status import RunStatus
-from noetl_messaging import topology
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.memory.backlogs import MemoryBacklogs
 from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.consumer import MemoryBacklogs
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
-from noetl_messaging.ports import Message
-from noetl_planner.domain.keys import key_of
-from noetl_planner.http.services import ApiServices
-from noetl_planner.shell.crowd import Crowd
-from noetl_planner.shell.states import Programs
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import Message
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.domain.decision.idempotency_keys import build_event_key
+from noetl_planner.shards.caches import ProgramCache
+from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_replay import fold, rows, state
-from noetl_storage.memory.audit import MemoryLedgerAudit
-from noetl_storage.memory.dead_letter_log import MemoryDeadLetterLog
+from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryShardLeases
-from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
-from noetl_storage.memory.objects import MemoryObjects
-from noetl_storage.memory.outbox import MemoryRequests
-from noetl_storage.memory.pages import MemoryHistoryPages
+from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
     MemoryCatalog,
@@ -44,10 +45,8 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
-from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.memory.triggers import MemoryTriggers
-from noetl_storage.memory.webhooks import MemoryWebhooks
+from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
 from noetl_storage.payloads.memory import MemoryPayloads
 
 SHARD_COUNT = 16
@@ -70,27 +69,27 @@ class SilentHints:
         self.poked: list[str] = []
         self.watched: list[str] = []
 
-    async def poke(self, subject: str) -> None:
+    async def notify(self, subject: str) -> None:
         self.poked.append(subject)
 
-    async def listen(self, subject: str) -> AsyncIterator[None]:
+    async def listen_for_hints(self, subject: str) -> AsyncIterator[None]:
         if subject in self.poked:
             yield None
 
-    async def overhear(self, prefix: str) -> AsyncIterator[str]:
+    async def subscribe_tokens(self, prefix: str) -> AsyncIterator[str]:
         for subject in self.poked:
             if subject.rpartition(".")[0] == prefix:
                 yield subject.rpartition(".")[2]
 
-    async def say(self, subject: str, data: bytes) -> None:
+    async def broadcast(self, subject: str, data: bytes) -> None:
         self.poked.append(subject)
 
-    async def hear(self, subject: str) -> AsyncIterator[bytes]:
+    async def subscribe(self, subject: str) -> AsyncIterator[bytes]:
         if subject in self.poked:
             yield b""
 
     @asynccontextmanager
-    async def watch(
+    async def watch_hints(
         self, subject: str, woken: asyncio.Event | None = None
     ) -> AsyncIterator[asyncio.Event]:
         self.watched.append(subject)
@@ -100,10 +99,10 @@ class SilentHints:
 class ClosedBus:
     """A publisher that nobody answers, so that only the outbox is left."""
 
-    async def publish(self, message: Message) -> None:
+    async def publish_message(self, message: Message) -> None:
         raise MessagingUnavailable(f"nobody takes {message.subject}")
 
-    async def publish_all(self, messages: Sequence[Message]) -> list[bool]:
+    async def publish_batch(self, messages: Sequence[Message]) -> list[bool]:
         return [False for _ in messages]
 
 
@@ -117,7 +116,9 @@ class ApiWorld:
     problems: dict[str, str] = field(default_factory=dict)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     broker: MemoryBroker = field(
-        default_factory=lambda: MemoryBroker(topology.declare(shard_count=1), SystemClock())
+        default_factory=lambda: MemoryBroker(
+            topology.declare_topology(shard_count=1), SystemClock()
+        )
     )
 
     def __post_init__(self) -> None:
@@ -146,14 +147,14 @@ class ApiWorld:
             "dead_letter_log": MemoryDeadLetterLog(self.store),
             "payloads": self.payloads,
             "hints": self.hints,
-            "crowd": Crowd(clock),
+            "crowd": WorkerPresence(clock),
             "backlogs": MemoryBacklogs(self.broker),
             "publisher": ClosedBus(),
             "clock": clock,
-            "mint": Snowflake(node=7, clock=clock).next_id,
-            "sealer": Sealer(SECRET_KEY),
+            "mint": SnowflakeIds(node=7, clock=clock).next_id,
+            "sealer": CredentialSealer(SECRET_KEY),
             "shard_count": SHARD_COUNT,
-            "programs": Programs(self.catalog),
+            "programs": ProgramCache(self.catalog),
             "snapshots": MemorySnapshots(self.store),
             "audit": MemoryLedgerAudit(self.store),
             "past": MemoryPast(self.store),
@@ -181,14 +182,16 @@ class ApiWorld:
         `fields` are of every envelope.
         """
         if self.fence is None:
-            held = await MemoryShardLeases(self.store).claim(
+            held = await MemoryShardLeases(self.store).claim_shards(
                 owner="test", lease_s=600, shards_max=1, shard_count=SHARD_COUNT
             )
             self.fence = ShardFence(shard=held[0].shard, owner="test", epoch=held[0].epoch)
         head = await self.ledger.find_head(execution_id)
         after, checksum = (0, "") if head is None else (head.version, head.checksum)
         named = [
-            key_of(one) if has_keys or isinstance(one, ExecutionEnd | PlaybookInitialized) else None
+            build_event_key(one)
+            if has_keys or isinstance(one, ExecutionEnd | PlaybookInitialized)
+            else None
             for one in events
         ]
         stream = storage.a_stream(
@@ -202,16 +205,16 @@ class ApiWorld:
 
     async def project(self, execution_id: ExecutionId) -> None:
         """Play the projector, from the beginning."""
-        await self.projections.clear(execution_id)
-        history = await self.ledger.read(execution_id)
-        folded = state.empty(execution_id, storage.TENANT, storage.ORGANIZATION)
+        await self.projections.clear_execution(execution_id)
+        history = await self.ledger.read_events(execution_id)
+        folded = state.build_empty_state(execution_id, storage.TENANT, storage.ORGANIZATION)
         for envelope in history:
-            folded = fold.evolve(folded, envelope)
+            folded = fold.fold_event(folded, envelope)
         changes = state.take_changes(folded)
-        await self.projections.apply(
+        await self.projections.apply_rows(
             shard=0,
-            rows=rows.changed_rows(folded, changes),
-            results=rows.result_rows(folded, changes),
+            rows=rows.build_changed_rows(folded, changes),
+            results=rows.build_result_rows(folded, changes),
             positions={execution_id: (0, len(history))},
         )
 

@@ -6,11 +6,11 @@ from typing import Any
 from tests.support.calls import VISITS
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench
 
-from noetl_worker.domain.sites import Site
-from noetl_worker.tools.call import Call, Outcome, Timeout
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 
-def site_of(**fields: Any) -> Site:
+def site_of(**fields: Any) -> UnitScope:
     """Where an attempt stands."""
     known: dict[str, Any] = {
         "execution_id": EXECUTION,
@@ -19,7 +19,7 @@ def site_of(**fields: Any) -> Site:
         "step": "s",
         "unit": "step",
     }
-    return Site(**{**known, **fields})
+    return UnitScope(**{**known, **fields})
 
 
 async def attempt(
@@ -29,7 +29,7 @@ async def attempt(
     *,
     auth: Any = None,
     given: dict[str, Any] | None = None,
-    at: Site | None = None,
+    at: UnitScope | None = None,
     timeout_s: float = 30,
     visit: int | None = None,
 ) -> Outcome:

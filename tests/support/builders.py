@@ -6,22 +6,16 @@ from typing import Any
 
 from msgspec import structs
 
-from noetl_contracts import codec, envelope, ids
-from noetl_contracts.envelope import Envelope, EventBatch
+from noetl_contracts import codec, ids
+from noetl_contracts.commands.waits import ChildWait, MessageWait
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import (
     Event,
-    business,
-    command,
-    context,
-    control,
-    execution,
-    files,
-    frame,
-    loop,
-    parking,
-    stage,
-    step,
+    command_events,
+    execution_events,
+    frame_events,
+    loop_events,
+    step_events,
 )
 from noetl_contracts.ids import (
     CatalogId,
@@ -35,8 +29,9 @@ from noetl_contracts.ids import (
     TenantId,
     WorkerId,
 )
-from noetl_contracts.ledger import StreamAppend
-from noetl_contracts.parking import ChildWait, MessageWait
+from noetl_contracts.ledger import envelope
+from noetl_contracts.ledger.envelope import Envelope, EventBatch
+from noetl_contracts.ledger.records import StreamAppend
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus, StageKind, StageStatus
 
@@ -58,7 +53,7 @@ def a_result(value: Any = None) -> ResultEnvelope:
 
 
 def a_ref(rows: int, seed: str) -> PayloadRef:
-    digest = codec.digest(seed.encode())
+    digest = codec.digest_hex(seed.encode())
     return PayloadRef(
         uri=f"noetl://{TENANT}/{ORGANIZATION}/payloads/sha256/{digest}",
         sha256=digest,
@@ -79,7 +74,7 @@ class History:
     def add(self, *events: Event) -> None:
         for event in events:
             version = len(self.envelopes) + 1
-            kind, aggregate = envelope.aggregate_of(self.execution_id, event)
+            kind, aggregate = envelope.find_aggregate(self.execution_id, event)
             open_envelope = Envelope(
                 event_id=EventId(str(int(self.execution_id) + version)),
                 tenant_id=TENANT,
@@ -89,14 +84,14 @@ class History:
                 stream_version=version,
                 aggregate_id=aggregate,
                 aggregate_type=kind,
-                schema_name=envelope.schema_name(event),
-                schema_version=envelope.schema_version(event),
+                schema_name=envelope.build_schema_name(event),
+                schema_version=envelope.get_schema_version(event),
                 event_time=NOON + timedelta(milliseconds=MS_PER_EVENT * version),
                 producer="planner/test",
                 event=event,
             )
             before = self.envelopes[-1].envelope_checksum if self.envelopes else ""
-            self.envelopes.append(envelope.seal(open_envelope, before))
+            self.envelopes.append(envelope.seal_envelope(open_envelope, before))
 
     def batches(self, *, size: int) -> list[EventBatch]:
         """Cut the history into messages of `NOETL_EVENTS`."""
@@ -123,11 +118,11 @@ class History:
         expires_at: datetime | None = None,
     ) -> None:
         self.add(
-            execution.PlaybookInitialized(
+            execution_events.PlaybookInitialized(
                 path="examples/story",
                 catalog_id=CatalogId("1"),
                 catalog_version=1,
-                playbook_digest=codec.digest(b"story"),
+                playbook_digest=codec.digest_hex(b"story"),
                 entry_step=entry,
                 workload=workload or {"pages": 3},
                 ctx={"seen": 0},
@@ -139,9 +134,9 @@ class History:
         self, name: str, *, came_from: str | None = None, expires_at: datetime | None = None
     ) -> RunId:
         self._activation += 1
-        run = ids.run_id(self.execution_id, self._activation)
+        run = ids.derive_run_id(self.execution_id, self._activation)
         self.add(
-            step.StepEnter(
+            step_events.StepEnter(
                 step=name,
                 run_id=run,
                 activation=self._activation,
@@ -153,7 +148,7 @@ class History:
 
     def leave(self, name: str, run: RunId, *targets: str, failed: bool = False) -> None:
         self.add(
-            step.StepExit(
+            step_events.StepExit(
                 step=name,
                 run_id=run,
                 status=RunStatus.FAILED if failed else RunStatus.COMPLETED,
@@ -165,9 +160,9 @@ class History:
         )
 
     def issue(self, name: str, run: RunId, unit: str, **fields: Any) -> CommandId:
-        command_id = ids.command_id(run, unit)
+        command_id = ids.derive_command_id(run, unit)
         self.add(
-            command.CommandIssued(
+            command_events.CommandIssued(
                 command_id=command_id,
                 run_id=run,
                 step=name,
@@ -182,7 +177,7 @@ class History:
 
     def begin(self, name: str, run: RunId, command_id: CommandId, *, attempt: int = 1) -> None:
         self.add(
-            command.CommandStarted(
+            command_events.CommandStarted(
                 command_id=command_id,
                 run_id=run,
                 step=name,
@@ -194,7 +189,7 @@ class History:
 
     def lose(self, name: str, run: RunId, command_id: CommandId, *, attempt: int) -> None:
         self.add(
-            command.CommandReissued(
+            command_events.CommandReissued(
                 command_id=command_id,
                 run_id=run,
                 step=name,
@@ -208,7 +203,7 @@ class History:
         self, name: str, run: RunId, command_id: CommandId, *, attempt: int = 1, **fields: Any
     ) -> None:
         self.add(
-            command.CommandCompleted(
+            command_events.CommandCompleted(
                 command_id=command_id,
                 run_id=run,
                 step=name,
@@ -219,14 +214,14 @@ class History:
         )
 
     def finish(self, *, last: str = "fetch") -> None:
-        self.add(execution.PlaybookCompleted(step=last, result=a_result({"pages": 3})))
+        self.add(execution_events.PlaybookCompleted(step=last, result=a_result({"pages": 3})))
 
 
 def nested(history: History) -> History:
     """The same history, in an execution that stage 77 of another one called; seals stay."""
     history.envelopes = [
         structs.replace(one, event=structs.replace(one.event, parent_stage_id=StageId("77")))
-        if isinstance(one.event, stage.StageOpened)
+        if isinstance(one.event, loop_events.StageOpened)
         else one
         for one in history.envelopes
     ]
@@ -256,7 +251,7 @@ def run_step(
     history.begin(name, run, command_id, attempt=attempts)
     if failed:
         history.add(
-            command.CommandFailed(
+            command_events.CommandFailed(
                 command_id=command_id,
                 run_id=run,
                 step=name,
@@ -264,12 +259,12 @@ def run_step(
                 error=an_error(),
                 worker_id=WORKER,
             ),
-            step.CallError(step=name, run_id=run, command_id=command_id, error=an_error()),
+            step_events.CallError(step=name, run_id=run, command_id=command_id, error=an_error()),
         )
     else:
         history.complete(name, run, command_id, attempt=attempts)
         history.add(
-            step.CallDone(
+            step_events.CallDone(
                 step=name,
                 run_id=run,
                 command_id=command_id,
@@ -284,7 +279,7 @@ def run_items(history: History, name: str, *targets: str, items: int, failing: i
     """A loop over a collection; the first `failing` items fail."""
     run = history.enter(name)
     history.add(
-        loop.LoopStarted(
+        loop_events.LoopStarted(
             step=name,
             run_id=run,
             mode="parallel",
@@ -299,11 +294,11 @@ def run_items(history: History, name: str, *targets: str, items: int, failing: i
         history.complete(name, run, command_id)
         outcome: Event
         if index < failing:
-            outcome = step.CallError(
+            outcome = step_events.CallError(
                 step=name, run_id=run, command_id=command_id, error=an_error(), item_index=index
             )
         else:
-            outcome = step.CallDone(
+            outcome = step_events.CallDone(
                 step=name,
                 run_id=run,
                 command_id=command_id,
@@ -311,8 +306,8 @@ def run_items(history: History, name: str, *targets: str, items: int, failing: i
                 item_index=index,
             )
         history.add(outcome)
-    stats = loop.LoopStats(total=items, success=items - failing, failed=failing)
-    history.add(loop.LoopDone(step=name, run_id=run, stats=stats, result=a_result(items)))
+    stats = loop_events.LoopStats(total=items, success=items - failing, failed=failing)
+    history.add(loop_events.LoopDone(step=name, run_id=run, stats=stats, result=a_result(items)))
     history.leave(name, run, *targets)
 
 
@@ -322,13 +317,13 @@ class Slots:
     def __init__(self, history: History, name: str, *, slots: int) -> None:
         self.history, self.name, self.slots = history, name, slots
         self.run = history.enter(name)
-        self.stage: StageId = ids.stage_id(self.run)
+        self.stage: StageId = ids.derive_stage_id(self.run)
         self.frames = self.rows = self.frames_failed = 0
         history.add(
-            loop.LoopStarted(
+            loop_events.LoopStarted(
                 step=name, run_id=self.run, mode="cursor", max_in_flight=slots, stage_id=self.stage
             ),
-            stage.StageOpened(
+            loop_events.StageOpened(
                 stage_id=self.stage,
                 run_id=self.run,
                 step=name,
@@ -342,12 +337,12 @@ class Slots:
     def take(self, slot: int, index: int, *, rows: int, losses: int = 0, bad: int = 0) -> None:
         """One frame of a slot: dispatched, lost so often, then committed or failed."""
         command_id = self.commands[slot]
-        frame_id = ids.frame_id(self.stage, slot=slot, frame_index=index)
+        frame_id = ids.derive_frame_id(self.stage, slot=slot, frame_index=index)
         for attempt in range(1, losses + 2):
             self._dispatch(frame_id, slot, index, rows=rows, attempt=attempt)
             if attempt <= losses:
                 self.history.add(
-                    frame.FrameAbandoned(
+                    frame_events.FrameAbandoned(
                         frame_id=frame_id,
                         stage_id=self.stage,
                         step=self.name,
@@ -361,10 +356,10 @@ class Slots:
 
     def beat(self, slot: int, index: int, *, rows: int) -> None:
         """A frame that gives a sign of life and then fails."""
-        frame_id = ids.frame_id(self.stage, slot=slot, frame_index=index)
+        frame_id = ids.derive_frame_id(self.stage, slot=slot, frame_index=index)
         self._dispatch(frame_id, slot, index, rows=rows, attempt=1)
         self.history.add(
-            frame.FrameHeartbeat(
+            frame_events.FrameHeartbeat(
                 frame_id=frame_id,
                 stage_id=self.stage,
                 step=self.name,
@@ -378,11 +373,11 @@ class Slots:
     def close(self, *targets: str) -> None:
         for slot, command_id in enumerate(self.commands):
             self.history.complete(self.name, self.run, command_id, slot=slot, is_dry=True)
-        stats = loop.LoopStats(
+        stats = loop_events.LoopStats(
             total=self.rows, success=self.rows, frames=self.frames, rows_claimed=self.rows
         )
         self.history.add(
-            stage.StageClosed(
+            loop_events.StageClosed(
                 stage_id=self.stage,
                 run_id=self.run,
                 step=self.name,
@@ -391,7 +386,7 @@ class Slots:
                 rows=self.rows,
                 frames_failed=self.frames_failed,
             ),
-            loop.LoopDone(
+            loop_events.LoopDone(
                 step=self.name,
                 run_id=self.run,
                 stats=stats,
@@ -412,7 +407,7 @@ class Slots:
         self, frame_id: FrameId, slot: int, index: int, *, rows: int, attempt: int
     ) -> None:
         self.history.add(
-            frame.FrameDispatched(
+            frame_events.FrameDispatched(
                 frame_id=frame_id,
                 stage_id=self.stage,
                 step=self.name,
@@ -425,7 +420,7 @@ class Slots:
                 rows_ref=a_ref(rows, f"{frame_id}"),
                 worker_id=WORKER if attempt == 1 else OTHER_WORKER,
             ),
-            frame.FrameStarted(
+            frame_events.FrameStarted(
                 frame_id=frame_id,
                 stage_id=self.stage,
                 step=self.name,
@@ -452,9 +447,9 @@ class Slots:
         }
         if bad:
             self.frames_failed += 1
-            self.history.add(frame.FrameFailed(rows_failed=bad, error=an_error(), **shared))
+            self.history.add(frame_events.FrameFailed(rows_failed=bad, error=an_error(), **shared))
         else:
-            self.history.add(frame.FrameCommitted(result=a_result(rows), **shared))
+            self.history.add(frame_events.FrameCommitted(result=a_result(rows), **shared))
 
 
 def changed_files() -> History:
@@ -462,7 +457,7 @@ def changed_files() -> History:
     history = History()
     history.start()
     run_step(history, "fetch", "save")
-    history.add(files.FilesChanged(entries=1))
+    history.add(execution_events.FilesChanged(entries=1))
     run_step(history, "save")
     history.finish()
     return history
@@ -485,7 +480,7 @@ def a_shop() -> History:
 
     def order(number: int, status: str, *, rows: int = 0, **attributes: Any) -> None:
         history.add(
-            business.BusinessObjectChanged(
+            execution_events.BusinessObjectChanged(
                 object_type="order",
                 object_id=f"order/{number}",
                 step="fetch",
@@ -517,7 +512,7 @@ def a_lost_worker() -> History:
     history.begin("fetch", run, command_id)
     history.lose("fetch", run, command_id, attempt=2)
     history.add(
-        command.CommandRejected(
+        command_events.CommandRejected(
             command_id=command_id,
             attempt=1,
             current_attempt=2,
@@ -529,7 +524,9 @@ def a_lost_worker() -> History:
     history.begin("fetch", run, command_id, attempt=2)
     history.complete("fetch", run, command_id, attempt=2)
     history.add(
-        step.CallDone(step="fetch", run_id=run, command_id=command_id, result=a_result({"n": 1}))
+        step_events.CallDone(
+            step="fetch", run_id=run, command_id=command_id, result=a_result({"n": 1})
+        )
     )
     history.leave("fetch", run)
     history.finish()
@@ -567,7 +564,7 @@ def a_failed_run() -> History:
     history = History()
     history.start()
     run_step(history, "fetch", attempts=2, failed=True)
-    history.add(execution.PlaybookFailed(error=an_error(), step="fetch"))
+    history.add(execution_events.PlaybookFailed(error=an_error(), step="fetch"))
     return history
 
 
@@ -579,12 +576,12 @@ def a_cancelled_run() -> History:
     command_id = history.issue("fetch", run, "step")
     history.begin("fetch", run, command_id)
     history.add(
-        context.CtxPatched(patch={"seen": 7}, requested_by="ops"),
-        execution.CancelRequested(reason="wrong input", requested_by="ops"),
-        command.CommandCancelled(
+        execution_events.CtxPatched(patch={"seen": 7}, requested_by="ops"),
+        execution_events.CancelRequested(reason="wrong input", requested_by="ops"),
+        command_events.CommandCancelled(
             command_id=command_id, run_id=run, step="fetch", attempt=1, reason="wrong input"
         ),
-        execution.ExecutionCancelled(reason="wrong input"),
+        execution_events.ExecutionCancelled(reason="wrong input"),
     )
     return history
 
@@ -595,13 +592,13 @@ def a_failed_loop() -> History:
     history.start(entry="drain")
     slots = Slots(history, "drain", slots=1)
     slots.take(0, 0, rows=4)
-    frame_id = ids.frame_id(slots.stage, slot=0, frame_index=0)
+    frame_id = ids.derive_frame_id(slots.stage, slot=0, frame_index=0)
     command_id = slots.commands[0]
     history.add(
-        command.CommandHeartbeat(
+        command_events.CommandHeartbeat(
             command_id=command_id, run_id=slots.run, step="drain", attempt=1, worker_id=WORKER
         ),
-        frame.FrameCommitRejected(
+        frame_events.FrameCommitRejected(
             frame_id=frame_id,
             stage_id=slots.stage,
             step="drain",
@@ -613,7 +610,7 @@ def a_failed_loop() -> History:
     )
     slots.beat(0, 1, rows=4)
     history.add(
-        command.CommandFailed(
+        command_events.CommandFailed(
             command_id=command_id,
             run_id=slots.run,
             step="drain",
@@ -622,7 +619,7 @@ def a_failed_loop() -> History:
             worker_id=WORKER,
             slot=0,
         ),
-        stage.StageClosed(
+        loop_events.StageClosed(
             stage_id=slots.stage,
             run_id=slots.run,
             step="drain",
@@ -631,16 +628,16 @@ def a_failed_loop() -> History:
             rows=slots.rows,
             frames_failed=slots.frames_failed,
         ),
-        loop.LoopFailed(
+        loop_events.LoopFailed(
             step="drain",
             run_id=slots.run,
-            stats=loop.LoopStats(total=8, success=4, failed=4),
+            stats=loop_events.LoopStats(total=8, success=4, failed=4),
             error=an_error(),
             stage_id=slots.stage,
         ),
     )
     history.leave("drain", slots.run, failed=True)
-    history.add(execution.PlaybookFailed(error=an_error(), step="drain"))
+    history.add(execution_events.PlaybookFailed(error=an_error(), step="drain"))
     return history
 
 
@@ -652,16 +649,20 @@ def a_held_run() -> History:
     command_id = history.issue("fetch", run, "step")
     history.begin("fetch", run, command_id)
     history.add(
-        control.ExecutionPaused(request_id="pause-1", reason="a look", requested_by="ops"),
-        command.CommandReissued(
+        execution_events.ExecutionPaused(request_id="pause-1", reason="a look", requested_by="ops"),
+        command_events.CommandReissued(
             command_id=command_id, run_id=run, step="fetch", attempt=2, reason="released"
         ),
-        context.CtxPatched(patch={"seen": 7, "kept": 1}, requested_by="ops", request_id="write-1"),
-        context.CtxPatched(patch={}, removed=["seen"], requested_by="ops", request_id="write-2"),
-        control.ExecutionResumed(request_id="resume-1", requested_by="ops"),
-        control.CustomEvent(name="fetched", step="fetch", run_id=run, status="COMPLETED"),
-        execution.CancelRequested(reason="enough", requested_by="ops", cascade=False),
-        command.CommandCancelled(
+        execution_events.CtxPatched(
+            patch={"seen": 7, "kept": 1}, requested_by="ops", request_id="write-1"
+        ),
+        execution_events.CtxPatched(
+            patch={}, removed=["seen"], requested_by="ops", request_id="write-2"
+        ),
+        execution_events.ExecutionResumed(request_id="resume-1", requested_by="ops"),
+        execution_events.CustomEvent(name="fetched", step="fetch", run_id=run, status="COMPLETED"),
+        execution_events.CancelRequested(reason="enough", requested_by="ops", cascade=False),
+        command_events.CommandCancelled(
             command_id=command_id,
             run_id=run,
             step="fetch",
@@ -669,7 +670,7 @@ def a_held_run() -> History:
             reason="enough",
             error=ErrorObject(kind="cancelled", code="CANCELLED", message="enough"),
         ),
-        execution.ExecutionCancelled(reason="enough"),
+        execution_events.ExecutionCancelled(reason="enough"),
     )
     return history
 
@@ -678,34 +679,36 @@ def a_repeated_run() -> History:
     """A run that begins at a step of another one, with what that one had before it."""
     history = History()
     history.add(
-        execution.PlaybookInitialized(
+        execution_events.PlaybookInitialized(
             path="examples/story",
             catalog_id=CatalogId("1"),
             catalog_version=1,
-            playbook_digest=codec.digest(b"story"),
+            playbook_digest=codec.digest_hex(b"story"),
             entry_step="sum",
             workload={"pages": 3},
-            source=execution.Source(execution_id=FIRST_EXECUTION, version=12, step="sum"),
+            source=execution_events.RerunSource(
+                execution_id=FIRST_EXECUTION, version=12, step="sum"
+            ),
             came_from="fetch",
         ),
-        execution.StateInherited(
+        execution_events.StateInherited(
             part=0,
             ctx={"seen": 3},
             steps=[
-                execution.InheritedStep(
+                execution_events.InheritedStep(
                     step="fetch",
                     run_id=RunId("77"),
                     status=RunStatus.COMPLETED,
                     result=ResultEnvelope(status="ok", context={"data": {"pages": 3}}),
                 ),
-                execution.InheritedStep(
+                execution_events.InheritedStep(
                     step="probe", run_id=RunId("78"), status=RunStatus.FAILED, error=an_error()
                 ),
             ],
         ),
     )
     run_step(history, "sum")
-    history.add(execution.PlaybookCompleted(step="sum"))
+    history.add(execution_events.PlaybookCompleted(step="sum"))
     return history
 
 
@@ -727,7 +730,7 @@ def a_waiting_parent() -> History:
             is_awaited=is_awaited,
         )
         history.add(
-            parking.CommandParked(
+            command_events.CommandParked(
                 command_id=command_id,
                 run_id=run,
                 step="call",
@@ -736,7 +739,7 @@ def a_waiting_parent() -> History:
                 resume_ref=a_ref(1, f"parked-{attempt}"),
                 wait=wait,
             ),
-            parking.ChildStarted(
+            command_events.ChildStarted(
                 child_execution_id=child,
                 command_id=command_id,
                 run_id=run,
@@ -746,7 +749,7 @@ def a_waiting_parent() -> History:
         )
         if is_awaited:
             history.add(
-                parking.ChildEnded(
+                command_events.ChildEnded(
                     child_execution_id=child,
                     command_id=command_id,
                     step="call",
@@ -755,7 +758,7 @@ def a_waiting_parent() -> History:
                 )
             )
         history.add(
-            parking.CommandResumed(
+            command_events.CommandResumed(
                 command_id=command_id,
                 run_id=run,
                 step="call",
@@ -769,7 +772,9 @@ def a_waiting_parent() -> History:
         history.begin("call", run, command_id, attempt=attempt + 1)
     history.complete("call", run, command_id, attempt=3)
     history.add(
-        step.CallDone(step="call", run_id=run, command_id=command_id, result=a_result({"n": 1}))
+        step_events.CallDone(
+            step="call", run_id=run, command_id=command_id, result=a_result({"n": 1})
+        )
     )
     history.leave("call", run)
     history.finish(last="call")
@@ -797,7 +802,7 @@ def an_outside_message() -> History:
             options=["yes", "no"],
         )
         history.add(
-            parking.CommandParked(
+            command_events.CommandParked(
                 command_id=command_id,
                 run_id=run,
                 step="hold",
@@ -806,7 +811,7 @@ def an_outside_message() -> History:
                 resume_ref=a_ref(1, f"held-{attempt}"),
                 wait=wait,
             ),
-            parking.CommandResumed(
+            command_events.CommandResumed(
                 command_id=command_id,
                 run_id=run,
                 step="hold",
@@ -819,7 +824,9 @@ def an_outside_message() -> History:
     history.begin("hold", run, command_id, attempt=3)
     history.complete("hold", run, command_id, attempt=3)
     history.add(
-        step.CallDone(step="hold", run_id=run, command_id=command_id, result=a_result({"n": 1}))
+        step_events.CallDone(
+            step="hold", run_id=run, command_id=command_id, result=a_result({"n": 1})
+        )
     )
     history.leave("hold", run)
     history.finish(last="hold")
@@ -834,8 +841,10 @@ def a_refused_run() -> History:
     run = history.enter("guarded")
     error = ErrorObject(kind="policy", code="POLICY", step="guarded", message="not admitted")
     history.add(
-        step.StepFailed(step="guarded", run_id=run, error=error),
-        step.StepExit(step="guarded", run_id=run, status=RunStatus.FAILED, targets=["after"]),
+        step_events.StepFailed(step="guarded", run_id=run, error=error),
+        step_events.StepExit(
+            step="guarded", run_id=run, status=RunStatus.FAILED, targets=["after"]
+        ),
     )
     run_step(history, "after")
     history.finish(last="after")

@@ -8,19 +8,17 @@ from msgspec import Struct
 from tests.support.servers import NatsServer
 
 from noetl_chassis.clock import ManualClock, SystemClock
-from noetl_messaging import topology
-from noetl_messaging.jetstream.apply import JetStreamStreams
-from noetl_messaging.jetstream.backlogs import JetStreamBacklogs
-from noetl_messaging.jetstream.connection import Connection, Waits, open_connection
+from noetl_messaging.jetstream.connection import Connection, ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
-from noetl_messaging.memory.backlogs import MemoryBacklogs
+from noetl_messaging.jetstream.streams import JetStreamBacklogs, JetStreamStreams
 from noetl_messaging.memory.broker import MemoryBroker
-from noetl_messaging.memory.consumer import MemoryConsumer
+from noetl_messaging.memory.consumer import MemoryBacklogs, MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
-from noetl_messaging.ports import Backlogs, Consumer, DeadLetters, Hints, Publisher, Streams
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Backlogs, Consumer, DeadLetters, Hints, Publisher, Streams
 
 LEASE_S = 1.0
 
@@ -39,7 +37,7 @@ class Bus(Struct):
 
 def declared() -> topology.Topology:
     """The topology with a short lease, and three deliveries for commands."""
-    full = topology.declare(shard_count=2, lease_s=LEASE_S)
+    full = topology.declare_topology(shard_count=2, lease_s=LEASE_S)
     return topology.Topology(
         streams=full.streams,
         consumers=tuple(
@@ -66,13 +64,15 @@ async def memory_bus() -> AsyncIterator[Bus]:
         hints=broker,
         backlogs=MemoryBacklogs(broker),
         consumer=lambda stream, name: MemoryConsumer(broker, stream=stream, name=name),
-        elapse=clock.advance,
+        elapse=clock.advance_by,
     )
 
 
 @asynccontextmanager
 async def jetstream_bus(server: NatsServer, *, standing: int = 0) -> AsyncIterator[Bus]:
-    async with open_connection(server.url, name="test", waits=Waits(connect_s=10)) as connection:
+    async with open_connection(
+        server.url, name="test", waits=ConnectionTimeouts(connect_s=10)
+    ) as connection:
         await remove_streams(connection)
         yield Bus(
             publisher=JetStreamPublisher(connection),

@@ -6,16 +6,16 @@ from typing import Any
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT
 
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_worker.domain.sites import Site
-from noetl_worker.tools.call import Call, Timeout
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.tools.calls.call import Call, Timeout
 
 # Each call is a task of its own: one that has run already is not run again.
 VISITS = count(1)
 
 
-def site(*, tenant: TenantId = TENANT, organization: OrganizationId = ORGANIZATION) -> Site:
+def site(*, tenant: TenantId = TENANT, organization: OrganizationId = ORGANIZATION) -> UnitScope:
     """Where a test's tasks stand."""
-    return Site(
+    return UnitScope(
         execution_id=EXECUTION,
         tenant_id=tenant,
         organization_id=organization,

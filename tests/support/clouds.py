@@ -16,7 +16,7 @@ from azure.storage.blob import ContainerClient
 from gcp_storage_emulator import handlers, server
 from tests.support.servers import wait_until
 
-from noetl_cli.stack import ports
+from noetl_cli.stack.processes import loopback
 
 GCS_BUCKET = "noetl"
 AZURE_ENDPOINT = "NOETL_TEST_AZURE_ENDPOINT"
@@ -34,7 +34,7 @@ AZURE_KEY = (
 @contextmanager
 def gcs_emulator(folder: Path) -> Iterator[str]:
     """Run the emulator; yield the address of a payload store on it."""
-    port = ports.choose(["gcs"], before={})["gcs"]
+    port = loopback.choose_ports(["gcs"], before={})["gcs"]
     command = [sys.executable, "-m", "tests.support.clouds", str(port), str(folder)]
     process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - our own program
     try:

@@ -9,8 +9,8 @@ from typing import Any
 from tests.support.api import ApiWorld
 
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http import server
-from noetl_planner.http.app import create_app
+from noetl_planner.api import server
+from noetl_planner.api.app import create_app
 
 PATIENCE_S = 15.0
 
@@ -60,7 +60,7 @@ class Door:
     async def _serve(self, port: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.world.stop = asyncio.Event()
-        await server.serve(
+        await server.serve_api(
             create_app(self.world.services()),
             host="127.0.0.1",
             port=port,

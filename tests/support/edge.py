@@ -11,12 +11,12 @@ from msgspec import Struct, structs
 from tests.support.stranger import Stranger
 
 from noetl_cli.local import system
-from noetl_cli.local.system import System
+from noetl_cli.local.system import LocalSystem
 from noetl_contracts import codec, ids, subjects
-from noetl_contracts.facts import CommandLost, FactBatch
-from noetl_messaging.ports import Message
-from noetl_planner.http import server
-from noetl_planner.http.app import create_app
+from noetl_contracts.requests.facts import CommandLost, FactBatch
+from noetl_messaging.streams.ports import Message
+from noetl_planner.api import server
+from noetl_planner.api.app import create_app
 
 STEP = """
 workload: {who: world}
@@ -50,7 +50,7 @@ workflow:
 class World(Struct):
     """All services in this process, and the planner's address."""
 
-    opened: System
+    opened: LocalSystem
     http: httpx.AsyncClient
 
     def stranger(self, name: str = "rust-1") -> Stranger:
@@ -70,10 +70,10 @@ class World(Struct):
             producer="reaper",
             facts=[fact],
         )
-        shard = ids.shard_of(lease["execution_id"], services.shard_count)
-        subject = subjects.ingest(shard, **services.place)
-        await services.publisher.publish(
-            Message(subject=subject, message_id=batch.key, data=codec.encode(batch))
+        shard = ids.find_shard(lease["execution_id"], services.shard_count)
+        subject = subjects.build_ingest_subject(shard, **services.place)
+        await services.publisher.publish_message(
+            Message(subject=subject, message_id=batch.key, data=codec.encode_json(batch))
         )
 
     async def events(self, execution_id: Any) -> int:
@@ -85,15 +85,17 @@ class World(Struct):
 @asynccontextmanager
 async def open_world(folder: Path) -> AsyncIterator[World]:
     """Run everything, with the pools `edge` and `other` served over HTTP."""
-    configs = system.load({}, folder)
+    configs = system.load_settings({}, folder)
     planner = structs.replace(configs.planner, pools=("default",), http_pools=("edge", "other"))
     configs = structs.replace(configs, planner=planner)
     async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
-        tasks.create_task(system.run(opened))
+        tasks.create_task(system.run_services(opened))
         port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         stop = opened.process.stop
         app = create_app(opened.services)
-        serving = server.serve(app, host="127.0.0.1", port=0, stop=stop, started=port.set_result)
+        serving = server.serve_api(
+            app, host="127.0.0.1", port=0, stop=stop, started=port.set_result
+        )
         tasks.create_task(serving)
         url = f"http://127.0.0.1:{await port}"
         async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:

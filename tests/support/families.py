@@ -4,11 +4,11 @@ from itertools import count
 
 from tests.support.planning import ROWS, WORKER, Desk, done
 
-from noetl_contracts import facts
-from noetl_contracts.commands import Command
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.waits import ChildWait
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.parking import ChildWait
-from noetl_planner.domain.draft import Limits
+from noetl_contracts.requests import facts
+from noetl_planner.domain.decision.draft import Limits
 
 PARENT = ExecutionId("1000")
 

@@ -17,11 +17,11 @@ from tests.support.servers import READY_TIMEOUT_S, wait_until
 from tests.support.services import free_port
 from tests.support.sparking import forget_keys
 
+from noetl_cli.files.playbook_file import ScriptFolder
 from noetl_cli.local import system
-from noetl_cli.local.system import System
-from noetl_cli.script_folder import ScriptFolder
+from noetl_cli.local.system import LocalSystem
 from noetl_contracts.ids import ExecutionId
-from noetl_playbook.parse import parse
+from noetl_playbook.parse.playbook import parse_playbook
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = EXAMPLES / "expected"
@@ -119,7 +119,7 @@ class Gallery:
         self._is_up = threading.Event()
         self._thread = threading.Thread(target=self._main, name="gallery")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._system: System | None = None
+        self._system: LocalSystem | None = None
         self.shop_url = ""
         self.patience_s = PATIENCE_S
         self.api = httpx.Client(base_url=f"http://127.0.0.1:{self._port}/api", timeout=30)
@@ -153,7 +153,7 @@ class Gallery:
     def register(self, text: str) -> str:
         """Register a playbook, with the scripts beside the examples, and return its path."""
         read_script = ScriptFolder(EXAMPLES).read_script
-        if scripts := parse(text, read_script=read_script).script_by_name:
+        if scripts := parse_playbook(text, read_script=read_script).script_by_name:
             body = {"content": text, "scripts": scripts}
             answer = self.api.post("/catalog/register", json=body)
         else:
@@ -276,13 +276,13 @@ class Gallery:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        configs = system.load(self._settings(), self._folder / "payloads")
+        configs = system.load_settings(self._settings(), self._folder / "payloads")
         async with (
             shop.serving() as self.shop_url,
             system.open_system(configs) as self._system,
             asyncio.TaskGroup() as tasks,
         ):
-            tasks.create_task(system.run(self._system, listens=True))
+            tasks.create_task(system.run_services(self._system, listens=True))
             self._is_up.set()
 
     def _settings(self) -> dict[str, str]:

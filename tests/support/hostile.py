@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.support.working import Bench
 
-from noetl_worker.tools.call import Call
+from noetl_worker.tools.calls.call import Call
 
 HOSTILE: list[Any] = [
     *(None, True, 0, -1, 2**70, 1.5, float("nan"), float("inf"), "", " ", "x", "²", "a\x00b"),

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from noetl_contracts import facts
+from noetl_contracts.commands.waits import ChildWait, MessageWait
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.facts import Fact
 from noetl_contracts.ids import ExecutionId, StageId, WorkerId
-from noetl_contracts.parking import ChildWait, MessageWait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_playbook import carried
-from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import Fact
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
 from noetl_replay.state import CommandState, ExecutionState
 
 WORKER = WorkerId("w-1")
@@ -24,7 +24,7 @@ REF = PayloadRef(
 ERROR = ErrorObject(kind="timeout", code="TIMEOUT", message="too late", retryable=True)
 RESULT = ResultEnvelope(
     status="ok",
-    context=carried.inline(
+    context=result_envelope.build_inline_context(
         PipelineResult(tasks={"t": TaskResult(kind="python", raw={"n": 1})}, last="t")
     ),
 )

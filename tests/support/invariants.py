@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from tests.support.planning import Desk
 from tests.support.sketches import Sketch
 
-from noetl_contracts import codec, envelope
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type, execution, loop, step
-from noetl_replay import checksum, fold, rows, snapshot
-from noetl_replay.state import ExecutionState, empty, take_changes
+from noetl_contracts import codec
+from noetl_contracts.events import execution_events, get_event_type, loop_events, step_events
+from noetl_contracts.ledger import envelope
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_replay import comparison, fold, rows, snapshot
+from noetl_replay.state import ExecutionState, build_empty_state, take_changes
 
 COMMAND_ENDS = ("command.completed", "command.failed", "command.cancelled")
 ENDS = ("playbook.completed", "playbook.failed", "execution.cancelled")
@@ -31,7 +32,7 @@ def assert_chained(history: Sequence[Envelope]) -> None:
     for one in history:
         assert envelope.is_sealed(one, before), one
         before = one.envelope_checksum
-        assert codec.decode_as(codec.encode(one), Envelope) == one
+        assert codec.decode_as(codec.encode_json(one), Envelope) == one
     keys = Counter(one.idempotency_key for one in history if one.idempotency_key is not None)
     assert [key for key, many in keys.items() if many > 1] == []
 
@@ -61,17 +62,17 @@ def assert_joins(history: Sequence[Envelope], sketch: Sketch) -> None:
     for one in history:
         event = one.event
         match event:
-            case execution.PlaybookInitialized():
+            case execution_events.PlaybookInitialized():
                 tokens.add(event.entry_step)
-            case execution.CancelRequested():
+            case execution_events.CancelRequested():
                 is_over = True
-            case step.StepEnter():
+            case step_events.StepEnter():
                 assert not is_over, f"{event.step} starts after the end has begun"
                 assert event.step in tokens
                 _assert_may_start(event.step, tokens, set(running.values()), reach, sketch)
                 tokens.discard(event.step)
                 running[event.run_id] = event.step
-            case step.StepExit():
+            case step_events.StepExit():
                 del running[event.run_id]
                 tokens |= set(event.targets)
                 is_over = is_over or event.error is not None
@@ -104,55 +105,61 @@ def _assert_may_start(
 
 def assert_folded(desk: Desk, *, cuts: Sequence[int]) -> None:
     """Folding the history gives the state that the planner held, from any snapshot too."""
-    held = codec.canonical(desk.state)
-    whole = fold.fold(_begin(desk.history), desk.history)
+    held = codec.encode_canonical(desk.state)
+    whole = fold.fold_history(_begin(desk.history), desk.history)
     take_changes(whole)
-    assert codec.canonical(whole) == held
+    assert codec.encode_canonical(whole) == held
     for cut in cuts:
         place = cut % len(desk.history)
-        part = fold.fold(_begin(desk.history), desk.history[:place])
-        restored = snapshot.restore(snapshot.take(part))
+        part = fold.fold_history(_begin(desk.history), desk.history[:place])
+        restored = snapshot.restore_state(snapshot.build_snapshot(part))
         assert restored is not None
-        resumed = fold.fold(restored, desk.history[place:])
+        resumed = fold.fold_history(restored, desk.history[place:])
         take_changes(resumed)
-        assert codec.canonical(resumed) == held
+        assert codec.encode_canonical(resumed) == held
 
 
 def assert_rows(history: Sequence[Envelope], *, batch: int) -> None:
     """Rows written batch by batch are the rows of the replay, event by event."""
-    live: checksum.Surfaces = {surface: {} for surface in rows.SURFACES}
+    live: comparison.Surfaces = {surface: {} for surface in rows.SURFACES}
     current = _begin(history)
     for start in range(0, len(history), batch):
-        current = fold.fold(current, history[start : start + batch])
-        for surface, found in rows.changed_rows(current, take_changes(current)).items():
+        current = fold.fold_history(current, history[start : start + batch])
+        for surface, found in rows.build_changed_rows(current, take_changes(current)).items():
             live[surface].update({row[rows.KEY_BY_SURFACE[surface]]: row for row in found})
-    _, replayed = checksum.replay_surfaces(_begin(history), history)
-    assert checksum.compare(live, replayed) == []
+    _, replayed = comparison.replay_surfaces(_begin(history), history)
+    assert comparison.compare_surfaces(live, replayed) == []
     for row in live["command"].values():
         assert row["status"] in {"COMPLETED", "FAILED", "CANCELLED"}, row
 
 
 def activations(history: Sequence[Envelope]) -> Counter[str]:
     """Count how often every step ran."""
-    return Counter(one.event.step for one in history if isinstance(one.event, step.StepEnter))
+    return Counter(
+        one.event.step for one in history if isinstance(one.event, step_events.StepEnter)
+    )
 
 
 def units(history: Sequence[Envelope]) -> Counter[tuple[str, str]]:
     """Count the outcomes of commands by step."""
     counted = Counter[tuple[str, str]]()
     for one in history:
-        if isinstance(one.event, step.CallDone | step.CallError):
-            counted[one.event.step, event_type(one.event)] += 1
+        if isinstance(one.event, step_events.CallDone | step_events.CallError):
+            counted[one.event.step, get_event_type(one.event)] += 1
     return counted
 
 
 def counted(history: Sequence[Envelope], name: str) -> tuple[int, int]:
     """Return how many units of a loop succeeded and failed by what it says at its end."""
-    ends = [one.event for one in history if isinstance(one.event, loop.LoopDone | loop.LoopFailed)]
+    ends = [
+        one.event
+        for one in history
+        if isinstance(one.event, loop_events.LoopDone | loop_events.LoopFailed)
+    ]
     stats = [event.stats for event in ends if event.step == name]
     return (stats[-1].success, stats[-1].failed) if stats else (0, 0)
 
 
 def _begin(history: Sequence[Envelope]) -> ExecutionState:
     first = history[0]
-    return empty(first.execution_id, first.tenant_id, first.organization_id)
+    return build_empty_state(first.execution_id, first.tenant_id, first.organization_id)

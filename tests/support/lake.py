@@ -16,12 +16,12 @@ from tests.support.builders import (
 )
 from tests.support.retaining import of_the_month
 
-from noetl_contracts import archives, upcast
-from noetl_contracts.archives import Unit
-from noetl_contracts.stored import StoredEvent, of
+from noetl_contracts.ledger import archive_format, upcasters
+from noetl_contracts.ledger.archive_format import ManifestUnit
+from noetl_contracts.ledger.stored_event import StoredEvent, to_stored_event
 from noetl_replay.fold import FOLD_VERSION
 from noetl_storage.archive import units
-from noetl_storage.payloads.open import open_payloads
+from noetl_storage.payloads.factory import open_payloads
 
 _PAGE = Path(__file__).parents[2] / "docs/event-lake.md"
 _SQL = re.compile(r"```sql\n(.*?)```", re.DOTALL)
@@ -30,24 +30,24 @@ HISTORIES = [
     of_the_month(one, number)
     for number, one in enumerate([a_failed_run(), a_lost_worker(), a_cursor_loop()])
 ]
-EVENTS = [of(one) for history in HISTORIES for one in history.envelopes]
+EVENTS = [to_stored_event(one) for history in HISTORIES for one in history.envelopes]
 
 
 async def fill(folder: Path) -> Path:
     """Archive the histories below a folder; return the lake's own."""
-    unit = Unit(
+    unit = ManifestUnit(
         manifest_id="7",
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
-        month=archives.month_of(HISTORIES[0].execution_id),
+        month=archive_format.find_start_month(HISTORIES[0].execution_id),
         planned_at=HISTORIES[0].envelopes[0].event_time,
         fold_version=FOLD_VERSION,
-        upcaster_digest=upcast.digest(),
+        upcaster_digest=upcasters.digest_registry(),
     )
     async with open_payloads(f"file://{folder}") as store:
-        await units.write(store, unit, _events(HISTORIES[:1]))
+        await units.write_unit(store, unit, _events(HISTORIES[:1]))
         other = structs.replace(unit, manifest_id="8")
-        await units.write(store, other, _events(HISTORIES[1:]), part_events_max=20)
+        await units.write_unit(store, other, _events(HISTORIES[1:]), part_events_max=20)
     return folder / f"tenant/{TENANT}/org/{ORGANIZATION}/named/archive/v1"
 
 
@@ -78,4 +78,4 @@ def a_digest() -> str:
 async def _events(histories: list[History]) -> AsyncIterator[StoredEvent]:
     for history in histories:
         for one in history.envelopes:
-            yield of(one)
+            yield to_stored_event(one)

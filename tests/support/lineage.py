@@ -5,8 +5,8 @@ from tests.support.storage import ORGANIZATION, TENANT
 from noetl_contracts import codec, locators
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import Event
-from noetl_contracts.events.loop import LoopDone, LoopStats
-from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit
+from noetl_contracts.events.loop_events import LoopDone, LoopStats
+from noetl_contracts.events.step_events import CallDone, CallError, StepEnter, StepExit
 from noetl_contracts.ids import CommandId, RunId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus
@@ -15,9 +15,9 @@ DONE, COMMAND = RunStatus.COMPLETED, CommandId("5")
 
 
 def stored(text: str) -> ResultEnvelope:
-    sha256 = codec.digest(text.encode())
+    sha256 = codec.digest_hex(text.encode())
     reference = PayloadRef(
-        uri=locators.payload(TENANT, ORGANIZATION, sha256),
+        uri=locators.build_payload_locator(TENANT, ORGANIZATION, sha256),
         sha256=sha256,
         media_type="application/json",
         payload_bytes=len(text),

@@ -7,17 +7,18 @@ from msgspec import structs
 from tests.support.builders import History
 from tests.support.storage import Stores
 
-from noetl_contracts import codec, envelope
+from noetl_contracts import codec
 from noetl_contracts.ids import EventId, ExecutionId
-from noetl_replay.replaying import Replay
-from noetl_replay.state import empty
+from noetl_contracts.ledger import envelope
+from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.state import build_empty_state
 
 
 def moved(history: History, execution_id: ExecutionId, **owner: Any) -> History:
     """Tell the same of another execution; `owner` names the tenant and the organization."""
     other, before = History(execution_id), codec.CHECKSUM_NONE
     for one in history.envelopes:
-        sealed = envelope.seal(
+        sealed = envelope.seal_envelope(
             structs.replace(
                 one,
                 execution_id=execution_id,
@@ -39,9 +40,11 @@ async def project(
     rows: dict[str, list[dict[str, Any]]] = {}
     for history in histories:
         first = history.envelopes[0]
-        replay = Replay(empty(first.execution_id, first.tenant_id, first.organization_id))
-        replay.feed(history.envelopes)
+        replay = HistoryReplay(
+            build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+        )
+        replay.feed_events(history.envelopes)
         for surface, found in replay.surfaces.items():
             rows.setdefault(surface, []).extend(found.values())
     positions = {one.execution_id: (after, len(one.envelopes)) for one in histories}
-    assert await stores.projections.apply(shard=shard, rows=rows, positions=positions) == []
+    assert await stores.projections.apply_rows(shard=shard, rows=rows, positions=positions) == []

@@ -15,24 +15,25 @@ from tests.support.invariants import assert_chained
 
 from noetl_chassis.clock import ManualClock, SystemClock
 from noetl_cli.local import system
-from noetl_contracts import codec, facts, subjects
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type
-from noetl_contracts.facts import Fact, FactBatch
+from noetl_contracts import codec, subjects
+from noetl_contracts.events import get_event_type
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import ShardFence
-from noetl_messaging import topology
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.ledger.records import ShardFence
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import Fact, FactBatch
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
-from noetl_messaging.ports import DeadLetter, Message
-from noetl_planner import assembly as planning
-from noetl_planner.http import playbooks
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import DeadLetter, Message
+from noetl_planner import wiring as planning
+from noetl_planner.api.catalog import playbooks
 from noetl_planner.service import ShardPlanner
-from noetl_playbook.problems import Level
+from noetl_playbook.source.problems import Level
 from noetl_replay import rows
-from noetl_replay.fold import fold
-from noetl_replay.state import ExecutionState, empty, take_changes
+from noetl_replay.fold import fold_history
+from noetl_replay.state import ExecutionState, build_empty_state, take_changes
 
 TURNS_MAX = 60
 NUMBER_MAX = 2**63 - 1
@@ -55,7 +56,7 @@ class World:
     def __init__(self, folder: Path, victims: Mapping[str, str], **limits: int) -> None:
         self.runner = asyncio.Runner()
         self.clock = ManualClock(SystemClock().now())
-        self.broker = MemoryBroker(topology.declare(shard_count=1), self.clock)
+        self.broker = MemoryBroker(topology.declare_topology(shard_count=1), self.clock)
         self.letters = MemoryDeadLetters(self.broker)
         self._stack = AsyncExitStack()
         self._keys = itertools.count(1)
@@ -66,8 +67,8 @@ class World:
     async def _open(
         self, folder: Path, victims: Mapping[str, str], limits: Mapping[str, int]
     ) -> tuple[ShardPlanner, planning.Adapters]:
-        await self.broker.ensure()
-        configs = system.load({"NOETL_PLANNER_FETCH_WAIT_S": "0.01"}, folder)
+        await self.broker.ensure_streams()
+        configs = system.load_settings({"NOETL_PLANNER_FETCH_WAIT_S": "0.01"}, folder)
         opened = await self._stack.enter_async_context(system.open_system(configs))
         adapters = structs.replace(
             opened.adapters,
@@ -79,17 +80,19 @@ class World:
         )
         for name, text in {**victims, "good": GOOD}.items():
             whole = HEAD % (name, name) + text
-            await playbooks.keep(opened.services, whole, level=Level.TOLERANT)
-        (held,) = await adapters.shards.claim(owner="p", lease_s=1e6, shards_max=1, shard_count=1)
+            await playbooks.register_text(opened.services, whole, level=Level.TOLERANT)
+        (held,) = await adapters.shards.claim_shards(
+            owner="p", lease_s=1e6, shards_max=1, shard_count=1
+        )
         fence = ShardFence(shard=held.shard, owner="p", epoch=held.epoch)
-        together = planning.shared(adapters, configs.planner, producer="p")
+        together = planning.build_shard_context(adapters, configs.planner, producer="p")
         together = structs.replace(together, limits=structs.replace(together.limits, **limits))
         self.services = structs.replace(
             opened.services, publisher=self.broker, hints=self.broker, clock=self.clock
         )
         self.loaded = together.loaded
-        self._publishing = asyncio.ensure_future(_forever(together.publishing.turn))
-        return planning.shard_planner(fence, adapters, together, configs.planner), adapters
+        self._publishing = asyncio.ensure_future(_forever(together.publishing.publish_waiting))
+        return planning.build_shard_planner(fence, adapters, together, configs.planner), adapters
 
     def close(self) -> None:
         self._publishing.cancel()
@@ -109,24 +112,26 @@ class World:
 
     def send(self, data: bytes, *, subject: str | None = None) -> None:
         """Put a message into the stream as a server would that checks nothing."""
-        about = subject or subjects.ingest(0, TENANT, ORGANIZATION)
-        self.broker.put(Message(subject=about, message_id=f"m-{next(self._keys)}", data=data))
+        about = subject or subjects.build_ingest_subject(0, TENANT, ORGANIZATION)
+        self.broker.store_message(
+            Message(subject=about, message_id=f"m-{next(self._keys)}", data=data)
+        )
 
     def begin(self, path: str) -> ExecutionId:
         """Have an execution begin; return its id."""
         execution_id = ExecutionId(str(self.adapters.snowflake.next_id()))
         request = facts.ExecutionRequested(path=path)
-        self.send(codec.encode(self.batch(execution_id, request)))
+        self.send(codec.encode_json(self.batch(execution_id, request)))
         self.settle()
         return execution_id
 
     def settle(self) -> None:
         """Take turns until every message is settled, whatever it says."""
         for _ in range(TURNS_MAX):
-            self.run(self.planner.turn())
-            if self.run(self._consumer.pending()) == (0, 0):
+            self.run(self.planner.run_turn())
+            if self.run(self._consumer.count_pending()) == (0, 0):
                 return
-            self.clock.advance(15)
+            self.clock.advance_by(15)
         raise AssertionError("a message is never settled")
 
     def begun(self) -> int:
@@ -134,10 +139,12 @@ class World:
         return len(self.adapters.ledger._store.head_by_execution)  # type: ignore[attr-defined]  # over memory
 
     def history(self, execution_id: ExecutionId) -> list[Envelope]:
-        return self.run(self.adapters.ledger.read(execution_id, events_max=1000))
+        return self.run(self.adapters.ledger.read_events(execution_id, events_max=1000))
 
     def state(self, execution_id: ExecutionId) -> ExecutionState:
-        return fold(empty(execution_id, TENANT, ORGANIZATION), self.history(execution_id))
+        return fold_history(
+            build_empty_state(execution_id, TENANT, ORGANIZATION), self.history(execution_id)
+        )
 
     def buried(self) -> list[DeadLetter]:
         return self.run(self.letters.list_letters(letters_max=100_000))
@@ -150,7 +157,7 @@ def assert_sound(world: World, execution_id: ExecutionId) -> None:
     owners = {(one.tenant_id, one.organization_id) for one in history}
     assert owners <= {(TENANT, ORGANIZATION)}
     folded = world.state(execution_id)
-    shown = rows.changed_rows(folded, take_changes(folded))
+    shown = rows.build_changed_rows(folded, take_changes(folded))
     numbers = {
         f"{surface}.{name}": value
         for surface, listed in shown.items()
@@ -178,16 +185,16 @@ def tell(
         result=informers.RESULT,
     )
     with capture_logs() as logged:
-        world.send(codec.encode(world.batch(neighbour, facts.TimerDue())))
+        world.send(codec.encode_json(world.batch(neighbour, facts.TimerDue())))
         for data in spoilt:
             world.send(data, **about)
-        world.send(codec.encode(world.batch(neighbour, good)))
+        world.send(codec.encode_json(world.batch(neighbour, good)))
         world.settle()
     assert [one for one in logged if one["event"] in {"decision failed", "turn failed"}] == []
-    assert event_type(world.history(neighbour)[-1].event) == "playbook.completed"
+    assert get_event_type(world.history(neighbour)[-1].event) == "playbook.completed"
     assert_sound(world, execution_id)
     letters = world.buried()[before:]
     told = [one for one in letters if one.data not in spoilt]
     assert all(one.reason for one in letters)
-    assert {codec.decode(one.data)["producer"] for one in told} <= ({"p"} if is_any else set())
+    assert {codec.decode_json(one.data)["producer"] for one in told} <= ({"p"} if is_any else set())
     return letters

@@ -50,7 +50,7 @@ SCHEMA = openlineage_schema.validator(FACETS)
 
 def check(body: bytes | str) -> dict[str, Any]:
     """Return a run event that fits the schema, and that OpenLineage's classes write alike."""
-    event: dict[str, Any] = codec.decode(body)
+    event: dict[str, Any] = codec.decode_json(body)
     SCHEMA.validate(event)
     built = base.RunEvent(
         eventType=base.EventType(event["eventType"]),
@@ -70,7 +70,7 @@ def check(body: bytes | str) -> dict[str, Any]:
     )
     assert event["schemaURL"] == built.schemaURL
     assert UUID(event["run"]["runId"]).version == 5
-    assert _bare(codec.decode(Serde.to_json(built))) == _bare(event)
+    assert _bare(codec.decode_json(Serde.to_json(built))) == _bare(event)
     return event
 
 

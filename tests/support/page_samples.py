@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_playbook import document
+from noetl_playbook.source import yaml_document
 
 _BLOCK = re.compile(r"^```yaml[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _HEAD = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "sample"}}
@@ -44,7 +44,7 @@ def complete_playbook(text: str) -> str:
     A part is a whole document, root sections, a list of steps, a step, keys of a step, a list of
     policy rules, a rule, or a task. Raises `ValueError` for another list, `TypeError` for a scalar.
     """
-    value = document.read(text).value
+    value = yaml_document.read_document(text).value
     if isinstance(value, dict) and "apiVersion" in value:
         return text
     return json.dumps({**_HEAD, **_sections_around(value)})

@@ -5,15 +5,20 @@ import asyncio
 from tests.support.prefixes import list_prefix_differences
 from tests.support.stack import Stack
 
-from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Head
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.ledger.records import HistoryHead
 from noetl_replay import rows
-from noetl_replay.checksum import Difference, compare, live_surfaces, replay_surfaces
-from noetl_replay.state import empty
+from noetl_replay.comparison import (
+    RowDifference,
+    compare_surfaces,
+    index_live_surfaces,
+    replay_surfaces,
+)
+from noetl_replay.state import build_empty_state
 from noetl_storage.postgres.database import open_database
-from noetl_storage.postgres.ledger import PostgresLedger
-from noetl_storage.postgres.projections import PostgresProjections
+from noetl_storage.postgres.ledger.ledger import PostgresLedger
+from noetl_storage.postgres.read_models.projections import PostgresProjections
 
 PATIENCE_S = 30.0
 PAGE_EVENTS = 1000
@@ -31,7 +36,9 @@ def assert_parity(stack: Stack, execution_id: str) -> None:
     assert not on_the_way, on_the_way[:5]
 
 
-async def _compare(dsn: str, execution_id: ExecutionId) -> tuple[list[Difference], list[Envelope]]:
+async def _compare(
+    dsn: str, execution_id: ExecutionId
+) -> tuple[list[RowDifference], list[Envelope]]:
     async with open_database(dsn, connections_max=2, must_be_durable=False) as database:
         ledger, projections = PostgresLedger(database), PostgresProjections(database)
         head = await ledger.find_head(execution_id)
@@ -39,22 +46,22 @@ async def _compare(dsn: str, execution_id: ExecutionId) -> tuple[list[Difference
         await _caught_up(projections, head)
         history: list[Envelope] = []
         while len(history) < head.version:
-            history += await ledger.read(
+            history += await ledger.read_events(
                 execution_id, after_version=len(history), events_max=PAGE_EVENTS
             )
         first = history[0]
-        state = empty(execution_id, first.tenant_id, first.organization_id)
+        state = build_empty_state(execution_id, first.tenant_id, first.organization_id)
         _, replayed = replay_surfaces(state, history)
-        live = live_surfaces(
+        live = index_live_surfaces(
             {
                 surface: await projections.list_rows(surface, execution_id)
                 for surface in rows.SURFACES
             }
         )
-        return compare(live, replayed), history
+        return compare_surfaces(live, replayed), history
 
 
-async def _caught_up(projections: PostgresProjections, head: Head) -> None:
+async def _caught_up(projections: PostgresProjections, head: HistoryHead) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             positions = await projections.list_positions([head.execution_id])

@@ -6,10 +6,10 @@ from functools import lru_cache
 from itertools import count
 from typing import Any
 
-from noetl_contracts import codec, facts, ids
-from noetl_contracts.commands import Command, SlotWork
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type
+from noetl_contracts import codec, ids
+from noetl_contracts.commands.command_work import Command, SlotWork
+from noetl_contracts.commands.worker_pools import WorkerHeartbeat
+from noetl_contracts.events import get_event_type
 from noetl_contracts.ids import (
     CatalogId,
     EventId,
@@ -18,16 +18,17 @@ from noetl_contracts.ids import (
     TenantId,
     WorkerId,
 )
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_contracts.workers import WorkerBeat
+from noetl_contracts.requests import facts
 from noetl_planner.domain.decide import decide
-from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
-from noetl_planner.domain.program import Program
-from noetl_playbook import carried
-from noetl_playbook.parse import parse
-from noetl_playbook.results import PipelineResult, TaskResult
-from noetl_replay.fold import fold
-from noetl_replay.state import ExecutionState, empty, take_changes
+from noetl_planner.domain.decision.draft import Decision, DecisionDraft, DecisionInputs, Limits
+from noetl_planner.domain.decision.program import Program
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
+from noetl_replay.fold import fold_history
+from noetl_replay.state import ExecutionState, build_empty_state, take_changes
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 WORKER = WorkerId("worker-1")
@@ -42,7 +43,7 @@ ROWS = PayloadRef(
 @lru_cache(maxsize=32)
 def program(text: str) -> Program:
     """Parse a playbook that must be good."""
-    parsed = parse(text)
+    parsed = parse_playbook(text)
     assert parsed.playbook is not None, [str(problem) for problem in parsed.problems]
     return Program(parsed.playbook, catalog_id=CatalogId("1"), catalog_version=1, digest="d" * 64)
 
@@ -65,18 +66,18 @@ class Desk:
         self.commands: dict[str, Command] = {}
         self.last: Decision | None = None
         self.loaded: dict[str, Any] = {}
-        self.workers: tuple[WorkerBeat, ...] = ()
+        self.workers: tuple[WorkerHeartbeat, ...] = ()
         self._minted = minted or count(1)
-        self.state: ExecutionState = empty(
+        self.state: ExecutionState = build_empty_state(
             ExecutionId(execution_id), TenantId("default"), OrganizationId("default")
         )
 
     def tell(self, *told: facts.Fact) -> list[str]:
         """Decide on facts; return the types of the events."""
-        draft = Draft(
+        draft = DecisionDraft(
             state=self.state,
             program=self.program,
-            stamp=Stamp(
+            stamp=DecisionInputs(
                 now=self.now, producer="test", next_event_id=self._mint, workers=self.workers
             ),
             limits=self.limits,
@@ -87,10 +88,10 @@ class Desk:
         take_changes(self.state)
         self.history += self.last.envelopes
         for data in self.last.payloads.values():
-            self.loaded[codec.digest(data)] = codec.decode(data)
+            self.loaded[codec.digest_hex(data)] = codec.decode_json(data)
         for command in self.last.commands:
             self.commands[command.command_id] = command
-        return [event_type(envelope.event) for envelope in self.last.envelopes]
+        return [get_event_type(envelope.event) for envelope in self.last.envelopes]
 
     def start(self, **workload: Any) -> list[str]:
         """Request the execution."""
@@ -98,7 +99,7 @@ class Desk:
 
     def replay(self, history: Sequence[Envelope]) -> None:
         """Know an execution from its history alone, as a planner that starts anew does."""
-        self.state = fold(self.state, history)
+        self.state = fold_history(self.state, history)
         take_changes(self.state)
         self.history += history
         self.now = history[-1].event_time
@@ -115,11 +116,11 @@ class Desk:
 
     def types(self) -> list[str]:
         """Return every event type so far."""
-        return [event_type(envelope.event) for envelope in self.history]
+        return [get_event_type(envelope.event) for envelope in self.history]
 
     def events(self, kind: str) -> list[Any]:
         """Return the events of one type."""
-        return [one.event for one in self.history if event_type(one.event) == kind]
+        return [one.event for one in self.history if get_event_type(one.event) == kind]
 
     def _mint(self) -> EventId:
         return EventId(str(next(self._minted)))
@@ -132,7 +133,7 @@ def done(command: Command, value: Any = None, **patch: Any) -> facts.CommandComp
         command_id=command.command_id,
         attempt=command.attempt,
         worker_id=WORKER,
-        result=ResultEnvelope(status="ok", context=carried.inline(kept)),
+        result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
         patch=patch,
     )
 
@@ -145,7 +146,7 @@ def opened(command: Command, index: int, *, rows: int = 5, **changes: Any) -> fa
         "attempt": command.attempt,
         "worker_id": WORKER,
         "stage_id": work.stage_id,
-        "frame_id": ids.frame_id(work.stage_id, slot=work.slot, frame_index=index),
+        "frame_id": ids.derive_frame_id(work.stage_id, slot=work.slot, frame_index=index),
         "slot": work.slot,
         "frame_index": index,
         "row_count": rows,
@@ -162,7 +163,7 @@ def closed(command: Command, index: int, *, rows: int = 5, **changes: Any) -> fa
         "attempt": command.attempt,
         "worker_id": WORKER,
         "stage_id": work.stage_id,
-        "frame_id": ids.frame_id(work.stage_id, slot=work.slot, frame_index=index),
+        "frame_id": ids.derive_frame_id(work.stage_id, slot=work.slot, frame_index=index),
         "slot": work.slot,
         "frame_index": index,
         "row_count": rows,

@@ -2,9 +2,9 @@
 
 import textwrap
 
-from noetl_playbook.model import Playbook, Step
-from noetl_playbook.parse import Parsed, parse
-from noetl_playbook.problems import Level, severity_of
+from noetl_playbook.model.playbook import Playbook, Step
+from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbook
+from noetl_playbook.source.problems import Level, find_severity
 
 HEADER = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: test}\n"
 
@@ -15,9 +15,9 @@ def document(workflow: str, *, root: str = "") -> str:
     return f"{HEADER}{textwrap.dedent(root)}workflow:\n{steps}\n"
 
 
-def judged(workflow: str, *, root: str = "", level: Level = Level.TOLERANT) -> Parsed:
+def judged(workflow: str, *, root: str = "", level: Level = Level.TOLERANT) -> ParsedPlaybook:
     """Parse a document around steps."""
-    return parse(document(workflow, root=root), level=level)
+    return parse_playbook(document(workflow, root=root), level=level)
 
 
 def a_playbook(workflow: str, *, root: str = "") -> Playbook:
@@ -32,15 +32,15 @@ def a_step(workflow: str, *, root: str = "") -> Step:
     return a_playbook(workflow, root=root).workflow[0]
 
 
-def codes(parsed: Parsed) -> list[str]:
+def codes(parsed: ParsedPlaybook) -> list[str]:
     """List the codes of the problems, in order."""
     return [problem.code for problem in parsed.problems]
 
 
-def told_at_both_levels(strict: Parsed) -> list[tuple[str, str]]:
+def told_at_both_levels(strict: ParsedPlaybook) -> list[tuple[str, str]]:
     """List what a strict reading says, without what the other one says nothing of."""
     return [
         (each.code, each.path)
         for each in strict.problems
-        if severity_of(each.code, Level.TOLERANT) is not None
+        if find_severity(each.code, Level.TOLERANT) is not None
     ]

@@ -7,12 +7,18 @@ from tests.support.bus import memory_bus
 from tests.support.projecting import Desk
 from tests.support.storage import memory_stores
 
-from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import StreamAppend
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.ledger.records import StreamAppend
 from noetl_replay import rows
-from noetl_replay.checksum import Difference, Surfaces, compare, live_surfaces, replay_surfaces
-from noetl_replay.state import empty
+from noetl_replay.comparison import (
+    RowDifference,
+    Surfaces,
+    compare_surfaces,
+    index_live_surfaces,
+    replay_surfaces,
+)
+from noetl_replay.state import build_empty_state
 
 PLACES = 50
 # After so many places another projector goes on, from what is stored.
@@ -26,12 +32,12 @@ def places_of(history: Sequence[Envelope]) -> list[int]:
     return sorted({*lot.sample(range(1, last + 1), min(PLACES, last)), last})
 
 
-async def list_prefix_differences(history: Sequence[Envelope]) -> list[tuple[int, Difference]]:
+async def list_prefix_differences(history: Sequence[Envelope]) -> list[tuple[int, RowDifference]]:
     """Project prefixes with the projector's own code and compare each with its replay."""
     first = history[0]
     execution_id = first.execution_id
     replayed: Surfaces = {surface: {} for surface in rows.SURFACES}
-    state = empty(execution_id, first.tenant_id, first.organization_id)
+    state = build_empty_state(execution_id, first.tenant_id, first.organization_id)
     found = []
     async with memory_bus() as bus:
         desk = Desk(memory_stores(), bus)
@@ -54,7 +60,7 @@ async def list_prefix_differences(history: Sequence[Envelope]) -> list[tuple[int
             state, changed = replay_surfaces(state, part)
             for surface, latest in changed.items():
                 replayed[surface].update(latest)
-            differences = compare(await _live(desk, execution_id), replayed)
+            differences = compare_surfaces(await _live(desk, execution_id), replayed)
             found += [(place, one) for one in differences]
             before = place
     return found
@@ -62,6 +68,6 @@ async def list_prefix_differences(history: Sequence[Envelope]) -> list[tuple[int
 
 async def _live(desk: Desk, execution_id: ExecutionId) -> Surfaces:
     projections = desk.stores.projections
-    return live_surfaces(
+    return index_live_surfaces(
         {surface: await projections.list_rows(surface, execution_id) for surface in rows.SURFACES}
     )

@@ -50,7 +50,7 @@ async def produce(mode: str, directory: Path) -> None:
         if mode == "modest" and number == MODEST:
             signal.pause()
         data = random.randbytes(random.randrange(1, 400_000))
-        await tier.keep(ref_of(data), data)
+        await tier.keep_copy(ref_of(data), data)
 
 
 def main() -> None:

@@ -9,16 +9,15 @@ from tests.support.storage import Stores
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec, ids, subjects
-from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Append, ShardFence, StreamAppend
-from noetl_messaging import topology
-from noetl_messaging.ports import Message
-from noetl_projector.domain.policy import Policy
-from noetl_projector.service import Projector
-from noetl_projector.service import Stores as ProjectorStores
-from noetl_replay import checksum, rows, state
-from noetl_storage.ports import LedgerReader, Projections
+from noetl_contracts.ledger.envelope import Envelope, EventBatch
+from noetl_contracts.ledger.records import Append, ShardFence, StreamAppend
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Message
+from noetl_projector.domain.policy import ProjectorPolicy
+from noetl_projector.service import Projector, ProjectorStores
+from noetl_replay import comparison, rows, state
+from noetl_storage.ports.ledger_ports import LedgerReader, Projections
 
 SHARD_COUNT = 2
 OWNER = "planner-1"
@@ -53,7 +52,7 @@ class Desk:
         return Projector(
             stores=ProjectorStores(
                 consumer=self.bus.consumer(
-                    topology.EVENTS, topology.projector_consumer(index=0, count=1)
+                    topology.EVENTS, topology.build_projector_consumer(index=0, count=1)
                 ),
                 letters=self.bus.letters,
                 ledger=ledger or self.stores.ledger_reader,
@@ -64,7 +63,7 @@ class Desk:
                 checkpoints=self.stores.checkpoints,
             ),
             clock=SystemClock(),
-            policy=codec.convert(chosen, Policy),
+            policy=codec.convert_value(chosen, ProjectorPolicy),
         )
 
     async def append(self, history: History, *, after: int = 0, until: int | None = None) -> None:
@@ -79,19 +78,19 @@ class Desk:
     async def send(self, batches: Iterable[EventBatch]) -> None:
         """Send batches, each under an identity of its own so that none is dropped as a repeat."""
         for batch in batches:
-            await self.send_bytes(codec.encode(batch), execution_id=batch.execution_id)
+            await self.send_bytes(codec.encode_json(batch), execution_id=batch.execution_id)
 
     async def send_bytes(self, data: bytes, *, execution_id: ExecutionId) -> None:
-        shard = ids.shard_of(execution_id, SHARD_COUNT)
-        await self.bus.publisher.publish(
+        shard = ids.find_shard(execution_id, SHARD_COUNT)
+        await self.bus.publisher.publish_message(
             Message(
-                subject=subjects.events(shard, TENANT, ORGANIZATION),
+                subject=subjects.build_events_subject(shard, TENANT, ORGANIZATION),
                 message_id=secrets.token_hex(8),
                 data=data,
             )
         )
 
-    async def list_differences(self, history: Iterable[Envelope]) -> list[checksum.Difference]:
+    async def list_differences(self, history: Iterable[Envelope]) -> list[comparison.RowDifference]:
         """Compare the stored rows with a replay of a history."""
         envelopes = list(history)
         first = envelopes[0]
@@ -99,9 +98,9 @@ class Desk:
             surface: await self.stores.projections.list_rows(surface, first.execution_id)
             for surface in rows.SURFACES
         }
-        begun = state.empty(first.execution_id, first.tenant_id, first.organization_id)
-        _, replayed = checksum.replay_surfaces(begun, envelopes)
-        return checksum.compare(checksum.live_surfaces(live), replayed)
+        begun = state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+        _, replayed = comparison.replay_surfaces(begun, envelopes)
+        return comparison.compare_surfaces(comparison.index_live_surfaces(live), replayed)
 
     async def find_position(self, history: History) -> int:
         positions = await self.stores.projections.list_positions([history.execution_id])
@@ -109,7 +108,7 @@ class Desk:
 
     async def _claim(self) -> ShardFence:
         if self._fence is None:
-            held = await self.stores.shards.claim(
+            held = await self.stores.shards.claim_shards(
                 owner=OWNER, lease_s=600.0, shards_max=1, shard_count=SHARD_COUNT
             )
             self._fence = ShardFence(shard=held[0].shard, owner=OWNER, epoch=held[0].epoch)
@@ -120,7 +119,7 @@ async def run_dry(projector: Projector, *, turns_max: int = 100) -> int:
     """Take turns until a fetch brings nothing; return how many messages came."""
     total = 0
     for _ in range(turns_max):
-        done = await projector.project()
+        done = await projector.project_batches()
         total += done
         if not done:
             return total

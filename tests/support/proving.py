@@ -7,13 +7,15 @@ from typing import Any
 from msgspec import Struct
 from tests.support.builders import NOON, History, a_cursor_loop
 
-from noetl_contracts import codec, stored
+from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Head
-from noetl_replay import evidence, references, replaying
-from noetl_replay.evidence import FILE_BY_ROLE, PayloadCheck, Scope, Step
-from noetl_replay.replaying import Replay
-from noetl_replay.state import empty
+from noetl_contracts.ledger import stored_event
+from noetl_contracts.ledger.records import HistoryHead
+from noetl_replay import history_replay, payload_references
+from noetl_replay.audit import evidence
+from noetl_replay.audit.evidence import FILE_BY_ROLE, EvidenceScope, EvidenceStep, PayloadCheck
+from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.state import build_empty_state
 
 Files = dict[str, bytes]
 
@@ -21,53 +23,59 @@ Files = dict[str, bytes]
 def replayed(history: History) -> dict[str, Any]:
     """What a history comes to, as plain values."""
     first = history.envelopes[0]
-    replay = Replay(empty(first.execution_id, first.tenant_id, first.organization_id))
-    replay.feed(history.envelopes)
-    report: dict[str, Any] = codec.decode(codec.encode(replaying.report(replay)))
+    replay = HistoryReplay(
+        build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+    )
+    replay.feed_events(history.envelopes)
+    report: dict[str, Any] = codec.decode_json(
+        codec.encode_json(history_replay.build_replay_report(replay))
+    )
     return report
 
 
 def a_folder(history: History | None = None) -> Files:
     """The evidence of a history whose live rows are what they should be."""
     history = history or a_cursor_loop()
-    events = [stored.of(one) for one in history.envelopes]
+    events = [stored_event.to_stored_event(one) for one in history.envelopes]
     last, report = events[-1], replayed(history)
-    scope = Scope(
+    scope = EvidenceScope(
         execution_id=last.execution_id,
         tenant_id=last.tenant_id,
         organization_id=last.organization_id,
     )
-    live = evidence.live_rows(
+    live = evidence.build_exported_rows(
         {surface: list(found.values()) for surface, found in report["surfaces"].items()},
         scope=scope,
         adapter="memory",
         version=last.stream_version,
         exported_at=NOON,
     )
-    found = references.found_in([one.event for one in events])
-    payloads = evidence.summarize(
+    found = payload_references.collect_references([one.event for one in events])
+    payloads = evidence.build_payload_report(
         [
             PayloadCheck(sha256=digest, uri=one["uri"], status=evidence.RESOLVED)
             for digest, one in found.items()
         ]
     )
     steps = [
-        Step(name=name, started_at=NOON, ended_at=NOON + timedelta(seconds=1))
+        EvidenceStep(name=name, started_at=NOON, ended_at=NOON + timedelta(seconds=1))
         for name in evidence.STEPS
     ]
-    head = Head(
+    head = HistoryHead(
         execution_id=ExecutionId(last.execution_id),
         version=last.stream_version,
         checksum=last.envelope_checksum,
     )
     files = {
-        "events": evidence.lines(events),
-        "replay": codec.encode(report),
-        "live_rows": codec.encode(live),
-        "checksums": codec.encode(evidence.checksums(live, report)),
-        "payloads": codec.encode(payloads),
-        "manifest": codec.encode(
-            evidence.manifest(scope=scope, head=head, producer="test", created_at=NOON, steps=steps)
+        "events": evidence.encode_event_lines(events),
+        "replay": codec.encode_json(report),
+        "live_rows": codec.encode_json(live),
+        "checksums": codec.encode_json(evidence.build_surface_checksums(live, report)),
+        "payloads": codec.encode_json(payloads),
+        "manifest": codec.encode_json(
+            evidence.build_manifest(
+                scope=scope, head=head, producer="test", created_at=NOON, steps=steps
+            )
         ),
     }
     return indexed({FILE_BY_ROLE[role]: data for role, data in files.items()})
@@ -76,7 +84,7 @@ def a_folder(history: History | None = None) -> Files:
 def indexed(files: Files) -> Files:
     """The folder with an index that fits its files."""
     kept = {path: data for path, data in files.items() if path != evidence.INDEX}
-    return {**kept, evidence.INDEX: codec.encode(evidence.index(kept))}
+    return {**kept, evidence.INDEX: codec.encode_json(evidence.build_artifact_index(kept))}
 
 
 def edited(role: str, change: Callable[[Any], Any]) -> Callable[[Files], Files]:
@@ -84,10 +92,10 @@ def edited(role: str, change: Callable[[Any], Any]) -> Callable[[Files], Files]:
 
     def damage(files: Files) -> Files:
         path = FILE_BY_ROLE[role]
-        body = codec.decode(files[path])
+        body = codec.decode_json(files[path])
         changed = change(body)
         return indexed(
-            {**files, path: codec.encode(changed if isinstance(changed, Struct) else body)}
+            {**files, path: codec.encode_json(changed if isinstance(changed, Struct) else body)}
         )
 
     return damage
@@ -97,9 +105,9 @@ def reindexed(change: Callable[[Any], Any]) -> Callable[[Files], Files]:
     """Change the index itself."""
 
     def damage(files: Files) -> Files:
-        body = codec.decode(files[evidence.INDEX])
+        body = codec.decode_json(files[evidence.INDEX])
         change(body)
-        return {**files, evidence.INDEX: codec.encode(body)}
+        return {**files, evidence.INDEX: codec.encode_json(body)}
 
     return damage
 
@@ -109,9 +117,9 @@ def relined(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[Files], 
 
     def damage(files: Files) -> Files:
         path = FILE_BY_ROLE["events"]
-        body = [codec.decode(line) for line in files[path].splitlines()]
+        body = [codec.decode_json(line) for line in files[path].splitlines()]
         change(body)
-        lines = b"".join(codec.encode(line) + b"\n" for line in body)
+        lines = b"".join(codec.encode_json(line) + b"\n" for line in body)
         return indexed({**files, path: lines})
 
     return damage

@@ -4,19 +4,19 @@ from typing import Any
 
 from noetl_contracts import codec
 from noetl_contracts.ids import CatalogId
-from noetl_planner.domain.program import Program
-from noetl_playbook.model import Playbook
-from noetl_playbook.parse import parse
+from noetl_planner.domain.decision.program import Program
+from noetl_playbook.model.playbook import Playbook
+from noetl_playbook.parse.playbook import parse_playbook
 
 
 def registered(text: str, *changes: tuple[str, Any]) -> Program:
     """Read a good playbook, and put values at places of its canonical form."""
-    parsed = parse(text)
+    parsed = parse_playbook(text)
     assert parsed.playbook is not None, [str(problem) for problem in parsed.problems]
-    model = codec.decode(codec.encode(parsed.playbook))
+    model = codec.decode_json(codec.encode_json(parsed.playbook))
     for place, value in changes:
         put(model, place.split("/"), value)
-    playbook = codec.convert(model, Playbook)
+    playbook = codec.convert_value(model, Playbook)
     return Program(playbook, catalog_id=CatalogId("1"), catalog_version=1, digest="d" * 64)
 
 

@@ -17,19 +17,19 @@ from tests.support.storage import Stores
 
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Append, ShardFence
+from noetl_contracts.ledger.records import Append, ShardFence
 from noetl_replay.fold import FOLD_VERSION
-from noetl_replay.replaying import Replay, report
-from noetl_replay.state import empty
-from noetl_storage.archive.archivist import Archivist, Progress, Terms
-from noetl_storage.audit_ports import LedgerAudit
-from noetl_storage.payload_ports import Owner
-from noetl_storage.payloads.open import open_payloads
-from noetl_storage.ports import LedgerReader, Payloads
-from noetl_storage.postgres.audit import PostgresLedgerAudit
+from noetl_replay.history_replay import HistoryReplay, build_replay_report
+from noetl_replay.state import build_empty_state
+from noetl_storage.archive.archivist import Archivist, RetentionTerms, UnitProgress
+from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.ports.history_ports import LedgerAudit
+from noetl_storage.ports.ledger_ports import LedgerReader, Payloads
+from noetl_storage.ports.payload_ports import Owner
+from noetl_storage.ports.retention_ports import Retention
 from noetl_storage.postgres.database import Database, open_database
-from noetl_storage.postgres.retention import PostgresRetention
-from noetl_storage.retention_ports import Retention
+from noetl_storage.postgres.ledger.audit import PostgresLedgerAudit
+from noetl_storage.postgres.ledger.retention import PostgresRetention
 
 OWNER = Owner(tenant_id=TENANT, organization_id=ORGANIZATION)
 # The builders' histories began in this month.
@@ -48,7 +48,7 @@ def of_the_month(history: History, number: int) -> History:
 
 async def make_partition(database: Database) -> None:
     """Give the month a partition of its own, as it had while it lasted."""
-    await database.execute(_MAKE_PARTITION)
+    await database.execute_statement(_MAKE_PARTITION)
 
 
 async def keep(stores: Stores, fence: ShardFence, history: History, *, after: int = 0) -> None:
@@ -61,10 +61,12 @@ async def keep(stores: Stores, fence: ShardFence, history: History, *, after: in
 
 async def replayed(ledger: LedgerReader, execution_id: ExecutionId) -> dict[str, Any]:
     """What a history comes to, with every checksum."""
-    replay = Replay(empty(execution_id, TENANT, ORGANIZATION))
-    while page := await ledger.read(execution_id, after_version=replay.state.version, events_max=7):
-        replay.feed(page)
-    return report(replay)
+    replay = HistoryReplay(build_empty_state(execution_id, TENANT, ORGANIZATION))
+    while page := await ledger.read_events(
+        execution_id, after_version=replay.state.version, events_max=7
+    ):
+        replay.feed_events(page)
+    return build_replay_report(replay)
 
 
 def archivist(retention: Retention, audit: LedgerAudit, store: Payloads, **terms: Any) -> Archivist:
@@ -73,7 +75,7 @@ def archivist(retention: Retention, audit: LedgerAudit, store: Payloads, **terms
         retention=retention,
         audit=audit,
         store=store,
-        terms=codec.convert({"keep_days": 0, **terms}, Terms),
+        terms=codec.convert_value({"keep_days": 0, **terms}, RetentionTerms),
         fold_version=FOLD_VERSION,
         who="test",
     )
@@ -101,10 +103,10 @@ async def _run(dsn: str, url: str, call: str, nth: int) -> None:
             Mortal(PostgresRetention(database), calls, call=call, nth=nth),
             PostgresLedgerAudit(database),
             Mortal(store, calls, call=call, nth=nth),
-        ).run(_tell)
+        ).archive_all_due(_tell)
 
 
-def _tell(progress: Progress) -> None:
+def _tell(progress: UnitProgress) -> None:
     sys.stdout.write(f"{progress.status}\n")
 
 

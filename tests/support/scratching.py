@@ -4,14 +4,14 @@ import asyncio
 
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, bench
 
-from noetl_worker.domain.sites import Site
-from noetl_worker.tools.call import Call, Timeout
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.tools.calls.call import Call, Timeout
 
 CODE = "open('left.txt', 'w').write('of a task')\nimport time\ntime.sleep(3600)"
 
 
 async def _run() -> None:
-    site = Site(
+    site = UnitScope(
         execution_id=EXECUTION,
         tenant_id=TENANT,
         organization_id=ORGANIZATION,

@@ -16,8 +16,9 @@ from pathlib import Path
 import asyncpg
 import psutil
 
-from noetl_cli.stack import launch, nats, ports, postgres, probes, seaweedfs
-from noetl_cli.stack.specs import ProcessSpec
+from noetl_cli.stack.processes import loopback, probes, process_spec
+from noetl_cli.stack.processes.process_spec import ProcessSpec
+from noetl_cli.stack.servers import nats, postgres, seaweedfs
 
 READY_TIMEOUT_S = 60.0
 POLL_S = 0.02
@@ -64,8 +65,10 @@ class Server:
     def start(self, *, wait: bool = True) -> None:
         """Start, and by default wait until the server answers."""
         assert not self.is_running, f"{self.spec.name} runs already"
-        environ = launch.server_environ(self.spec, path=os.environ.get("PATH", ""))
-        starting = partial(launch.start, environ=environ, log=self.log, dies_with_parent=True)
+        environ = process_spec.server_environ(self.spec, path=os.environ.get("PATH", ""))
+        starting = partial(
+            process_spec.start_process, environ=environ, log=self.log, dies_with_parent=True
+        )
         self._process = _STARTER.submit(starting, self.spec).result()
         if wait:
             self.wait_ready()
@@ -73,7 +76,7 @@ class Server:
     def wait_ready(self) -> None:
         """Wait until the server answers; show its log when it ends instead."""
         until = time.monotonic() + READY_TIMEOUT_S
-        while not probes.answers(self.spec.probe):
+        while not probes.is_answering(self.spec.probe):
             if not self.is_running or time.monotonic() > until:
                 raise RuntimeError(f"{self.spec.name} did not start:\n{self.tail()}")
             time.sleep(POLL_S)
@@ -139,8 +142,8 @@ def with_child_gone(child: psutil.Process) -> None:
 class PostgresServer(Server):
     """PostgreSQL; `admin_dsn()` is the superuser's."""
 
-    def __init__(self, cluster: postgres.Postgres, *, home: Path) -> None:
-        super().__init__(postgres.spec(cluster), log=home / "postgres.log")
+    def __init__(self, cluster: postgres.PostgresCluster, *, home: Path) -> None:
+        super().__init__(postgres.postgres_spec(cluster), log=home / "postgres.log")
         self.cluster = cluster
         self.port = cluster.port
 
@@ -148,10 +151,10 @@ class PostgresServer(Server):
         return postgres.admin_dsn(self.cluster, database=database)
 
     def dsn(self, *, user: str, password: str, database: str) -> str:
-        return postgres.dsn(port=self.port, user=user, password=password, database=database)
+        return postgres.build_dsn(port=self.port, user=user, password=password, database=database)
 
     def start(self, *, wait: bool = True) -> None:
-        postgres.prepare(self.cluster)
+        postgres.prepare_postgres(self.cluster)
         super().start(wait=wait)
 
     def execute(self, sql: str, *, database: str = "postgres") -> None:
@@ -180,27 +183,27 @@ class PostgresServer(Server):
 class NatsServer(Server):
     """NATS with JetStream; `url` is the admin's, `url_for("worker")` a service's."""
 
-    def __init__(self, server: nats.Nats, *, home: Path) -> None:
-        super().__init__(nats.spec(server), log=home / "nats.log")
+    def __init__(self, server: nats.NatsServer, *, home: Path) -> None:
+        super().__init__(nats.nats_spec(server), log=home / "nats.log")
         self.server = server
         self.port = server.port
 
     @property
     def url(self) -> str:
-        return nats.url(self.server, "admin")
+        return nats.nats_url(self.server, "admin")
 
     @property
     def monitor_url(self) -> str:
         return nats.monitor_url(self.server.monitor_port)
 
     def url_for(self, user: str) -> str:
-        return nats.url(self.server, user)
+        return nats.nats_url(self.server, user)
 
     def wipe(self) -> None:
         """Kill the server, remove every stream, start it again."""
         was_running = self.is_running
         self.kill()
-        shutil.rmtree(self.server.store, ignore_errors=True)
+        shutil.rmtree(self.server.store_folder, ignore_errors=True)
         if was_running:
             self.start()
 
@@ -208,8 +211,8 @@ class NatsServer(Server):
 class S3Server(Server):
     """SeaweedFS; the bucket exists once it has started."""
 
-    def __init__(self, server: seaweedfs.SeaweedFs, *, home: Path) -> None:
-        super().__init__(seaweedfs.spec(server), log=home / "s3.log")
+    def __init__(self, server: seaweedfs.SeaweedFsServer, *, home: Path) -> None:
+        super().__init__(seaweedfs.seaweedfs_spec(server), log=home / "s3.log")
         self.server = server
         self.endpoint = server.endpoint
         self.bucket = server.bucket
@@ -222,8 +225,8 @@ class S3Server(Server):
 @contextmanager
 def postgres_server(tmp: Path, *, is_durable: bool = False) -> Iterator[PostgresServer]:
     """A started PostgreSQL below `tmp`; not durable against power failure unless asked for."""
-    port = ports.choose(["postgres"], before={})["postgres"]
-    cluster = postgres.describe(
+    port = loopback.choose_ports(["postgres"], before={})["postgres"]
+    cluster = postgres.describe_postgres(
         home=tmp, port=port, password=secrets.token_urlsafe(12), is_durable=is_durable
     )
     server = PostgresServer(cluster, home=tmp)
@@ -240,15 +243,15 @@ def postgres_server(tmp: Path, *, is_durable: bool = False) -> Iterator[Postgres
 @contextmanager
 def nats_server(tmp: Path, *, sync_interval: str = nats.SYNC_INTERVAL) -> Iterator[NatsServer]:
     """A started NATS with JetStream below `tmp`."""
-    chosen = ports.choose(["nats", "monitor"], before={})
-    server = nats.describe(
+    chosen = loopback.choose_ports(["nats", "monitor"], before={})
+    server = nats.describe_nats(
         home=tmp,
         port=chosen["nats"],
         monitor_port=chosen["monitor"],
         password_by_user={user: secrets.token_urlsafe(12) for user in nats.USERS},
         sync_interval=sync_interval,
     )
-    nats.prepare(server)
+    nats.prepare_nats(server)
     live = NatsServer(server, home=tmp)
     try:
         live.start()
@@ -260,13 +263,13 @@ def nats_server(tmp: Path, *, sync_interval: str = nats.SYNC_INTERVAL) -> Iterat
 @contextmanager
 def s3_server(tmp: Path) -> Iterator[S3Server]:
     """A started SeaweedFS below `tmp`."""
-    server = seaweedfs.describe(
+    server = seaweedfs.describe_seaweedfs(
         home=tmp,
-        ports=ports.choose(seaweedfs.PORTS, before={}),
+        ports=loopback.choose_ports(seaweedfs.PORTS, before={}),
         access_key=secrets.token_hex(8),
         secret_key=secrets.token_hex(16),
     )
-    seaweedfs.prepare(server)
+    seaweedfs.prepare_seaweedfs(server)
     live = S3Server(server, home=tmp)
     try:
         live.start()

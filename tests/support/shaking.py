@@ -9,14 +9,14 @@ from tests.support.shaking_frames import Queue, SlotPlay, frame_answer, reduce_a
 from tests.support.sketches import ATTEMPTS_MAX, LOST, Outcome, Sketch, patch_key, text
 from tests.support.slices import gathered, level_gathered
 
-from noetl_contracts import facts
-from noetl_contracts.commands import Command, FrameWork, ItemWork, ReduceWork, SlotWork
+from noetl_contracts.commands.command_work import Command, FrameWork, ItemWork, ReduceWork, SlotWork
+from noetl_contracts.commands.waits import MessageWait
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.parking import MessageWait
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_planner.domain.draft import Limits
-from noetl_playbook import carried
-from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_contracts.requests import facts
+from noetl_planner.domain.decision.draft import Limits
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
 from noetl_replay import snapshot
 from noetl_replay.state import CommandState
 
@@ -264,7 +264,7 @@ class Shaker:
 
     def _forget(self) -> None:
         """Go on as a planner does that starts anew from a snapshot."""
-        restored = snapshot.restore(snapshot.take(self.desk.state))
+        restored = snapshot.restore_state(snapshot.build_snapshot(self.desk.state))
         assert restored is not None
         self.desk.state = restored
 
@@ -298,7 +298,7 @@ class Shaker:
             command_id=command.command_id,
             attempt=command.attempt,
             worker_id=WORKER,
-            result=ResultEnvelope(status="ok", context=carried.inline(kept)),
+            result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
             patch=patch,
         )
 

@@ -8,13 +8,14 @@ from tests.support.planning import closed, dry, opened
 from tests.support.sketches import Node, Outcome
 from tests.support.slices import an_error, frame_done
 
-from noetl_contracts import facts, ids
-from noetl_contracts.commands import Command, FrameWork, ReduceWork, SlotWork
+from noetl_contracts import ids
+from noetl_contracts.commands.command_work import Command, FrameWork, ReduceWork, SlotWork
+from noetl_contracts.commands.loop_collections import InnerCut, UnitsEnd
 from noetl_contracts.ids import FrameId
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_contracts.slicing import Inside, UnitsEnd
-from noetl_playbook import carried
-from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
+from noetl_contracts.requests import facts
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import LoopResult, PipelineResult, TaskResult
 
 
 def frame_answer(command: Command, node: Node, chance: random.Random) -> facts.FrameClosed:
@@ -53,7 +54,10 @@ def reduce_answer(command: Command, node: Node) -> facts.FrameClosed:
         error = an_error(node.outcome, "as planned")
         return frame_done(command, rows_failed=rows, error=error, result=None)
     kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw={"n": node.outcome})}, last="t")
-    return frame_done(command, result=ResultEnvelope(status="ok", context=carried.inline(kept)))
+    return frame_done(
+        command,
+        result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
+    )
 
 
 class Queue(msgspec.Struct, kw_only=True):
@@ -98,7 +102,9 @@ class SlotPlay:
 
     def next(self) -> facts.Fact:
         """Open a frame, close the open one, or run dry."""
-        frame_id = ids.frame_id(self._work.stage_id, slot=self._work.slot, frame_index=self._index)
+        frame_id = ids.derive_frame_id(
+            self._work.stage_id, slot=self._work.slot, frame_index=self._index
+        )
         if self._rows is not None:
             rows, self._rows = self._rows, None
             self._index += 1
@@ -125,9 +131,9 @@ class SlotPlay:
 
 
 def _whole_loop(command: Command, rows: Sequence[Outcome], work: FrameWork) -> facts.FrameClosed:
-    inside = msgspec.convert(work.frame["inside"], Inside)
-    cut = inside.cut(len(rows))
-    units = [rows[slice(*cut.bounds(unit))] for unit in range(cut.units)]
+    inside = msgspec.convert(work.frame["inside"], InnerCut)
+    cut = inside.cut_items(len(rows))
+    units = [rows[slice(*cut.get_unit_bounds(unit))] for unit in range(cut.units)]
     counts_units = inside.is_shard or work.frame.get("process") == "frame"
     bound = work.frame.get("failed_max")
     ended: list[Sequence[Outcome]] = []
@@ -161,4 +167,4 @@ def _until(rows: Sequence[Outcome], bound: int) -> Sequence[Outcome]:
 
 def _results(count: int) -> ResultEnvelope:
     kept = LoopResult(results=[None] * count)
-    return ResultEnvelope(status="ok", context=carried.inline(kept))
+    return ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))

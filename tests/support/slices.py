@@ -4,16 +4,17 @@ from typing import Any
 
 from tests.support.planning import WORKER, Desk
 
-from noetl_contracts import codec, facts
-from noetl_contracts.commands import Command, FrameWork, ReduceWork
+from noetl_contracts import codec
+from noetl_contracts.commands.command_work import Command, FrameWork, ReduceWork
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events.frame import FrameCommitted, FrameFailed
-from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.events.frame_events import FrameCommitted, FrameFailed
+from noetl_contracts.events.step_events import CallDone, CallError
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_planner.domain import ending
-from noetl_playbook import carried, parts
-from noetl_playbook.parts import Part
-from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
+from noetl_contracts.requests import facts
+from noetl_planner.domain.loops import loop_ends
+from noetl_playbook.views import loop_parts, result_envelope
+from noetl_playbook.views.loop_parts import LoopPart
+from noetl_playbook.views.results import LoopResult, PipelineResult, TaskResult
 
 
 def work_of(command: Command) -> FrameWork:
@@ -40,7 +41,7 @@ def frame_done(command: Command, **changes: Any) -> facts.FrameClosed:
         "slot": work.unit,
         "frame_index": index,
         "row_count": work.end - work.start,
-        "result": ResultEnvelope(status="ok", context=carried.inline(kept)),
+        "result": ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
     }
     return facts.FrameClosed(**{**values, **changes})
 
@@ -79,11 +80,15 @@ def gathered(
     run = next(one for one in desk.state.runs.values() if one.run_id == run_id)
     assert run.loop is not None
     stage = desk.state.stages.get(run.loop.stage_id or "")  # type: ignore[call-overload]  # an id or nothing
-    fanin = {**ending.counters(run.loop), **parts.kept(_parts(desk, run_id))}
-    stats = codec.builtins(ending.stats_of(run.loop, stage))
+    fanin = {
+        **loop_ends.build_fanin_counters(run.loop),
+        **loop_parts.build_parts_entry(_parts(desk, run_id)),
+    }
+    stats = codec.to_builtins(loop_ends.count_loop_stats(run.loop, stage))
     kept = LoopResult(results=results or [], stats=stats, fanin=fanin)
     return facts.ItemsCollected(
-        run_id=run_id, result=ResultEnvelope(status="ok", context=carried.inline(kept))
+        run_id=run_id,
+        result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
     )
 
 
@@ -93,12 +98,12 @@ def level_gathered(desk: Desk, *, run_id: str | None = None) -> facts.PartsColle
     run = next(one for one in desk.state.runs.values() if one.run_id == run_id)
     assert run.loop is not None
     found = [
-        codec.builtins(Part(index=event.slot, key=str(event.slot), result=event.result))
+        codec.to_builtins(LoopPart(index=event.slot, key=str(event.slot), result=event.result))
         for event in desk.events("frame.committed")
         if event.stage_id == run.loop.stage_id and event.frame_index == run.loop.level
     ]
-    data = codec.encode(sorted(found, key=lambda part: int(part["index"])))
-    desk.loaded[codec.digest(data)] = codec.decode(data)
+    data = codec.encode_json(sorted(found, key=lambda part: int(part["index"])))
+    desk.loaded[codec.digest_hex(data)] = codec.decode_json(data)
     reference = parts_ref(data, rows=len(found))
     return facts.PartsCollected(
         run_id=run_id, level=run.loop.level, parts_ref=reference, parts=len(found)
@@ -112,7 +117,7 @@ def _asked(desk: Desk) -> str:
 
 
 def parts_ref(data: bytes, *, rows: int) -> PayloadRef:
-    digest = codec.digest(data)
+    digest = codec.digest_hex(data)
     return PayloadRef(
         uri=f"noetl://tenant/default/org/default/payloads/sha256/{digest}",
         sha256=digest,
@@ -122,8 +127,8 @@ def parts_ref(data: bytes, *, rows: int) -> PayloadRef:
     )
 
 
-def _parts(desk: Desk, run_id: str) -> list[Part]:
-    found: list[Part] = []
+def _parts(desk: Desk, run_id: str) -> list[LoopPart]:
+    found: list[LoopPart] = []
     for envelope in desk.history:
         event = envelope.event
         if isinstance(event, FrameCommitted | FrameFailed):
@@ -135,12 +140,12 @@ def _parts(desk: Desk, run_id: str) -> list[Part]:
     return sorted(found, key=lambda part: part.index)
 
 
-def _part(index: int, event: Any) -> Part:
+def _part(index: int, event: Any) -> LoopPart:
     error = getattr(event, "error", None)
-    return Part(
+    return LoopPart(
         index=index,
         key=str(index),
         status="ok" if error is None else "error",
         result=event.result,
-        error=None if error is None else codec.builtins(error),
+        error=None if error is None else codec.to_builtins(error),
     )

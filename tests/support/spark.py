@@ -14,8 +14,8 @@ import pyspark
 from tests.support.servers import wait_until
 from tests.support.services import free_port
 
-from noetl_chassis.java import java_home
-from noetl_worker.settings import java_environ
+from noetl_chassis.java import prepare_java_home
+from noetl_worker.settings import read_java_environ
 
 HOST = "127.0.0.1"
 PATIENCE_S = 60.0
@@ -100,7 +100,7 @@ class Cluster:
 
 def launcher_environ(folder: Path) -> dict[str, str]:
     """The variables with which Spark's own programs start, and all that they see."""
-    home = java_home(java_environ(), folder=folder)
+    home = prepare_java_home(read_java_environ(), folder=folder)
     return {
         "PATH": os.defpath,
         "HOME": str(folder),

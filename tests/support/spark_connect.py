@@ -21,10 +21,10 @@ from tests.support.spark import HOST, kill, launcher_environ
 from tests.support.waving import SUM, executor_environ, frames_of, run_all, sailing
 
 from noetl_contracts import codec
-from noetl_contracts.facts import FrameClosed
-from noetl_worker.settings import adopt, java_environ
-from noetl_worker.spark.session import open_sparks
-from noetl_worker.spark.starting import Options
+from noetl_contracts.requests.facts import FrameClosed
+from noetl_worker.settings import read_java_environ, set_variables
+from noetl_worker.spark.session import open_spark_session
+from noetl_worker.spark.session_options import SessionOptions
 
 PATIENCE_S = 120.0
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -88,15 +88,17 @@ def sail(master: str, store: Path, folder: Path) -> dict[str, Any]:
         timeout=PATIENCE_S * 2,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, Any] = codec.decode(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = codec.decode_json(done.stdout.splitlines()[-1])
     return found
 
 
 async def main(master: str, store: Path, folder: Path) -> None:
     """Run a wave of frames, of which one fails, and print their results and errors."""
-    adopt(executor_environ(store))
-    options = Options(master=master, folder=folder, adopt=adopt, environ=java_environ())
-    async with open_sparks(options) as sparks, sailing(sparks, store, poll_s=0.1) as fleet:
+    set_variables(executor_environ(store))
+    options = SessionOptions(
+        master=master, folder=folder, adopt=set_variables, environ=read_java_environ()
+    )
+    async with open_spark_session(options) as sparks, sailing(sparks, store, poll_s=0.1) as fleet:
         rows = [{"n": -1 if n == BAD else n} for n in range(ROWS)]
         reference = await fleet.collection(rows)
         told = await run_all(
@@ -105,7 +107,7 @@ async def main(master: str, store: Path, folder: Path) -> None:
     closed = [fact for fact in told if isinstance(fact, FrameClosed)]
     assert len(closed) == len(told), told
     print(  # noqa: T201 - it is the program's answer
-        codec.text(
+        codec.encode_text(
             {
                 "results": [
                     None if one.result is None else one.result.context["data"]["results"][0]

@@ -12,16 +12,16 @@ from msgspec import structs
 from tests.support.calls import call_of
 from tests.support.working import ORGANIZATION, TENANT, Bench, bench
 
-from noetl_chassis.payload_sealing import read_keys
+from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_contracts import codec, locators
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
-from noetl_playbook.results import PipelineResult, Stored, TaskResult
-from noetl_storage.payloads.open import open_payloads
-from noetl_worker.domain.masking import Mask
-from noetl_worker.keeping import Keeper
+from noetl_playbook.views.results import PipelineResult, StoredResult, TaskResult
+from noetl_storage.payloads.factory import open_payloads
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.payloads.result_store import ResultStore
+from noetl_worker.payloads.tenant_payloads import PayloadCache, PayloadOwner, TenantPayloads
 from noetl_worker.settings import PREFIX, ExecutorKeys
-from noetl_worker.stores import Place, Remembered, TenantPayloads
-from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.calls.call import Call, Outcome
 
 SEAL_KEY = f"k1:{base64.b64encode(b'7' * 32).decode()}"
 
@@ -31,7 +31,7 @@ async def spark_bench(folder: Path, **fields: Any) -> AsyncIterator[Bench]:
     """A worker whose payloads are sealed files."""
     url = f"file://{folder}/payloads"
     async with (
-        open_payloads(url, seals=read_keys(SEAL_KEY, file="")) as payloads,
+        open_payloads(url, seals=read_payload_keys(SEAL_KEY, file="")) as payloads,
         bench(
             store=payloads,
             payload_url=url,
@@ -62,14 +62,16 @@ async def stored(worker: Bench, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Keep rows as a step's result, and return the `_ref` that templates see."""
     raw = {"rows": rows, "columns": list(rows[0]), "row_count": len(rows)}
     kept = PipelineResult(tasks={"t": TaskResult(kind="postgres", raw=raw)}, last="t")
-    ref: PayloadRef = await worker.payloads.put(
-        codec.encode(kept),
+    ref: PayloadRef = await worker.payloads.put_payload(
+        codec.encode_json(kept),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type=JSON_MEDIA_TYPE,
         row_count=len(rows),
     )
-    return Stored(reference=ref, locator=locators.result("1", "load", "1")).as_mapping()
+    return StoredResult(
+        reference=ref, locator=locators.build_result_locator("1", "load", "1")
+    ).as_mapping()
 
 
 async def answered(worker: Bench, call: Call) -> Any:
@@ -81,12 +83,16 @@ async def answered(worker: Bench, call: Call) -> Any:
 
 async def kept(worker: Bench, raw: dict[str, Any]) -> dict[str, Any]:
     """Keep what a call gave as a step's result, and return the `_ref` that templates see."""
-    place = Place(tenant_id=TENANT, organization_id=ORGANIZATION)
-    store = TenantPayloads(worker.payloads, place=place, remembered=Remembered(bytes_max=0))
+    place = PayloadOwner(tenant_id=TENANT, organization_id=ORGANIZATION)
+    store = TenantPayloads(worker.payloads, place=place, remembered=PayloadCache(bytes_max=0))
     result = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
-    envelope = await Keeper(payloads=store, mask=Mask()).keep(result, status="ok")
+    envelope = await ResultStore(payloads=store, mask=SecretMask()).store_result(
+        result, status="ok"
+    )
     assert envelope.reference is not None
-    stored_ = Stored(reference=envelope.reference, locator=locators.result("1", "big", "1"))
+    stored_ = StoredResult(
+        reference=envelope.reference, locator=locators.build_result_locator("1", "big", "1")
+    )
     return stored_.as_mapping()
 
 

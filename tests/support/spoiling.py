@@ -57,7 +57,7 @@ def twisted_by(chance: Random, whole: bytes, *, within: str | None = None) -> by
 
     `within` names the top-level key below which they are.
     """
-    value = codec.decode(whole)
+    value = codec.decode_json(whole)
     root = value if within is None else value[within]
     for _ in range(chance.randint(1, 2)):
         found = list(places(root))

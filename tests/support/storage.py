@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from noetl_contracts import codec, envelope
-from noetl_contracts.envelope import Envelope
+from noetl_contracts import codec
 from noetl_contracts.events import Event
-from noetl_contracts.events.step import StepEnter
+from noetl_contracts.events.step_events import StepEnter
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
-from noetl_contracts.ledger import (
+from noetl_contracts.ledger import envelope
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.ledger.records import (
     Append,
     NewMessage,
     Request,
@@ -21,63 +22,51 @@ from noetl_contracts.ledger import (
     ShardFence,
     StreamAppend,
 )
-from noetl_storage import (
-    audit_ports,
-    dead_letter_ports,
-    epoch_ports,
-    lineage_ports,
-    object_ports,
-    page_ports,
-    payload_ports,
-    ports,
-    registry_ports,
-    retention_ports,
-    trigger_ports,
-)
-from noetl_storage.memory.audit import MemoryLedgerAudit
-from noetl_storage.memory.checkpoints import MemoryCheckpoints
-from noetl_storage.memory.dead_letter_log import MemoryDeadLetterLog
+from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
-from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineage, MemoryLineageHistories
-from noetl_storage.memory.objects import MemoryObjects
-from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
-from noetl_storage.memory.pages import MemoryHistoryPages
+from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryOutbox, MemoryRequests
 from noetl_storage.memory.payload_references import MemoryPayloadReferences
-from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.memory.projections import MemoryCheckpoints, MemoryProjections
 from noetl_storage.memory.registry import (
     MemoryCatalog,
     MemoryCredentials,
     MemoryPast,
     MemorySnapshots,
 )
-from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.memory.triggers import MemoryTriggers
-from noetl_storage.memory.webhooks import MemoryWebhooks
+from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
+from noetl_storage.ports import (
+    history_ports,
+    ledger_ports,
+    payload_ports,
+    registry_ports,
+    retention_ports,
+)
 from noetl_storage.postgres import migrate
-from noetl_storage.postgres.audit import PostgresLedgerAudit
-from noetl_storage.postgres.catalog import PostgresCatalog
-from noetl_storage.postgres.checkpoints import PostgresCheckpoints
-from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.database import Database, open_database
-from noetl_storage.postgres.dead_letter_log import PostgresDeadLetterLog
-from noetl_storage.postgres.instances import PostgresInstances
-from noetl_storage.postgres.ledger import PostgresLedger
-from noetl_storage.postgres.lineage import PostgresLineage, PostgresLineageHistories
-from noetl_storage.postgres.objects import PostgresObjects
-from noetl_storage.postgres.outbox import PostgresOutbox
-from noetl_storage.postgres.pages import PostgresHistoryPages
-from noetl_storage.postgres.payload_references import PostgresPayloadReferences
-from noetl_storage.postgres.projections import PostgresProjections
-from noetl_storage.postgres.requests import PostgresRequests
-from noetl_storage.postgres.retention import PostgresHolds
-from noetl_storage.postgres.schedules import PostgresSchedules
-from noetl_storage.postgres.shards import PostgresShardLeases
-from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
-from noetl_storage.postgres.triggers import PostgresTriggers
-from noetl_storage.postgres.webhooks import PostgresWebhooks
+from noetl_storage.postgres.ledger.audit import PostgresLedgerAudit
+from noetl_storage.postgres.ledger.instances import PostgresInstances
+from noetl_storage.postgres.ledger.ledger import PostgresLedger
+from noetl_storage.postgres.ledger.lineage import PostgresLineage, PostgresLineageHistories
+from noetl_storage.postgres.ledger.outbox import PostgresOutbox
+from noetl_storage.postgres.ledger.payload_references import PostgresPayloadReferences
+from noetl_storage.postgres.ledger.requests import PostgresRequests
+from noetl_storage.postgres.ledger.retention import PostgresHolds
+from noetl_storage.postgres.ledger.shards import PostgresShardLeases
+from noetl_storage.postgres.ledger.snapshots import PostgresPast, PostgresSnapshots
+from noetl_storage.postgres.read_models.checkpoints import PostgresCheckpoints
+from noetl_storage.postgres.read_models.history_pages import PostgresHistoryPages
+from noetl_storage.postgres.read_models.objects import PostgresObjects
+from noetl_storage.postgres.read_models.projections import PostgresProjections
+from noetl_storage.postgres.registry.catalog import PostgresCatalog
+from noetl_storage.postgres.registry.credentials import PostgresCredentials
+from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
+from noetl_storage.postgres.registry.schedules import PostgresSchedules
+from noetl_storage.postgres.registry.triggers import PostgresTriggers
+from noetl_storage.postgres.registry.webhooks import PostgresWebhooks
 
 TENANT = TenantId("acme")
 ORGANIZATION = OrganizationId("west")
@@ -128,30 +117,30 @@ class WallClock:
 class Stores:
     """Every port of storage over one and the same store."""
 
-    ledger_reader: ports.LedgerReader
-    ledger: ports.LedgerWriter
-    requests: ports.Requests
-    outbox: ports.OutboxDrain
-    shards: ports.ShardLeases
-    instances: ports.Instances
-    projections: ports.Projections
-    snapshots: ports.Snapshots
+    ledger_reader: ledger_ports.LedgerReader
+    ledger: ledger_ports.LedgerWriter
+    requests: ledger_ports.Requests
+    outbox: ledger_ports.OutboxDrain
+    shards: ledger_ports.ShardLeases
+    instances: ledger_ports.Instances
+    projections: ledger_ports.Projections
+    snapshots: ledger_ports.Snapshots
     catalog: registry_ports.Catalog
     credentials: registry_ports.Credentials
-    schedules: trigger_ports.Schedules
-    webhooks: trigger_ports.Webhooks
+    schedules: registry_ports.Schedules
+    webhooks: registry_ports.Webhooks
     references: payload_ports.PayloadReferences
-    audit: audit_ports.LedgerAudit
-    past: audit_ports.Past
-    rebuilds: audit_ports.Rebuilds
-    triggers: trigger_ports.Triggers
-    dead_letter_log: dead_letter_ports.DeadLetterLog
-    checkpoints: epoch_ports.Checkpoints
+    audit: history_ports.LedgerAudit
+    past: history_ports.PastSnapshots
+    rebuilds: history_ports.ProjectionRebuilds
+    triggers: registry_ports.Triggers
+    dead_letter_log: registry_ports.DeadLetterLog
+    checkpoints: ledger_ports.ShardCheckpoints
     holds: retention_ports.Holds
-    lineage: lineage_ports.LineageRows
-    steps: lineage_ports.LineageHistories
-    objects: object_ports.ObjectRows
-    pages: page_ports.HistoryPages
+    lineage: history_ports.LineageRows
+    steps: history_ports.LineageHistories
+    objects: history_ports.ObjectRows
+    pages: history_ports.HistoryPages
 
 
 def memory_stores() -> Stores:
@@ -219,7 +208,7 @@ def postgres_stores(database: Database) -> Stores:
 async def migrated(dsn: str) -> AsyncIterator[Database]:
     """An open database at this release's schema."""
     async with open_database(dsn, must_be_durable=False, connect_deadline_s=PATIENCE_S) as database:
-        await migrate.migrate(database)
+        await migrate.apply_migrations(database)
         yield database
 
 
@@ -227,7 +216,7 @@ async def migrated(dsn: str) -> AsyncIterator[Database]:
 async def emptied(dsn: str) -> AsyncIterator[Database]:
     """An open, migrated database whose tables have just been emptied."""
     async with open_database(dsn, must_be_durable=False, connect_deadline_s=PATIENCE_S) as database:
-        await database.execute(_EMPTY_ALL)
+        await database.execute_statement(_EMPTY_ALL)
         yield database
 
 
@@ -266,7 +255,7 @@ def sealed(
     chain = []
     for place, event in enumerate(events, start=1):
         version = after + place
-        kind, aggregate = envelope.aggregate_of(execution_id, event)
+        kind, aggregate = envelope.find_aggregate(execution_id, event)
         values = {
             "event_id": EventId(str(int(execution_id) + version)),
             "tenant_id": TENANT,
@@ -276,15 +265,15 @@ def sealed(
             "stream_version": version,
             "aggregate_id": aggregate,
             "aggregate_type": kind,
-            "schema_name": envelope.schema_name(event),
-            "schema_version": envelope.schema_version(event),
+            "schema_name": envelope.build_schema_name(event),
+            "schema_version": envelope.get_schema_version(event),
             "event_time": NOON + timedelta(milliseconds=version),
             "producer": "test",
             "event": event,
             "idempotency_key": None if keys is None else keys[place - 1],
             **fields,
         }
-        chain.append(envelope.seal(Envelope(**values), checksum))
+        chain.append(envelope.seal_envelope(Envelope(**values), checksum))
         checksum = chain[-1].envelope_checksum
     return chain
 
@@ -345,7 +334,7 @@ def settled(request: Request, **others: Any) -> SettledRequest:
 
 async def a_fence(stores: Stores, *, owner: str = "planner-1", lease_s: float = 60.0) -> ShardFence:
     """A live claim on one shard."""
-    held = await stores.shards.claim(
+    held = await stores.shards.claim_shards(
         owner=owner, lease_s=lease_s, shards_max=1, shard_count=SHARD_COUNT
     )
     lease = held[0]

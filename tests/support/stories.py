@@ -7,10 +7,10 @@ from tests.support.planning import Desk, done
 from tests.support.slices import an_error, frame_done, frame_failed, gathered, level_gathered, lost
 from tests.support.streams import begun, chunk, failed, gather, playbook
 
-from noetl_contracts import facts
+from noetl_contracts.commands.loop_collections import UnitsEnd
+from noetl_contracts.commands.worker_pools import Priority
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.lanes import Priority
-from noetl_contracts.slicing import UnitsEnd
+from noetl_contracts.requests import facts
 
 SHARDS = """
 apiVersion: noetl.io/v2

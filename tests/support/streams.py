@@ -4,12 +4,12 @@ from typing import Any
 
 from tests.support.planning import ROWS, WORKER, Desk
 
-from noetl_contracts import facts
-from noetl_contracts.commands import Command, StepWork
+from noetl_contracts.commands.command_work import Command, StepWork
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_playbook import carried
-from noetl_playbook.results import LoopResult
+from noetl_contracts.requests import facts
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import LoopResult
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -83,6 +83,6 @@ def gather(desk: Desk, results: list[Any] | None = None) -> None:
     """Do what the shell does: hand in the results of every target that has ended."""
     assert desk.last is not None
     kept = LoopResult(results=results or [], stats={})
-    envelope = ResultEnvelope(status="ok", context=carried.inline(kept))
+    envelope = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))
     for run_id in desk.last.to_collect:
         desk.tell(facts.ItemsCollected(run_id=run_id, result=envelope))

@@ -2,8 +2,8 @@
 
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.log_chunks import LogChunk, LogLine, prefix_of
-from noetl_storage.ports import Payloads
+from noetl_contracts.log_chunks import LogChunk, LogLine, build_chunk_prefix
+from noetl_storage.ports.ledger_ports import Payloads
 
 
 async def chunks_of(
@@ -15,7 +15,7 @@ async def chunks_of(
 ) -> list[LogChunk]:
     """All chunks of an execution, in the order of their names."""
     names = await payloads.list_names(
-        prefix_of(execution_id), tenant_id=tenant_id, organization_id=organization_id
+        build_chunk_prefix(execution_id), tenant_id=tenant_id, organization_id=organization_id
     )
     found = []
     for name in names:

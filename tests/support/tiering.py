@@ -10,8 +10,8 @@ from tests.support.storage import ORGANIZATION, TENANT
 from noetl_contracts import codec, locators
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
-from noetl_storage.tier_ports import TierClock, TierName
-from noetl_storage.tiers import room
+from noetl_storage.ports.payload_ports import TierClock, TierName
+from noetl_storage.tiers import segment_directory
 from noetl_storage.tiers.shared import SharedTier
 
 NODE = "here"
@@ -29,15 +29,15 @@ def open_shared(
 ) -> SharedTier:
     """Open the tier of a process in a directory of the test's own."""
     directory.mkdir(parents=True, exist_ok=True)
-    place = room.open_room(directory, store_url=store_url)
+    place = segment_directory.open_segment_directory(directory, store_url=store_url)
     return SharedTier(place, node_id=node_id, bytes_max=bytes_max, lease_s=lease_s, clock=clock)
 
 
 def ref_of(data: bytes, tenant: str = TENANT, **fields: Any) -> PayloadRef:
     """Refer to content as the store does that has just stored it."""
-    sha256 = codec.digest(data)
+    sha256 = codec.digest_hex(data)
     ref = PayloadRef(
-        uri=locators.payload(TenantId(tenant), OrganizationId(ORGANIZATION), sha256),
+        uri=locators.build_payload_locator(TenantId(tenant), OrganizationId(ORGANIZATION), sha256),
         sha256=sha256,
         media_type=ARROW_MEDIA_TYPE,
         payload_bytes=len(data),
@@ -55,11 +55,11 @@ class Seen:
         self.refused: Counter[str] = Counter()
         self.swept: Counter[str] = Counter()
 
-    def was_read(self, tier: TierName, *, is_hit: bool, count_bytes: int) -> None:
+    def note_read(self, tier: TierName, *, is_hit: bool, count_bytes: int) -> None:
         (self.hits if is_hit else self.misses)[tier] += 1
 
-    def was_kept(self, tier: TierName, *, is_kept: bool, used_bytes: int) -> None:
+    def note_copy(self, tier: TierName, *, is_kept: bool, used_bytes: int) -> None:
         (self.kept if is_kept else self.refused)[tier] += 1
 
-    def was_swept(self, reason: str, segments: int) -> None:
+    def note_sweep(self, reason: str, segments: int) -> None:
         self.swept[reason] += segments

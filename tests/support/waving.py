@@ -11,16 +11,16 @@ from tests.support.working import KEY, ORGANIZATION, RUN, TENANT, command_of, fr
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec
-from noetl_contracts.commands import SPARK_LANE, Command
-from noetl_contracts.facts import Fact
+from noetl_contracts.commands.command_work import SPARK_LANE, Command
 from noetl_contracts.ids import WorkerId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
-from noetl_storage.payloads.executor import Threads
+from noetl_contracts.requests.facts import Fact
 from noetl_storage.payloads.filesystem import FilesystemPayloads
-from noetl_storage.ports import Payloads
-from noetl_worker.lanes.waves import Limits, Waves
-from noetl_worker.spark.session import Sparks
-from noetl_worker.waving import run_share
+from noetl_storage.payloads.thread_runner import ThreadRunner
+from noetl_storage.ports.ledger_ports import Payloads
+from noetl_worker.executor_entry import run_partition
+from noetl_worker.spark.session import SharedSparkSession
+from noetl_worker.spark.wave_runner import WaveLimits, WaveRunner
 
 # Sums each frame; a row below zero fails its frame.
 SUM = """
@@ -54,13 +54,13 @@ def executor_environ(folder: Path) -> dict[str, str]:
 class Fleet(Struct, frozen=True, kw_only=True):
     """Waves over a real session, and what its frames read."""
 
-    waves: Waves
+    waves: WaveRunner
     payloads: Payloads
 
     async def collection(self, items: list[Any]) -> PayloadRef:
         """Store what frames take their slices of."""
-        return await self.payloads.put(
-            codec.encode(items),
+        return await self.payloads.put_payload(
+            codec.encode_json(items),
             tenant_id=TENANT,
             organization_id=ORGANIZATION,
             media_type=JSON_MEDIA_TYPE,
@@ -81,20 +81,20 @@ def frames_of(
 
 
 @asynccontextmanager
-async def sailing(sparks: Sparks, folder: Path, **limits: Any) -> AsyncIterator[Fleet]:
+async def sailing(sparks: SharedSparkSession, folder: Path, **limits: Any) -> AsyncIterator[Fleet]:
     """Waves that are served while the block runs."""
-    threads = Threads(8)
+    threads = ThreadRunner(8)
     payloads = FilesystemPayloads(folder, threads=threads)
-    waves = Waves(
+    waves = WaveRunner(
         sparks=sparks,
-        entry=run_share,
+        entry=run_partition,
         payloads=payloads,
         worker_id=WORKER,
         clock=SystemClock(),
-        limits=Limits(**limits),
+        limits=WaveLimits(**limits),
     )
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(waves.serve())
+        serving = group.create_task(waves.serve_waves())
         yield Fleet(waves=waves, payloads=payloads)
         serving.cancel()
     await threads.close()
@@ -102,4 +102,6 @@ async def sailing(sparks: Sparks, folder: Path, **limits: Any) -> AsyncIterator[
 
 async def run_all(fleet: Fleet, commands: list[Command]) -> list[Fact]:
     """Run every frame at once; return the facts that end them, in order."""
-    return list(await asyncio.gather(*[fleet.waves.run(command) for command in commands]))
+    return list(
+        await asyncio.gather(*[fleet.waves.run_command_frame(command) for command in commands])
+    )

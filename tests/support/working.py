@@ -11,48 +11,49 @@ from typing import Any
 from msgspec import Struct
 
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.sealing import Sealer
-from noetl_contracts import codec, credentials, facts, ids, subjects
-from noetl_contracts.commands import (
+from noetl_chassis.seals.credential_seal import CredentialSealer
+from noetl_contracts import codec, credentials, ids, subjects
+from noetl_contracts.commands.command_work import (
     Command,
     FrameWork,
     ItemWork,
-    Slice,
     SlotWork,
+    StateSlice,
     StepResult,
     StepWork,
 )
-from noetl_contracts.facts import Fact
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId, WorkerId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_messaging import topology
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import Fact
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.memory.registers import MemoryRegisters
-from noetl_messaging.ports import Message, Registers
-from noetl_playbook import carried
-from noetl_playbook.handles import Handle
-from noetl_playbook.parse import parse
-from noetl_storage import loading
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Message, Registers
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.payload_handle import PayloadHandle
+from noetl_storage.arrow import result_values
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_storage.ports import Payloads
-from noetl_worker.domain.masking import Mask
-from noetl_worker.holding import Halts
-from noetl_worker.lanes.io import IoLane, Lane
-from noetl_worker.lanes.pacing import Pacer
-from noetl_worker.opening import open_tools
-from noetl_worker.reporting import Desk
+from noetl_storage.ports.ledger_ports import Payloads
+from noetl_worker.commands.call_pacer import CallPacer
+from noetl_worker.commands.command_lease import CancelledExecutions
+from noetl_worker.commands.fact_publisher import FactPublisher
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.payloads.tenant_payloads import PayloadCache
+from noetl_worker.runner.command_host import CommandHost, HostServices
 from noetl_worker.settings import Settings
-from noetl_worker.stores import Remembered
+from noetl_worker.tool_factory import open_tools
 from noetl_worker.tools import Tools
 
 EXECUTION = ExecutionId("264905529753600000")
 TENANT = TenantId("acme")
 ORGANIZATION = OrganizationId("west")
 WORKER = WorkerId("worker-1")
-RUN = ids.run_id(EXECUTION, 1)
-STAGE = ids.stage_id(RUN)
+RUN = ids.derive_run_id(EXECUTION, 1)
+STAGE = ids.derive_stage_id(RUN)
 KEY = b64encode(os.urandom(32)).decode()
 
 COPIES = itertools.count(1)
@@ -71,9 +72,9 @@ def step_of(text: str) -> dict[str, Any]:
 
     A step may read what stands nowhere beside it: the builder of its command brings that.
     """
-    parsed = parse(HEAD + text)
+    parsed = parse_playbook(HEAD + text)
     assert parsed.playbook is not None, parsed.problems
-    step: dict[str, Any] = codec.builtins(parsed.playbook.workflow[0])
+    step: dict[str, Any] = codec.to_builtins(parsed.playbook.workflow[0])
     return step
 
 
@@ -91,13 +92,13 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
     heartbeat_s: float = 10.0,
     defaults: dict[str, Any] | None = None,
     limits: dict[str, int] | None = None,
-    slice_: Slice | None = None,
+    slice_: StateSlice | None = None,
     keychain: list[dict[str, Any]] | None = None,
 ) -> Command:
     """A command for one step, as the planner would issue it."""
     definition = step_of(step) if isinstance(step, str) else step
     return Command(
-        command_id=ids.command_id(RUN, unit or f"unit-{next(COPIES)}"),
+        command_id=ids.derive_command_id(RUN, unit or f"unit-{next(COPIES)}"),
         execution_id=EXECUTION,
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
@@ -112,7 +113,9 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
         definition=definition,
         work=work or StepWork(),
         slice=slice_
-        or Slice(workload=workload or {}, ctx=ctx or {}, steps=steps or {}, came_from=came_from),
+        or StateSlice(
+            workload=workload or {}, ctx=ctx or {}, steps=steps or {}, came_from=came_from
+        ),
         defaults=defaults or {},
         limits=limits or {},
         keychain=keychain or [],
@@ -123,7 +126,7 @@ def frame_of(
     unit: int, reference: PayloadRef, *, total: int, size: int, frame: Mapping[str, Any]
 ) -> FrameWork:
     """The work of one of a collection's frames, as the planner would cut it."""
-    frame_id = ids.frame_id(STAGE, slot=unit, frame_index=0)
+    frame_id = ids.derive_frame_id(STAGE, slot=unit, frame_index=0)
     return FrameWork(
         stage_id=STAGE,
         frame_id=frame_id,
@@ -142,40 +145,40 @@ def frame_of(
 class Bench(Struct, frozen=True, kw_only=True):
     """An io lane and everything that it touches."""
 
-    lane: IoLane
+    lane: CommandHost
     broker: MemoryBroker
     payloads: Payloads
     commands: MemoryConsumer
     ingest: MemoryConsumer
     tools: Tools
-    mask: Mask
-    halts: Halts
+    mask: SecretMask
+    halts: CancelledExecutions
 
     async def send(self, command: Command, *, copy: int = 0) -> None:
         """Put a command into the stream."""
-        await self.broker.publish(
+        await self.broker.publish_message(
             Message(
-                subject=subjects.command(
+                subject=subjects.build_command_subject(
                     command.pool, command.lane, command.tenant_id, command.organization_id
                 ),
                 message_id=f"{command.command_id}/{command.attempt}/{copy or next(COPIES)}",
-                data=codec.encode(command),
+                data=codec.encode_json(command),
             )
         )
 
     async def run(self, command: Command) -> list[Fact]:
         """Run one command to its end and return its facts."""
         await self.send(command)
-        (delivery,) = await self.commands.fetch(messages_max=1, wait_s=5)
+        (delivery,) = await self.commands.fetch_batch(messages_max=1, wait_s=5)
         async with asyncio.timeout(240):
-            await self.lane.attend(delivery)
+            await self.lane.attend_delivery(delivery)
         return await self.facts()
 
     async def batches(self) -> list[facts.FactBatch]:
         """Take every batch that waits for the planner."""
         found = []
-        for delivery in await self.ingest.fetch(messages_max=1000, wait_s=0.01):
-            found.append(facts.decode_batch(delivery.data))
+        for delivery in await self.ingest.fetch_batch(messages_max=1000, wait_s=0.01):
+            found.append(facts.decode_fact_batch(delivery.data))
             await delivery.ack()
         return found
 
@@ -187,7 +190,7 @@ class Bench(Struct, frozen=True, kw_only=True):
         self, name: str, fields: dict[str, Any], *, kind: str = "postgres", version: int = 1
     ) -> None:
         """Register a credential as the API does."""
-        sealed = Sealer(KEY).seal(
+        sealed = CredentialSealer(KEY).seal_credential(
             fields,
             name=name,
             version=version,
@@ -196,8 +199,8 @@ class Bench(Struct, frozen=True, kw_only=True):
             organization_id=ORGANIZATION,
         )
         await self.payloads.put_named(
-            credentials.object_name(name, version),
-            codec.encode(sealed),
+            credentials.build_object_name(name, version),
+            codec.encode_json(sealed),
             tenant_id=TENANT,
             organization_id=ORGANIZATION,
         )
@@ -206,18 +209,22 @@ class Bench(Struct, frozen=True, kw_only=True):
         """The plain form of a result, loaded if it is kept by reference."""
         loaded = {}
         if result.reference is not None:
-            loaded[result.reference.sha256] = await loading.load(
-                self.payloads.read, result.reference
+            loaded[result.reference.sha256] = await result_values.load_value(
+                self.payloads.read_payload, result.reference
             )
-        view = carried.view(
-            result, execution_id=EXECUTION, step="s", run="1", find=carried.found_in(loaded)
+        view = result_envelope.view_result(
+            result,
+            execution_id=EXECUTION,
+            step="s",
+            run="1",
+            find=result_envelope.make_payload_finder(loaded),
         )
         return view.plain() if hasattr(view, "plain") else view
 
 
 def is_stored(view: Any) -> bool:
     """Tell whether a view is of a stored payload."""
-    return isinstance(view, Handle)
+    return isinstance(view, PayloadHandle)
 
 
 def settings_of(**fields: Any) -> Settings:
@@ -238,17 +245,19 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """A worker's lane with memory adapters and real tools; `store` takes payloads elsewhere."""
     config, clock = settings_of(**fields), SystemClock()
-    broker = MemoryBroker(topology.declare(shard_count=1, lease_s=config.lease_s), clock)
-    await broker.ensure()
+    broker = MemoryBroker(topology.declare_topology(shard_count=1, lease_s=config.lease_s), clock)
+    await broker.ensure_streams()
     payloads = MemoryPayloads() if store is None else store
     async with open_tools(config, payloads, clock) as (tools, mask):
-        desk = Desk(publisher=broker, worker_id=WORKER, shard_count=1, mask=mask, clock=clock)
-        halts = Halts(broker)
-        lane = IoLane(
-            Lane(
+        desk = FactPublisher(
+            publisher=broker, worker_id=WORKER, shard_count=1, mask=mask, clock=clock
+        )
+        halts = CancelledExecutions(broker)
+        lane = CommandHost(
+            HostServices(
                 tools=tools,
                 payloads=payloads,
-                remembered=Remembered(bytes_max=1024 * 1024),
+                remembered=PayloadCache(bytes_max=1024 * 1024),
                 desk=desk,
                 mask=mask,
                 hints=broker,
@@ -257,7 +266,7 @@ async def bench(
                 lease_s=config.lease_s,
                 commands_max=config.commands_max,
                 halts=halts,
-                pacer=Pacer(registers=registers or MemoryRegisters(), clock=clock),
+                pacer=CallPacer(registers=registers or MemoryRegisters(), clock=clock),
                 held_wait_s=config.held_wait_s,
             )
         )

@@ -5,8 +5,8 @@ import sys
 import typer
 from typer._completion_classes import completion_init
 
-from noetl_cli import arguments, render, settings
-from noetl_cli.failures import CliError, ExitCode
+from noetl_cli import settings, terminal_output, verbs
+from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.verbs import VerbGroup
 
 app = typer.Typer(
@@ -30,12 +30,12 @@ def noetl() -> None:
 def main() -> None:
     """Run one verb and end with its exit code."""
     try:
-        arguments.check_words(sys.argv[1:])
-        if settings.is_completing(environ=settings.environment()):
+        verbs.check_arguments_text(sys.argv[1:])
+        if settings.is_completing(environ=settings.copy_environment()):
             completion_init()
         app(prog_name="noetl")
     except CliError as error:
-        render.failure(error, as_json="--json" in sys.argv[1:])
+        terminal_output.print_error(error, as_json="--json" in sys.argv[1:])
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(ExitCode.CANCELLED)

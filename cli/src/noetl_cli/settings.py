@@ -22,12 +22,12 @@ class AuditAccess(Struct, frozen=True, kw_only=True):
     payload_seal_key: str = ""
 
 
-def environment() -> dict[str, str]:
+def copy_environment() -> dict[str, str]:
     """Copy the process environment, once, for those who hand it on."""
     return dict(os.environ)
 
 
-def home(directory: Path | None, *, environ: dict[str, str]) -> Path:
+def choose_home(directory: Path | None, *, environ: dict[str, str]) -> Path:
     """Choose the stack's folder: the argument, `NOETL_HOME`, or the user's state folder."""
     if directory is not None:
         return directory.expanduser().absolute()
@@ -39,7 +39,7 @@ def home(directory: Path | None, *, environ: dict[str, str]) -> Path:
     return base / "noetl"
 
 
-def api_url(*, environ: dict[str, str]) -> str | None:
+def find_api_url(*, environ: dict[str, str]) -> str | None:
     """Name the planner to talk to, when the environment names one."""
     return environ.get("NOETL_SERVER")
 
@@ -54,7 +54,7 @@ def is_completing(*, environ: dict[str, str]) -> bool:
     return COMPLETION_VARIABLE in environ
 
 
-def place(
+def choose_owner(
     tenant: str | None, organization: str | None, *, environ: dict[str, str]
 ) -> dict[str, str]:
     """Say whose things are meant: the arguments, the environment, or a single tenant's default."""
@@ -64,13 +64,13 @@ def place(
     }
 
 
-def audit_environ(access: AuditAccess) -> dict[str, str]:
+def build_audit_environ(access: AuditAccess) -> dict[str, str]:
     """Return the variables by which executors of an audit are told what they open."""
     found: dict[str, str] = structs.asdict(access)
     return {f"{AUDIT_PREFIX}{name.upper()}": value for name, value in found.items() if value}
 
 
-def audit_access() -> AuditAccess:
+def read_audit_access() -> AuditAccess:
     """Read what an audit opens where one of its executors runs."""
     names = AuditAccess.__struct_fields__
     return AuditAccess(

@@ -9,6 +9,8 @@ from typer._click import Context, HelpFormatter
 from typer._click.shell_completion import CompletionItem
 from typer.core import TyperGroup
 
+from noetl_cli.errors import CliError, ExitCode
+
 # The verbs as the help lists them, with the first sentence of their own help: it loads none.
 GROUPS: dict[str, dict[str, str]] = {
     "Run playbooks": {
@@ -62,6 +64,18 @@ GROUPS: dict[str, dict[str, str]] = {
         "dlq": "Look at dead letters, send them again, drop them.",
     },
 }
+# In which folder of `commands` the modules of the verbs stand.
+FOLDERS: dict[str, tuple[str, ...]] = {
+    "executions": (
+        *("run", "plan", "ls", "status", "result", "items", "events", "trace", "lineage"),
+        *("cancel", "pause", "resume", "rerun", "fork"),
+    ),
+    "history": ("replay", "audit", "projection", "retention", "payloads", "dlq"),
+    "messages": ("signal", "approvals", "approve", "schedule", "webhook", "trigger"),
+    "playbooks": ("lint", "register", "catalog", "schema"),
+    "services": ("up", "down", "doctor", "logs", "pools", "credential", "completion"),
+}
+FOLDER_BY_NAME = {name: folder for folder, names in FOLDERS.items() for name in names}
 SUMMARIES = {name: text for group in GROUPS.values() for name, text in group.items()}
 NAMES = tuple(SUMMARIES)
 
@@ -73,7 +87,7 @@ class Verbs(Mapping[str, Any]):
         """Load a verb: its module's `app` if it has verbs of its own, else its function."""
         if name not in SUMMARIES:
             raise KeyError(name)
-        module = importlib.import_module(f"noetl_cli.commands.{name}")
+        module = importlib.import_module(f"noetl_cli.commands.{FOLDER_BY_NAME[name]}.{name}")
         holder = typer.Typer()
         if hasattr(module, "app"):
             holder.add_typer(module.app, name=name)
@@ -119,3 +133,15 @@ def _use_plain_help(command: Any) -> None:
     command.rich_markup_mode = None
     for below in getattr(command, "commands", {}).values():
         _use_plain_help(below)
+
+
+def check_arguments_text(words: list[str]) -> None:
+    """Refuse words that are not text; raises `CliError`."""
+    for word in words:
+        if any("\ud800" <= character <= "\udfff" for character in word):
+            shown = word.encode(errors="backslashreplace").decode()[:80]
+            raise CliError(
+                f"{shown!r} is not UTF-8.",
+                way_out="Check the terminal's encoding.",
+                exit_code=ExitCode.USAGE,
+            )

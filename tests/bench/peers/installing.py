@@ -22,7 +22,7 @@ class PeerError(Exception):
 def installed(name: str) -> tuple[Path, str]:
     """Return the interpreter of an engine's environment and its version, installing it if need be."""
     wanted = REQUIREMENTS / f"peers-{name}.txt"
-    folder = cache() / f"{name}-{codec.digest(wanted.read_bytes())[:12]}"
+    folder = cache() / f"{name}-{codec.digest_hex(wanted.read_bytes())[:12]}"
     python = folder / "bin" / "python"
     if not (folder / ".complete").exists():
         shutil.rmtree(folder, ignore_errors=True)

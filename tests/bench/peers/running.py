@@ -19,7 +19,7 @@ from tests.bench.site import Site, site
 from tests.bench.spread import share, spread
 from tests.support.servers import PostgresServer, postgres_server, wait_until
 
-from noetl_cli.stack import ports
+from noetl_cli.stack.processes import loopback
 
 CHAIN_STEPS, ITEMS = 100, 1_000
 KILLED_AFTER, AWAY_S = 300, 1.0
@@ -119,7 +119,7 @@ def _prefect_server(python: Path, environ: dict[str, str]) -> Iterator[tuple[dic
 
     Without an address of a database it keeps to its default, SQLite.
     """
-    port = ports.choose(["prefect"], before={})["prefect"]
+    port = loopback.choose_ports(["prefect"], before={})["prefect"]
     variables = {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
         "PREFECT_HOME": f"{environ['HOME']}/prefect",

@@ -22,5 +22,5 @@ async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
     else:
         opened = jetstream_bus(request.getfixturevalue("own_nats"), standing=request.param)
     async with opened as made:
-        await made.streams.ensure()
+        await made.streams.ensure_streams()
         yield made

@@ -15,16 +15,17 @@ from tests.support.storage import (
     an_execution,
 )
 
-from noetl_contracts import codec, stored
-from noetl_contracts.events.control import CustomEvent
-from noetl_contracts.events.step import CallDone, StepExit
+from noetl_contracts import codec
+from noetl_contracts.events.execution_events import CustomEvent
+from noetl_contracts.events.step_events import CallDone, StepExit
 from noetl_contracts.ids import CommandId, EventId, ExecutionId, OrganizationId, RunId
-from noetl_contracts.ledger import Snapshot
+from noetl_contracts.ledger import stored_event
+from noetl_contracts.ledger.records import Snapshot
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
-from noetl_replay.rows import SURFACES, execution_row
-from noetl_replay.state import empty
-from noetl_storage.payload_ports import Owner
+from noetl_replay.rows import SURFACES, build_execution_row
+from noetl_replay.state import build_empty_state
+from noetl_storage.ports.payload_ports import Owner
 
 PLACE = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 # jsonb would not give these back as they were sealed.
@@ -51,21 +52,23 @@ async def a_history(stores: Stores, *, events: int = 5) -> ExecutionId:
 
 async def test_histories_are_shown_as_they_were_sealed(stores: Stores) -> None:
     execution = await a_history(stores)
-    found = await stores.audit.read_stored(execution)
+    found = await stores.audit.read_stored_events(execution)
     before = codec.CHECKSUM_NONE
     for one in found:
-        assert stored.is_sealed(one, before), one
+        assert stored_event.is_stored_event_sealed(one, before), one
         assert one.altered == ()
         before = one.envelope_checksum
-    assert [stored.read(one) for one in found] == await stores.ledger_reader.read(execution)
-    page = await stores.audit.read_stored(execution, after_version=1, events_max=2)
+    assert [
+        stored_event.read_envelope(one) for one in found
+    ] == await stores.ledger_reader.read_events(execution)
+    page = await stores.audit.read_stored_events(execution, after_version=1, events_max=2)
     assert [one.stream_version for one in page] == [2, 3]
-    assert await stores.audit.read_stored(an_execution()) == []
+    assert await stores.audit.read_stored_events(an_execution()) == []
 
 
 async def test_cuts_fall_where_time_and_events_say(stores: Stores) -> None:
     execution = await a_history(stores)
-    first = (await stores.audit.read_stored(execution))[0]
+    first = (await stores.audit.read_stored_events(execution))[0]
     at = stores.audit.find_version_at
     assert await at(execution, NOON) == 0
     assert await at(execution, first.event_time) == 1
@@ -120,24 +123,27 @@ def a_snapshot(execution: ExecutionId, version: int) -> Snapshot:
 
 async def test_snapshots_of_the_past_are_spread(stores: Stores) -> None:
     execution = an_execution()
-    assert await stores.past.find_before(execution, 100) is None
+    assert await stores.past.find_snapshot_before(execution, 100) is None
     for version in (10, 12, 19, 31):
-        await stores.past.keep(a_snapshot(execution, version), spacing_versions=8)
-    at = {version: await stores.past.find_before(execution, version) for version in (9, 18, 30, 31)}
+        await stores.past.keep_snapshot(a_snapshot(execution, version), spacing_versions=8)
+    at = {
+        version: await stores.past.find_snapshot_before(execution, version)
+        for version in (9, 18, 30, 31)
+    }
     assert at == {
         9: None,
         18: a_snapshot(execution, 10),
         30: a_snapshot(execution, 19),
         31: a_snapshot(execution, 31),
     }
-    await stores.past.forget(execution)
-    assert await stores.past.find_before(execution, 100) is None
+    await stores.past.forget_snapshots(execution)
+    assert await stores.past.find_snapshot_before(execution, 100) is None
 
 
 async def test_a_snapshot_keeps_what_it_says_about_itself(stores: Stores) -> None:
     execution = an_execution()
-    await stores.snapshots.put(a_snapshot(execution, 3))
-    assert await stores.snapshots.find(execution) == a_snapshot(execution, 3)
+    await stores.snapshots.put_snapshot(a_snapshot(execution, 3))
+    assert await stores.snapshots.find_snapshot(execution) == a_snapshot(execution, 3)
 
 
 def a_loop_row(execution: ExecutionId, run: str, done: int) -> dict[str, object]:
@@ -163,11 +169,11 @@ def a_loop_row(execution: ExecutionId, run: str, done: int) -> dict[str, object]
 async def test_rows_are_replaced_as_a_whole(stores: Stores) -> None:
     execution, other = an_execution(), an_execution()
     rows = {"loop": [a_loop_row(execution, "1", 1), a_loop_row(execution, "2", 1)]}
-    await stores.projections.apply(shard=0, rows=rows, positions={execution: (0, 4)})
+    await stores.projections.apply_rows(shard=0, rows=rows, positions={execution: (0, 4)})
     theirs = {"loop": [a_loop_row(other, "1", 7)]}
-    await stores.projections.apply(shard=0, rows=theirs, positions={other: (0, 2)})
+    await stores.projections.apply_rows(shard=0, rows=theirs, positions={other: (0, 2)})
     again = {"loop": [a_loop_row(execution, "2", 5)]}
-    new = await stores.rebuilds.replace(shard=1, execution_id=execution, rows=again, version=6)
+    new = await stores.rebuilds.replace_rows(shard=1, execution_id=execution, rows=again, version=6)
     assert new == 6
     assert [row["done"] for row in await stores.projections.list_rows("loop", execution)] == [5]
     assert [row["done"] for row in await stores.projections.list_rows("loop", other)] == [7]
@@ -177,9 +183,11 @@ async def test_rows_are_replaced_as_a_whole(stores: Stores) -> None:
 async def test_rows_that_are_further_are_left_alone(stores: Stores) -> None:
     execution = an_execution()
     rows = {"loop": [a_loop_row(execution, "1", 8)]}
-    await stores.projections.apply(shard=0, rows=rows, positions={execution: (0, 9)})
+    await stores.projections.apply_rows(shard=0, rows=rows, positions={execution: (0, 9)})
     older = {"loop": [a_loop_row(execution, "1", 1)]}
-    found = await stores.rebuilds.replace(shard=0, execution_id=execution, rows=older, version=4)
+    found = await stores.rebuilds.replace_rows(
+        shard=0, execution_id=execution, rows=older, version=4
+    )
     assert found == 9
     assert [row["done"] for row in await stores.projections.list_rows("loop", execution)] == [8]
 
@@ -187,31 +195,35 @@ async def test_rows_that_are_further_are_left_alone(stores: Stores) -> None:
 async def test_a_projector_that_believed_an_older_position_is_left_out(stores: Stores) -> None:
     execution = an_execution()
     rows = {"loop": [a_loop_row(execution, "1", 1)]}
-    await stores.rebuilds.replace(shard=0, execution_id=execution, rows=rows, version=4)
+    await stores.rebuilds.replace_rows(shard=0, execution_id=execution, rows=rows, version=4)
     late = {"loop": [a_loop_row(execution, "1", 2)]}
     moved = {execution: (3, 5)}
-    assert await stores.projections.apply(shard=0, rows=late, positions=moved) == [execution]
+    assert await stores.projections.apply_rows(shard=0, rows=late, positions=moved) == [execution]
     moved = {execution: (4, 5)}
-    assert await stores.projections.apply(shard=0, rows=late, positions=moved) == []
+    assert await stores.projections.apply_rows(shard=0, rows=late, positions=moved) == []
 
 
 async def test_projections_ahead_of_the_ledger_are_found(stores: Stores) -> None:
     execution = await a_history(stores)
     gone = an_execution()
-    await stores.projections.apply(shard=0, rows={}, positions={execution: (0, 5)})
-    assert await stores.rebuilds.list_ahead(executions_max=9) == []
-    await stores.projections.apply(shard=0, rows={}, positions={execution: (5, 6), gone: (0, 1)})
-    ahead = await stores.rebuilds.list_ahead(executions_max=9)
+    await stores.projections.apply_rows(shard=0, rows={}, positions={execution: (0, 5)})
+    assert await stores.rebuilds.list_executions_ahead(executions_max=9) == []
+    await stores.projections.apply_rows(
+        shard=0, rows={}, positions={execution: (5, 6), gone: (0, 1)}
+    )
+    ahead = await stores.rebuilds.list_executions_ahead(executions_max=9)
     assert ahead == sorted([execution, gone], key=int)
 
 
 async def test_the_past_of_a_long_history_is_thinned_out(stores: Stores) -> None:
     execution = an_execution()
     for version in range(1, 200):
-        await stores.past.keep(a_snapshot(execution, version), spacing_versions=version // 8)
+        await stores.past.keep_snapshot(
+            a_snapshot(execution, version), spacing_versions=version // 8
+        )
     kept = set()
     at = 200
-    while (found := await stores.past.find_before(execution, at)) is not None:
+    while (found := await stores.past.find_snapshot_before(execution, at)) is not None:
         kept.add(found.version)
         at = found.version - 1
     gaps = [later - earlier for earlier, later in pairwise([*sorted(kept), 200])]
@@ -222,14 +234,14 @@ async def test_the_past_of_a_long_history_is_thinned_out(stores: Stores) -> None
 async def test_the_past_of_what_ended_long_ago_is_forgotten(stores: Stores) -> None:
     ended, running = await a_history(stores), await a_history(stores)
     for execution in (ended, running):
-        await stores.past.keep(a_snapshot(execution, 3), spacing_versions=0)
-        row = execution_row(empty(execution, TENANT, ORGANIZATION))
+        await stores.past.keep_snapshot(a_snapshot(execution, 3), spacing_versions=0)
+        row = build_execution_row(build_empty_state(execution, TENANT, ORGANIZATION))
         rows = {surface: [] for surface in SURFACES} | {
             "execution": [row | {"ended_at": NOON if execution == ended else None}]
         }
-        await stores.rebuilds.replace(shard=0, execution_id=execution, rows=rows, version=1)
-    assert await stores.past.prune(ended_s=1e10, executions_max=9) == 0
-    assert await stores.past.prune(ended_s=1.0, executions_max=9) == 1
-    assert await stores.past.prune(ended_s=1.0, executions_max=9) == 0
-    assert await stores.past.find_before(ended, 9) is None
-    assert await stores.past.find_before(running, 9) is not None
+        await stores.rebuilds.replace_rows(shard=0, execution_id=execution, rows=rows, version=1)
+    assert await stores.past.prune_snapshots(ended_s=1e10, executions_max=9) == 0
+    assert await stores.past.prune_snapshots(ended_s=1.0, executions_max=9) == 1
+    assert await stores.past.prune_snapshots(ended_s=1.0, executions_max=9) == 0
+    assert await stores.past.find_snapshot_before(ended, 9) is None
+    assert await stores.past.find_snapshot_before(running, 9) is not None

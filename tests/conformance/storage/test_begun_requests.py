@@ -16,8 +16,8 @@ from tests.support.storage import (
 )
 
 from noetl_contracts.ids import CatalogId
-from noetl_contracts.ledger import Append, CatalogEntry, Request, ShardFence
-from noetl_storage.errors import PlaybookOutdated, RequestKnown, ShardLost
+from noetl_contracts.ledger.records import Append, CatalogEntry, Request, ShardFence
+from noetl_storage.ports.errors import PlaybookOutdated, RequestKnown, ShardLost
 
 LONG_S = 60.0
 
@@ -39,29 +39,32 @@ async def _registered(stores: Stores, digest: str, path: str = "p") -> CatalogId
         model={},
         diagnostics=[],
     )
-    return (await stores.catalog.register(entry)).catalog_id
+    return (await stores.catalog.register_playbook(entry)).catalog_id
 
 
 async def test_a_begun_request_is_kept_settled_and_never_sent(stores: Stores) -> None:
     fence = await a_fence(stores)
     request = a_request(data=b"\x00\xff", idempotency_key="k")
     (written,) = (await stores.ledger.append(_begins(fence, request))).outbox_ids
-    assert await stores.requests.find(request.request_id) == request
+    assert await stores.requests.find_request(request.request_id) == request
     assert len(await stores.ledger.read(request.execution_id)) == 1
-    (row,) = await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=9)
+    (row,) = await stores.outbox.claim_rows(owner="a", lease_s=LONG_S, rows_max=9)
     assert row.outbox_id == written
-    assert await stores.requests.redrive(older_than_s=-1.0, requests_max=9) == 0
+    assert await stores.requests.redrive_requests(older_than_s=-1.0, requests_max=9) == 0
 
 
 async def test_it_answers_for_its_identity_and_its_key(stores: Stores) -> None:
     fence = await a_fence(stores)
     request = a_request(idempotency_key="once")
     await stores.ledger.append(_begins(fence, request))
-    rows, _ = await stores.outbox.backlog()
+    rows, _ = await stores.outbox.count_backlog()
     # As when the answer to the append was lost.
-    assert await stores.requests.submit(request) == request.execution_id
-    assert await stores.requests.submit(a_request(idempotency_key="once")) == request.execution_id
-    assert (await stores.outbox.backlog())[0] == rows
+    assert await stores.requests.submit_request(request) == request.execution_id
+    assert (
+        await stores.requests.submit_request(a_request(idempotency_key="once"))
+        == request.execution_id
+    )
+    assert (await stores.outbox.count_backlog())[0] == rows
 
 
 @pytest.mark.parametrize("is_begun", [True, False])
@@ -71,18 +74,20 @@ async def test_what_is_known_is_refused_and_nothing_written(
     fence = await a_fence(stores)
     first = a_request(idempotency_key="once")
     await (
-        stores.ledger.append(_begins(fence, first)) if is_begun else stores.requests.submit(first)
+        stores.ledger.append(_begins(fence, first))
+        if is_begun
+        else stores.requests.submit_request(first)
     )
-    before = await stores.outbox.backlog()
+    before = await stores.outbox.count_backlog()
     again = a_request(request_id=first.request_id)
     for other in (again, a_request(idempotency_key="once")):
         with pytest.raises(RequestKnown, match="kept before"):
             await stores.ledger.append(_begins(fence, other))
         assert await stores.ledger.read(other.execution_id) == []
-    assert (await stores.outbox.backlog())[0] == before[0]
+    assert (await stores.outbox.count_backlog())[0] == before[0]
     elsewhere = a_request(idempotency_key="once", tenant_id="other")
     await stores.ledger.append(_begins(fence, elsewhere))
-    assert await stores.requests.find(elsewhere.request_id) == elsewhere
+    assert await stores.requests.find_request(elsewhere.request_id) == elsewhere
 
 
 async def test_without_the_shard_the_request_is_not_kept(stores: Stores) -> None:
@@ -91,7 +96,7 @@ async def test_without_the_shard_the_request_is_not_kept(stores: Stores) -> None
     request = a_request()
     with pytest.raises(ShardLost):
         await stores.ledger.append(_begins(lost, request))
-    assert await stores.requests.find(request.request_id) is None
+    assert await stores.requests.find_request(request.request_id) is None
 
 
 async def test_one_key_at_once_begins_one_execution(stores: Stores) -> None:
@@ -99,12 +104,12 @@ async def test_one_key_at_once_begins_one_execution(stores: Stores) -> None:
     requests = [a_request(idempotency_key="race") for _ in range(8)]
     answers = await asyncio.gather(
         *(stores.ledger.append(_begins(fence, one)) for one in requests[:4]),
-        *map(stores.requests.submit, requests[4:]),
+        *map(stores.requests.submit_request, requests[4:]),
         return_exceptions=True,
     )
     refused = [one for one in answers if isinstance(one, BaseException)]
     assert all(isinstance(one, RequestKnown) for one in refused)
-    kept = [one for one in requests if await stores.requests.find(one.request_id)]
+    kept = [one for one in requests if await stores.requests.find_request(one.request_id)]
     assert len(kept) == 1
     begun = [one for one in requests if await stores.ledger.read(one.execution_id)]
     assert begun in (kept, [])
@@ -121,7 +126,7 @@ async def test_a_playbook_begins_only_as_the_latest_of_its_path(stores: Stores) 
     request = a_request()
     with pytest.raises(PlaybookOutdated, match="not the latest"):
         await stores.ledger.append(_begins(fence, request, latest=first))
-    assert await stores.requests.find(request.request_id) is None
+    assert await stores.requests.find_request(request.request_id) is None
     assert await stores.ledger.read(request.execution_id) == []
     await stores.ledger.append(_begins(fence, request, latest=second))
     # Nothing was said of the playbook: one that has a later version is as good.

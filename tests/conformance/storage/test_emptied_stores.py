@@ -21,9 +21,9 @@ async def test_stores_are_emptied_of_rows_and_their_numbers_begin_anew(schema: s
     numbers = []
     for _ in range(2):
         async with emptied(schema) as database:
-            tables = [str(row[0]) for row in await database.fetch(TABLES)]
+            tables = [str(row[0]) for row in await database.fetch_rows(TABLES)]
             counts = {
-                table: (await database.fetch(f"select count(*) from {table}"))[0][0]  # noqa: S608 - a name from the catalogue
+                table: (await database.fetch_rows(f"select count(*) from {table}"))[0][0]  # noqa: S608 - a name from the catalogue
                 for table in tables
             }
             assert set(counts.values()) == {0}, counts

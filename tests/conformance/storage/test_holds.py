@@ -3,8 +3,8 @@
 from tests.support.storage import ORGANIZATION, TENANT, Stores, an_execution
 
 from noetl_contracts.ids import TenantId
-from noetl_storage.payload_ports import Owner
-from noetl_storage.retention_ports import Action
+from noetl_storage.ports.payload_ports import Owner
+from noetl_storage.ports.retention_ports import RetentionAction
 
 OWNER = Owner(tenant_id=TENANT, organization_id=ORGANIZATION)
 OTHER = Owner(tenant_id=TenantId("another"), organization_id=ORGANIZATION)
@@ -29,10 +29,10 @@ async def test_a_hold_is_open_until_it_is_released(stores: Stores) -> None:
 async def test_an_owner_has_one_policy(stores: Stores) -> None:
     holds = stores.holds
     assert await holds.find_policy(OWNER) is None
-    await holds.set_policy(OWNER, keep_days=30, action=Action.ARCHIVE, who="ann")
-    await holds.set_policy(OWNER, keep_days=7, action=Action.DROP, who="bob")
+    await holds.set_policy(OWNER, keep_days=30, action=RetentionAction.ARCHIVE, who="ann")
+    await holds.set_policy(OWNER, keep_days=7, action=RetentionAction.DROP, who="bob")
     found = await holds.find_policy(OWNER)
     assert found is not None
-    assert (found.keep_days, found.action, found.set_by) == (7, Action.DROP, "bob")
+    assert (found.keep_days, found.action, found.set_by) == (7, RetentionAction.DROP, "bob")
     assert await holds.find_policy(OTHER) is None
     assert await holds.list_units(OWNER, units_max=9) == []

@@ -17,17 +17,17 @@ from tests.support.storage import (
     settled,
 )
 
-from noetl_contracts.envelope import is_sealed
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import Event
-from noetl_contracts.events.context import CtxPatched
-from noetl_contracts.events.frame import FrameCommitted, FrameEnd, FrameFailed
-from noetl_contracts.events.loop import LoopDone, LoopStats
-from noetl_contracts.events.step import CallDone, CallError, ItemEnd
+from noetl_contracts.events.execution_events import CtxPatched
+from noetl_contracts.events.frame_events import FrameCommitted, FrameEnd, FrameFailed
+from noetl_contracts.events.loop_events import LoopDone, LoopStats
+from noetl_contracts.events.step_events import CallDone, CallError, ItemEnd
 from noetl_contracts.ids import CommandId, ExecutionId, FrameId, RunId, StageId, WorkerId
-from noetl_contracts.ledger import Appended, ShardFence
+from noetl_contracts.ledger.envelope import is_sealed
+from noetl_contracts.ledger.records import AppendResult, ShardFence
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
+from noetl_storage.ports.errors import DuplicateKey, ShardLost, VersionConflict
 
 
 async def test_a_history_reads_back_as_it_was_sealed(stores: Stores) -> None:
@@ -52,7 +52,7 @@ async def test_a_history_reads_back_as_it_was_sealed(stores: Stores) -> None:
     )
     appended = await stores.ledger.append(an_append(await a_fence(stores), stream))
 
-    found = await stores.ledger_reader.read(execution)
+    found = await stores.ledger_reader.read_events(execution)
 
     assert [one.event for one in found] == [one.event for one in stream.envelopes]
     assert {one.ingest_time for one in found} == {appended.ingest_time}
@@ -76,7 +76,7 @@ async def test_values_that_json_columns_would_change_keep_their_seal(
     stream = a_stream(execution, [CtxPatched(patch={"a": [value], "b": value})])
     await stores.ledger.append(an_append(await a_fence(stores), stream))
 
-    (found,) = await stores.ledger_reader.read(execution)
+    (found,) = await stores.ledger_reader.read_events(execution)
 
     assert is_sealed(found, "")
     assert found.event == stream.envelopes[0].event
@@ -88,7 +88,7 @@ async def test_a_time_in_another_zone_keeps_its_seal(stores: Stores) -> None:
     stream = a_stream(execution, [a_run()], event_time=there)
     await stores.ledger.append(an_append(await a_fence(stores), stream))
 
-    (found,) = await stores.ledger_reader.read(execution)
+    (found,) = await stores.ledger_reader.read_events(execution)
 
     assert is_sealed(found, "")
 
@@ -98,11 +98,11 @@ async def test_reading_goes_on_after_a_version_and_is_bounded(stores: Stores) ->
     stream = a_stream(execution, [a_run(activation=n) for n in range(1, 8)])
     await stores.ledger.append(an_append(await a_fence(stores), stream))
 
-    page = await stores.ledger_reader.read(execution, after_version=2, events_max=3)
+    page = await stores.ledger_reader.read_events(execution, after_version=2, events_max=3)
 
     assert [one.stream_version for one in page] == [3, 4, 5]
-    assert await stores.ledger_reader.read(execution, after_version=7) == []
-    assert await stores.ledger_reader.read(an_execution()) == []
+    assert await stores.ledger_reader.read_events(execution, after_version=7) == []
+    assert await stores.ledger_reader.read_events(an_execution()) == []
     assert await stores.ledger_reader.find_head(an_execution()) is None
 
 
@@ -119,8 +119,8 @@ async def test_a_stale_writer_writes_nothing(stores: Stores) -> None:
             )
 
     assert await stores.ledger_reader.find_head(other) is None
-    assert await stores.ledger_reader.read(other) == []
-    assert await stores.outbox.backlog() == (0, 0.0)
+    assert await stores.ledger_reader.read_events(other) == []
+    assert await stores.outbox.count_backlog() == (0, 0.0)
     head = await stores.ledger_reader.find_head(known)
     assert head is not None
     assert head.version == 1
@@ -139,9 +139,9 @@ async def test_one_of_many_writers_of_the_same_version_wins(stores: Stores) -> N
             ),
             return_exceptions=True,
         )
-        assert sum(isinstance(outcome, Appended) for outcome in outcomes) == 1
+        assert sum(isinstance(outcome, AppendResult) for outcome in outcomes) == 1
         assert sum(isinstance(outcome, VersionConflict) for outcome in outcomes) == 7
-    assert (await stores.outbox.backlog())[0] == 2
+    assert (await stores.outbox.count_backlog())[0] == 2
 
 
 async def test_a_key_is_used_once_in_an_execution(stores: Stores) -> None:
@@ -156,7 +156,7 @@ async def test_a_key_is_used_once_in_an_execution(stores: Stores) -> None:
         )
 
     assert caught.value.key == key
-    assert [one.stream_version for one in await stores.ledger_reader.read(execution)] == [1]
+    assert [one.stream_version for one in await stores.ledger_reader.read_events(execution)] == [1]
     elsewhere = a_stream(an_execution(), [a_run()], keys=[key])
     await stores.ledger.append(an_append(fence, elsewhere))
     await stores.ledger.append(
@@ -178,7 +178,7 @@ async def test_a_writer_without_the_shard_writes_nothing(stores: Stores) -> None
                 an_append(impostor, a_stream(execution, [a_run()]), messages=1)
             )
     assert await stores.ledger_reader.find_head(execution) is None
-    assert await stores.outbox.backlog() == (0, 0.0)
+    assert await stores.outbox.count_backlog() == (0, 0.0)
 
 
 async def test_a_writer_whose_lease_ended_writes_nothing(stores: Stores) -> None:
@@ -198,15 +198,16 @@ async def test_events_messages_and_settled_requests_come_together(stores: Stores
     fence = await a_fence(stores)
     execution = an_execution()
     request = a_request(execution_id=execution)
-    await stores.requests.submit(request)
-    (row,) = await stores.outbox.claim(owner="outbox-1", lease_s=60, rows_max=10)
-    await stores.outbox.settle([row.outbox_id])
+    await stores.requests.submit_request(request)
+    (row,) = await stores.outbox.claim_rows(owner="outbox-1", lease_s=60, rows_max=10)
+    await stores.outbox.settle_rows([row.outbox_id])
     assert await eventually(
-        lambda: stores.requests.redrive(older_than_s=0.0, requests_max=10), what="a redrive"
+        lambda: stores.requests.redrive_requests(older_than_s=0.0, requests_max=10),
+        what="a redrive",
     )
-    (again,) = await stores.outbox.claim(owner="outbox-1", lease_s=60, rows_max=10)
+    (again,) = await stores.outbox.claim_rows(owner="outbox-1", lease_s=60, rows_max=10)
     assert (again.data, again.message_id != row.message_id) == (row.data, True)
-    await stores.outbox.settle([again.outbox_id])
+    await stores.outbox.settle_rows([again.outbox_id])
 
     appended = await stores.ledger.append(
         an_append(
@@ -219,10 +220,10 @@ async def test_events_messages_and_settled_requests_come_together(stores: Stores
 
     ids = appended.outbox_ids
     assert ids == sorted(ids)
-    found = await stores.outbox.claim(owner="outbox-1", lease_s=60, rows_max=10)
+    found = await stores.outbox.claim_rows(owner="outbox-1", lease_s=60, rows_max=10)
     assert [one.outbox_id for one in found] == ids
-    await stores.outbox.settle(ids)
-    assert await stores.requests.redrive(older_than_s=-1.0, requests_max=10) == 0
+    await stores.outbox.settle_rows(ids)
+    assert await stores.requests.redrive_requests(older_than_s=-1.0, requests_max=10) == 0
 
 
 async def test_an_append_without_events_may_carry_messages(stores: Stores) -> None:

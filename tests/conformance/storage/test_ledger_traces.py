@@ -2,17 +2,17 @@ from tests.support.lineage import history, stored
 from tests.support.storage import Stores, a_fence, a_stream, an_append, an_execution
 
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Link
+from noetl_contracts.ledger.records import LineageLink
 
 
-async def traced(stores: Stores, step: str, links_max: int = 50) -> list[Link]:
+async def traced(stores: Stores, step: str, links_max: int = 50) -> list[LineageLink]:
     execution: ExecutionId = an_execution()
     others = an_execution()
     fence = await a_fence(stores)
     await stores.ledger.append(
         an_append(fence, a_stream(execution, history()), a_stream(others, history()))
     )
-    return await stores.ledger_reader.trace(execution, step, links_max=links_max)
+    return await stores.ledger_reader.trace_runs(execution, step, links_max=links_max)
 
 
 async def test_a_chain_goes_back_to_the_runs_that_started_the_next(stores: Stores) -> None:

@@ -7,20 +7,20 @@ import pytest
 from tests.support.storage import NOON, ORGANIZATION, TENANT, Stores, a_request, an_execution
 
 from noetl_contracts import codec
+from noetl_contracts.commands.waits import MessageWait
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Letter, Reception
-from noetl_contracts.parking import MessageWait
+from noetl_contracts.ledger.records import InboxMessage, InboxOutcome
 
 ADDRESS = "signal/go"
 OTHER = "901/hold/1/1"
 
 
-def a_letter(body: str = "one", *, address: str = ADDRESS) -> Letter:
-    return Letter(
+def a_letter(body: str = "one", *, address: str = ADDRESS) -> InboxMessage:
+    return InboxMessage(
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         address=address,
-        digest=codec.digest(body.encode()),
+        digest=codec.digest_hex(body.encode()),
         data=body.encode(),
     )
 
@@ -31,16 +31,16 @@ def a_wait(**fields: Any) -> MessageWait:
 
 
 async def keep(
-    stores: Stores, letter: Letter, *, open_wait: str | None = None, is_single: bool = False
-) -> Reception:
-    reception, _ = await stores.requests.keep_letter(
+    stores: Stores, letter: InboxMessage, *, open_wait: str | None = None, is_single: bool = False
+) -> InboxOutcome:
+    reception, _ = await stores.requests.keep_message(
         letter, open_wait=open_wait, is_single=is_single
     )
     return reception
 
 
 async def hand_over(stores: Stores, letter_id: int, wait: str = OTHER) -> bool:
-    return await stores.requests.hand_over(letter_id, open_wait=wait, request=a_request())
+    return await stores.requests.deliver_message(letter_id, open_wait=wait, request=a_request())
 
 
 async def show(
@@ -75,7 +75,7 @@ async def show(
         "issued_at": NOON,
         "heard_at": NOON + timedelta(seconds=since_s),
         "completed_at": None,
-        **({} if wait is None else {"wait": codec.builtins(wait)}),
+        **({} if wait is None else {"wait": codec.to_builtins(wait)}),
     }
     execution_row = {
         **owned,
@@ -85,7 +85,7 @@ async def show(
         "envelope_checksum": "",
         "ended_at": None,
     }
-    left_out = await stores.projections.apply(
+    left_out = await stores.projections.apply_rows(
         shard=0,
         rows={"command": [row], "execution": [execution_row]},
         positions={execution: (version - 1, version)},
@@ -96,11 +96,11 @@ async def show(
 
 
 async def test_the_first_letter_is_kept_repeated_and_refuses_another(stores: Stores) -> None:
-    assert await keep(stores, a_letter()) is Reception.KEPT
-    assert await keep(stores, a_letter()) is Reception.REPEATED
-    assert await keep(stores, a_letter("two")) is Reception.REFUSED
-    assert await keep(stores, a_letter("two", address="signal/other")) is Reception.KEPT
-    found = await stores.requests.find_letter(
+    assert await keep(stores, a_letter()) is InboxOutcome.KEPT
+    assert await keep(stores, a_letter()) is InboxOutcome.REPEATED
+    assert await keep(stores, a_letter("two")) is InboxOutcome.REFUSED
+    assert await keep(stores, a_letter("two", address="signal/other")) is InboxOutcome.KEPT
+    found = await stores.requests.find_message(
         ADDRESS, tenant_id=TENANT, organization_id=ORGANIZATION
     )
     assert found is not None
@@ -111,31 +111,31 @@ async def test_the_first_letter_is_kept_repeated_and_refuses_another(stores: Sto
 async def test_only_an_address_that_is_used_again_takes_another_letter(
     stores: Stores, *, is_single: bool
 ) -> None:
-    _, letter_id = await stores.requests.keep_letter(a_letter(), open_wait=None, is_single=True)
+    _, letter_id = await stores.requests.keep_message(a_letter(), open_wait=None, is_single=True)
     assert await hand_over(stores, letter_id)
     second = await keep(stores, a_letter("two"), is_single=is_single)
-    assert second is (Reception.REFUSED if is_single else Reception.KEPT)
+    assert second is (InboxOutcome.REFUSED if is_single else InboxOutcome.KEPT)
 
 
 async def test_what_a_wait_has_been_told_is_repeated_or_refused_while_it_is_shown(
     stores: Stores,
 ) -> None:
-    _, letter_id = await stores.requests.keep_letter(a_letter(), open_wait=OTHER, is_single=False)
+    _, letter_id = await stores.requests.keep_message(a_letter(), open_wait=OTHER, is_single=False)
     assert await hand_over(stores, letter_id)
-    assert await keep(stores, a_letter(), open_wait=OTHER) is Reception.REPEATED
-    assert await keep(stores, a_letter("two"), open_wait=OTHER) is Reception.REFUSED
-    assert await keep(stores, a_letter(), open_wait=None) is Reception.REPEATED
-    assert await keep(stores, a_letter(), open_wait="902/hold/1/1") is Reception.KEPT
+    assert await keep(stores, a_letter(), open_wait=OTHER) is InboxOutcome.REPEATED
+    assert await keep(stores, a_letter("two"), open_wait=OTHER) is InboxOutcome.REFUSED
+    assert await keep(stores, a_letter(), open_wait=None) is InboxOutcome.REPEATED
+    assert await keep(stores, a_letter(), open_wait="902/hold/1/1") is InboxOutcome.KEPT
 
 
 async def test_a_letter_is_handed_over_once_and_with_its_request(stores: Stores) -> None:
-    _, letter_id = await stores.requests.keep_letter(a_letter(), open_wait=None, is_single=False)
+    _, letter_id = await stores.requests.keep_message(a_letter(), open_wait=None, is_single=False)
     request = a_request()
     for is_first in (True, False):
-        handed = await stores.requests.hand_over(letter_id, open_wait=OTHER, request=request)
+        handed = await stores.requests.deliver_message(letter_id, open_wait=OTHER, request=request)
         assert handed is is_first
-    assert await stores.requests.find(request.request_id) is not None
-    assert (await stores.outbox.backlog())[0] == 1
+    assert await stores.requests.find_request(request.request_id) is not None
+    assert (await stores.outbox.count_backlog())[0] == 1
     assert not await hand_over(stores, 10**9)
 
 
@@ -161,7 +161,7 @@ async def test_waits_are_listed_by_address_and_mode_until_they_are_over(stores: 
 async def test_a_letter_is_matched_with_the_longest_wait_until_it_is_handed_over(
     stores: Stores,
 ) -> None:
-    _, letter_id = await stores.requests.keep_letter(a_letter(), open_wait=None, is_single=False)
+    _, letter_id = await stores.requests.keep_message(a_letter(), open_wait=None, is_single=False)
     assert await stores.requests.list_matches(matches_max=9) == []
     late, early = an_execution(), an_execution()
     await show(stores, late, a_wait(), since_s=9)

@@ -10,12 +10,12 @@ from tests.support.storage import (
     an_execution,
 )
 
-from noetl_contracts.events.execution import PlaybookCompleted
-from noetl_contracts.events.step import CallDone, StepExit
+from noetl_contracts.events.execution_events import PlaybookCompleted
+from noetl_contracts.events.step_events import CallDone, StepExit
 from noetl_contracts.ids import CommandId, ExecutionId, RunId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
-from noetl_storage.lineage_ports import LineageBehind, LineageRow
+from noetl_storage.ports.history_ports import LineageBehind, LineageRow
 
 ALL = {"shard": 0, "shard_count": 1}
 
@@ -58,7 +58,7 @@ def a_row(version: int, body: str = '{"a": 1}', ordinal: int = 0) -> LineageRow:
 
 
 async def only_behind(stores: Stores, lineage_version: int = 1) -> LineageBehind | None:
-    found = await stores.lineage.list_behind(
+    found = await stores.lineage.list_lineage_behind(
         **ALL, lineage_version=lineage_version, executions_max=9
     )
     return found[0] if found else None
@@ -67,7 +67,7 @@ async def only_behind(stores: Stores, lineage_version: int = 1) -> LineageBehind
 async def keep(
     stores: Stores, behind: LineageBehind, rows: list[LineageRow], until: int, version: int = 1
 ) -> bool:
-    return await stores.lineage.keep(
+    return await stores.lineage.keep_rows(
         behind, rows, until=until, state=b"state", lineage_version=version
     )
 
@@ -92,10 +92,10 @@ async def test_a_position_moves_only_from_where_it_was_believed(stores: Stores) 
     assert (further.kept, further.state) == (4, b"state")
     assert await keep(stores, further, [a_row(6)], until=6)
     assert await only_behind(stores) is None
-    rows = await stores.lineage.list_rows(behind.execution_id, rows_max=9)
+    rows = await stores.lineage.list_lineage_rows(behind.execution_id, rows_max=9)
     assert [(row.version, row.ordinal) for row in rows] == [(1, 0), (1, 1), (6, 0)]
     assert rows[0] == a_row(1)
-    after = await stores.lineage.list_rows(behind.execution_id, after=(1, 0), rows_max=1)
+    after = await stores.lineage.list_lineage_rows(behind.execution_id, after=(1, 0), rows_max=1)
     assert [(row.version, row.ordinal) for row in after] == [(1, 1)]
 
 
@@ -104,11 +104,11 @@ async def test_what_was_settled_is_not_sent_again(stores: Stores) -> None:
     behind = await only_behind(stores)
     assert behind is not None
     await keep(stores, behind, [a_row(1), a_row(5), a_row(6)], until=6)
-    waiting = await stores.lineage.list_undelivered(**ALL, rows_max=9)
+    waiting = await stores.lineage.list_undelivered_rows(**ALL, rows_max=9)
     assert [one.version for one in waiting] == [1, 5, 6]
-    await stores.lineage.settle(waiting[0])
-    await stores.lineage.settle(waiting[1], refusal="422")
-    left = await stores.lineage.list_undelivered(**ALL, rows_max=9)
+    await stores.lineage.settle_row(waiting[0])
+    await stores.lineage.settle_row(waiting[1], refusal="422")
+    left = await stores.lineage.list_undelivered_rows(**ALL, rows_max=9)
     assert [(one.version, one.body) for one in left] == [(6, '{"a": 1}')]
 
 
@@ -119,10 +119,10 @@ async def test_what_is_told_again_is_sent_again_where_it_says_something_else(
     behind = await only_behind(stores)
     assert behind is not None
     await keep(stores, behind, [a_row(1), a_row(4), a_row(5), a_row(6)], until=6)
-    for one in await stores.lineage.list_undelivered(**ALL, rows_max=9):
-        await stores.lineage.settle(one)
-    assert await stores.lineage.forget(execution)
-    assert not await stores.lineage.forget(an_execution())
+    for one in await stores.lineage.list_undelivered_rows(**ALL, rows_max=9):
+        await stores.lineage.settle_row(one)
+    assert await stores.lineage.forget_lineage(execution)
+    assert not await stores.lineage.forget_lineage(an_execution())
     again = await only_behind(stores)
     assert again is not None
     assert (again.kept, again.state) == (0, None)
@@ -130,13 +130,13 @@ async def test_what_is_told_again_is_sent_again_where_it_says_something_else(
     further = await only_behind(stores)
     assert further is not None
     assert await keep(stores, further, [a_row(6)], until=6)
-    rows = await stores.lineage.list_rows(execution, rows_max=9)
+    rows = await stores.lineage.list_lineage_rows(execution, rows_max=9)
     assert [(row.version, row.body) for row in rows] == [
         (1, '{"a": 1}'),
         (4, '{"b": 2}'),
         (6, '{"a": 1}'),
     ]
-    waiting = await stores.lineage.list_undelivered(**ALL, rows_max=9)
+    waiting = await stores.lineage.list_undelivered_rows(**ALL, rows_max=9)
     assert [one.version for one in waiting] == [4]
 
 
@@ -149,5 +149,5 @@ async def test_another_manner_of_telling_begins_anew(stores: Stores) -> None:
     assert newer is not None
     assert newer.kept == 0
     assert await keep(stores, newer, [a_row(6)], until=6, version=2)
-    rows = await stores.lineage.list_rows(behind.execution_id, rows_max=9)
+    rows = await stores.lineage.list_lineage_rows(behind.execution_id, rows_max=9)
     assert [row.version for row in rows] == [6]

@@ -16,9 +16,9 @@ from tests.support.storage import (
 )
 
 from noetl_contracts.ids import ExecutionId, OrganizationId
-from noetl_replay import fold_objects, rows
-from noetl_replay.replaying import Replay
-from noetl_replay.state import empty
+from noetl_replay import fold_control, rows
+from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.state import build_empty_state
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 OLD, NEW = sorted((an_execution(), an_execution()), key=int)
@@ -44,7 +44,7 @@ def a_row(execution_id: str, object_id: str, minute: int, **fields: Any) -> dict
 
 
 async def project(stores: Stores, execution_id: ExecutionId, found: list[dict[str, Any]]) -> None:
-    await stores.rebuilds.replace(
+    await stores.rebuilds.replace_rows(
         shard=0,
         execution_id=execution_id,
         rows={surface: [] for surface in rows.SURFACES} | {"business_object": found},
@@ -90,11 +90,11 @@ async def test_a_list_is_narrowed_and_paged(filled: Stores) -> None:
 
 async def test_an_object_is_found_in_every_execution_that_changed_it(filled: Stores) -> None:
     objects = filled.objects
-    found = await objects.list_of_object("order", "order/2", **PLACE, rows_max=9)
+    found = await objects.list_object_rows("order", "order/2", **PLACE, rows_max=9)
     assert shown(found) == [("order/2", OLD), ("order/2", NEW)]
-    assert len(await objects.list_of_object("order", "order/2", **PLACE, rows_max=1)) == 1
-    assert await objects.list_of_object("order", "order/9", **PLACE, rows_max=9) == []
-    assert await objects.list_of_object("parcel", "order/2", **PLACE, rows_max=9) == []
+    assert len(await objects.list_object_rows("order", "order/2", **PLACE, rows_max=1)) == 1
+    assert await objects.list_object_rows("order", "order/9", **PLACE, rows_max=9) == []
+    assert await objects.list_object_rows("parcel", "order/2", **PLACE, rows_max=9) == []
 
 
 async def test_the_changes_of_an_object_alone_fold_to_what_it_was(stores: Stores) -> None:
@@ -102,11 +102,11 @@ async def test_the_changes_of_an_object_alone_fold_to_what_it_was(stores: Stores
     shop.add(*(one.event for one in a_shop().envelopes))
     await stores.ledger.append(an_append(await a_fence(stores), shop.stream()))
     for until in range(1, len(shop.envelopes) + 1):
-        whole = Replay(empty(shop.execution_id, **PLACE))
-        whole.feed(shop.envelopes[:until])
+        whole = HistoryReplay(build_empty_state(shop.execution_id, **PLACE))
+        whole.feed_events(shop.envelopes[:until])
         for object_id in ("order/1", "order/2", "order"):
-            state, after = empty(shop.execution_id, **PLACE), 0
-            while page := await stores.objects.list_changes(
+            state, after = build_empty_state(shop.execution_id, **PLACE), 0
+            while page := await stores.objects.list_object_changes(
                 shop.execution_id,
                 object_id,
                 after_version=after,
@@ -114,13 +114,13 @@ async def test_the_changes_of_an_object_alone_fold_to_what_it_was(stores: Stores
                 changes_max=2,
             ):
                 for one in page:
-                    fold_objects.apply(state, one, one.event)  # type: ignore[arg-type]  # nothing else is listed
+                    fold_control.apply_object_change(state, one, one.event)  # type: ignore[arg-type]  # nothing else is listed
                 after = page[-1].stream_version
             thing = state.objects.get(object_id)
-            row = None if thing is None else rows.object_row(state, thing)
+            row = None if thing is None else rows.build_object_row(state, thing)
             assert row == whole.surfaces["business_object"].get(object_id)
 
 
 async def test_changes_are_not_listed_of_a_history_that_is_not_there(stores: Stores) -> None:
     bounds = {"after_version": 0, "until_version": 9, "changes_max": 9}
-    assert await stores.objects.list_changes(an_execution(), "order/1", **bounds) is None
+    assert await stores.objects.list_object_changes(an_execution(), "order/1", **bounds) is None

@@ -8,14 +8,14 @@ from tests.support.storage import Stores, a_fence, an_append, an_execution
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject, FailedTry
-from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit, StepFailed
+from noetl_contracts.events.step_events import CallDone, CallError, StepEnter, StepExit, StepFailed
 from noetl_contracts.ids import CommandId, OrganizationId, RunId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
-from noetl_replay.replaying import Replay
-from noetl_replay.state import empty
-from noetl_storage import page_ports
-from noetl_storage.page_ports import HistoryPage
+from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.state import build_empty_state
+from noetl_storage.ports import history_ports
+from noetl_storage.ports.history_ports import HistoryPage
 
 # What jsonb would not keep as it is.
 ODD = {"large": 1e20, "zero": -0.0, "nothing": "a\u0000b"}
@@ -32,11 +32,11 @@ def told(name: str) -> History:
 
 
 async def kept(stores: Stores, history: History) -> None:
-    replay = Replay(empty(history.execution_id, TENANT, ORGANIZATION))
-    replay.feed(history.envelopes)
+    replay = HistoryReplay(build_empty_state(history.execution_id, TENANT, ORGANIZATION))
+    replay.feed_events(history.envelopes)
     rows = {surface: list(found.values()) for surface, found in replay.surfaces.items()}
     await stores.ledger.append(an_append(await a_fence(stores), history.stream()))
-    await stores.projections.apply(
+    await stores.projections.apply_rows(
         shard=0, rows=rows, positions={history.execution_id: (0, len(history.envelopes))}
     )
 
@@ -54,9 +54,10 @@ async def test_every_event_is_shown_as_it_is_read(stores: Stores) -> None:
         history = told(name)
         await kept(stores, history)
         found = await page(stores, history)
-        read = await stores.ledger_reader.read(history.execution_id)
-        assert found.events == codec.convert(
-            codec.builtins([page_ports.shown(one) for one in read]), list[page_ports.ShownEvent]
+        read = await stores.ledger_reader.read_events(history.execution_id)
+        assert found.events == codec.convert_value(
+            codec.to_builtins([history_ports.build_shown_event(one) for one in read]),
+            list[history_ports.ShownEvent],
         )
         (row,) = await stores.projections.list_rows("execution", history.execution_id)
         assert (found.path, found.status, found.version) == (row["path"], row["status"], len(read))

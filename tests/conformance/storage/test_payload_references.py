@@ -18,20 +18,20 @@ from tests.support.storage import (
 
 from noetl_contracts import codec, locators
 from noetl_contracts.events import Event
-from noetl_contracts.events.step import CallDone
+from noetl_contracts.events.step_events import CallDone
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, RunId, TenantId
-from noetl_contracts.ledger import Letter
+from noetl_contracts.ledger.records import InboxMessage
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_storage.payload_ports import Owner
+from noetl_storage.ports.payload_ports import Owner
 
 OWNER = Owner(tenant_id=TENANT, organization_id=ORGANIZATION)
 OTHER = Owner(tenant_id=TenantId("other"), organization_id=OrganizationId("east"))
-DIGESTS = [codec.digest(b"%d" % n) for n in range(4)]
+DIGESTS = [codec.digest_hex(b"%d" % n) for n in range(4)]
 
 
 def a_result(digest: str, *, text: str = "", **about: Any) -> Event:
     reference = PayloadRef(
-        uri=locators.payload(TENANT, ORGANIZATION, digest),
+        uri=locators.build_payload_locator(TENANT, ORGANIZATION, digest),
         sha256=digest,
         media_type="application/json",
         payload_bytes=1,
@@ -53,7 +53,7 @@ async def append(stores: Stores, execution: ExecutionId, events: list[Event], ow
 
 
 async def mentioned(stores: Stores, owner: Owner, digests: Collection[str]) -> set[str]:
-    pages = [page async for page in stores.references.list_mentioned(owner, digests)]
+    pages = [page async for page in stores.references.iterate_mentioned(owner, digests)]
     return set().union(*pages)
 
 
@@ -68,7 +68,7 @@ async def project(
         "version": version,
         "envelope_checksum": "",
     }
-    await stores.projections.apply(
+    await stores.projections.apply_rows(
         shard=0, rows={"execution": [row]}, positions={execution: (old, version)}
     )
 
@@ -94,46 +94,46 @@ async def test_text_that_the_database_cannot_hold_as_it_is_counts_too(stores: St
 
 async def test_work_that_has_not_ended_holds_what_was_written_since(stores: Stores) -> None:
     before = datetime.now(UTC) - timedelta(minutes=1)
-    assert await stores.references.held_since(OWNER) is None
+    assert await stores.references.find_held_since(OWNER) is None
     execution = an_execution()
     await append(stores, execution, [a_run()], OWNER)
 
     # No projector has seen it.
-    since = await stores.references.held_since(OWNER)
+    since = await stores.references.find_held_since(OWNER)
     assert since is not None
     assert since > before
-    assert await stores.references.held_since(OTHER) is None
+    assert await stores.references.find_held_since(OTHER) is None
 
     await project(stores, execution, "RUNNING", version=1)
-    assert await stores.references.held_since(OWNER) == since
+    assert await stores.references.find_held_since(OWNER) == since
 
 
 async def test_work_that_has_ended_holds_nothing(stores: Stores) -> None:
     execution = an_execution()
     await append(stores, execution, [a_run()], OWNER)
     await project(stores, execution, "COMPLETED", version=1)
-    assert await stores.references.held_since(OWNER) is None
+    assert await stores.references.find_held_since(OWNER) is None
 
 
 async def test_a_projection_that_lags_shows_no_end(stores: Stores) -> None:
     execution = an_execution()
     await append(stores, execution, [a_run(), a_run()], OWNER)
     await project(stores, execution, "COMPLETED", version=1)
-    assert await stores.references.held_since(OWNER) is not None
+    assert await stores.references.find_held_since(OWNER) is not None
 
 
 async def test_a_request_that_nobody_has_settled_holds(stores: Stores) -> None:
-    await stores.requests.submit(a_request())
-    assert await stores.references.held_since(OWNER) is not None
+    await stores.requests.submit_request(a_request())
+    assert await stores.references.find_held_since(OWNER) is not None
 
 
 async def test_a_message_that_nobody_takes_holds_what_it_mentions_alone(stores: Stores) -> None:
     mention = ResultEnvelope(status="ok", context={"see": DIGESTS[0]})
-    letter = Letter(
-        **structs.asdict(OWNER), address="signal/odd", digest="d", data=codec.encode(mention)
+    letter = InboxMessage(
+        **structs.asdict(OWNER), address="signal/odd", digest="d", data=codec.encode_json(mention)
     )
-    await stores.requests.keep_letter(letter, open_wait=None, is_single=False)
-    assert await stores.references.held_since(OWNER) is None
+    await stores.requests.keep_message(letter, open_wait=None, is_single=False)
+    assert await stores.references.find_held_since(OWNER) is None
     assert await mentioned(stores, OWNER, DIGESTS) == {DIGESTS[0]}
     assert await mentioned(stores, OTHER, DIGESTS) == set()
 
@@ -175,5 +175,5 @@ async def test_a_result_holds_its_content_for_its_time(stores: Stores) -> None:
 async def test_executions_without_a_history_are_told_apart(stores: Stores) -> None:
     known, strange = an_execution(), an_execution()
     await append(stores, known, [a_run()], OWNER)
-    assert await stores.references.list_known(OWNER, [known, strange]) == {known}
-    assert await stores.references.list_known(OTHER, [known]) == set()
+    assert await stores.references.list_known_executions(OWNER, [known, strange]) == {known}
+    assert await stores.references.list_known_executions(OTHER, [known]) == set()

@@ -12,25 +12,25 @@ from tests.support.clouds import AZURE_ABSENT, AZURE_KEY, azure_store, gcs_emula
 from tests.support.servers import S3Server
 from tests.support.storage import ORGANIZATION, TENANT
 
-from noetl_chassis.key_management import LocalKeys, ManagedKeys
-from noetl_chassis.payload_sealing import KeyRing, KeyService, PayloadSeals
+from noetl_chassis.seals.key_management import LocalKeyManagement, ManagedKeys
+from noetl_chassis.seals.payload_seal import KeyRing, KeyService, PayloadSeals
 from noetl_contracts import codec, locators
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_storage import envelopes
-from noetl_storage.encoding import PayloadUnreadable
-from noetl_storage.errors import (
+from noetl_storage.arrow import result_values
+from noetl_storage.arrow.encoding import PayloadUnreadable
+from noetl_storage.payloads import object_keys
+from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_storage.payloads.payload_store import PayloadStore
+from noetl_storage.ports.errors import (
     NameRefused,
     PayloadCorrupt,
     PayloadMissing,
     StorageMisconfigured,
     StorageUnavailable,
 )
-from noetl_storage.payload_ports import Owner, StoredContent
-from noetl_storage.payloads import keys
-from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_storage.payloads.open import open_payloads
-from noetl_storage.payloads.stored import StoredPayloads
+from noetl_storage.ports.payload_ports import Owner, StoredContent
 
 OTHER = TenantId("other")
 MEBIBYTE = 1024 * 1024
@@ -50,7 +50,7 @@ STORES = [
 class Case:
     """A store, and how to damage it behind its back."""
 
-    store: StoredPayloads
+    store: PayloadStore
     folder: Path | None
     is_sealed: bool = False
 
@@ -61,12 +61,12 @@ class Case:
             case _ if self.folder is not None:
                 (self.folder / key).write_bytes(data)
             case _:
-                self.store._objects.store(key, data, "text/plain")
+                self.store._objects.store_object(key, data, "text/plain")
 
     async def put(
         self, data: bytes | AsyncIterator[bytes], tenant: TenantId = TENANT
     ) -> PayloadRef:
-        return await self.store.put(
+        return await self.store.put_payload(
             data, tenant_id=tenant, organization_id=ORGANIZATION, media_type="text/plain"
         )
 
@@ -103,7 +103,7 @@ async def case(
     is_sealed = how in {"sealed", "managed"}
     holds: KeyService = KeyRing({"k1": bytes(32)})
     if how == "managed":
-        holds = ManagedKeys(LocalKeys({"k1": bytes(32)}))
+        holds = ManagedKeys(LocalKeyManagement({"k1": bytes(32)}))
     seals = PayloadSeals(holds) if is_sealed else None
     async with open_payloads(
         url, access_key=access_key, secret_key=secret_key, seals=seals
@@ -125,15 +125,15 @@ async def gather_into(seen: list[bytes], chunks: AsyncIterator[bytes]) -> None:
 async def test_what_was_stored_is_read(case: Case, data: bytes) -> None:
     ref = await case.put(data)
 
-    assert (ref.sha256, ref.payload_bytes) == (codec.digest(data), len(data))
-    assert ref.uri == locators.payload(TENANT, ORGANIZATION, ref.sha256)
-    assert await case.store.read(ref) == data
-    assert b"".join([chunk async for chunk in case.store.stream(ref)]) == data
-    assert await case.store.exists(ref)
+    assert (ref.sha256, ref.payload_bytes) == (codec.digest_hex(data), len(data))
+    assert ref.uri == locators.build_payload_locator(TENANT, ORGANIZATION, ref.sha256)
+    assert await case.store.read_payload(ref) == data
+    assert b"".join([chunk async for chunk in case.store.stream_payload(ref)]) == data
+    assert await case.store.has_payload(ref)
 
 
 async def test_a_reference_says_what_it_was_told(case: Case) -> None:
-    ref = await case.store.put(
+    ref = await case.store.put_payload(
         b"rows",
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
@@ -148,7 +148,7 @@ async def test_storing_twice_is_storing_once(case: Case) -> None:
     data = b"the same" * 1000
     refs = [await case.put(data), await case.put(data), await case.put(in_pieces(data, 999))]
     assert refs[0] == refs[1] == refs[2]
-    assert await case.store.read(refs[0]) == data
+    assert await case.store.read_payload(refs[0]) == data
 
 
 async def test_storing_the_same_at_once_is_storing_once(case: Case) -> None:
@@ -156,79 +156,79 @@ async def test_storing_the_same_at_once_is_storing_once(case: Case) -> None:
     refs = await asyncio.gather(
         *(case.put(data if n % 2 else in_pieces(data, 100_000)) for n in range(12))
     )
-    assert len(set(map(codec.text, refs))) == 1
-    assert await case.store.read(refs[0]) == data
+    assert len(set(map(codec.encode_text, refs))) == 1
+    assert await case.store.read_payload(refs[0]) == data
 
 
 async def test_a_flipped_byte_is_noticed_and_named(case: Case) -> None:
     data = bytearray(b"truth" * 600_000)
     ref = await case.put(bytes(data))
     data[len(data) // 2] ^= 1
-    await case.overwrite(keys.key_of(ref), bytes(data))
+    await case.overwrite(object_keys.find_key(ref), bytes(data))
 
     with pytest.raises(PayloadCorrupt, match=ref.sha256):
-        await case.store.read(ref)
+        await case.store.read_payload(ref)
     seen: list[bytes] = []
     with pytest.raises(PayloadCorrupt, match=ref.sha256):
-        await gather_into(seen, case.store.stream(ref))
+        await gather_into(seen, case.store.stream_payload(ref))
     assert len(b"".join(seen)) < len(data)
 
 
 async def test_a_truncated_object_is_noticed(case: Case) -> None:
     ref = await case.put(b"whole")
-    await case.overwrite(keys.key_of(ref), b"who")
+    await case.overwrite(object_keys.find_key(ref), b"who")
     with pytest.raises(PayloadCorrupt):
-        await case.store.read(ref)
+        await case.store.read_payload(ref)
     await case.put(b"whole")
-    assert await case.store.read(ref) == b"whole"
+    assert await case.store.read_payload(ref) == b"whole"
 
 
 async def test_what_is_not_there_is_missing(case: Case) -> None:
-    absent = codec.digest(b"never stored")
+    absent = codec.digest_hex(b"never stored")
     ref = PayloadRef(
-        uri=locators.payload(TENANT, ORGANIZATION, absent),
+        uri=locators.build_payload_locator(TENANT, ORGANIZATION, absent),
         sha256=absent,
         media_type="m",
         payload_bytes=1,
     )
-    assert not await case.store.exists(ref)
+    assert not await case.store.has_payload(ref)
     with pytest.raises(PayloadMissing, match=absent):
-        await case.store.read(ref)
+        await case.store.read_payload(ref)
     with pytest.raises(PayloadMissing, match=absent):
-        await gather_into([], case.store.stream(ref))
-    await case.store.delete(ref)
+        await gather_into([], case.store.stream_payload(ref))
+    await case.store.delete_payload(ref)
 
 
 async def test_deleted_content_is_gone(case: Case) -> None:
     ref = await case.put(b"to be removed")
-    await case.store.delete(ref)
-    assert not await case.store.exists(ref)
+    await case.store.delete_payload(ref)
+    assert not await case.store.has_payload(ref)
     with pytest.raises(PayloadMissing):
-        await case.store.read(ref)
+        await case.store.read_payload(ref)
 
 
 async def test_what_is_removed_while_it_is_read_is_read_whole_or_refused(case: Case) -> None:
     data = bytes(range(256)) * 20_000
     ref = await case.put(data)
-    pieces = case.store.stream(ref)
+    pieces = case.store.stream_payload(ref)
     seen = [await anext(pieces)]
-    await case.store.delete(ref)
+    await case.store.delete_payload(ref)
     try:
         seen += [piece async for piece in pieces]
     except (PayloadMissing, StorageUnavailable):
         assert len(b"".join(seen)) < len(data)
     else:
         assert b"".join(seen) == data
-    assert not await case.store.exists(ref)
+    assert not await case.store.has_payload(ref)
 
 
 async def contents(case: Case, owner: Owner) -> dict[str, StoredContent]:
-    pages = [page async for page in case.store.list_contents(owner)]
+    pages = [page async for page in case.store.iterate_contents(owner)]
     return {content.sha256: content for page in pages for content in page}
 
 
 async def test_content_is_listed_by_its_owner(case: Case) -> None:
-    tenant = TenantId(f"list-{codec.digest(repr(case).encode())[:8]}")
+    tenant = TenantId(f"list-{codec.digest_hex(repr(case).encode())[:8]}")
     owner = Owner(tenant_id=tenant, organization_id=ORGANIZATION)
     refs = [await case.put(b"one", tenant=tenant), await case.put(in_pieces(b"two2"), tenant)]
     await case.put(b"of another", tenant=OTHER)
@@ -239,67 +239,69 @@ async def test_content_is_listed_by_its_owner(case: Case) -> None:
     assert set(found) == {ref.sha256 for ref in refs}
     if not case.is_sealed:
         assert [found[ref.sha256].stored_bytes for ref in refs] == [3, 4]
-    assert [one.name async for page in case.store.list_objects(owner) for one in page] == ["n/1"]
-    texts = [piece async for piece in case.store.read_text(owner, "n/1", is_name=True)]
+    assert [one.name async for page in case.store.iterate_objects(owner) for one in page] == ["n/1"]
+    texts = [piece async for piece in case.store.stream_content(owner, "n/1", is_name=True)]
     assert b"".join(texts) == b"x"
 
 
 async def test_shelved_content_is_read_brought_back_and_purged(case: Case) -> None:
-    tenant = TenantId(f"shelf-{codec.digest(repr(case).encode())[:8]}")
+    tenant = TenantId(f"shelf-{codec.digest_hex(repr(case).encode())[:8]}")
     owner = Owner(tenant_id=tenant, organization_id=ORGANIZATION)
     ref = await case.put(b"put aside", tenant=tenant)
     (content,) = (await contents(case, owner)).values()
 
-    assert await case.store.shelve(owner, content)
-    assert not await case.store.shelve(owner, content)
+    assert await case.store.shelve_content(owner, content)
+    assert not await case.store.shelve_content(owner, content)
     assert (await contents(case, owner))[ref.sha256].is_shelved
-    assert await case.store.exists(ref)
-    assert await case.store.read(ref) == b"put aside"
-    assert [piece async for piece in case.store.stream(ref)] == [b"put aside"]
+    assert await case.store.has_payload(ref)
+    assert await case.store.read_payload(ref) == b"put aside"
+    assert [piece async for piece in case.store.stream_payload(ref)] == [b"put aside"]
 
     # The shelf keeps its copy: another collector may still be removing what it has put aside.
-    assert await case.store.restore(owner, ref.sha256)
-    assert not await case.store.restore(owner, ref.sha256)
-    pages = [page async for page in case.store.list_contents(owner)]
+    assert await case.store.restore_content(owner, ref.sha256)
+    assert not await case.store.restore_content(owner, ref.sha256)
+    pages = [page async for page in case.store.iterate_contents(owner)]
     assert sorted(one.is_shelved for page in pages for one in page) == [False, True]
-    await case.store.purge(owner, ref.sha256)
+    await case.store.purge_content(owner, ref.sha256)
     assert not (await contents(case, owner))[ref.sha256].is_shelved
-    assert await case.store.read(ref) == b"put aside"
+    assert await case.store.read_payload(ref) == b"put aside"
 
     (content,) = (await contents(case, owner)).values()
-    assert await case.store.shelve(owner, content)
-    await case.store.purge(owner, ref.sha256)
-    await case.store.purge(owner, ref.sha256)
+    assert await case.store.shelve_content(owner, content)
+    await case.store.purge_content(owner, ref.sha256)
+    await case.store.purge_content(owner, ref.sha256)
     assert await contents(case, owner) == {}
     with pytest.raises(PayloadMissing):
-        await case.store.read(ref)
+        await case.store.read_payload(ref)
 
 
 async def test_content_that_was_wanted_again_is_not_shelved(case: Case) -> None:
-    tenant = TenantId(f"again-{codec.digest(repr(case).encode())[:8]}")
+    tenant = TenantId(f"again-{codec.digest_hex(repr(case).encode())[:8]}")
     owner = Owner(tenant_id=tenant, organization_id=ORGANIZATION)
     ref = await case.put(b"wanted", tenant=tenant)
     (content,) = (await contents(case, owner)).values()
     earlier = structs.replace(content, modified_at=content.modified_at - timedelta(seconds=1))
 
-    assert not await case.store.shelve(owner, earlier)
-    assert await case.store.read(ref) == b"wanted"
+    assert not await case.store.shelve_content(owner, earlier)
+    assert await case.store.read_payload(ref) == b"wanted"
 
 
 async def test_a_tenant_has_its_own_copy(case: Case) -> None:
     data = b"tenant " * 10
     ours = await case.put(data)
-    theirs = structs.replace(ours, uri=locators.payload(OTHER, ORGANIZATION, ours.sha256))
+    theirs = structs.replace(
+        ours, uri=locators.build_payload_locator(OTHER, ORGANIZATION, ours.sha256)
+    )
     with pytest.raises(PayloadMissing):
-        await case.store.read(theirs)
+        await case.store.read_payload(theirs)
     assert await case.put(data, tenant=OTHER) == theirs
-    await case.store.delete(ours)
-    assert await case.store.read(theirs) == data
+    await case.store.delete_payload(ours)
+    assert await case.store.read_payload(theirs) == data
 
 
 async def test_a_name_is_taken_once(case: Case) -> None:
     place: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
-    name = f"frames/1/{codec.digest(repr(case).encode())[:8]}/0"
+    name = f"frames/1/{codec.digest_hex(repr(case).encode())[:8]}/0"
 
     assert await case.store.find_named(name, **place) is None
     assert await case.store.put_named(name, b"first", **place) is None
@@ -310,7 +312,7 @@ async def test_a_name_is_taken_once(case: Case) -> None:
 
 async def test_one_of_many_writers_of_a_name_wins(case: Case) -> None:
     place: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
-    name = f"race/{codec.digest(repr(case).encode())[:8]}"
+    name = f"race/{codec.digest_hex(repr(case).encode())[:8]}"
 
     answers = await asyncio.gather(
         *(case.store.put_named(name, b"writer %d" % n, **place) for n in range(16))
@@ -365,16 +367,19 @@ async def test_hostile_owners_are_refused(case: Case, owner: str) -> None:
     [
         ("noetl://tenant/acme/org/west/payloads/sha256/..", ".."),
         ("file:///etc/passwd", "0" * 64),
-        (locators.payload(TENANT, ORGANIZATION, "1" * 64), "0" * 64),
-        (locators.build("tenant", "a/../b", "org", "w", "payloads", "sha256", "0" * 64), "0" * 64),
+        (locators.build_payload_locator(TENANT, ORGANIZATION, "1" * 64), "0" * 64),
+        (
+            locators.build_locator("tenant", "a/../b", "org", "w", "payloads", "sha256", "0" * 64),
+            "0" * 64,
+        ),
     ],
 )
 async def test_hostile_references_are_refused(case: Case, uri: str, sha256: str) -> None:
     ref = PayloadRef(uri=uri, sha256=sha256, media_type="m", payload_bytes=1)
     with pytest.raises(NameRefused):
-        await case.store.read(ref)
+        await case.store.read_payload(ref)
     with pytest.raises(NameRefused):
-        await case.store.exists(ref)
+        await case.store.has_payload(ref)
 
 
 async def test_a_large_stream_needs_little_memory(case: Case) -> None:
@@ -390,7 +395,7 @@ async def test_a_large_stream_needs_little_memory(case: Case) -> None:
     try:
         ref = await case.put(pieces())
         seen = 0
-        async for chunk in case.store.stream(ref):
+        async for chunk in case.store.stream_payload(ref):
             seen += len(chunk)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -422,7 +427,7 @@ async def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) ->
     (tmp_path / "file").touch()
     async with open_payloads(f"file://{tmp_path}/file/store") as store:
         with pytest.raises(StorageUnavailable, match="file/store"):
-            await store.put(
+            await store.put_payload(
                 b"x", tenant_id=TENANT, organization_id=ORGANIZATION, media_type="text/plain"
             )
 
@@ -474,9 +479,9 @@ def kept_form(length: int) -> dict[str, Any]:
 
 async def enveloped(case: Case, length: int, *, tenant: TenantId = TENANT) -> ResultEnvelope:
     form = kept_form(length)
-    return await envelopes.externalize(
-        envelopes.keeping(case.store, tenant_id=tenant, organization_id=ORGANIZATION),
-        codec.encode(form),
+    return await result_values.build_result_envelope(
+        result_values.build_keep(case.store, tenant_id=tenant, organization_id=ORGANIZATION),
+        codec.encode_json(form),
         inline=lambda: {"shape": "loop", "data": form},
         beside={"shape": "loop", "fields": {}},
         row_count=1,
@@ -484,7 +489,7 @@ async def enveloped(case: Case, length: int, *, tenant: TenantId = TENANT) -> Re
 
 
 async def test_results_go_into_envelopes_and_come_back(case: Case) -> None:
-    load = envelopes.reading(case.store)
+    load = result_values.build_load(case.store)
     small, middle, large = [await enveloped(case, n) for n in (10, 5000, 70_000)]
     assert small.reference is None
     assert middle.reference is not None
@@ -495,28 +500,30 @@ async def test_results_go_into_envelopes_and_come_back(case: Case) -> None:
         True,
         False,
     ]
-    assert max(len(codec.encode(one)) for one in (small, middle, large)) < 2048
+    assert max(len(codec.encode_json(one)) for one in (small, middle, large)) < 2048
     for envelope, length in ((small, 10), (middle, 5000), (large, 70_000)):
-        assert await envelopes.resolve(load, envelope) == kept_form(length)
-    assert await envelopes.resolve(load, None) == {}
-    assert await envelopes.loaded(load, small) == {}
-    assert await envelopes.loaded(load, large) == {large.reference.sha256: kept_form(70_000)}
+        assert await result_values.load_result(load, envelope) == kept_form(length)
+    assert await result_values.load_result(load, None) == {}
+    assert await result_values.load_stored_result(load, small) == {}
+    assert await result_values.load_stored_result(load, large) == {
+        large.reference.sha256: kept_form(70_000)
+    }
     # The same result again is the same reference; another tenant's is another one.
     assert (await enveloped(case, 5000)).reference == middle.reference
     other = await enveloped(case, 5000, tenant=OTHER)
     assert other.reference is not None
     assert other.reference.uri != middle.reference.uri
-    await case.store.delete(middle.reference)
+    await case.store.delete_payload(middle.reference)
     with pytest.raises(PayloadMissing):
-        await envelopes.resolve(load, middle)
-    assert await envelopes.resolve(load, other) == kept_form(5000)
+        await result_values.load_result(load, middle)
+    assert await result_values.load_result(load, other) == kept_form(5000)
 
 
 async def test_what_is_no_result_does_not_resolve(case: Case) -> None:
-    reference = await envelopes.keeping(case.store, tenant_id=TENANT, organization_id=ORGANIZATION)(
-        b"{no json", media_type="application/json"
-    )
+    reference = await result_values.build_keep(
+        case.store, tenant_id=TENANT, organization_id=ORGANIZATION
+    )(b"{no json", media_type="application/json")
     with pytest.raises(PayloadUnreadable):
-        await envelopes.resolve(
-            envelopes.reading(case.store), ResultEnvelope(status="ok", reference=reference)
+        await result_values.load_result(
+            result_values.build_load(case.store), ResultEnvelope(status="ok", reference=reference)
         )

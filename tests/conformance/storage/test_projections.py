@@ -19,7 +19,7 @@ from tests.support.storage import (
 from noetl_contracts import ids
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_replay import rows as replay_rows
-from noetl_storage.surfaces import KEY_BY_SURFACE
+from noetl_storage.ledger.surfaces import KEY_BY_SURFACE
 
 Row = dict[str, Any]
 NESTED = {"z": [1, 1.0, 1e20, -0.0, None, {"é": "\n"}], "a": {}, "big": 2**60}
@@ -177,7 +177,9 @@ def every_surface(execution: str) -> dict[str, Any]:
 async def project(
     stores: Stores, execution: str, /, *, old: int = 0, new: int = 1, **rows: list[Row]
 ) -> list[str]:
-    return await stores.projections.apply(shard=0, rows=rows, positions={execution: (old, new)})
+    return await stores.projections.apply_rows(
+        shard=0, rows=rows, positions={execution: (old, new)}
+    )
 
 
 async def test_rows_read_back_equal_and_in_key_order(stores: Stores) -> None:
@@ -227,7 +229,7 @@ async def test_an_execution_that_moved_elsewhere_is_left_out(stores: Stores) -> 
     known, other = an_execution(), an_execution()
     await project(stores, known, new=3, execution=[execution_row(known, version=3)])
 
-    left_out = await stores.projections.apply(
+    left_out = await stores.projections.apply_rows(
         shard=1,
         rows={"execution": [execution_row(known, version=9), execution_row(other)]},
         positions={known: (2, 9), other: (0, 1)},
@@ -270,7 +272,7 @@ async def test_a_cleared_execution_can_be_projected_again(stores: Stores) -> Non
     execution, other = an_execution(), an_execution()
     for one in (execution, other):
         await project(stores, one, new=7, **every_surface(one))
-    await stores.projections.clear(execution)
+    await stores.projections.clear_execution(execution)
 
     for surface in KEY_BY_SURFACE:
         assert await stores.projections.list_rows(surface, execution) == []
@@ -297,16 +299,16 @@ async def test_executions_behind_the_ledger_are_found(stores: Stores) -> None:
     await project(stores, current, old=1, new=2)
 
     async def found(*, shard: int, shard_count: int = 16) -> list[ExecutionId]:
-        return await stores.projections.list_behind(
+        return await stores.projections.list_executions_behind(
             shard=shard, shard_count=shard_count, older_than_s=0.0, executions_max=10
         )
 
-    home = ids.shard_of(behind, 16)
+    home = ids.find_shard(behind, 16)
     assert await eventually(lambda: found(shard=home), what="some time passes") == [behind]
     assert await found(shard=(home + 1) % 16) == []
     assert await found(shard=0, shard_count=1) == [behind]
     assert (
-        await stores.projections.list_behind(
+        await stores.projections.list_executions_behind(
             shard=home, shard_count=16, older_than_s=60.0, executions_max=10
         )
         == []
@@ -353,7 +355,7 @@ async def test_commands_that_nobody_hears_of_are_overdue(stores: Stores) -> None
             command_row(ended, "5"),
         ],
     }
-    await stores.projections.apply(shard=0, rows=rows, positions={live: (0, 1), ended: (0, 1)})
+    await stores.projections.apply_rows(shard=0, rows=rows, positions={live: (0, 1), ended: (0, 1)})
 
     found = await stores.projections.list_overdue(grace_s=60.0, commands_max=10)
 
@@ -382,7 +384,7 @@ async def test_many_silent_commands_of_one_place_hide_none_of_another(stores: St
         command_row(other, "9", status="RUNNING", heard_at=NOON),
     ]
     rows = {"execution": [execution_row(live), execution_row(other)], "command": commands}
-    await stores.projections.apply(shard=0, rows=rows, positions={live: (0, 1), other: (0, 1)})
+    await stores.projections.apply_rows(shard=0, rows=rows, positions={live: (0, 1), other: (0, 1)})
     found = await stores.projections.list_overdue(grace_s=60.0, commands_max=2)
     assert all(one.command_id.startswith("1") for one in found[:2])
     assert sorted(one.command_id for one in found[2:]) == ["2", "3", "4", "5", "9"]
@@ -407,7 +409,7 @@ async def test_commands_that_nobody_has_begun_are_listed(stores: Stores) -> None
         ],
     }
     positions = dict.fromkeys((live, paused, ended), (0, 1))
-    await stores.projections.apply(shard=0, rows=rows, positions=positions)
+    await stores.projections.apply_rows(shard=0, rows=rows, positions=positions)
 
     async def listed(**fields: Any) -> list[str]:
         asked = {"tenant_id": TENANT, "organization_id": ORGANIZATION, "commands_max": 10, **fields}

@@ -8,8 +8,8 @@ from tests.support.storage import ORGANIZATION, TENANT, Stores, an_execution
 
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.ids import CatalogId, OrganizationId, TenantId
-from noetl_contracts.ledger import CatalogEntry, Snapshot
-from noetl_storage.errors import VersionConflict
+from noetl_contracts.ledger.records import CatalogEntry, Snapshot
+from noetl_storage.ports.errors import VersionConflict
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 
@@ -37,87 +37,90 @@ def a_credential(name: str = "pg", version: int = 1) -> SealedCredential:
 
 async def test_a_changed_playbook_gets_the_next_version(stores: Stores) -> None:
     first, second = an_entry(), an_entry(digest="d2")
-    assert (await stores.catalog.register(first)).version == 1
-    kept = await stores.catalog.register(second)
+    assert (await stores.catalog.register_playbook(first)).version == 1
+    kept = await stores.catalog.register_playbook(second)
 
     assert kept.version == 2
     assert kept.created_at is not None
     assert structs.replace(kept, version=0, created_at=None) == second
-    assert await stores.catalog.find("demo/a", **PLACE) == kept
-    assert await stores.catalog.get(second.catalog_id) == kept
-    earlier = await stores.catalog.find("demo/a", **PLACE, version=1)
+    assert await stores.catalog.find_playbook("demo/a", **PLACE) == kept
+    assert await stores.catalog.get_entry(second.catalog_id) == kept
+    earlier = await stores.catalog.find_playbook("demo/a", **PLACE, version=1)
     assert earlier is not None
     assert earlier.catalog_id == first.catalog_id
     assert str(kept.model) == str(second.model)
 
 
 async def test_the_same_playbook_keeps_its_version(stores: Stores) -> None:
-    first = await stores.catalog.register(an_entry())
-    assert await stores.catalog.register(an_entry()) == first
+    first = await stores.catalog.register_playbook(an_entry())
+    assert await stores.catalog.register_playbook(an_entry()) == first
 
 
 async def test_several_playbooks_are_registered_together(stores: Stores) -> None:
-    known = await stores.catalog.register(an_entry())
+    known = await stores.catalog.register_playbook(an_entry())
     new = [an_entry(path="demo/z"), an_entry(), an_entry(path="demo/b")]
-    kept = await stores.catalog.register_all(new)
+    kept = await stores.catalog.register_batch(new)
     assert [(one.path, one.version) for one in kept] == [
         ("demo/z", 1),
         ("demo/a", 1),
         ("demo/b", 1),
     ]
     assert kept[1] == known
-    assert await stores.catalog.find("demo/z", **PLACE) == kept[0]
-    assert await stores.catalog.register_all([]) == []
+    assert await stores.catalog.find_playbook("demo/z", **PLACE) == kept[0]
+    assert await stores.catalog.register_batch([]) == []
 
 
 async def test_going_back_to_earlier_content_is_a_new_version(stores: Stores) -> None:
     versions = [
-        (await stores.catalog.register(an_entry(digest=digest))).version for digest in "aba"
+        (await stores.catalog.register_playbook(an_entry(digest=digest))).version
+        for digest in "aba"
     ]
     assert versions == [1, 2, 3]
 
 
 async def test_registering_at_once_numbers_without_a_gap(stores: Stores) -> None:
     kept = await asyncio.gather(
-        *(stores.catalog.register(an_entry(digest=f"d{n}")) for n in range(8))
+        *(stores.catalog.register_playbook(an_entry(digest=f"d{n}")) for n in range(8))
     )
     assert sorted(entry.version for entry in kept) == list(range(1, 9))
 
 
 async def test_what_is_not_registered_is_not_found(stores: Stores) -> None:
-    kept = await stores.catalog.register(an_entry())
-    assert await stores.catalog.find("demo/b", **PLACE) is None
-    assert await stores.catalog.find("demo/a", **PLACE, version=9) is None
+    kept = await stores.catalog.register_playbook(an_entry())
+    assert await stores.catalog.find_playbook("demo/b", **PLACE) is None
+    assert await stores.catalog.find_playbook("demo/a", **PLACE, version=9) is None
     assert (
-        await stores.catalog.find(
+        await stores.catalog.find_playbook(
             "demo/a", tenant_id=TenantId("other"), organization_id=ORGANIZATION
         )
         is None
     )
     with pytest.raises(KeyError):
-        await stores.catalog.get(str(int(kept.catalog_id) + 1))
+        await stores.catalog.get_entry(str(int(kept.catalog_id) + 1))
 
 
 async def test_paths_are_listed_once_with_their_latest_version(stores: Stores) -> None:
     for path, digest in (("b", "1"), ("a/x", "1"), ("a/x", "2"), ("B", "1")):
-        await stores.catalog.register(an_entry(path, digest))
-    await stores.catalog.register(an_entry("c", tenant_id=TenantId("other")))
+        await stores.catalog.register_playbook(an_entry(path, digest))
+    await stores.catalog.register_playbook(an_entry("c", tenant_id=TenantId("other")))
 
-    found = await stores.catalog.list_paths(**PLACE, entries_max=10)
+    found = await stores.catalog.list_playbooks(**PLACE, entries_max=10)
 
     assert [(entry.path, entry.version) for entry in found] == [("B", 1), ("a/x", 2), ("b", 1)]
-    assert len(await stores.catalog.list_paths(**PLACE, entries_max=2)) == 2
+    assert len(await stores.catalog.list_playbooks(**PLACE, entries_max=2)) == 2
 
 
 async def test_a_credential_is_found_by_version_and_latest(stores: Stores) -> None:
     for version in (1, 2, 10):
-        await stores.credentials.put(a_credential(version=version), **PLACE)
-    assert await stores.credentials.find("pg", **PLACE) == a_credential(version=10)
-    assert await stores.credentials.find("pg", **PLACE, version=2) == a_credential(version=2)
-    assert await stores.credentials.find("pg", **PLACE, version=3) is None
-    assert await stores.credentials.find("other", **PLACE) is None
+        await stores.credentials.put_credential(a_credential(version=version), **PLACE)
+    assert await stores.credentials.find_credential("pg", **PLACE) == a_credential(version=10)
+    assert await stores.credentials.find_credential("pg", **PLACE, version=2) == a_credential(
+        version=2
+    )
+    assert await stores.credentials.find_credential("pg", **PLACE, version=3) is None
+    assert await stores.credentials.find_credential("other", **PLACE) is None
     assert (
-        await stores.credentials.find(
+        await stores.credentials.find_credential(
             "pg", tenant_id=TENANT, organization_id=OrganizationId("east")
         )
         is None
@@ -125,19 +128,19 @@ async def test_a_credential_is_found_by_version_and_latest(stores: Stores) -> No
 
 
 async def test_a_version_of_a_credential_is_never_replaced(stores: Stores) -> None:
-    await stores.credentials.put(a_credential(), **PLACE)
+    await stores.credentials.put_credential(a_credential(), **PLACE)
     changed = structs.replace(a_credential(), ciphertext="forged")
     with pytest.raises(VersionConflict, match="pg"):
-        await stores.credentials.put(changed, **PLACE)
-    assert await stores.credentials.find("pg", **PLACE) == a_credential()
+        await stores.credentials.put_credential(changed, **PLACE)
+    assert await stores.credentials.find_credential("pg", **PLACE) == a_credential()
 
 
 async def test_names_of_credentials_are_listed_in_order(stores: Stores) -> None:
     for name in ("b", "a", "C"):
-        await stores.credentials.put(a_credential(name), **PLACE)
-        await stores.credentials.put(a_credential(name, 2), **PLACE)
-    assert await stores.credentials.list_names(**PLACE, names_max=10) == ["C", "a", "b"]
-    assert await stores.credentials.list_names(**PLACE, names_max=1) == ["C"]
+        await stores.credentials.put_credential(a_credential(name), **PLACE)
+        await stores.credentials.put_credential(a_credential(name, 2), **PLACE)
+    assert await stores.credentials.list_credential_names(**PLACE, names_max=10) == ["C", "a", "b"]
+    assert await stores.credentials.list_credential_names(**PLACE, names_max=1) == ["C"]
 
 
 async def test_the_latest_snapshot_is_kept(stores: Stores) -> None:
@@ -153,26 +156,26 @@ async def test_the_latest_snapshot_is_kept(stores: Stores) -> None:
             state=b"\x00" * version,
         )
 
-    assert await stores.snapshots.find(execution) is None
+    assert await stores.snapshots.find_snapshot(execution) is None
     for version in (10, 30, 20):
-        await stores.snapshots.put(at(version))
-    assert await stores.snapshots.find(execution) == at(30)
+        await stores.snapshots.put_snapshot(at(version))
+    assert await stores.snapshots.find_snapshot(execution) == at(30)
 
 
 async def test_a_draft_is_no_version_of_its_path(stores: Stores) -> None:
     alone = await stores.catalog.keep_draft(an_entry(digest="d0"))
     assert alone.version == -1
-    assert await stores.catalog.find("demo/a", **PLACE) is None
-    assert await stores.catalog.list_paths(**PLACE, entries_max=9) == []
+    assert await stores.catalog.find_playbook("demo/a", **PLACE) is None
+    assert await stores.catalog.list_playbooks(**PLACE, entries_max=9) == []
 
-    registered = await stores.catalog.register(an_entry())
+    registered = await stores.catalog.register_playbook(an_entry())
     draft = await stores.catalog.keep_draft(an_entry(digest="d2"))
     assert (registered.version, draft.version) == (1, -2)
-    assert await stores.catalog.find("demo/a", **PLACE) == registered
-    assert await stores.catalog.list_paths(**PLACE, entries_max=9) == [registered]
-    assert await stores.catalog.find("demo/a", **PLACE, version=-2) == draft
-    assert await stores.catalog.get(draft.catalog_id) == draft
-    assert (await stores.catalog.register(an_entry(digest="d3"))).version == 2
+    assert await stores.catalog.find_playbook("demo/a", **PLACE) == registered
+    assert await stores.catalog.list_playbooks(**PLACE, entries_max=9) == [registered]
+    assert await stores.catalog.find_playbook("demo/a", **PLACE, version=-2) == draft
+    assert await stores.catalog.get_entry(draft.catalog_id) == draft
+    assert (await stores.catalog.register_playbook(an_entry(digest="d3"))).version == 2
 
 
 async def test_the_same_draft_keeps_its_number(stores: Stores) -> None:
@@ -189,6 +192,6 @@ async def test_drafts_kept_at_once_are_numbered_without_a_gap(stores: Stores) ->
 
 
 async def test_a_text_that_a_release_reads_otherwise_is_a_new_version(stores: Stores) -> None:
-    await stores.catalog.register(an_entry())
-    again = await stores.catalog.register(an_entry(model={"b": 2}))
+    await stores.catalog.register_playbook(an_entry())
+    again = await stores.catalog.register_playbook(an_entry(model={"b": 2}))
     assert again.version == 2

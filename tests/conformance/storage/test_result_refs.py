@@ -14,9 +14,9 @@ Row = dict[str, Any]
 
 
 def rows_of(execution: ExecutionId) -> list[Row]:
-    begun = state.empty(execution, TENANT, ORGANIZATION)
+    begun = state.build_empty_state(execution, TENANT, ORGANIZATION)
     begun.started_at = begun.updated_at = NOON
-    return [rows.execution_row(begun)]
+    return [rows.build_execution_row(begun)]
 
 
 def result(execution: str, number: int, *, parent: int | None = None, step: str = "s") -> Row:
@@ -38,7 +38,7 @@ def result(execution: str, number: int, *, parent: int | None = None, step: str 
 def a_ref(number: int) -> PayloadRef:
     sha256 = f"{number:064x}"
     return PayloadRef(
-        uri=locators.payload(TENANT, ORGANIZATION, sha256),
+        uri=locators.build_payload_locator(TENANT, ORGANIZATION, sha256),
         sha256=sha256,
         media_type="application/json",
         payload_bytes=number,
@@ -57,14 +57,14 @@ async def test_stored_results_come_with_their_batch_and_are_walked_back(stores: 
     written = {"execution": [*rows_of(execution), *rows_of(other)]}
     for _ in range(2):
         # The second time the positions are not believed, and nothing of it is written.
-        await stores.projections.apply(
+        await stores.projections.apply_rows(
             shard=0,
             rows=written,
             positions={execution: (0, 4), other: (7, 9)},
             results=[*results, result(other, 1)],
         )
 
-    links = await stores.projections.trace(execution, "clean", links_max=9)
+    links = await stores.projections.trace_results(execution, "clean", links_max=9)
 
     assert [(link.step, link.run_id, link.reference) for link in links] == [
         ("clean", "3", a_ref(3)),
@@ -72,10 +72,10 @@ async def test_stored_results_come_with_their_batch_and_are_walked_back(stores: 
         ("fetch", "1", a_ref(1)),
     ]
     assert [link.parent_ref_id for link in links] == [*(link.ref_id for link in links[1:]), None]
-    assert len(await stores.projections.trace(execution, "clean", links_max=2)) == 2
-    (late,) = await stores.projections.trace(execution, "late", links_max=9)
+    assert len(await stores.projections.trace_results(execution, "clean", links_max=2)) == 2
+    (late,) = await stores.projections.trace_results(execution, "late", links_max=9)
     assert late.parent_ref_id == result(execution, 99)["ref_id"]
-    assert await stores.projections.trace(other, "s", links_max=9) == []
+    assert await stores.projections.trace_results(other, "s", links_max=9) == []
     assert await stores.rebuilds.list_results(execution) == results
 
 
@@ -84,13 +84,13 @@ async def test_stored_results_are_replaced_and_cleared_with_their_execution(
 ) -> None:
     execution, other = an_execution(), an_execution()
     for one in (execution, other):
-        await stores.projections.apply(
+        await stores.projections.apply_rows(
             shard=0,
             rows={"execution": rows_of(one)},
             positions={one: (0, 1)},
             results=[result(one, 1), result(one, 2, parent=1)],
         )
-    await stores.rebuilds.replace(
+    await stores.rebuilds.replace_rows(
         shard=0,
         execution_id=execution,
         rows={"execution": rows_of(execution)},
@@ -98,6 +98,6 @@ async def test_stored_results_are_replaced_and_cleared_with_their_execution(
         results=[result(execution, 5)],
     )
     assert await stores.rebuilds.list_results(execution) == [result(execution, 5)]
-    await stores.projections.clear(execution)
+    await stores.projections.clear_execution(execution)
     assert await stores.rebuilds.list_results(execution) == []
     assert len(await stores.rebuilds.list_results(other)) == 2

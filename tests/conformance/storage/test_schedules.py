@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import structs
 from tests.support.storage import NOON, ORGANIZATION, TENANT, Stores, an_execution
 
-from noetl_contracts import schedules
 from noetl_contracts.ids import ExecutionId, TenantId
-from noetl_contracts.ledger import Request
-from noetl_contracts.schedules import CatchUp, Overlap, Schedule
+from noetl_contracts.ledger.records import Request
+from noetl_contracts.requests import schedules
+from noetl_contracts.requests.schedules import CatchUp, Overlap, Schedule
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 HOUR = timedelta(hours=1)
@@ -30,13 +30,13 @@ def a_schedule(name: str = "hourly", **fields: Any) -> Schedule:
 
 
 def a_firing(schedule: Schedule) -> Request:
-    return schedules.firing(
+    return schedules.build_firing_request(
         schedule, NOON, execution_id=an_execution(), shard_count=4, producer="test"
     )
 
 
 async def fire(stores: Stores, schedule: Schedule) -> ExecutionId | None:
-    return await stores.schedules.fire(
+    return await stores.schedules.fire_schedule(
         schedule, nominal_at=NOON, next_at=NOON + HOUR, request=a_firing(schedule)
     )
 
@@ -50,80 +50,80 @@ async def test_a_schedule_is_kept_as_it_was_given(stores: Stores) -> None:
         catch_up_max=7,
         overlap=Overlap.SKIP,
     )
-    assert await stores.schedules.put(given) == given
-    assert await stores.schedules.find("hourly", **PLACE) == given
-    assert await stores.schedules.find("hourly", tenant_id=TenantId("x"), **_org()) is None
-    assert await stores.schedules.find("daily", **PLACE) is None
+    assert await stores.schedules.put_schedule(given) == given
+    assert await stores.schedules.find_schedule("hourly", **PLACE) == given
+    assert await stores.schedules.find_schedule("hourly", tenant_id=TenantId("x"), **_org()) is None
+    assert await stores.schedules.find_schedule("daily", **PLACE) is None
 
 
 async def test_one_that_is_put_again_keeps_its_identity_and_its_past(stores: Stores) -> None:
-    first = await stores.schedules.put(a_schedule())
+    first = await stores.schedules.put_schedule(a_schedule())
     begun = await fire(stores, first)
-    second = await stores.schedules.put(a_schedule(cron="5 * * * *"))
+    second = await stores.schedules.put_schedule(a_schedule(cron="5 * * * *"))
     assert (second.schedule_id, second.revision) == (first.schedule_id, 2)
     assert (second.last_at, second.last_execution_id) == (NOON, begun)
     assert second.cron == "5 * * * *"
 
 
 async def test_a_time_is_fired_once_and_with_its_request(stores: Stores) -> None:
-    kept = await stores.schedules.put(a_schedule())
+    kept = await stores.schedules.put_schedule(a_schedule())
     answers = await asyncio.gather(*[fire(stores, kept) for _ in range(4)])
     (begun,) = [answer for answer in answers if answer is not None]
-    assert await stores.requests.find(f"execute-{begun}") is not None
-    assert (await stores.outbox.backlog())[0] == 1
-    after = await stores.schedules.find("hourly", **PLACE)
+    assert await stores.requests.find_request(f"execute-{begun}") is not None
+    assert (await stores.outbox.count_backlog())[0] == 1
+    after = await stores.schedules.find_schedule("hourly", **PLACE)
     assert after is not None
     assert (after.next_at, after.last_at, after.last_execution_id) == (NOON + HOUR, NOON, begun)
 
 
 async def test_the_same_time_of_the_same_schedule_is_the_same_execution(stores: Stores) -> None:
-    kept = await stores.schedules.put(a_schedule())
+    kept = await stores.schedules.put_schedule(a_schedule())
     begun = await fire(stores, kept)
-    again = await stores.schedules.put(a_schedule())
+    again = await stores.schedules.put_schedule(a_schedule())
     assert await fire(stores, again) == begun
-    assert (await stores.outbox.backlog())[0] == 1
+    assert (await stores.outbox.count_backlog())[0] == 1
 
 
 async def test_what_was_changed_after_it_was_read_is_not_fired(stores: Stores) -> None:
-    read = await stores.schedules.put(a_schedule())
-    assert await stores.schedules.switch(structs.replace(read, is_enabled=False))
+    read = await stores.schedules.put_schedule(a_schedule())
+    assert await stores.schedules.switch_schedule(structs.replace(read, is_enabled=False))
     assert await fire(stores, read) is None
-    assert not await stores.schedules.pass_over(read, next_at=NOON + HOUR)
-    assert not await stores.schedules.switch(read), "its revision has moved on"
-    paused = await stores.schedules.find("hourly", **PLACE)
+    assert not await stores.schedules.skip_times(read, next_at=NOON + HOUR)
+    assert not await stores.schedules.switch_schedule(read), "its revision has moved on"
+    paused = await stores.schedules.find_schedule("hourly", **PLACE)
     assert paused is not None
     assert not paused.is_enabled
-    assert (await stores.outbox.backlog())[0] == 0
+    assert (await stores.outbox.count_backlog())[0] == 0
 
 
 async def test_a_time_that_is_passed_over_is_not_fired(stores: Stores) -> None:
-    read = await stores.schedules.put(a_schedule())
-    assert await stores.schedules.pass_over(read, next_at=NOON + HOUR)
+    read = await stores.schedules.put_schedule(a_schedule())
+    assert await stores.schedules.skip_times(read, next_at=NOON + HOUR)
     assert await fire(stores, read) is None
-    after = await stores.schedules.find("hourly", **PLACE)
+    after = await stores.schedules.find_schedule("hourly", **PLACE)
     assert after is not None
     assert (after.next_at, after.last_at) == (NOON + HOUR, None)
 
 
 async def test_the_longest_due_come_first_and_only_enabled_ones(stores: Stores) -> None:
-    await stores.schedules.put(a_schedule("late", next_at=NOON))
-    await stores.schedules.put(a_schedule("later", next_at=NOON - HOUR))
-    await stores.schedules.put(a_schedule("paused", is_enabled=False))
-    await stores.schedules.put(a_schedule("ended", next_at=None))
-    await stores.schedules.put(a_schedule("to come", next_at=NOON + HOUR))
-    due = await stores.schedules.list_due(now=NOON, schedules_max=9)
+    await stores.schedules.put_schedule(a_schedule("late", next_at=NOON))
+    await stores.schedules.put_schedule(a_schedule("later", next_at=NOON - HOUR))
+    await stores.schedules.put_schedule(a_schedule("paused", is_enabled=False))
+    await stores.schedules.put_schedule(a_schedule("ended", next_at=None))
+    await stores.schedules.put_schedule(a_schedule("to come", next_at=NOON + HOUR))
+    due = await stores.schedules.list_due_schedules(now=NOON, schedules_max=9)
     assert [one.name for one in due] == ["later", "late"]
-    assert len(await stores.schedules.list_due(now=NOON, schedules_max=1)) == 1
+    assert len(await stores.schedules.list_due_schedules(now=NOON, schedules_max=1)) == 1
 
 
 async def test_schedules_are_listed_by_name_and_removed(stores: Stores) -> None:
     for name in ("b", "a", "C"):
-        await stores.schedules.put(a_schedule(name))
-    await stores.schedules.put(a_schedule("theirs", tenant_id=TenantId("x")))
+        await stores.schedules.put_schedule(a_schedule(name))
+    await stores.schedules.put_schedule(a_schedule("theirs", tenant_id=TenantId("x")))
     listed = await stores.schedules.list_schedules(**PLACE, schedules_max=9)
     assert [one.name for one in listed] == ["C", "a", "b"]
-    assert await stores.schedules.remove("b", **PLACE)
-    assert not await stores.schedules.remove("b", **PLACE)
+    assert await stores.schedules.remove_schedule("b", **PLACE)
+    assert not await stores.schedules.remove_schedule("b", **PLACE)
     assert len(await stores.schedules.list_schedules(**PLACE, schedules_max=9)) == 2
 
 

@@ -18,12 +18,12 @@ from tests.support.tiering import Seen, open_shared
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE
-from noetl_storage import encoding
-from noetl_storage.encoding import PayloadUnreadable, schema_digest
+from noetl_storage.arrow import encoding
+from noetl_storage.arrow.encoding import PayloadUnreadable, digest_schema
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_storage.tiers.reader import TieredPayloads
+from noetl_storage.tiers.tiered_payloads import TieredPayloads
 
-DIGESTS: dict[str, Any] = codec.decode(corpus.DIGESTS.read_bytes())
+DIGESTS: dict[str, Any] = codec.decode_json(corpus.DIGESTS.read_bytes())
 NAMES = sorted(DIGESTS["tables"])
 NODE = shutil.which("node")
 
@@ -41,8 +41,8 @@ def test_every_table_and_value_of_the_corpus_is_recorded() -> None:
 def test_a_recorded_table_says_what_it_said(name: str) -> None:
     data, known = stored(name), DIGESTS["tables"][name]
     table = encoding.read_table(data)
-    assert codec.digest(data) == known["sha256"]
-    assert schema_digest(table.schema) == known["schema_digest"]
+    assert codec.digest_hex(data) == known["sha256"]
+    assert digest_schema(table.schema) == known["schema_digest"]
     assert table.num_rows == known["row_count"]
     assert corpus.checksum(table) == known["checksum"]
 
@@ -71,14 +71,14 @@ def test_duckdb_reads_the_same(name: str) -> None:
 async def test_a_table_is_mapped_as_it_was_stored(name: str, tmp_path: Any) -> None:
     shared = open_shared(tmp_path, clock=SystemClock())
     store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=shared)
-    ref = await store.put(
+    ref = await store.put_payload(
         stored(name),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type=ARROW_MEDIA_TYPE,
         schema_digest=DIGESTS["tables"][name]["schema_digest"],
     )
-    found = await store.table(ref)
+    found = await store.map_table(ref)
     assert corpus.checksum(found) == DIGESTS["tables"][name]["checksum"]
 
 
@@ -96,9 +96,13 @@ def test_a_table_that_is_cut_off_is_refused_or_shorter_but_never_other(name: str
 
 def test_values_have_their_recorded_digests() -> None:
     lines = corpus.VALUES.read_bytes().splitlines()
-    decoded = [codec.decode(line) for line in lines]
-    assert [codec.digest(codec.canonical(value)) for value in decoded] == DIGESTS["values"]
-    assert [codec.digest(codec.canonical(value)) for value in corpus.values()] == DIGESTS["values"]
+    decoded = [codec.decode_json(line) for line in lines]
+    assert [codec.digest_hex(codec.encode_canonical(value)) for value in decoded] == DIGESTS[
+        "values"
+    ]
+    assert [
+        codec.digest_hex(codec.encode_canonical(value)) for value in corpus.values()
+    ] == DIGESTS["values"]
 
 
 @pytest.mark.skipif(NODE is None, reason="there is no JavaScript on this machine")
@@ -111,6 +115,6 @@ def test_javascript_computes_the_same_digests_and_chains() -> None:
         capture_output=True,
         check=True,
     )
-    found = codec.decode(told.stdout)
+    found = codec.decode_json(told.stdout)
     assert found["values"] == DIGESTS["values"]
     assert found["chains"] == [histories.load(name)[-1].envelope_checksum for name in names]

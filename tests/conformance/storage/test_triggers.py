@@ -6,7 +6,7 @@ from msgspec import structs
 from tests.support.storage import ORGANIZATION, TENANT, Stores
 
 from noetl_contracts.ids import TenantId
-from noetl_contracts.triggers import Trigger
+from noetl_contracts.requests.triggers import Trigger
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 ORDERS = Trigger(
@@ -22,20 +22,20 @@ ORDERS = Trigger(
 
 
 async def test_a_trigger_is_kept_replaced_and_removed(stores: Stores) -> None:
-    assert await stores.triggers.find("orders", **PLACE) is None
-    await stores.triggers.put(ORDERS)
-    assert await stores.triggers.find("orders", **PLACE) == ORDERS
+    assert await stores.triggers.find_trigger("orders", **PLACE) is None
+    await stores.triggers.put_trigger(ORDERS)
+    assert await stores.triggers.find_trigger("orders", **PLACE) == ORDERS
     changed = structs.replace(ORDERS, subject="x", is_enabled=False, version=None, filter=None)
-    await stores.triggers.put(changed)
-    assert await stores.triggers.find("orders", **PLACE) == changed
-    assert await stores.triggers.remove("orders", **PLACE)
-    assert not await stores.triggers.remove("orders", **PLACE)
+    await stores.triggers.put_trigger(changed)
+    assert await stores.triggers.find_trigger("orders", **PLACE) == changed
+    assert await stores.triggers.remove_trigger("orders", **PLACE)
+    assert not await stores.triggers.remove_trigger("orders", **PLACE)
 
 
 async def test_triggers_are_listed_by_name_and_owner(stores: Stores) -> None:
     for name in ("b", "a"):
-        await stores.triggers.put(structs.replace(ORDERS, name=name, subject=name))
-    await stores.triggers.put(structs.replace(ORDERS, tenant_id=TenantId("x")))
+        await stores.triggers.put_trigger(structs.replace(ORDERS, name=name, subject=name))
+    await stores.triggers.put_trigger(structs.replace(ORDERS, tenant_id=TenantId("x")))
     listed = await stores.triggers.list_triggers(**PLACE, triggers_max=9)
     assert [one.name for one in listed] == ["a", "b"]
     assert len(await stores.triggers.list_triggers(**PLACE, triggers_max=1)) == 1

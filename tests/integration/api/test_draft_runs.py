@@ -7,7 +7,7 @@ from tests.support.api import PLAYBOOK, beginning, ending
 from tests.support.asking import http
 from tests.support.door import Door, Noetl
 
-from noetl_contracts.facts import ExecutionRequested, FactBatch
+from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
 
 CHANGED = PLAYBOOK.replace("demo/hello", "demo/hello") + "    desc: changed\n"
 

@@ -11,11 +11,12 @@ from tests.support.asking import http
 from tests.support.door import Door, Noetl
 from tests.support.storage import an_execution
 
-from noetl_cli import follow, watching
+from noetl_cli.planner import execution_stream
+from noetl_cli.terminal import watch
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events.execution import ExecutionCancelled, PlaybookFailed
-from noetl_contracts.events.frame import FrameCommitted, FrameFailed
-from noetl_contracts.events.loop import LoopDone, LoopStarted, LoopStats
+from noetl_contracts.events.execution_events import ExecutionCancelled, PlaybookFailed
+from noetl_contracts.events.frame_events import FrameCommitted, FrameFailed
+from noetl_contracts.events.loop_events import LoopDone, LoopStarted, LoopStats
 from noetl_contracts.ids import CommandId, ExecutionId, FrameId, RunId, StageId, WorkerId
 from noetl_contracts.payloads import ResultEnvelope
 
@@ -193,7 +194,7 @@ def test_a_planner_that_restarts_is_found_again(door: Door, noetl: Noetl) -> Non
 def test_a_planner_that_stays_away_is_told_after_a_while(
     door: Door, noetl: Noetl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(execution_stream, "PATIENCE_S", 0.5)
     execution_id = an_execution()
     door.append(execution_id, beginning())
     thread = threading.Timer(0.3, door.stop)
@@ -222,10 +223,10 @@ def test_ctrl_c_once_detaches_and_twice_cancels(
         if error is not None:
             raise error
 
-    monkeypatch.setattr(watching.time, "sleep", rest)
+    monkeypatch.setattr(watch.time, "sleep", rest)
     sources = iter([interrupted(1), iter([])])
-    outcome = watching.watch(
-        watching.Watch(
+    outcome = watch.watch_execution(
+        watch.WatchRequest(
             execution_id=ExecutionId("1"),
             events=lambda _tell: next(sources),
             cancel=lambda: cancelled.append(True),

@@ -7,15 +7,16 @@ from tests.support.api import PLAYBOOK, beginning, ending
 from tests.support.door import Door, Noetl
 from tests.support.storage import an_execution
 
-from noetl_contracts import codec, facts
-from noetl_contracts.events.control import ExecutionPaused, ExecutionResumed
+from noetl_contracts import codec
+from noetl_contracts.events.execution_events import ExecutionPaused, ExecutionResumed
+from noetl_contracts.requests import facts
 
 
 def asked(door: Door) -> list[facts.Fact]:
     return [
         fact
         for message in door.world.store.message_by_id.values()
-        for fact in facts.decode_batch(message.row.data).facts
+        for fact in facts.decode_fact_batch(message.row.data).facts
     ]
 
 
@@ -40,7 +41,7 @@ def test_an_execution_is_held_and_let_go(
     door.call(door.world.project, known)
     late = noetl(verb, known)
     assert "already ended: COMPLETED" in late.out
-    assert codec.decode(noetl(verb, known, "--json").out)["accepted"] is False
+    assert codec.decode_json(noetl(verb, known, "--json").out)["accepted"] is False
     assert noetl(verb, "99").code == 2
 
 

@@ -8,8 +8,8 @@ from tests.support.storage import an_execution
 
 from noetl_contracts import ids
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events.loop import LoopStarted
-from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.events.loop_events import LoopStarted
+from noetl_contracts.events.step_events import CallDone, CallError
 from noetl_contracts.ids import ExecutionId, RunId
 from noetl_contracts.payloads import ResultEnvelope
 
@@ -26,7 +26,7 @@ def known(door: Door) -> ExecutionId:
         about = {
             "step": "start",
             "run_id": RUN,
-            "command_id": ids.command_id(RUN, f"item-{index}"),
+            "command_id": ids.derive_command_id(RUN, f"item-{index}"),
             "item_index": index,
         }
         if index == BAD:

@@ -10,9 +10,9 @@ from tests.support.api import beginning, ending
 from tests.support.builders import a_cursor_loop
 from tests.support.door import Door, Noetl
 
-from noetl_chassis.sealing import TEXT_PREFIX
+from noetl_chassis.seals.credential_seal import TEXT_PREFIX
 from noetl_contracts import codec
-from noetl_contracts.events.context import CtxPatched
+from noetl_contracts.events.execution_events import CtxPatched
 from noetl_contracts.ids import ExecutionId
 
 PLACE = ("--tenant", storage.TENANT, "--organization", storage.ORGANIZATION)
@@ -35,7 +35,9 @@ def test_states_are_shown_and_compared(noetl: Noetl, execution_id: ExecutionId) 
     whole = noetl("replay", "state", execution_id, *PLACE)
     assert whole.code == 0, whole.err
     assert "COMPLETED" in whole.out
-    early = codec.decode(noetl("replay", "state", execution_id, "--at", "3", "--json", *PLACE).out)
+    early = codec.decode_json(
+        noetl("replay", "state", execution_id, "--at", "3", "--json", *PLACE).out
+    )
     assert (early["version"], early["status"]) == (3, "RUNNING")
     told = noetl("replay", "diff", execution_id, "3", "5", *PLACE)
     assert told.out.startswith("position 3 -> position 5\n")
@@ -88,7 +90,7 @@ def test_evidence_of_payloads_that_are_gone_says_so(
     assert (done.code, "payload_unresolved" in done.out) == (1, True)
     moved = folder.rename(tmp_path / "moved")
     again = noetl("replay", "check", str(moved), "--json")
-    told = codec.decode(again.out)
+    told = codec.decode_json(again.out)
     kinds = {problem["code"] for problem in told["problems"]}
     assert kinds == {"payload_unresolved", "step_failed"}
     twice = noetl("replay", "verify", execution_id, "--output", str(moved), *PLACE)

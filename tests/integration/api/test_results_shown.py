@@ -11,12 +11,12 @@ from tests.support.api import beginning
 from tests.support.door import Door, Noetl
 from tests.support.storage import an_execution
 
-from noetl_cli import step_result
-from noetl_contracts.events.step import CallDone
+from noetl_cli.planner import step_result
+from noetl_contracts.events.step_events import CallDone
 from noetl_contracts.ids import CommandId, RunId
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_playbook import carried
-from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
 
 HEAD = """\
 apiVersion: noetl.io/v2
@@ -161,7 +161,7 @@ def test_a_failed_run_shows_its_error_and_no_result(noetl: Noetl, playbook: Path
 def of_rows(count: int) -> ResultEnvelope:
     raw = {"columns": ["n"], "rows": [{"n": number} for number in range(count)]}
     kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=raw)}, last="t")
-    return ResultEnvelope(status="ok", context=carried.inline(kept))
+    return ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))
 
 
 def test_a_planner_is_asked_for_the_last_result_or_a_named_one(

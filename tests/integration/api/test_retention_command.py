@@ -18,9 +18,9 @@ def test_everything_is_held_listed_and_released(noetl: Noetl) -> None:
     shown = asked(noetl, "list")
     assert ("court order" in shown.out, "Nothing has left" in shown.err) == (True, True)
     released = asked(noetl, "release", "--all", "--reason", "over", "--json")
-    assert codec.decode(released.out)["execution_id"] is None
+    assert codec.decode_json(released.out)["execution_id"] is None
     assert "No holds" in asked(noetl, "list").err
-    [kept] = codec.decode(asked(noetl, "list", "--released", "--json").out)["holds"]
+    [kept] = codec.decode_json(asked(noetl, "list", "--released", "--json").out)["holds"]
     assert (kept["reason"], kept["release_reason"]) == ("court order", "over")
     assert asked(noetl, "release", "--all", "--reason", "over").code == 2
 
@@ -29,7 +29,7 @@ def test_a_policy_is_shown_and_set(noetl: Noetl) -> None:
     assert "No policy of its own" in asked(noetl, "policy").out
     words = ("policy", "--keep-days", "30", "--action", "archive", "--who", "ann")
     assert "30 days after its end: archive (set by ann)" in asked(noetl, *words).out
-    assert codec.decode(asked(noetl, "policy", "--json").out)["keep_days"] == 30
+    assert codec.decode_json(asked(noetl, "policy", "--json").out)["keep_days"] == 30
 
 
 def test_half_of_a_wish_is_refused(noetl: Noetl) -> None:

@@ -16,7 +16,7 @@ def test_a_schedule_is_put_shown_held_run_and_removed(noetl: Noetl, tmp_path: Pa
     put = noetl("schedule", "put", *asked, "--set", "who=you", "--overlap", "skip")
     assert put.code == 0, put.err
     assert "daily: demo/hello at 30 6 * * * (Europe/Berlin), next 20" in put.out
-    shown = codec.decode(noetl("schedule", "show", "daily", "--json").out)
+    shown = codec.decode_json(noetl("schedule", "show", "daily", "--json").out)
     assert (shown["overlap"], shown["workload"], len(shown["next"])) == ("skip", {"who": "you"}, 5)
     assert len(noetl("schedule", "show", "daily", "-n", "3").out.splitlines()) == 4
     assert "paused" in noetl("schedule", "pause", "daily").out

@@ -6,12 +6,12 @@ from tests.support.asking import http
 from tests.support.door import Door, Noetl
 from tests.support.storage import an_execution
 
+from noetl_contracts.commands.task_metrics import RequestMetrics, TaskMetrics
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events.execution import PlaybookFailed
-from noetl_contracts.events.step import StepEnter, StepExit
+from noetl_contracts.events.execution_events import PlaybookFailed
+from noetl_contracts.events.step_events import StepEnter, StepExit
 from noetl_contracts.ids import ExecutionId, RunId
 from noetl_contracts.status import RunStatus
-from noetl_contracts.task_metrics import RequestMetrics, TaskMetrics
 
 FETCHED = TaskMetrics(
     attempts=2,

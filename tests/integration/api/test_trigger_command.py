@@ -19,7 +19,7 @@ def test_a_trigger_is_put_shown_and_removed(noetl: Noetl, tmp_path: Path) -> Non
     put = noetl("trigger", "put", *asked)
     assert put.code == 0, put.err
     assert ".orders.* start demo/hello" in put.out
-    (listed,) = codec.decode(noetl("trigger", "ls", "--json").out)
+    (listed,) = codec.decode_json(noetl("trigger", "ls", "--json").out)
     assert listed["inputs"] == {"who": "{{ body.name }}"}
     assert "orders.*" in noetl("trigger", "ls").out
     assert "is removed" in noetl("trigger", "rm", "orders").out
@@ -47,14 +47,14 @@ def test_a_subscription_is_registered_listed_paused_and_removed(
     assert registered.code == 0, registered.err
     assert "demo/hello version 1" in registered.out
     assert "subscription orders: messages of noetl.triggers." in registered.out
-    (listed,) = codec.decode(noetl("trigger", "ls", "--json").out)
+    (listed,) = codec.decode_json(noetl("trigger", "ls", "--json").out)
     assert (listed["subject"], listed["filter"]) == ("orders.*", "{{ body.total > 100 }}")
     assert listed["inputs"] == {"who": "{{ body.name }}"}
     assert "is paused" in noetl("trigger", "pause", "orders").out
-    (paused,) = codec.decode(noetl("trigger", "ls", "--json").out)
+    (paused,) = codec.decode_json(noetl("trigger", "ls", "--json").out)
     assert paused == {**listed, "enabled": False}
     assert "again" in noetl("trigger", "resume", "orders").out
-    assert codec.decode(noetl("trigger", "ls", "--json").out) == [listed]
+    assert codec.decode_json(noetl("trigger", "ls", "--json").out) == [listed]
     assert noetl("trigger", "rm", "orders").code == 0
     assert noetl("trigger", "pause", "orders").code == 2
 
@@ -66,7 +66,7 @@ def test_subscriptions_of_a_folder_are_kept_after_its_playbooks(
     (tmp_path / "b.yaml").write_text(PLAYBOOK)
     done = noetl("register", str(tmp_path), "--json")
     assert done.code == 0, done.err
-    answer = codec.decode(done.out)
+    answer = codec.decode_json(done.out)
     assert [one["name"] for one in answer["subscriptions"]] == ["orders"]
     assert len(answer["files"]) == 1
     (tmp_path / "c.yaml").write_text(SUBSCRIPTION)
@@ -91,5 +91,5 @@ def test_the_pools_are_listed(noetl: Noetl) -> None:
     shown = noetl("pools")
     assert shown.code == 0, shown.err
     assert "default" in shown.out
-    (pool,) = codec.decode(noetl("pools", "--json").out)
+    (pool,) = codec.decode_json(noetl("pools", "--json").out)
     assert (pool["transport"], pool["served"]) == ("jetstream", False)

@@ -21,7 +21,7 @@ def test_a_webhook_is_put_shown_and_removed(noetl: Noetl, tmp_path: Path) -> Non
     put = noetl("webhook", "put", *asked)
     assert put.code == 0, put.err
     assert "/api/webhooks/orders starts demo/hello, signed with shop" in put.out
-    (listed,) = codec.decode(noetl("webhook", "ls", "--json").out)
+    (listed,) = codec.decode_json(noetl("webhook", "ls", "--json").out)
     assert listed["inputs"] == {"who": "{{ body.name }}"}
     assert "shop" in noetl("webhook", "ls").out
     assert "is removed" in noetl("webhook", "rm", "orders").out

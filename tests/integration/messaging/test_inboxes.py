@@ -6,7 +6,7 @@ import pytest
 from nats.aio.client import Client
 from tests.support.servers import NatsServer
 
-from noetl_messaging.jetstream.connection import INBOX, inbox_of, open_connection
+from noetl_messaging.jetstream.connection import INBOX, build_inbox_prefix, open_connection
 
 SERVICES = ("planner", "worker", "projector", "outbox", "reaper")
 
@@ -22,7 +22,7 @@ SERVICES = ("planner", "worker", "projector", "outbox", "reaper")
     ],
 )
 def test_an_inbox_is_named_after_the_user(url: str, inbox: str) -> None:
-    assert inbox_of(url) == inbox
+    assert build_inbox_prefix(url) == inbox
 
 
 @pytest.mark.parametrize("service", SERVICES)

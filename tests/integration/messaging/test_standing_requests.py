@@ -12,18 +12,18 @@ from tests.support.servers import NatsServer, nats_server
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import subjects
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_messaging import topology
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.jetstream.apply import JetStreamStreams
-from noetl_messaging.jetstream.connection import Connection, Waits, open_connection
+from noetl_messaging.jetstream.connection import Connection, ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
-from noetl_messaging.ports import Message
+from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import Message
 
 STANDING = 16
 # So long that a test would be over its time if it waited for it.
 LEASE_S = 300.0
-NAME = topology.planner_consumer(0)
+NAME = topology.build_planner_consumer(0)
 
 
 @pytest.fixture(scope="module")
@@ -34,22 +34,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 
 @pytest.fixture
 async def connection(server: NatsServer) -> AsyncIterator[Connection]:
-    async with open_connection(server.url, name="test", waits=Waits(connect_s=10)) as opened:
+    async with open_connection(
+        server.url, name="test", waits=ConnectionTimeouts(connect_s=10)
+    ) as opened:
         await remove_streams(opened)
-        declared = topology.declare(shard_count=1, lease_s=LEASE_S)
-        await JetStreamStreams(opened, declared, now=SystemClock().now).ensure()
+        declared = topology.declare_topology(shard_count=1, lease_s=LEASE_S)
+        await JetStreamStreams(opened, declared, now=SystemClock().now).ensure_streams()
         yield opened
 
 
 async def publish(connection: Connection, *numbers: int) -> None:
     for number in numbers:
-        subject = subjects.ingest(0, TenantId("acme"), OrganizationId("ops"))
+        subject = subjects.build_ingest_subject(0, TenantId("acme"), OrganizationId("ops"))
         message = Message(subject=subject, message_id=f"f/{number}", data=b"%d" % number)
-        await JetStreamPublisher(connection).publish(message)
+        await JetStreamPublisher(connection).publish_message(message)
 
 
 async def fetched(consumer: JetStreamConsumer, *, wait_s: float = 60.0) -> list[bytes]:
-    found = await consumer.fetch(messages_max=100, wait_s=wait_s)
+    found = await consumer.fetch_batch(messages_max=100, wait_s=wait_s)
     for one in found:
         await one.ack()
     return [one.data for one in found]
@@ -114,13 +116,13 @@ async def test_who_is_called_back_leaves_at_once_and_loses_nothing(connection: C
     reader = a_reader(connection, standing=STANDING)
     assert await requests(connection, reader, 2) == 2
     async with asyncio.timeout(20):
-        fetching = asyncio.create_task(reader.fetch(messages_max=1, wait_s=60.0))
+        fetching = asyncio.create_task(reader.fetch_batch(messages_max=1, wait_s=60.0))
         await asyncio.sleep(0)
-        reader.wake()
+        reader.wake_fetch()
         assert await fetching == []
         # Called before it waits, it does not begin to.
-        reader.wake()
-        assert await reader.fetch(messages_max=1, wait_s=60.0) == []
+        reader.wake_fetch()
+        assert await reader.fetch_batch(messages_max=1, wait_s=60.0) == []
     await publish(connection, 7)
     assert await fetched(reader) == [b"7"]
 
@@ -130,7 +132,7 @@ async def test_what_waited_for_its_fetch_is_as_old_as_its_request(connection: Co
     assert await requests(connection, reader, 2) == 2
     asked_before = clock()
     await publish(connection, 7)
-    (found,) = await reader.fetch(messages_max=1, wait_s=60.0)
+    (found,) = await reader.fetch_batch(messages_max=1, wait_s=60.0)
     assert found.age_s >= clock() - asked_before
     await found.ack()
 
@@ -140,7 +142,7 @@ async def test_who_leaves_gives_back_what_came_and_was_not_fetched(connection: C
     assert await requests(connection, reader, 2) == 2
     await publish(connection, 7, 8)
     # Handed over under the request that stands; the server counts it as delivered.
-    assert await reader.pending() == (0, 2)
+    assert await reader.count_pending() == (0, 2)
     await reader.close()
     successor = a_reader(connection, standing=0)
     async with asyncio.timeout(60):
@@ -157,7 +159,7 @@ async def test_with_one_nothing_is_on_its_way_while_nobody_fetches(connection: C
     await requests(connection, reader, 3)
     assert await fetched(reader, wait_s=0.05) == []
     await publish(connection, 7)
-    assert await reader.pending() == (1, 0)
+    assert await reader.count_pending() == (1, 0)
     assert await fetched(reader) == [b"7"]
 
 

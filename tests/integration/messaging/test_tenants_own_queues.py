@@ -7,28 +7,28 @@ from tests.support.servers import nats_server
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import subjects
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_messaging import topology
-from noetl_messaging.jetstream.apply import JetStreamStreams
-from noetl_messaging.jetstream.connection import Connection, Waits, open_connection
+from noetl_messaging.jetstream.connection import Connection, ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
-from noetl_messaging.ports import Message
+from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Message
 
-WAITS = Waits(connect_s=10.0, request_s=2.0)
+WAITS = ConnectionTimeouts(connect_s=10.0, request_s=2.0)
 
 
 async def keep(connection: Connection, *tenants: str) -> list[str]:
-    declared = topology.declare(shard_count=1, tenants=tenants)
+    declared = topology.declare_topology(shard_count=1, tenants=tenants)
     streams = JetStreamStreams(connection, declared, now=SystemClock().now)
-    changed = await streams.ensure()
-    assert await streams.verify() == []
+    changed = await streams.ensure_streams()
+    assert await streams.list_mismatches() == []
     return changed
 
 
 async def taken(connection: Connection, tenant_id: str | None) -> list[bytes]:
-    name = topology.worker_consumer("default", "io", tenant_id)
+    name = topology.build_worker_consumer("default", "io", tenant_id)
     consumer = JetStreamConsumer(connection, stream=topology.COMMANDS, name=name)
-    deliveries = await consumer.fetch(messages_max=8, wait_s=0.2)
+    deliveries = await consumer.fetch_batch(messages_max=8, wait_s=0.2)
     for delivery in deliveries:
         await delivery.ack()
     await consumer.close()
@@ -43,11 +43,11 @@ async def test_a_tenant_is_given_its_own_queues_while_others_go_on(tmp_path: Pat
             for number, (tenant_id, is_own) in enumerate(
                 [("acme", False), ("umbrella", False), ("acme", True)]
             ):
-                subject = subjects.command(
+                subject = subjects.build_command_subject(
                     "default", "io", TenantId(tenant_id), OrganizationId("o"), is_own=is_own
                 )
                 message = Message(subject=subject, message_id=str(number), data=b"%d" % number)
-                await publisher.publish(message)
+                await publisher.publish_message(message)
             # What came before its queue was made waits for it.
             changed = await keep(connection, "acme")
             assert f"{topology.COMMANDS}/worker-default-io" not in changed

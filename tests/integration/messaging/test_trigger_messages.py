@@ -10,25 +10,26 @@ from tests.support.polling import eventually
 from tests.support.servers import NatsServer
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import facts
-from noetl_contracts.triggers import Trigger
-from noetl_messaging import topology
-from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.triggers import Trigger
 from noetl_messaging.jetstream.connection import open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
-from noetl_planner.http import playbooks, triggering
-from noetl_planner.http.services import ApiServices
-from noetl_planner.http.triggering import Listener
-from noetl_playbook.problems import Level
+from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.streams import topology
+from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.triggers import trigger_listener
+from noetl_planner.api.triggers.trigger_listener import TriggerListener
+from noetl_playbook.source.problems import Level
 
 MESSAGES = 20
 
 
 async def serving(world: ApiWorld) -> ApiServices:
     services = world.services()
-    await playbooks.keep(services, PLAYBOOK, level=Level.TOLERANT)
-    await services.triggers.put(
+    await playbooks.register_text(services, PLAYBOOK, level=Level.TOLERANT)
+    await services.triggers.put_trigger(
         Trigger(**services.place, name="orders", subject="orders.*", path="demo/hello")
     )
     return services
@@ -38,7 +39,7 @@ def begun(world: ApiWorld) -> list[int]:
     return sorted(
         fact.workload["n"]
         for message in world.store.message_by_id.values()
-        for fact in facts.decode_batch(message.row.data).facts
+        for fact in facts.decode_fact_batch(message.row.data).facts
         if isinstance(fact, facts.ExecutionRequested)
     )
 
@@ -58,7 +59,7 @@ async def test_each_message_starts_one_execution_whichever_planner_dies(nats: Na
     services = await serving(world)
     async with open_connection(nats.url, name="admin") as admin:
         await remove_streams(admin)
-        await JetStreamStreams(admin, declared(), now=SystemClock().now).ensure()
+        await JetStreamStreams(admin, declared(), now=SystemClock().now).ensure_streams()
         await publish(nats, services)
         async with open_connection(nats.url_for("planner"), name="planner") as bus:
 
@@ -69,49 +70,49 @@ async def test_each_message_starts_one_execution_whichever_planner_dies(nats: Na
 
             dead = JetStreamDeadLetters(bus)
             # One planner asks for the executions of its messages and dies before it settles them.
-            for delivery in await consumer().fetch(messages_max=7, wait_s=1):
-                await triggering.start(services, delivery)
+            for delivery in await consumer().fetch_batch(messages_max=7, wait_s=1):
+                await trigger_listener.start_from_message(services, delivery)
             stop = asyncio.Event()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(2):
-                    listener = Listener(services, consumer=consumer(), dead_letters=dead)
-                    tasks.create_task(listener.run(stop))
+                    listener = TriggerListener(services, consumer=consumer(), dead_letters=dead)
+                    tasks.create_task(listener.run_until_stopped(stop))
 
                 async def is_settled() -> bool:
-                    return await consumer().pending() == (0, 0)
+                    return await consumer().count_pending() == (0, 0)
 
                 await eventually(is_settled)
                 stop.set()
-            assert await dead.count() == 0
+            assert await dead.count_letters() == 0
     assert begun(world) == list(range(MESSAGES))
 
 
 async def test_a_filter_judges_messages_of_a_real_stream(nats: NatsServer) -> None:
     world = ApiWorld()
     services = await serving(world)
-    trigger = await services.triggers.find("orders", **services.place)
+    trigger = await services.triggers.find_trigger("orders", **services.place)
     assert trigger is not None
     wanted = structs.replace(trigger, filter="{{ body.n >= 15 }}")
-    await services.triggers.put(wanted)
+    await services.triggers.put_trigger(wanted)
     async with open_connection(nats.url, name="admin") as admin:
         await remove_streams(admin)
-        await JetStreamStreams(admin, declared(), now=SystemClock().now).ensure()
+        await JetStreamStreams(admin, declared(), now=SystemClock().now).ensure_streams()
         await publish(nats, services)
         async with open_connection(nats.url_for("planner"), name="planner") as bus:
             consumer = JetStreamConsumer(
                 bus, stream=topology.TRIGGERS, name=topology.TRIGGER_CONSUMER
             )
             dead = JetStreamDeadLetters(bus)
-            listener = Listener(services, consumer=consumer, dead_letters=dead)
+            listener = TriggerListener(services, consumer=consumer, dead_letters=dead)
             taken = 0
             while taken < MESSAGES:
-                deliveries = await consumer.fetch(messages_max=MESSAGES, wait_s=1)
+                deliveries = await consumer.fetch_batch(messages_max=MESSAGES, wait_s=1)
                 taken += len(deliveries)
-                await listener.take(deliveries)
+                await listener.take_deliveries(deliveries)
 
             async def is_settled() -> bool:
-                return await consumer.pending() == (0, 0)
+                return await consumer.count_pending() == (0, 0)
 
             await eventually(is_settled)
-            assert await dead.count() == 0
+            assert await dead.count_letters() == 0
     assert begun(world) == list(range(15, MESSAGES))

@@ -13,11 +13,11 @@ from tests.support.services import Service, service
 from tests.support.storage import a_request, migrated
 
 from noetl_chassis.clock import SystemClock
-from noetl_messaging import topology
-from noetl_messaging.jetstream.apply import JetStreamStreams
 from noetl_messaging.jetstream.connection import Connection, open_connection
-from noetl_storage.postgres.outbox import PostgresOutbox
-from noetl_storage.postgres.requests import PostgresRequests
+from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.streams import topology
+from noetl_storage.postgres.ledger.outbox import PostgresOutbox
+from noetl_storage.postgres.ledger.requests import PostgresRequests
 
 SHARDS = 1
 
@@ -33,10 +33,10 @@ class World(Struct):
 
     async def submit(self, count: int) -> None:
         for _ in range(count):
-            await self.requests.submit(a_request())
+            await self.requests.submit_request(a_request())
 
     async def is_empty(self) -> bool:
-        return (await self.outbox.backlog())[0] == 0
+        return (await self.outbox.count_backlog())[0] == 0
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +64,9 @@ async def world(durable: PostgresServer, tmp_path: Path) -> AsyncIterator[World]
 
 
 async def prepare(connection: Connection) -> JetStreamStreams:
-    declared = topology.declare(shard_count=4)
+    declared = topology.declare_topology(shard_count=4)
     streams = JetStreamStreams(connection, declared, now=SystemClock().now)
-    await streams.ensure()
+    await streams.ensure_streams()
     return streams
 
 
@@ -107,7 +107,7 @@ async def test_a_killed_outbox_leaves_nothing_behind_that_another_does_not_publi
             await ready(doomed)
             await world.submit(50)
             doomed.kill()
-        await world.outbox.claim(owner="dead", lease_s=0.5, rows_max=10)
+        await world.outbox.claim_rows(owner="dead", lease_s=0.5, rows_max=10)
         await world.submit(50)
         with service("outbox", environ, log=world.log):
             assert await eventually(world.is_empty)

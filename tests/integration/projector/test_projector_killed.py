@@ -17,16 +17,16 @@ from tests.support.services import Service, service
 from tests.support.storage import migrated, postgres_stores
 
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.failpoints import VARIABLE, Point
+from noetl_chassis.failpoints import VARIABLE, Failpoint
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
-from noetl_messaging import topology
-from noetl_messaging.jetstream.apply import JetStreamStreams
 from noetl_messaging.jetstream.connection import open_connection
-from noetl_replay.lineage import Lineage, tell
+from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.streams import topology
+from noetl_replay.lineage import LineageState, build_lineage_events
 from noetl_storage.postgres.database import Database
 
-POINTS = [point for point in Point if point.startswith("projector.")]
+POINTS = [point for point in Failpoint if point.startswith("projector.")]
 PATIENCE_S = 30.0
 WIPE = "truncate noetl.projection_position, noetl.projection_checkpoint, noetl.checkpoint"
 
@@ -41,7 +41,9 @@ async def pool(database: str) -> AsyncIterator[Database]:
 async def desk(pool: Database, nats: NatsServer) -> AsyncIterator[Desk]:
     async with jetstream_bus(nats) as bus:
         async with open_connection(nats.url, name="apply") as connection:
-            await JetStreamStreams(connection, topology.declare(), now=SystemClock().now).ensure()
+            await JetStreamStreams(
+                connection, topology.declare_topology(), now=SystemClock().now
+            ).ensure_streams()
         yield Desk(postgres_stores(pool), bus)
 
 
@@ -88,14 +90,14 @@ async def test_a_projector_killed_anywhere_leaves_what_a_replay_gives(
             await asyncio.to_thread(process.wait_ready)
             for statement in (None, WIPE):
                 if statement is not None:
-                    await pool.execute(statement)
+                    await pool.execute_statement(statement)
                 await eventually(lambda: is_whole(desk, histories), timeout_s=PATIENCE_S)
                 for history in histories:
                     assert await desk.list_differences(history.envelopes) == []
             await eventually(lambda: are_told(received, histories), timeout_s=PATIENCE_S)
             assert await asyncio.to_thread(process.stop) == 0
     for history in histories:
-        rows = await desk.stores.lineage.list_rows(history.execution_id, rows_max=999)
+        rows = await desk.stores.lineage.list_lineage_rows(history.execution_id, rows_max=999)
         assert [row.body for row in rows] == told(history)
 
 
@@ -121,12 +123,14 @@ async def receiver(received: list[str]) -> AsyncIterator[str]:
 def told(history: History) -> list[str]:
     """What one process tells that nobody kills."""
     first = history.envelopes[0]
-    begun = Lineage(
+    begun = LineageState(
         execution_id=first.execution_id,
         tenant_id=first.tenant_id,
         organization_id=first.organization_id,
     )
-    return [codec.text(one.event) for one in tell(begun, history.envelopes, {})]
+    return [
+        codec.encode_text(one.event) for one in build_lineage_events(begun, history.envelopes, {})
+    ]
 
 
 async def are_told(received: list[str], histories: list[History]) -> bool:

@@ -27,11 +27,11 @@ from tests.support.storage import migrated, postgres_stores
 
 from noetl_chassis.clock import SystemClock
 from noetl_cli import __main__ as command_line
-from noetl_cli.stack import ports
+from noetl_cli.stack.processes import loopback
 from noetl_contracts import codec
-from noetl_messaging import topology
-from noetl_messaging.jetstream.apply import JetStreamStreams
 from noetl_messaging.jetstream.connection import open_connection
+from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.streams import topology
 
 STOP_S = 15.0
 
@@ -39,7 +39,7 @@ STOP_S = 15.0
 @pytest.fixture
 async def desk(database: str, nats: NatsServer) -> AsyncIterator[Desk]:
     async with jetstream_bus(nats) as bus, migrated(database) as pool:
-        await bus.streams.ensure()
+        await bus.streams.ensure_streams()
         yield Desk(postgres_stores(pool), bus)
 
 
@@ -84,7 +84,7 @@ async def test_two_projectors_at_once_project_every_version_once(desk: Desk) -> 
 async def test_a_wiped_jetstream_loses_nothing(database: str, tmp_path: Path) -> None:
     with nats_server(tmp_path) as own:
         async with jetstream_bus(own) as bus, migrated(database) as pool:
-            await bus.streams.ensure()
+            await bus.streams.ensure_streams()
             await survive_a_wipe(Desk(postgres_stores(pool), bus), own)
 
 
@@ -108,9 +108,11 @@ async def survive_a_wipe(desk: Desk, server: NatsServer) -> None:
 async def test_the_process_projects_and_ends_on_sigterm(
     database: str, nats: NatsServer, desk: Desk
 ) -> None:
-    chosen = ports.choose(["health"], before={})
+    chosen = loopback.choose_ports(["health"], before={})
     async with open_connection(nats.url, name="apply") as connection:
-        await JetStreamStreams(connection, topology.declare(), now=SystemClock().now).ensure()
+        await JetStreamStreams(
+            connection, topology.declare_topology(), now=SystemClock().now
+        ).ensure_streams()
     process = start(
         {
             "NATS_URL": nats.url_for("projector"),
@@ -146,7 +148,7 @@ async def test_a_restored_ledger_stops_the_process_until_it_is_rebuilt(
     history = a_single_step()
     await desk.append(history, until=3)
     ahead = {history.execution_id: (0, 9)}
-    await desk.stores.projections.apply(shard=0, rows={}, positions=ahead)
+    await desk.stores.projections.apply_rows(shard=0, rows={}, positions=ahead)
     wired = {"NATS_URL": nats.url_for("projector"), "POSTGRES_DSN": database}
     process = start(wired, stderr=subprocess.PIPE)
     _, said = await asyncio.to_thread(process.communicate, timeout=STOP_S)
@@ -161,12 +163,12 @@ async def test_a_restored_ledger_stops_the_process_until_it_is_rebuilt(
     assert ended.value.code == 0
     assert await desk.find_position(history) == 3
     assert await desk.list_differences(history.envelopes[:3]) == []
-    await desk.projector().guard.check_all()
+    await desk.projector().guard.check_positions()
 
 
 def read(url: str) -> Any:
     with urllib.request.urlopen(url) as answer:  # noqa: S310 - our own process
-        return codec.decode(answer.read())
+        return codec.decode_json(answer.read())
 
 
 @pytest.mark.parametrize(

@@ -30,33 +30,35 @@ from tests.support.storage import (
 )
 from typer.testing import CliRunner
 
-from noetl_chassis.payload_sealing import read_keys
+from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_cli.__main__ import app
 from noetl_contracts import subjects
-from noetl_contracts.events.step import StepExit
+from noetl_contracts.events.step_events import StepExit
 from noetl_contracts.ids import OrganizationId, RunId, TenantId
-from noetl_contracts.schedules import Schedule
+from noetl_contracts.requests.schedules import Schedule
 from noetl_contracts.status import RunStatus
-from noetl_messaging import topology
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.jetstream.connection import Waits, open_connection
+from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
-from noetl_messaging.ports import Message
-from noetl_storage.archive.reading import Archive, ArchivedReader
-from noetl_storage.payloads.open import open_payloads
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import Message
+from noetl_storage.archive.archive_reader import ArchivedReader, ArchiveReader
+from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.ports.retention_ports import RetentionAction, UnitStatus
 from noetl_storage.postgres.database import Database
-from noetl_storage.postgres.ledger import PostgresLedger
-from noetl_storage.postgres.outbox import PostgresOutbox
-from noetl_storage.postgres.requests import PostgresRequests
-from noetl_storage.postgres.retention import PostgresArchiveIndex
-from noetl_storage.postgres.schedules import PostgresSchedules
-from noetl_storage.retention_ports import Action, UnitStatus
+from noetl_storage.postgres.ledger.ledger import PostgresLedger
+from noetl_storage.postgres.ledger.outbox import PostgresOutbox
+from noetl_storage.postgres.ledger.requests import PostgresRequests
+from noetl_storage.postgres.ledger.retention import PostgresArchiveIndex
+from noetl_storage.postgres.registry.schedules import PostgresSchedules
 
 ACME, OPS = TenantId("acme"), OrganizationId("ops")
-WAITS = Waits(connect_s=10, request_s=2)
-FACT = Message(subject=subjects.ingest(0, ACME, OPS), message_id="f", data=b'{"poison":1}')
+WAITS = ConnectionTimeouts(connect_s=10, request_s=2)
+FACT = Message(
+    subject=subjects.build_ingest_subject(0, ACME, OPS), message_id="f", data=b'{"poison":1}'
+)
 
 
 class World(Struct):
@@ -113,7 +115,7 @@ async def test_a_reaper_makes_the_streams_and_makes_them_again_after_a_wipe(worl
     async def is_accepted() -> bool:
         try:
             async with open_connection(world.nats.url, name="test", waits=WAITS) as admin:
-                await JetStreamPublisher(admin).publish(FACT)
+                await JetStreamPublisher(admin).publish_message(FACT)
         except MessagingUnavailable:
             return False
         return True
@@ -129,8 +131,8 @@ async def test_a_reaper_makes_the_streams_and_makes_them_again_after_a_wipe(worl
 
 async def test_another_reaper_takes_over_from_a_killed_one(world: World) -> None:
     async def resent() -> bool:
-        rows = await world.outbox.claim(owner="test", lease_s=60, rows_max=10)
-        await world.outbox.settle([row.outbox_id for row in rows])
+        rows = await world.outbox.claim_rows(owner="test", lease_s=60, rows_max=10)
+        await world.outbox.settle_rows([row.outbox_id for row in rows])
         return bool(rows)
 
     with (
@@ -139,7 +141,7 @@ async def test_another_reaper_takes_over_from_a_killed_one(world: World) -> None
     ):
         for each in (one, two):
             await asyncio.to_thread(each.wait_ready)
-        await world.requests.submit(a_request())
+        await world.requests.submit_request(a_request())
         assert await resent()
         assert await eventually(resent)
         one.kill()
@@ -150,11 +152,11 @@ async def test_two_reapers_fire_a_due_schedule_once_and_a_killed_leader_is_repla
     world: World,
 ) -> None:
     async def begun() -> list[str]:
-        rows = await world.outbox.claim(owner="test", lease_s=60, rows_max=10)
+        rows = await world.outbox.claim_rows(owner="test", lease_s=60, rows_max=10)
         return [row.execution_id for row in rows]
 
     async def put(name: str) -> Schedule:
-        return await world.schedules.put(
+        return await world.schedules.put_schedule(
             Schedule(
                 schedule_id=str(secrets.randbits(60)),
                 tenant_id=ACME,
@@ -174,7 +176,7 @@ async def test_two_reapers_fire_a_due_schedule_once_and_a_killed_leader_is_repla
             await asyncio.to_thread(each.wait_ready)
         await put("first")
         (execution,) = await eventually(begun)
-        fired = await world.schedules.find("first", tenant_id=ACME, organization_id=OPS)
+        fired = await world.schedules.find_schedule("first", tenant_id=ACME, organization_id=OPS)
         assert fired is not None
         assert fired.last_execution_id == execution
         assert fired.next_at is not None
@@ -192,9 +194,9 @@ async def test_a_given_up_message_can_be_seen_and_sent_again_from_the_command_li
         await asyncio.to_thread(reaper.wait_ready)
         async with open_connection(world.nats.url, name="test", waits=WAITS) as admin:
             planner = JetStreamConsumer(admin, stream=topology.INGEST, name="planner-0")
-            await JetStreamPublisher(admin).publish(FACT)
-            (delivery,) = await planner.fetch(messages_max=1, wait_s=5)
-            await JetStreamDeadLetters(admin).bury(
+            await JetStreamPublisher(admin).publish_message(FACT)
+            (delivery,) = await planner.fetch_batch(messages_max=1, wait_s=5)
+            await JetStreamDeadLetters(admin).bury_delivery(
                 delivery, stream=topology.INGEST, consumer="planner-0", reason="not a fact batch"
             )
 
@@ -207,7 +209,7 @@ async def test_a_given_up_message_can_be_seen_and_sent_again_from_the_command_li
             assert "noetl.ingest.0.acme.ops" in shown
 
             assert "1 sent again" in await noetl("requeue", "--all", "--nats", world.nats.url)
-            (again,) = await planner.fetch(messages_max=1, wait_s=5)
+            (again,) = await planner.fetch_batch(messages_max=1, wait_s=5)
             assert again.data == FACT.data
             assert "No dead letters" in await noetl("ls", "--nats", world.nats.url)
 
@@ -224,10 +226,10 @@ async def test_a_reaper_puts_sealed_payloads_aside_that_nothing_mentions(
 ) -> None:
     root, key = tmp_path / "payloads", f"k1:{b64encode(bytes(32)).decode()}"
     place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
-    async with open_payloads(f"file://{root}", seals=read_keys(key, file="")) as payloads:
-        inner = await payloads.put(b"inner", media_type="text/plain", **place)
-        outer = await payloads.put(inner.uri.encode(), media_type="text/plain", **place)
-        garbage = await payloads.put(b"garbage", media_type="text/plain", **place)
+    async with open_payloads(f"file://{root}", seals=read_payload_keys(key, file="")) as payloads:
+        inner = await payloads.put_payload(b"inner", media_type="text/plain", **place)
+        outer = await payloads.put_payload(inner.uri.encode(), media_type="text/plain", **place)
+        garbage = await payloads.put_payload(b"garbage", media_type="text/plain", **place)
     for file in root.rglob("*"):
         os.utime(file, (0, 0))
     said = StepExit(step="s", run_id=RunId("1"), status=RunStatus.COMPLETED, patch={"x": outer.uri})
@@ -274,7 +276,7 @@ async def test_a_reaper_lets_a_month_go_by_its_policy_and_nothing_that_is_held(
     before = [await retaining.replayed(world.stores.ledger_reader, one) for one in (held, *others)]
     holds = world.stores.holds
     await holds.place_hold(owner, execution_id=held, reason="case 7", who="ann")
-    await holds.set_policy(owner, keep_days=0, action=Action.ARCHIVE, who="ann")
+    await holds.set_policy(owner, keep_days=0, action=RetentionAction.ARCHIVE, who="ann")
 
     async def left() -> int:
         return await world.database.get_value("select count(*) from noetl.event")
@@ -312,7 +314,7 @@ async def test_a_reaper_lets_a_month_go_by_its_policy_and_nothing_that_is_held(
         assert await asyncio.to_thread(reaper.stop) == 0
     assert await statuses() == [UnitStatus.DROPPED, UnitStatus.DROPPED]
     async with open_payloads(url) as store:
-        archive = Archive(PostgresArchiveIndex(world.database), store)
+        archive = ArchiveReader(PostgresArchiveIndex(world.database), store)
         reader = ArchivedReader(PostgresLedger(world.database), archive)
         assert [await retaining.replayed(reader, one) for one in (held, *others)] == before
     assert "histories leave the ledger" in world.log.read_text()

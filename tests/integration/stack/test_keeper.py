@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from noetl_cli.failures import StackError
-from noetl_cli.stack import home, probes, state
-from noetl_cli.stack.board import Board
-from noetl_cli.stack.home import Home
-from noetl_cli.stack.keeper import Keeper
-from noetl_cli.stack.specs import CommandProbe, HttpProbe, ProcessSpec, StoreWatch, Tier
-from noetl_cli.stack.state import Phase, ProcessPhase, State
+from noetl_cli.errors import StackError
+from noetl_cli.stack.home_folder import home, state
+from noetl_cli.stack.home_folder.home import StackHome
+from noetl_cli.stack.home_folder.state import ProcessPhase, StackPhase, StackState, StateBoard
+from noetl_cli.stack.processes import probes
+from noetl_cli.stack.processes.process_spec import (
+    CommandProbe,
+    HttpProbe,
+    ProcessSpec,
+    ProcessTier,
+    StoreWatch,
+)
+from noetl_cli.stack.supervision.process_keeper import ProcessKeeper
 
 PATIENCE_S = 20
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\n"
@@ -24,26 +30,26 @@ WAITS = "while True: time.sleep(1)"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Home:
-    return home.make(tmp_path / "stack")
+def place(tmp_path: Path) -> StackHome:
+    return home.make_home(tmp_path / "stack")
 
 
 @pytest.fixture
-def board(place: Home) -> Board:
-    me = State(
-        phase=Phase.STARTING,
+def board(place: StackHome) -> StateBoard:
+    me = StackState(
+        phase=StackPhase.STARTING,
         home=str(place.root),
         supervisor_pid=os.getpid(),
         supervisor_created=0.0,
         started_at="",
     )
-    return Board(place, me)
+    return StateBoard(place, me)
 
 
-def stand_in(place: Home, *argv: str, probe: CommandProbe | None = None) -> ProcessSpec:
+def stand_in(place: StackHome, *argv: str, probe: CommandProbe | None = None) -> ProcessSpec:
     return ProcessSpec(
         name="stand-in",
-        tier=Tier.SERVICE,
+        tier=ProcessTier.SERVICE,
         argv=argv or ("/bin/sh", "-c", "exec sleep 1000"),
         directory=place.root,
         probe=probe,
@@ -53,14 +59,16 @@ def stand_in(place: Home, *argv: str, probe: CommandProbe | None = None) -> Proc
 
 
 @asynccontextmanager
-async def kept(spec: ProcessSpec, place: Home, board: Board) -> AsyncIterator[Keeper]:
-    keeper = Keeper(spec, home=place, board=board, environ={"PATH": os.defpath})
+async def kept(
+    spec: ProcessSpec, place: StackHome, board: StateBoard
+) -> AsyncIterator[ProcessKeeper]:
+    keeper = ProcessKeeper(spec, home=place, board=board, environ={"PATH": os.defpath})
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        group.create_task(keeper.keep())
+        group.create_task(keeper.keep_alive())
         try:
             yield keeper
         finally:
-            keeper.let_go()
+            keeper.stop_keeping()
 
 
 async def until(is_true: Callable[[], bool]) -> None:
@@ -69,43 +77,47 @@ async def until(is_true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def pid(board: Board) -> int | None:
-    found = board.state.processes.get("stand-in")
+def pid(board: StateBoard) -> int | None:
+    found = board.current_state.processes.get("stand-in")
     return found.pid if found else None
 
 
-async def test_a_killed_process_is_started_again(place: Home, board: Board) -> None:
+async def test_a_killed_process_is_started_again(place: StackHome, board: StateBoard) -> None:
     async with kept(stand_in(place), place, board) as keeper:
         await keeper.wait_ready()
         first = pid(board)
         assert first is not None
         os.kill(first, signal.SIGKILL)
         await until(lambda: pid(board) not in {None, first})
-        assert board.state.processes["stand-in"].restarts == 1
+        assert board.current_state.processes["stand-in"].restarts == 1
 
 
-async def test_a_held_process_stays_dead_until_it_is_let_go(place: Home, board: Board) -> None:
+async def test_a_held_process_stays_dead_until_it_is_let_go(
+    place: StackHome, board: StateBoard
+) -> None:
     async with kept(stand_in(place), place, board) as keeper:
         await keeper.wait_ready()
         first = pid(board)
         assert first is not None
-        place.hold("stand-in").touch()
+        place.hold_file("stand-in").touch()
         os.kill(first, signal.SIGKILL)
         await until(lambda: pid(board) is None)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
                 await until(lambda: pid(board) is not None)
-        place.hold("stand-in").unlink()
+        place.hold_file("stand-in").unlink()
         await until(lambda: pid(board) not in {None, first})
 
 
-async def test_letting_go_ends_the_process_and_records_it(place: Home, board: Board) -> None:
+async def test_letting_go_ends_the_process_and_records_it(
+    place: StackHome, board: StateBoard
+) -> None:
     async with kept(stand_in(place), place, board) as keeper:
         await keeper.wait_ready()
         first = pid(board)
-        keeper.let_go()
+        keeper.stop_keeping()
         await keeper.wait_gone()
-        assert board.state.processes["stand-in"].phase is ProcessPhase.STOPPED
+        assert board.current_state.processes["stand-in"].phase is ProcessPhase.STOPPED
         assert first is not None
         with pytest.raises(ProcessLookupError):
             os.kill(first, 0)
@@ -113,32 +125,32 @@ async def test_letting_go_ends_the_process_and_records_it(place: Home, board: Bo
 
 @pytest.mark.parametrize(("discards", "said"), [(False, "kept"), (True, "thrown away")])
 async def test_a_process_whose_data_is_deleted_next_is_told_so(
-    place: Home, board: Board, *, discards: bool, said: str
+    place: StackHome, board: StateBoard, *, discards: bool, said: str
 ) -> None:
     script = "trap 'echo kept; exit' TERM; trap 'echo thrown away; exit' USR1; echo up; "
-    probe = CommandProbe(argv=("/bin/grep", "-q", "up", str(place.log("stand-in"))))
+    probe = CommandProbe(argv=("/bin/grep", "-q", "up", str(place.log_file("stand-in"))))
     spec = stand_in(place, "/bin/sh", "-c", script + "while :; do sleep 0.05; done", probe=probe)
     told = structs.replace(spec, discard_signal=signal.SIGUSR1, stop_timeout_s=PATIENCE_S)
     async with kept(told, place, board) as keeper:
         await keeper.wait_ready()
-        keeper.let_go(discards=discards)
+        keeper.stop_keeping(discards=discards)
         await keeper.wait_gone()
-    assert place.log("stand-in").read_text().splitlines() == ["up", said]
+    assert place.log_file("stand-in").read_text().splitlines() == ["up", said]
 
 
 async def test_a_process_that_ignores_the_request_to_end_is_killed(
-    place: Home, board: Board
+    place: StackHome, board: StateBoard
 ) -> None:
-    probe = CommandProbe(argv=("/bin/grep", "-q", "up", str(place.log("stand-in"))))
+    probe = CommandProbe(argv=("/bin/grep", "-q", "up", str(place.log_file("stand-in"))))
     spec = stand_in(place, sys.executable, "-c", STUBBORN + WAITS, probe=probe)
     async with kept(spec, place, board) as keeper:
         await keeper.wait_ready()
-        keeper.let_go()
+        keeper.stop_keeping()
         await keeper.wait_gone()
 
 
 async def test_a_process_that_cannot_start_is_reported_with_the_end_of_its_log(
-    place: Home, board: Board
+    place: StackHome, board: StateBoard
 ) -> None:
     spec = stand_in(
         place,
@@ -150,13 +162,15 @@ async def test_a_process_that_cannot_start_is_reported_with_the_end_of_its_log(
             await keeper.wait_ready()
 
 
-async def test_a_program_that_is_not_there_is_named(place: Home, board: Board) -> None:
+async def test_a_program_that_is_not_there_is_named(place: StackHome, board: StateBoard) -> None:
     async with kept(stand_in(place, "/nowhere/planner"), place, board) as keeper:
         with pytest.raises(StackError, match="/nowhere/planner"):
             await keeper.wait_ready()
 
 
-async def test_a_process_that_never_answers_is_reported(place: Home, board: Board) -> None:
+async def test_a_process_that_never_answers_is_reported(
+    place: StackHome, board: StateBoard
+) -> None:
     spec = stand_in(place, probe=CommandProbe(argv=("/bin/false",)))
     async with kept(spec, place, board) as keeper:
         with pytest.raises(StackError, match="did not answer for 5 s"):
@@ -164,7 +178,7 @@ async def test_a_process_that_never_answers_is_reported(place: Home, board: Boar
 
 
 async def test_a_server_that_has_given_up_its_store_is_started_again(
-    place: Home, board: Board, monkeypatch: pytest.MonkeyPatch
+    place: StackHome, board: StateBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room, refuses, asked = [True], [False], [0]
 
@@ -173,7 +187,7 @@ async def test_a_server_that_has_given_up_its_store_is_started_again(
         return refuses[0]
 
     monkeypatch.setattr(probes, "has_room", lambda _folder: room[0])
-    monkeypatch.setattr(probes, "is_refused", is_refused)
+    monkeypatch.setattr(probes, "is_write_refused", is_refused)
     watch = StoreWatch(
         probe=HttpProbe(url="http://127.0.0.1:1"), folder=place.root, interval_s=0.01
     )
@@ -190,11 +204,11 @@ async def test_a_server_that_has_given_up_its_store_is_started_again(
         room[0] = True
         await until(lambda: pid(board) not in {None, first})
         refuses[0] = False
-        assert board.state.processes["stand-in"].restarts == 1
+        assert board.current_state.processes["stand-in"].restarts == 1
 
 
 async def test_a_full_disk_of_the_folder_ends_nobody(
-    place: Home, board: Board, monkeypatch: pytest.MonkeyPatch
+    place: StackHome, board: StateBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -207,7 +221,7 @@ async def test_a_full_disk_of_the_folder_ends_nobody(
             filled.setattr(os, "fsync", full)
             os.kill(first, signal.SIGKILL)
             await until(lambda: pid(board) not in {None, first})
-            assert state.find(place).processes["stand-in"].pid == first
+            assert state.find_state(place).processes["stand-in"].pid == first
             assert list(place.root.glob(".state*")) == []
-        board.catch_up()
-        assert state.find(place) == board.state
+        board.write_missed()
+        assert state.find_state(place) == board.current_state

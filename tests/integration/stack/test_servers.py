@@ -12,7 +12,7 @@ from tests.support.servers import (
     postgres_server,
 )
 
-from noetl_cli.stack import probes
+from noetl_cli.stack.processes import probes
 
 
 async def connect_nats(url: str) -> Client:
@@ -61,7 +61,7 @@ async def test_rows_outlive_a_killed_server_and_its_stale_pid_file(tmp_path: Pat
     with postgres_server(tmp_path, is_durable=True) as server:
         await server.execute_async("create table kept as select 7 as n")
         await asyncio.to_thread(server.kill)
-        pid_file = server.cluster.data / "postmaster.pid"
+        pid_file = server.cluster.data_folder / "postmaster.pid"
         assert pid_file.is_file()
         lines = pid_file.read_text().splitlines()
         pid_file.write_text("\n".join(["1", *lines[1:]]))
@@ -119,4 +119,4 @@ async def test_nobody_enters_the_broker_without_a_password(nats: NatsServer) -> 
 
 
 def test_the_object_store_takes_an_object(s3: S3Server) -> None:
-    assert probes.answers(s3.spec.probe)
+    assert probes.is_answering(s3.spec.probe)

@@ -3,13 +3,15 @@ import sys
 
 import pytest
 
-from noetl_cli.stack import timers
+from noetl_cli.stack.processes import coarse_timers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such timers")
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(timers.coarse(argv), check=False, capture_output=True, text=True)  # noqa: S603 - our own programs
+    return subprocess.run(  # noqa: S603 - programs of this test's own
+        coarse_timers.with_coarse_timers(argv), check=False, capture_output=True, text=True
+    )
 
 
 def test_a_server_gets_timers_that_may_be_a_millisecond_late() -> None:

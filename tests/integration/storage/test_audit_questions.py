@@ -42,8 +42,8 @@ async def test_every_question_has_an_answer_for_its_tenant_alone(opened: Databas
         history.add(*(one.event for one in told.envelopes))
         await stores.ledger.append(an_append(fence, history.stream()))
         for tenant, is_answered in ((TENANT, True), ("other", False)):
-            async with opened.transaction() as transaction:
-                await transaction.execute("set local role noetl_reader")
-                await transaction.fetch("select set_config('app.tenant', $1, true)", tenant)
-                found = await transaction.fetch(query, int(history.execution_id))
+            async with opened.open_transaction() as transaction:
+                await transaction.execute_statement("set local role noetl_reader")
+                await transaction.fetch_rows("select set_config('app.tenant', $1, true)", tenant)
+                found = await transaction.fetch_rows(query, int(history.execution_id))
             assert bool(found) is is_answered, question

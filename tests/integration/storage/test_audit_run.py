@@ -14,23 +14,24 @@ from tests.support.servers import PostgresServer
 from tests.support.spark import BRIEF
 from tests.support.storage import a_fence, an_append, migrated, postgres_stores
 
-from noetl_cli.auditing import engines, reading, reporting, shares
-from noetl_cli.auditing.engines import SparkPlace
-from noetl_cli.auditing.shares import Share
+from noetl_cli.audit import audit_sources, engines, report, shares
+from noetl_cli.audit.engines import SparkTarget
+from noetl_cli.audit.shares import AuditShare
 from noetl_cli.settings import AuditAccess
-from noetl_contracts import archives, codec, stored, upcast
-from noetl_contracts.archives import Unit
+from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.stored import StoredEvent
-from noetl_replay.auditing import Audited
+from noetl_contracts.ledger import archive_format, stored_event, upcasters
+from noetl_contracts.ledger.archive_format import ManifestUnit
+from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_replay.audit.history_audit import AuditResult
 from noetl_replay.fold import FOLD_VERSION
-from noetl_replay.replaying import Replay
-from noetl_replay.state import empty
+from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.state import build_empty_state
 from noetl_storage.archive import units
-from noetl_storage.payloads.open import open_payloads
+from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.postgres.database import Database
 
-WHOLE = Share(tenant_id=TENANT, organization_id=ORGANIZATION, audits=[])
+WHOLE = AuditShare(tenant_id=TENANT, organization_id=ORGANIZATION, audits=[])
 DAMAGE = {
     "changed": "update noetl.event set producer = 'x' where stream_version = 2 and",
     "removed": "delete from noetl.event where stream_version = 3 and",
@@ -62,8 +63,8 @@ def histories() -> list[History]:
 
 
 async def project(stores: Any, history: History) -> None:
-    replay = Replay(empty(history.execution_id, TENANT, ORGANIZATION))
-    replay.feed(history.envelopes)
+    replay = HistoryReplay(build_empty_state(history.execution_id, TENANT, ORGANIZATION))
+    replay.feed_events(history.envelopes)
     rows = {surface: list(kept.values()) for surface, kept in replay.surfaces.items()}
     await stores.rebuilds.replace(
         shard=0, execution_id=history.execution_id, rows=rows, version=len(history.envelopes)
@@ -74,25 +75,25 @@ async def archive(url: str, whole: list[History]) -> None:
     async def events() -> AsyncIterator[StoredEvent]:
         for history in whole:
             for one in history.envelopes:
-                yield stored.of(one)
+                yield stored_event.to_stored_event(one)
 
-    unit = Unit(
+    unit = ManifestUnit(
         manifest_id="7",
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
-        month=archives.month_of(whole[0].execution_id),
+        month=archive_format.find_start_month(whole[0].execution_id),
         planned_at=whole[0].envelopes[0].event_time,
         fold_version=FOLD_VERSION,
-        upcaster_digest=upcast.digest(),
+        upcaster_digest=upcasters.digest_registry(),
     )
     async with open_payloads(url) as store:
-        await units.write(store, unit, events(), part_events_max=20)
+        await units.write_unit(store, unit, events(), part_events_max=20)
 
 
 async def spoil(database: Database, execution_id: ExecutionId, statement: str) -> None:
-    async with database.transaction() as transaction:
-        await transaction.execute("set local session_replication_role = replica")
-        await transaction.execute(f"{statement} execution_id = $1", int(execution_id))
+    async with database.open_transaction() as transaction:
+        await transaction.execute_statement("set local session_replication_role = replica")
+        await transaction.execute_statement(f"{statement} execution_id = $1", int(execution_id))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -127,22 +128,22 @@ async def site(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactor
     )
 
 
-async def planned(site: Site) -> list[shares.Audit]:
-    async with reading.open_sources(site.access) as sources:
+async def planned(site: Site) -> list[shares.ExecutionAudit]:
+    async with audit_sources.open_sources(site.access) as sources:
         assert sources.audit is not None
         heads = await sources.audit.list_histories(
             tenant_id=TENANT, organization_id=ORGANIZATION, heads_max=1000
         )
-        return shares.plan(heads, await reading.list_manifests(sources, WHOLE))
+        return shares.plan_audits(heads, await audit_sources.list_manifests(sources, WHOLE))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def here(site: Site) -> list[Audited]:
-    cut = shares.cut(await planned(site), WHOLE, processes=1)
-    return await engines.audit_here(site.access, cut, lambda _: None)
+async def here(site: Site) -> list[AuditResult]:
+    cut = shares.split_shares(await planned(site), WHOLE, processes=1)
+    return await engines.audit_locally(site.access, cut, lambda _: None)
 
 
-async def test_each_damage_is_named_and_nothing_else(site: Site, here: list[Audited]) -> None:
+async def test_each_damage_is_named_and_nothing_else(site: Site, here: list[AuditResult]) -> None:
     assert [one.execution_id for one in here] == sorted(
         (one.execution_id for one in histories()), key=int
     )
@@ -157,16 +158,16 @@ async def test_each_damage_is_named_and_nothing_else(site: Site, here: list[Audi
 
 @pytest.mark.timeout(400)
 async def test_spark_finds_the_same(
-    site: Site, here: list[Audited], monkeypatch: pytest.MonkeyPatch
+    site: Site, here: list[AuditResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in BRIEF.items():
         monkeypatch.setenv(name, value)
     kept = dict(os.environ)
     audits = await planned(site)
     found = await engines.audit_on_spark(
-        SparkPlace(master="local[2]", folder=site.folder / "spark", memory_bytes=512 * 1024**2),
+        SparkTarget(master="local[2]", folder=site.folder / "spark", memory_bytes=512 * 1024**2),
         site.access,
-        lambda processes: shares.cut(audits, WHOLE, processes=processes),
+        lambda processes: shares.split_shares(audits, WHOLE, processes=processes),
         lambda _: None,
     )
     os.environ.clear()
@@ -174,25 +175,27 @@ async def test_spark_finds_the_same(
     assert sorted(found, key=lambda one: int(one.execution_id)) == here
 
 
-async def test_a_report_says_the_same_in_parquet_and_json(site: Site, here: list[Audited]) -> None:
-    summary = reporting.summarize(here, engine="local", seconds=2.0)
+async def test_a_report_says_the_same_in_parquet_and_json(
+    site: Site, here: list[AuditResult]
+) -> None:
+    summary = report.summarize_audit(here, engine="local", seconds=2.0)
     assert (summary.executions, summary.damaged) == (len(here), len(DAMAGE))
     assert summary.events_per_s == summary.events / 2
     table, plain = site.folder / "report.parquet", site.folder / "report.json"
-    reporting.write(table, summary, here)
-    reporting.write(plain, summary, here)
-    decoded = codec.decode(plain.read_bytes())
+    report.write_report(table, summary, here)
+    report.write_report(plain, summary, here)
+    decoded = codec.decode_json(plain.read_bytes())
     assert pq.read_table(table).to_pylist() == decoded["executions"]
-    told = "\n".join(reporting.lines(summary, here))
+    told = "\n".join(report.report_lines(summary, here))
     assert all(execution_id in told for execution_id in site.damaged.values())
 
 
 async def test_an_archive_alone_can_be_audited(site: Site) -> None:
     access = AuditAccess(payload_url=site.access.payload_url)
-    async with reading.open_sources(access) as sources:
-        audits = shares.plan([], await reading.list_manifests(sources, WHOLE))
-    cut = shares.cut(audits, WHOLE, processes=1)
-    found = await engines.audit_here(access, cut, lambda _: None)
+    async with audit_sources.open_sources(access) as sources:
+        audits = shares.plan_audits([], await audit_sources.list_manifests(sources, WHOLE))
+    cut = shares.split_shares(audits, WHOLE, processes=1)
+    found = await engines.audit_locally(access, cut, lambda _: None)
     assert [(one.execution_id, one.is_ok, one.source) for one in found] == [
         (key, True, "archive") for key in site.archived
     ]
@@ -206,10 +209,10 @@ async def test_a_part_that_was_changed_is_named(site: Site) -> None:
     part.write_bytes(kept[:-1])
     try:
         access = AuditAccess(payload_url=site.access.payload_url)
-        async with reading.open_sources(access) as sources:
-            audits = shares.plan([], await reading.list_manifests(sources, WHOLE))
-        cut = shares.cut(audits, WHOLE, processes=1)
-        found = await engines.audit_here(access, cut, lambda _: None)
+        async with audit_sources.open_sources(access) as sources:
+            audits = shares.plan_audits([], await audit_sources.list_manifests(sources, WHOLE))
+        cut = shares.split_shares(audits, WHOLE, processes=1)
+        found = await engines.audit_locally(access, cut, lambda _: None)
     finally:
         part.write_bytes(kept)
     assert all(one.damage[0].startswith("archive: ") for one in found if not one.is_ok)

@@ -17,7 +17,7 @@ from tests.support.storage import (
     postgres_stores,
 )
 
-from noetl_storage.errors import RowRefused, StorageUnavailable
+from noetl_storage.ports.errors import RowRefused, StorageUnavailable
 from noetl_storage.postgres.database import Database, open_database
 
 
@@ -35,17 +35,17 @@ async def test_a_restarted_server_is_reached_again_and_has_kept_everything(
             await asyncio.to_thread(server.kill)
             for call in (
                 stores.ledger.append(an_append(fence, a_stream(execution, [a_run()], after=1))),
-                stores.ledger_reader.read(execution),
-                stores.outbox.claim(owner="o", lease_s=5, rows_max=1),
+                stores.ledger_reader.read_events(execution),
+                stores.outbox.claim_rows(owner="o", lease_s=5, rows_max=1),
                 stores.projections.list_positions([execution]),
-                stores.projections.clear(execution),
+                stores.projections.clear_execution(execution),
             ):
                 with pytest.raises(StorageUnavailable):
                     await call
             await asyncio.to_thread(server.start)
             await eventually(lambda: answers(database), what="the pool connects again")
             await stores.ledger.append(an_append(fence, a_stream(execution, [a_run()], after=1)))
-            assert len(await stores.ledger_reader.read(execution)) == 2
+            assert len(await stores.ledger_reader.read_events(execution)) == 2
 
 
 async def test_a_server_that_comes_late_is_waited_for(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_a_hanging_server_is_given_up(tmp_path: Path) -> None:
             os.kill(backend, signal.SIGSTOP)
             try:
                 with pytest.raises(StorageUnavailable):
-                    await database.ping()
+                    await database.ping_server()
             finally:
                 os.kill(backend, signal.SIGCONT)
             await eventually(lambda: answers(database), what="another connection is made")
@@ -93,15 +93,23 @@ async def test_connections_at_hand_are_there_for_whoever_waits(tmp_path: Path) -
         async with opening as database:
             asked = [database.get_value("select pg_sleep(0.001) is null") for _ in range(40)]
             assert not any(await asyncio.gather(*asked))
-            async with database.alone("one") as is_first, database.alone("one") as is_second:
+            async with (
+                database.hold_lock("one") as is_first,
+                database.hold_lock("one") as is_second,
+            ):
                 assert (is_first, is_second) == (True, False)
-            async with database.transaction() as transaction, database.transaction() as other:
-                assert await transaction.fetch("select 1") == await other.fetch("select 1")
+            async with (
+                database.open_transaction() as transaction,
+                database.open_transaction() as other,
+            ):
+                assert await transaction.fetch_rows("select 1") == await other.fetch_rows(
+                    "select 1"
+                )
             with pytest.raises(RowRefused):
-                await database.execute("select 1/0")
+                await database.execute_statement("select 1/0")
             backend = await database.get_value("select pg_backend_pid()")
             with contextlib.suppress(StorageUnavailable):
-                await database.execute("select pg_terminate_backend($1)", backend)
+                await database.execute_statement("select pg_terminate_backend($1)", backend)
             await eventually(lambda: answers(database), what="what has died is not used again")
             asked = [database.get_value("select 7") for _ in range(8)]
             assert set(await asyncio.gather(*asked)) == {7}
@@ -109,7 +117,7 @@ async def test_connections_at_hand_are_there_for_whoever_waits(tmp_path: Path) -
 
 async def answers(database: Database) -> bool:
     try:
-        await database.ping()
+        await database.ping_server()
     except StorageUnavailable:
         return False
     return True

@@ -15,9 +15,9 @@ from tests.support.storage import (
 
 from noetl_contracts import codec
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_contracts.ledger import StreamAppend
-from noetl_storage import page_ports
-from noetl_storage.page_ports import ShownEvent
+from noetl_contracts.ledger.records import StreamAppend
+from noetl_storage.ports import history_ports
+from noetl_storage.ports.history_ports import ShownEvent
 
 ODD = [
     "",
@@ -56,7 +56,7 @@ def said(event: ShownEvent) -> dict[str, Any]:
 def plain(record: asyncpg.Record, names: dict[str, Any]) -> dict[str, Any]:
     found = {name: record[name] for name in names}
     for name in ("payload_ref", "meta"):
-        found[name] = None if found[name] is None else codec.decode(found[name])
+        found[name] = None if found[name] is None else codec.decode_json(found[name])
     return found
 
 
@@ -69,9 +69,11 @@ async def test_every_kind_of_event_is_shown_alike(database: str) -> None:
             history = History(an_execution())
             history.add(*(one.event for one in story().envelopes))
             await stores.ledger.append(an_append(fence, history.stream()))
-            events = await stores.ledger_reader.read(history.execution_id)
+            events = await stores.ledger_reader.read_events(history.execution_id)
             records = await shown(database, history.execution_id)
-            for event, record in zip(map(page_ports.shown, events), records, strict=True):
+            for event, record in zip(
+                map(history_ports.build_shown_event, events), records, strict=True
+            ):
                 assert plain(record, said(event)) == said(event)
                 references += event.payload_ref is not None
         assert references > 0
@@ -107,7 +109,7 @@ async def test_producers_of_every_release_are_located_alike(database: str) -> No
         await stores.ledger.append(an_append(await a_fence(stores), stream))
     records = await shown(database, execution)
     assert [one["producer"] for one in records] == [
-        page_ports.shown(one).producer for one in envelopes
+        history_ports.build_shown_event(one).producer for one in envelopes
     ]
 
 

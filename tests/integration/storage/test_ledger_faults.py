@@ -17,8 +17,8 @@ from tests.support.storage import (
     postgres_stores,
 )
 
-from noetl_contracts.ledger import ShardFence
-from noetl_storage.errors import StorageUnavailable
+from noetl_contracts.ledger.records import ShardFence
+from noetl_storage.ports.errors import StorageUnavailable
 from noetl_storage.postgres.database import Database, open_database
 
 
@@ -30,7 +30,7 @@ async def ledger(database: str) -> AsyncIterator[Database]:
 
 async def _no_room(database: Database) -> None:
     """Be one connection too many for the role."""
-    await database.execute("CREATE ROLE crowded LOGIN PASSWORD 'p' CONNECTION LIMIT 0")
+    await database.execute_statement("CREATE ROLE crowded LOGIN PASSWORD 'p' CONNECTION LIMIT 0")
     row = await database.find_row("SELECT inet_server_port() AS port, current_database() AS name")
     assert row is not None
     dsn = f"postgresql://crowded:p@127.0.0.1:{row['port']}/{row['name']}"
@@ -38,37 +38,41 @@ async def _no_room(database: Database) -> None:
         async with open_database(dsn, connect_deadline_s=0.2, must_be_durable=False):
             pytest.fail("there was room")
     finally:
-        await database.execute("DROP ROLE crowded")
+        await database.execute_statement("DROP ROLE crowded")
 
 
 async def _too_long(database: Database) -> None:
-    async with database.transaction() as transaction:
-        await transaction.execute("SET LOCAL statement_timeout = '20ms'")
-        await transaction.execute("SELECT pg_sleep(5)")
+    async with database.open_transaction() as transaction:
+        await transaction.execute_statement("SET LOCAL statement_timeout = '20ms'")
+        await transaction.execute_statement("SELECT pg_sleep(5)")
 
 
 async def _overtaken(database: Database) -> None:
     """Be the one of two that changed what the other had read."""
-    await database.execute("CREATE TABLE IF NOT EXISTS public.one AS SELECT 1 AS n")
-    async with database.transaction() as first:
-        await first.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        await first.fetch("SELECT n FROM public.one")
-        await database.execute("UPDATE public.one SET n = n + 1")
-        await first.execute("UPDATE public.one SET n = n + 1")
+    await database.execute_statement("CREATE TABLE IF NOT EXISTS public.one AS SELECT 1 AS n")
+    async with database.open_transaction() as first:
+        await first.execute_statement("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await first.fetch_rows("SELECT n FROM public.one")
+        await database.execute_statement("UPDATE public.one SET n = n + 1")
+        await first.execute_statement("UPDATE public.one SET n = n + 1")
 
 
 async def _deadlocked(database: Database) -> None:
-    await database.execute(
+    await database.execute_statement(
         "CREATE TABLE public.two AS SELECT k, 0 AS n FROM (VALUES (1), (2)) v(k)"
     )
     holding = [asyncio.Event(), asyncio.Event()]
 
     async def take(mine: int, other: int) -> None:
-        async with database.transaction() as transaction:
-            await transaction.execute("UPDATE public.two SET n = n + 1 WHERE k = $1", mine + 1)
+        async with database.open_transaction() as transaction:
+            await transaction.execute_statement(
+                "UPDATE public.two SET n = n + 1 WHERE k = $1", mine + 1
+            )
             holding[mine].set()
             await holding[other].wait()
-            await transaction.execute("UPDATE public.two SET n = n + 1 WHERE k = $1", other + 1)
+            await transaction.execute_statement(
+                "UPDATE public.two SET n = n + 1 WHERE k = $1", other + 1
+            )
 
     told = await asyncio.gather(take(0, 1), take(1, 0), return_exceptions=True)
     (failure,) = [one for one in told if one is not None]
@@ -105,4 +109,4 @@ async def _all_messages(stores: Stores, fence: ShardFence) -> int:
     for _ in range(3):
         execution = an_execution()
         await stores.ledger.append(an_append(fence, a_stream(execution, [a_run()]), messages=1))
-    return len(await stores.outbox.claim(owner="o", lease_s=5, rows_max=10))
+    return len(await stores.outbox.claim_rows(owner="o", lease_s=5, rows_max=10))

@@ -12,7 +12,7 @@ from tests.support.servers import PostgresServer
 from tests.support.storage import an_execution
 
 from noetl_contracts import ids
-from noetl_storage.errors import (
+from noetl_storage.ports.errors import (
     RowRefused,
     SchemaMismatch,
     StorageMisconfigured,
@@ -30,16 +30,16 @@ async def empty(database: str) -> AsyncIterator[Database]:
 
 async def test_migrating_twice_takes_each_step_once(empty: Database) -> None:
     steps = migrate.list_migrations()
-    taken = await migrate.migrate(empty)
+    taken = await migrate.apply_migrations(empty)
     assert [name[:4] for name in taken] == [f"{step.version:04d}" for step in steps]
-    assert await migrate.migrate(empty) == []
-    assert await migrate.verify(empty) == len(steps)
+    assert await migrate.apply_migrations(empty) == []
+    assert await migrate.verify_schema(empty) == len(steps)
 
 
 async def test_two_migrators_at_once_take_each_step_once(database: str) -> None:
     async def run() -> list[str]:
         async with open_database(database, must_be_durable=False) as opened:
-            return await migrate.migrate(opened)
+            return await migrate.apply_migrations(opened)
 
     outcomes = await asyncio.gather(*(run() for _ in range(4)))
 
@@ -57,14 +57,14 @@ async def test_a_step_that_breaks_off_is_undone_and_resumed(
     with monkeypatch.context() as patch:
         patch.setattr(migrate, "list_migrations", lambda: [*steps[:2], halfway, *steps[3:]])
         with pytest.raises(RowRefused):
-            await migrate.migrate(empty)
+            await migrate.apply_migrations(empty)
 
     assert await empty.get_value("select max(version) from noetl.schema_migration") == 2
     assert await empty.get_value("select to_regproc('noetl.append') is null")
     with pytest.raises(SchemaMismatch, match="0003_append"):
-        await migrate.verify(empty)
-    assert len(await migrate.migrate(empty)) == len(steps) - 2
-    await migrate.verify(empty)
+        await migrate.verify_schema(empty)
+    assert len(await migrate.apply_migrations(empty)) == len(steps) - 2
+    await migrate.verify_schema(empty)
 
 
 async def test_a_killed_migrator_leaves_nothing_half_done(empty: Database, database: str) -> None:
@@ -73,51 +73,51 @@ async def test_a_killed_migrator_leaves_nothing_half_done(empty: Database, datab
         await apply_and_die(empty, first.statements, database)
 
     assert not await empty.get_value("select to_regclass('noetl.event') is not null")
-    assert len(await migrate.migrate(empty)) == len(migrate.list_migrations())
+    assert len(await migrate.apply_migrations(empty)) == len(migrate.list_migrations())
 
 
 async def apply_and_die(empty: Database, statements: str, dsn: str) -> None:
     """Lose the connection between a step's statements and its commit."""
-    async with empty.transaction() as transaction:
-        await transaction.execute(f"create schema noetl; {statements}")
-        (row,) = await transaction.fetch("select pg_backend_pid() as pid")
+    async with empty.open_transaction() as transaction:
+        await transaction.execute_statement(f"create schema noetl; {statements}")
+        (row,) = await transaction.fetch_rows("select pg_backend_pid() as pid")
         other = await asyncpg.connect(dsn)
         try:
             await other.execute("select pg_terminate_backend($1)", row["pid"])
         finally:
             await other.close()
-        await transaction.execute("select 1")
+        await transaction.execute_statement("select 1")
 
 
 async def test_a_step_changed_after_it_was_taken_is_noticed(
     empty: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await migrate.migrate(empty)
+    await migrate.apply_migrations(empty)
     steps = migrate.list_migrations()
     edited = [structs.replace(steps[0], checksum="0" * 64), *steps[1:]]
     monkeypatch.setattr(migrate, "list_migrations", lambda: edited)
-    for check in (migrate.verify, migrate.migrate):
+    for check in (migrate.verify_schema, migrate.apply_migrations):
         with pytest.raises(SchemaMismatch, match="never edited"):
             await check(empty)
 
 
 async def test_a_newer_schema_is_accepted_and_an_older_one_is_not(empty: Database) -> None:
     with pytest.raises(SchemaMismatch, match="no schema"):
-        await migrate.verify(empty)
-    await migrate.migrate(empty)
-    await empty.execute("insert into noetl.schema_migration values (9999, 'later', 'x')")
-    assert await migrate.verify(empty) == 9999
-    await empty.execute("delete from noetl.schema_migration where version = 5")
+        await migrate.verify_schema(empty)
+    await migrate.apply_migrations(empty)
+    await empty.execute_statement("insert into noetl.schema_migration values (9999, 'later', 'x')")
+    assert await migrate.verify_schema(empty) == 9999
+    await empty.execute_statement("delete from noetl.schema_migration where version = 5")
     with pytest.raises(SchemaMismatch, match="0005"):
-        await migrate.verify(empty)
+        await migrate.verify_schema(empty)
 
 
 async def test_partitions_are_made_ahead_once(empty: Database) -> None:
-    await migrate.migrate(empty)
+    await migrate.apply_migrations(empty)
     made = await empty.get_value("select noetl.ensure_partitions(5)")
     assert made == 3
     assert await empty.get_value("select noetl.ensure_partitions(5)") == 0
-    months = await empty.fetch(
+    months = await empty.fetch_rows(
         """
         select c.relname from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
         where i.inhparent = 'noetl.event'::regclass
@@ -127,11 +127,11 @@ async def test_partitions_are_made_ahead_once(empty: Database) -> None:
 
 
 async def test_an_execution_lies_in_the_partition_of_its_month(empty: Database) -> None:
-    await migrate.migrate(empty)
+    await migrate.apply_migrations(empty)
     now = datetime.now(UTC)
     epoch = datetime(2024, 1, 1, tzinfo=UTC)
     snowflake = int((now - epoch).total_seconds() * 1000) << 22
-    await empty.execute(
+    await empty.execute_statement(
         """
         insert into noetl.event (
             event_id, execution_id, stream_version, tenant_id, organization_id, stream_id,
@@ -147,15 +147,15 @@ async def test_an_execution_lies_in_the_partition_of_its_month(empty: Database) 
 
 
 async def test_the_database_places_executions_on_the_same_shards(empty: Database) -> None:
-    await migrate.migrate(empty)
+    await migrate.apply_migrations(empty)
     for count in (1, 3, 16, 128):
         for execution in [an_execution() for _ in range(50)]:
             found = await empty.get_value("select noetl.shard_of($1, $2)", int(execution), count)
-            assert found == ids.shard_of(execution, count)
+            assert found == ids.find_shard(execution, count)
 
 
 async def test_results_with_anything_but_a_reference_are_refused(empty: Database) -> None:
-    await migrate.migrate(empty)
+    await migrate.apply_migrations(empty)
     insert = """
         insert into noetl.event (
             event_id, execution_id, stream_version, tenant_id, organization_id, stream_id,
@@ -166,9 +166,9 @@ async def test_results_with_anything_but_a_reference_are_refused(empty: Database
     """
     for bad in ([1], {"rows": [1]}, {"status": "ok", "data": 1}, {"context": "x" * 140_000}):
         with pytest.raises(RowRefused):
-            await empty.execute(insert, 1, bad)
+            await empty.execute_statement(insert, 1, bad)
     good = {"status": "ok", "reference": None, "parent_ref": None, "context": {"data": 1}}
-    await empty.execute(insert, 1, good)
+    await empty.execute_statement(insert, 1, good)
 
 
 HINT = {
@@ -181,7 +181,7 @@ STORED = {"uri": "noetl://tenant/t", "sha256": "0" * 64, "media_type": "m", "pay
 
 
 async def test_a_reference_that_is_only_a_hint_is_refused(empty: Database) -> None:
-    await migrate.migrate(empty)
+    await migrate.apply_migrations(empty)
     insert = """
         insert into noetl.event (
             event_id, execution_id, stream_version, tenant_id, organization_id, stream_id,
@@ -198,17 +198,19 @@ async def test_a_reference_that_is_only_a_hint_is_refused(empty: Database) -> No
     )
     for reference in bad:
         with pytest.raises(RowRefused, match="references_are_stored"):
-            await empty.execute(insert, 1, {}, {"status": "ok", "reference": reference}, None)
+            await empty.execute_statement(
+                insert, 1, {}, {"status": "ok", "reference": reference}, None
+            )
         with pytest.raises(RowRefused, match="payload_ref_is_stored"):
-            await empty.execute(insert, 1, {}, None, reference)
+            await empty.execute_statement(insert, 1, {}, None, reference)
     for name in ("rows_ref", "parts_ref", "resume_ref", "workload_ref", "collection_ref"):
         with pytest.raises(RowRefused, match="context_refs_are_stored"):
-            await empty.execute(insert, 1, {name: {"shared": HINT}}, None, None)
+            await empty.execute_statement(insert, 1, {name: {"shared": HINT}}, None, None)
     hinted = {**STORED, "shared": HINT}
     good = {"status": "ok", "reference": hinted, "context": {"data": {"shared": HINT}}}
-    await empty.execute(insert, 1, {"rows_ref": hinted, "parts_ref": None}, good, hinted)
-    await empty.execute(insert, 2, {}, {"status": "ok", "reference": None}, None)
-    await empty.execute(insert, 3, {}, None, None)
+    await empty.execute_statement(insert, 1, {"rows_ref": hinted, "parts_ref": None}, good, hinted)
+    await empty.execute_statement(insert, 2, {}, {"status": "ok", "reference": None}, None)
+    await empty.execute_statement(insert, 3, {}, None, None)
 
 
 async def test_the_command_migrates_and_verifies(database: str) -> None:
@@ -269,7 +271,7 @@ async def test_a_missing_database_is_refused_at_once(database: str) -> None:
 async def test_an_owner_without_further_rights_can_migrate(
     postgres: PostgresServer, database: str, empty: Database
 ) -> None:
-    await migrate.migrate(empty)  # makes the roles, which the whole server shares
+    await migrate.apply_migrations(empty)  # makes the roles, which the whole server shares
     name = database.rsplit("/", 1)[1]
     await postgres.execute_async(
         "do $$ begin create role noetl_owner login password 'o'; "
@@ -278,6 +280,6 @@ async def test_an_owner_without_further_rights_can_migrate(
     await postgres.execute_async(f"create database {name}_owned owner noetl_owner")
     dsn = postgres.dsn(user="noetl_owner", password="o", database=f"{name}_owned")  # noqa: S106 - made above
     async with open_database(dsn, must_be_durable=False) as owned:
-        await migrate.migrate(owned)
+        await migrate.apply_migrations(owned)
         assert await owned.get_value("select noetl.ensure_partitions(4)") == 2
     await postgres.drop_database(f"{name}_owned")

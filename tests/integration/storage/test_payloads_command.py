@@ -23,15 +23,15 @@ from tests.support.storage import (
 )
 from typer.testing import CliRunner
 
-from noetl_chassis.payload_sealing import read_keys
+from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_cli.__main__ import app
-from noetl_cli.failures import CliError
+from noetl_cli.errors import CliError
 from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
-from noetl_storage.payload_ports import Owner
-from noetl_storage.payloads.open import open_payloads
+from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.ports.payload_ports import Owner
 from noetl_storage.postgres.database import open_database
-from noetl_storage.postgres.payload_references import PostgresPayloadReferences
+from noetl_storage.postgres.ledger.payload_references import PostgresPayloadReferences
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 OLD = f"old:{b64encode(b'o' * 32).decode()}"
@@ -51,19 +51,19 @@ class World(Struct):
         done = CliRunner().invoke(app, ["payloads", *words, *options], catch_exceptions=True)
         if done.exception is not None:
             raise done.exception
-        return codec.decode(done.stdout)
+        return codec.decode_json(done.stdout)
 
     def put(self, data: bytes, *, key: str = "") -> PayloadRef:
         async def put() -> PayloadRef:
-            async with open_payloads(self.url, seals=read_keys(key, file="")) as payloads:
-                return await payloads.put(data, media_type="text/plain", **PLACE)
+            async with open_payloads(self.url, seals=read_payload_keys(key, file="")) as payloads:
+                return await payloads.put_payload(data, media_type="text/plain", **PLACE)
 
         return asyncio.run(put())
 
     def read(self, ref: PayloadRef, *, key: str = "") -> bytes:
         async def read() -> bytes:
-            async with open_payloads(self.url, seals=read_keys(key, file="")) as payloads:
-                return await payloads.read(ref)
+            async with open_payloads(self.url, seals=read_payload_keys(key, file="")) as payloads:
+                return await payloads.read_payload(ref)
 
         return asyncio.run(read())
 
@@ -115,9 +115,9 @@ def test_what_another_process_collects_is_left_to_it(world: World) -> None:
         owner = Owner(**PLACE)
         async with open_database(world.dsn, must_be_durable=False) as database:
             references = PostgresPayloadReferences(database)
-            async with references.alone(owner) as is_alone:
+            async with references.hold_collector_lock(owner) as is_alone:
                 assert is_alone
-                async with references.alone(owner) as is_alone_too:
+                async with references.hold_collector_lock(owner) as is_alone_too:
                     assert not is_alone_too
                 return await asyncio.to_thread(world.run, "gc", "--ttl", "1h")
 

@@ -47,22 +47,22 @@ async def opened(database: str) -> AsyncIterator[Database]:
     # Empty tables are scanned whole whatever indexes they have.
     dsn = f"{database}?enable_seqscan=off"
     async with open_database(dsn, must_be_durable=False) as opened:
-        await migrate.migrate(opened)
+        await migrate.apply_migrations(opened)
         yield opened
 
 
 async def plan_of(opened: Database, table: str, name: str) -> str:
     """The plan that serves every value of the parameters."""
-    query = queries.load(table)[name]
+    query = queries.load_queries(table)[name]
     parameters = len(set(re.findall(r"\$\d+", query)))
-    async with opened.transaction() as transaction:
-        await transaction.execute("set local plan_cache_mode = force_generic_plan")
-        await transaction.execute(f"prepare hot as {query}")
+    async with opened.open_transaction() as transaction:
+        await transaction.execute_statement("set local plan_cache_mode = force_generic_plan")
+        await transaction.execute_statement(f"prepare hot as {query}")
         # A history lies in one partition: the others are left out by the first value.
         first = "'1'" if re.search(r"from noetl.event\b", query) else "null"
         values = ", ".join([first, *["null"] * (parameters - 1)])
-        lines = await transaction.fetch(f"explain execute hot ({values})")
-        await transaction.execute("deallocate hot")
+        lines = await transaction.fetch_rows(f"explain execute hot ({values})")
+        await transaction.execute_statement("deallocate hot")
     return "\n".join(record[0] for record in lines)
 
 
@@ -83,17 +83,19 @@ async def test_a_history_is_read_in_order_without_sorting(opened: Database) -> N
 async def test_an_execution_is_shown_by_reading_one_row(database: str) -> None:
     """The plan that is run reads one row by its key, however many executions there are."""
     async with open_database(database, must_be_durable=False) as opened:
-        await migrate.migrate(opened)
-        await opened.execute(_MANY)
+        await migrate.apply_migrations(opened)
+        await opened.execute_statement(_MANY)
         for query, key in (
-            (queries.load("projections")["list_execution"], "5000"),
-            (queries.load("ledger")["list_heads"], "array[5000]"),
-            (queries.load("pages")["find_page"], "5000, 'acme', 'west', 0, 100"),
+            (queries.load_queries("projections")["list_execution"], "5000"),
+            (queries.load_queries("ledger")["list_heads"], "array[5000]"),
+            (queries.load_queries("pages")["find_page"], "5000, 'acme', 'west', 0, 100"),
         ):
-            async with opened.transaction() as transaction:
-                await transaction.execute(f"prepare shown as {query}")
-                lines = await transaction.fetch(f"explain (analyze, buffers) execute shown({key})")
-                await transaction.execute("deallocate shown")
+            async with opened.open_transaction() as transaction:
+                await transaction.execute_statement(f"prepare shown as {query}")
+                lines = await transaction.fetch_rows(
+                    f"explain (analyze, buffers) execute shown({key})"
+                )
+                await transaction.execute_statement("deallocate shown")
             plan = "\n".join(record[0] for record in lines)
             assert "Index Scan" in plan, plan
             assert re.search(r"actual time=\S+ rows=1(\.00)? loops=1", plan), plan
@@ -119,16 +121,16 @@ async def test_a_list_of_executions_reads_past_few_others(
     database: str, filters: str, found: int
 ) -> None:
     async with open_database(database, must_be_durable=False) as opened:
-        await migrate.migrate(opened)
-        await opened.execute(_VARIOUS)
-        query = queries.load("projections")["list_executions"]
-        async with opened.transaction() as transaction:
-            await transaction.execute(f"prepare listed as {query}")
+        await migrate.apply_migrations(opened)
+        await opened.execute_statement(_VARIOUS)
+        query = queries.load_queries("projections")["list_executions"]
+        async with opened.open_transaction() as transaction:
+            await transaction.execute_statement(f"prepare listed as {query}")
             asked = f"execute listed('acme', 'west', {filters}, null, 50)"
             for _ in range(7):  # from the sixth time on a server may use one plan for all
-                assert len(await transaction.fetch(asked)) == found
-            lines = await transaction.fetch(f"explain (analyze, buffers) {asked}")
-            await transaction.execute("deallocate listed")
+                assert len(await transaction.fetch_rows(asked)) == found
+            lines = await transaction.fetch_rows(f"explain (analyze, buffers) {asked}")
+            await transaction.execute_statement("deallocate listed")
         plan = "\n".join(record[0] for record in lines)
         # The first line counts for all of the plan, what the function does with it.
         assert int(re.findall(r"shared hit=(\d+)", plan)[0]) <= PAGES_OF_A_LIST_MAX, plan
@@ -138,14 +140,14 @@ async def test_a_projector_that_has_an_epoch_reads_the_pages_that_changed_since(
     database: str,
 ) -> None:
     async with open_database(database, must_be_durable=False) as opened:
-        await migrate.migrate(opened)
-        await opened.execute(_OLD)
-        query = queries.load("projections")["list_behind"]
-        async with opened.transaction() as transaction:
-            await transaction.execute(f"prepare behind as {query}")
+        await migrate.apply_migrations(opened)
+        await opened.execute_statement(_OLD)
+        query = queries.load_queries("projections")["list_behind"]
+        async with opened.open_transaction() as transaction:
+            await transaction.execute_statement(f"prepare behind as {query}")
             since = "now() - interval '1 minute'"
             wanted = f"execute behind(0, 1, 0, 200, {since})"
-            lines = await transaction.fetch(f"explain (analyze, buffers) {wanted}")
+            lines = await transaction.fetch_rows(f"explain (analyze, buffers) {wanted}")
         plan = "\n".join(record[0] for record in lines)
         assert "execution_head_recent" in plan, plan
         touched = int(re.findall(r"shared hit=(\d+)", plan)[0])
@@ -155,14 +157,14 @@ async def test_a_projector_that_has_an_epoch_reads_the_pages_that_changed_since(
 
 async def test_an_epoch_of_many_shards_compares_each_history_once(database: str) -> None:
     async with open_database(database, must_be_durable=False) as opened:
-        await migrate.migrate(opened)
-        await opened.execute(_OLD)
-        query = queries.load("checkpoints")["commit"]
+        await migrate.apply_migrations(opened)
+        await opened.execute_statement(_OLD)
+        query = queries.load_queries("checkpoints")["commit"]
         shards = list(range(16))
-        async with opened.transaction() as transaction:
-            await transaction.execute(f"prepare committed as {query}")
+        async with opened.open_transaction() as transaction:
+            await transaction.execute_statement(f"prepare committed as {query}")
             wanted = f"execute committed(array{shards}, 16, array{[0] * 16}, '{{}}', 60, 60)"
-            lines = await transaction.fetch(f"explain (analyze, buffers) {wanted}")
+            lines = await transaction.fetch_rows(f"explain (analyze, buffers) {wanted}")
         plan = "\n".join(record[0] for record in lines)
         touched = int(re.findall(r"shared hit=(\d+)", plan)[0])
         whole = """
@@ -181,15 +183,15 @@ async def test_outcomes_of_items_are_found_without_reading_the_other_items(
     database: str, name: str, parameters: str, rows: int
 ) -> None:
     async with open_database(database, must_be_durable=False) as opened:
-        await migrate.migrate(opened)
-        await opened.execute(_ITEMS)
-        query = queries.load("ledger")[name]
-        async with opened.transaction() as transaction:
-            await transaction.execute(f"prepare found as {query}")
+        await migrate.apply_migrations(opened)
+        await opened.execute_statement(_ITEMS)
+        query = queries.load_queries("ledger")[name]
+        async with opened.open_transaction() as transaction:
+            await transaction.execute_statement(f"prepare found as {query}")
             wanted = f"execute found({parameters})"
-            assert len(await transaction.fetch(wanted)) == rows
-            lines = await transaction.fetch(f"explain (analyze, buffers) {wanted}")
-            await transaction.execute("deallocate found")
+            assert len(await transaction.fetch_rows(wanted)) == rows
+            lines = await transaction.fetch_rows(f"explain (analyze, buffers) {wanted}")
+            await transaction.execute_statement("deallocate found")
         plan = "\n".join(record[0] for record in lines)
         assert not re.search(r"\bSort +\(", plan), plan
         assert int(re.findall(r"shared hit=(\d+)", plan)[0]) <= rows + PAGES_MAX, plan

@@ -36,25 +36,26 @@ from tests.support.storage import Stores, a_fence, emptied, migrated, postgres_s
 from typer.testing import CliRunner
 
 from noetl_cli.__main__ import app
-from noetl_contracts import codec, stored
+from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger import stored_event
 from noetl_storage.archive import parquet
-from noetl_storage.archive.archivist import Progress
-from noetl_storage.archive.reading import Archive, ArchivedAudit, ArchivedReader
-from noetl_storage.errors import HistoryDropped, PayloadCorrupt, StorageMisconfigured
-from noetl_storage.payloads.collecting import TTL_MIN, Collector, Patience
-from noetl_storage.payloads.open import open_payloads
-from noetl_storage.payloads.stored import StoredPayloads
-from noetl_storage.postgres.audit import PostgresLedgerAudit
+from noetl_storage.archive.archive_reader import ArchivedAudit, ArchivedReader, ArchiveReader
+from noetl_storage.archive.archivist import UnitProgress
+from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.payloads.garbage import TTL_MIN, GarbageAge, GarbageCollector
+from noetl_storage.payloads.payload_store import PayloadStore
+from noetl_storage.ports.errors import HistoryDropped, PayloadCorrupt, StorageMisconfigured
+from noetl_storage.ports.retention_ports import RetentionAction, UnitStatus
 from noetl_storage.postgres.database import Database, open_database
-from noetl_storage.postgres.ledger import PostgresLedger
-from noetl_storage.postgres.payload_references import PostgresPayloadReferences
-from noetl_storage.postgres.retention import (
+from noetl_storage.postgres.ledger.audit import PostgresLedgerAudit
+from noetl_storage.postgres.ledger.ledger import PostgresLedger
+from noetl_storage.postgres.ledger.payload_references import PostgresPayloadReferences
+from noetl_storage.postgres.ledger.retention import (
     PostgresArchiveIndex,
     PostgresHolds,
     PostgresRetention,
 )
-from noetl_storage.retention_ports import Action, UnitStatus
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 _COUNT = "select count(*) from noetl.event where execution_id = any($1::bigint[])"
@@ -88,7 +89,7 @@ class World(Struct, frozen=True, kw_only=True):
     database: Database
     stores: Stores
     url: str
-    store: StoredPayloads
+    store: PayloadStore
     histories: list[History]
 
     @property
@@ -101,17 +102,17 @@ class World(Struct, frozen=True, kw_only=True):
     def audit(self) -> ArchivedAudit:
         return ArchivedAudit(PostgresLedgerAudit(self.database), self.archive())
 
-    def archive(self) -> Archive:
-        return Archive(PostgresArchiveIndex(self.database), self.store)
+    def archive(self) -> ArchiveReader:
+        return ArchiveReader(PostgresArchiveIndex(self.database), self.store)
 
-    async def run(self, **terms: Any) -> list[Progress]:
-        told: list[Progress] = []
+    async def run(self, **terms: Any) -> list[UnitProgress]:
+        told: list[UnitProgress] = []
         await archivist(
             PostgresRetention(self.database),
             PostgresLedgerAudit(self.database),
             self.store,
             **terms,
-        ).run(told.append)
+        ).archive_all_due(told.append)
         return told
 
     async def count(self, *executions: ExecutionId) -> int:
@@ -169,9 +170,9 @@ async def seen(world: World) -> list[Any]:
         execution, last = history.execution_id, history.envelopes[-1]
         found += [
             await replayed(reader, execution),
-            await audit.read_stored(execution),
-            await reader.read(execution, after_version=3, events_max=2),
-            await reader.trace(execution, "fetch", links_max=9),
+            await audit.read_stored_events(execution),
+            await reader.read_events(execution, after_version=3, events_max=2),
+            await reader.trace_runs(execution, "fetch", links_max=9),
             await audit.find_version_of(execution, last.event_id),
             await audit.find_version_at(execution, NOON),
             await audit.find_version_at(execution, history.envelopes[2].event_time),
@@ -203,7 +204,7 @@ async def test_a_month_leaves_as_a_partition_and_reads_as_before(world: World) -
     assert await seen(world) == before
     assert await world.run() == []
     # Nobody walks what has left: the month is no place of the ledger any more.
-    assert await world.database.fetch(_PLACES_OF, *map(int, world.executions)) == []
+    assert await world.database.fetch_rows(_PLACES_OF, *map(int, world.executions)) == []
     # What is asked of the read models is answered as ever.
     row = (await world.stores.projections.list_rows("execution", world.executions[0]))[0]
     assert row["status"] == "COMPLETED"
@@ -266,12 +267,12 @@ async def test_a_hold_stops_what_is_already_verified(world: World) -> None:
 
 async def test_what_was_dropped_says_so(world: World) -> None:
     await PostgresHolds(world.database).set_policy(
-        OWNER, keep_days=0, action=Action.DROP, who="ann"
+        OWNER, keep_days=0, action=RetentionAction.DROP, who="ann"
     )
     await world.run(keep_days=None)
     assert await world.count() == 0
     with pytest.raises(HistoryDropped, match=r"removed by the retention policy"):
-        await world.reader().read(world.executions[0])
+        await world.reader().read_events(world.executions[0])
     head = await world.reader().find_head(world.executions[0])
     assert head is not None
     assert head.version == len(world.histories[0].envelopes)
@@ -282,7 +283,7 @@ async def test_only_what_is_done_with_may_leave(world: World) -> None:
     live, behind, sending, kept = world.executions
     queries = {_REVIVE: live, _SET_BACK: behind, _SEND: sending, _JUST_ENDED: kept}
     for query, execution in queries.items():
-        await world.database.execute(query, int(execution))
+        await world.database.execute_statement(query, int(execution))
     assert await retention.count_due(OWNER, keep_s=7200.0) == []
     [due] = await retention.count_due(OWNER, keep_s=0.0)
     assert (due.histories, due.events) == (1, len(world.histories[3].envelopes))
@@ -290,7 +291,7 @@ async def test_only_what_is_done_with_may_leave(world: World) -> None:
 
 async def test_a_damaged_history_is_held_and_the_others_go(world: World) -> None:
     damaged = world.executions[2]
-    await world.database.execute(_FORGE, int(damaged))
+    await world.database.execute_statement(_FORGE, int(damaged))
     await world.run(can_delete=True)
     assert await world.count() == await world.count(damaged) > 0
     [hold] = await PostgresHolds(world.database).list_holds(OWNER, has_released=False, holds_max=9)
@@ -302,7 +303,7 @@ async def test_a_unit_that_is_in_doubt_keeps_no_other(world: World) -> None:
     [first, *_] = world.histories
     name = f"archive/v1/tenant={TENANT}/organization={ORGANIZATION}/month={MONTH}/1-0.parquet"
     other = of_the_month(a_failed_run(), 99)
-    stranger = parquet.encode([stored.of(one) for one in other.envelopes])
+    stranger = parquet.encode([stored_event.to_stored_event(one) for one in other.envelopes])
     await world.store.put_named(name, stranger, **PLACE)
     with pytest.raises(PayloadCorrupt, match="holds other events"):
         await world.run(histories_max=1, can_delete=True)
@@ -316,25 +317,25 @@ async def test_what_comes_after_the_archive_follows_it(world: World) -> None:
     last = whole.envelopes[-1]
     whole.add(structs.replace(last.event))
     await keep(world.stores, await a_fence(world.stores), whole, after=len(history.envelopes))
-    read = await world.audit().read_stored(history.execution_id)
+    read = await world.audit().read_stored_events(history.execution_id)
     assert read == [
-        structs.replace(stored.of(one), ingest_time=there.ingest_time)
+        structs.replace(stored_event.to_stored_event(one), ingest_time=there.ingest_time)
         for one, there in zip(whole.envelopes, read, strict=True)
     ]
     told = await world.run()
     assert told[-1].status is UnitStatus.DROPPED
-    assert [one.stream_version for one in await world.reader().read(history.execution_id)] == [
-        one.stream_version for one in whole.envelopes
-    ]
+    assert [
+        one.stream_version for one in await world.reader().read_events(history.execution_id)
+    ] == [one.stream_version for one in whole.envelopes]
 
 
 async def test_the_archivist_needs_no_more_than_its_role(world: World) -> None:
     dsn = f"{world.dsn}?role=noetl_archivist"
     async with open_database(dsn, must_be_durable=False) as database:
-        told: list[Progress] = []
+        told: list[UnitProgress] = []
         await archivist(
             PostgresRetention(database), PostgresLedgerAudit(database), world.store
-        ).run(told.append)
+        ).archive_all_due(told.append)
         assert told[-1].status is UnitStatus.DROPPED
         for forbidden in (
             "delete from noetl.event",
@@ -342,7 +343,7 @@ async def test_the_archivist_needs_no_more_than_its_role(world: World) -> None:
             "delete from noetl.legal_hold",
         ):
             with pytest.raises(StorageMisconfigured, match="permission denied"):
-                await database.execute(forbidden)
+                await database.execute_statement(forbidden)
 
 
 # Before: the first part, the manifest, each step that is noted down, and each way out.
@@ -379,23 +380,23 @@ async def test_whoever_is_killed_is_followed_by_one_who_finishes(
 
 
 async def test_what_only_the_archive_mentions_is_not_collected(world: World) -> None:
-    mentioned = await world.store.put(b"an order", media_type="text/plain", **PLACE)
-    garbage = await world.store.put(b"nobody wants it", media_type="text/plain", **PLACE)
+    mentioned = await world.store.put_payload(b"an order", media_type="text/plain", **PLACE)
+    garbage = await world.store.put_payload(b"nobody wants it", media_type="text/plain", **PLACE)
     history = History(ExecutionId(str(int(world.executions[-1]) + 1)))
     history.start(workload={"ref": mentioned.sha256})
     history.finish()
     await keep(world.stores, await a_fence(world.stores), history)
     await world.run(can_delete=True)
     assert await world.count(history.execution_id) == 0
-    collector = Collector(
+    collector = GarbageCollector(
         shelf=world.store,
         references=PostgresPayloadReferences(world.database),
-        patience=Patience(ttl=TTL_MIN, shelf=TTL_MIN),
+        patience=GarbageAge(ttl=TTL_MIN, shelf=TTL_MIN),
     )
     later = datetime.now(UTC) + timedelta(days=30)
-    sweep = await collector.sweep(OWNER, now=later, is_dry_run=False)
+    sweep = await collector.sweep_owner(OWNER, now=later, is_dry_run=False)
     assert [content.sha256 for content in sweep.garbage] == [garbage.sha256]
-    assert await world.store.read(mentioned) == b"an order"
+    assert await world.store.read_payload(mentioned) == b"an order"
     assert (await replayed(world.reader(), history.execution_id))["version"] == 2
 
 
@@ -404,7 +405,7 @@ def typed(world: World, *words: str) -> Any:
     done = CliRunner().invoke(app, [*words, *place], catch_exceptions=True)
     if done.exception is not None:
         raise done.exception
-    return [codec.decode(line) for line in done.stdout.splitlines()]
+    return [codec.decode_json(line) for line in done.stdout.splitlines()]
 
 
 async def test_a_dry_run_says_what_a_run_then_does(world: World) -> None:
@@ -420,8 +421,8 @@ async def test_a_dry_run_says_what_a_run_then_does(world: World) -> None:
     rebuilt = await asyncio.to_thread(typed, world, "projection", "rebuild", world.executions[1])
     assert rebuilt[0]["version"] == len(world.histories[1].envelopes)
     assert rebuilt[0]["differences"] == 0
-    await world.stores.projections.clear(world.executions[0])
-    behind = await world.stores.projections.list_behind(
+    await world.stores.projections.clear_execution(world.executions[0])
+    behind = await world.stores.projections.list_executions_behind(
         shard=0, shard_count=1, older_than_s=0.0, executions_max=9
     )
     assert behind == []

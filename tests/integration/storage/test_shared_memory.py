@@ -23,14 +23,13 @@ from tests.support.tiering import NODE, Seen, open_shared, ref_of
 
 from noetl_chassis.clock import ManualClock, SystemClock
 from noetl_contracts.payloads import PayloadRef, SharedHint
-from noetl_storage.encoding import schema_digest
+from noetl_storage.arrow.encoding import digest_schema
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_storage.tiers import owners, room, segments, sweeping
-from noetl_storage.tiers.owners import Owner
-from noetl_storage.tiers.reader import TieredPayloads
-from noetl_storage.tiers.room import RoomRefused
-from noetl_storage.tiers.segments import HEADER_BYTES, TRAILER_BYTES
-from noetl_storage.tiers.shared import GRACE_S, SharedTier, table_of
+from noetl_storage.tiers import segment_directory, segment_format, segment_sweep
+from noetl_storage.tiers.segment_directory import SegmentDirectoryRefused
+from noetl_storage.tiers.segment_format import HEADER_BYTES, TRAILER_BYTES, SegmentOwner
+from noetl_storage.tiers.shared import GRACE_S, SharedTier, read_mapped_table
+from noetl_storage.tiers.tiered_payloads import TieredPayloads
 
 MEBIBYTE = 1024 * 1024
 BATCH_ROWS = MEBIBYTE
@@ -49,12 +48,12 @@ def arrow(table: pa.Table) -> bytes:
 
 
 def segment_of(folder: Path, ref: PayloadRef) -> Path:
-    (file,) = folder.rglob(segments.name_of(ref))
+    (file,) = folder.rglob(segment_format.build_segment_name(ref))
     return file
 
 
 def budget_of(folder: Path) -> Path:
-    (file,) = folder.rglob(room.BUDGET)
+    (file,) = folder.rglob(segment_directory.BUDGET)
     return file
 
 
@@ -73,7 +72,7 @@ def clock() -> ManualClock:
 
 async def test_a_segment_begins_as_the_page_says(tmp_path: Path, clock: ManualClock) -> None:
     tier = open_shared(tmp_path, clock=clock)
-    await tier.keep(ref_of(DATA), DATA)
+    await tier.keep_copy(ref_of(DATA), DATA)
     file = segment_of(tmp_path, ref_of(DATA))
     data = file.read_bytes()
     assert data[:8] == b"NOETLIPC"
@@ -94,10 +93,10 @@ async def test_record_batches_lie_where_the_segment_is_mapped(tmp_path: Path) ->
     )
     data = arrow(table)
     tier = open_shared(tmp_path, clock=SystemClock())
-    await tier.keep(ref_of(data), data)
+    await tier.keep_copy(ref_of(data), data)
     mapped = tier.map_bytes(ref_of(data))
     before = pa.total_allocated_bytes()
-    found = table_of(mapped)
+    found = read_mapped_table(mapped)
     assert found.equals(table)
     buffers = [
         buffer
@@ -127,13 +126,13 @@ async def test_a_large_table_is_read_without_being_held(memory_folder: Path) -> 
     data = arrow(pa.Table.from_batches([batch] * BATCHES))
     ref = ref_of(data)
     assert len(data) > 256 * MEBIBYTE
-    assert await tier.keep(ref, data)
+    assert await tier.keep_copy(ref, data)
     del data
     store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=tier)
     pa.default_memory_pool().release_unused()
     alone, allocated = resident("RssAnon"), pa.total_allocated_bytes()
     everything = resident("VmRSS")
-    found = await store.table(ref)
+    found = await store.map_table(ref)
     assert resident("VmRSS") - everything < 10 * MEBIBYTE
     assert sum(batch["i"][0].as_py() for batch in found.to_batches()) == 7 * BATCHES
     assert found.num_rows == BATCH_ROWS * BATCHES
@@ -169,11 +168,11 @@ def doubts() -> dict[str, Any]:
 async def test_every_doubt_is_only_a_miss(tmp_path: Path, doubt: str) -> None:
     tier, seen = open_shared(tmp_path, clock=SystemClock()), Seen()
     store = TieredPayloads(MemoryPayloads(), watch=seen, shared=tier)
-    ref = await store.put(
+    ref = await store.put_payload(
         DATA, tenant_id=TENANT, organization_id=ORGANIZATION, media_type="text/plain"
     )
     doubts()[doubt](segment_of(tmp_path, ref))
-    assert await store.read(ref) == DATA
+    assert await store.read_payload(ref) == DATA
     assert seen.hits == {"store": 1}
     assert seen.misses == {"shared": 1}
 
@@ -182,13 +181,13 @@ async def test_an_expired_segment_is_a_miss_until_it_is_made_again(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     tier = open_shared(tmp_path, clock=clock, lease_s=LEASE_S)
-    await tier.keep(ref_of(DATA), DATA)
-    clock.advance(LEASE_S + GRACE_S + 1)
-    assert await tier.find(ref_of(DATA)) is None
-    assert tier.sweep() == {"expired": 1}
+    await tier.keep_copy(ref_of(DATA), DATA)
+    clock.advance_by(LEASE_S + GRACE_S + 1)
+    assert await tier.find_copy(ref_of(DATA)) is None
+    assert tier.sweep_node() == {"expired": 1}
     assert tier.used_bytes() == 0
-    assert await tier.keep(ref_of(DATA), DATA)
-    assert await tier.find(ref_of(DATA)) == DATA
+    assert await tier.keep_copy(ref_of(DATA), DATA)
+    assert await tier.find_copy(ref_of(DATA)) == DATA
 
 
 async def test_a_segment_that_is_read_stays_and_one_that_is_not_goes(
@@ -196,13 +195,13 @@ async def test_a_segment_that_is_read_stays_and_one_that_is_not_goes(
 ) -> None:
     tier = open_shared(tmp_path, clock=clock, lease_s=LEASE_S)
     read, unread = ref_of(DATA), ref_of(b"unread")
-    await tier.keep(read, DATA)
-    await tier.keep(unread, b"unread")
+    await tier.keep_copy(read, DATA)
+    await tier.keep_copy(unread, b"unread")
     for _ in range(3):
-        clock.advance(LEASE_S)
-        assert await tier.find(read) == DATA
-    assert tier.sweep() == {"expired": 1}
-    assert await tier.find(read) == DATA
+        clock.advance_by(LEASE_S)
+        assert await tier.find_copy(read) == DATA
+    assert tier.sweep_node() == {"expired": 1}
+    assert await tier.find_copy(read) == DATA
 
 
 async def test_of_all_processes_of_a_node_one_sweeps_and_each_tends_its_own(
@@ -210,13 +209,13 @@ async def test_of_all_processes_of_a_node_one_sweeps_and_each_tends_its_own(
 ) -> None:
     first, second = (open_shared(tmp_path, clock=clock, lease_s=LEASE_S) for _ in range(2))
     second._me = structs.replace(second._me, namespace=1)
-    await first.keep(ref_of(DATA), DATA)
-    await second.keep(ref_of(b"unseen"), b"unseen")
-    assert first.tend(interval_s=1e9) == {}
-    clock.advance(LEASE_S + GRACE_S + 1)
-    assert first.tend(interval_s=1e9) == {"expired": 1}
+    await first.keep_copy(ref_of(DATA), DATA)
+    await second.keep_copy(ref_of(b"unseen"), b"unseen")
+    assert first.tend_segments(interval_s=1e9) == {}
+    clock.advance_by(LEASE_S + GRACE_S + 1)
+    assert first.tend_segments(interval_s=1e9) == {"expired": 1}
     assert len(left(tmp_path)) == 1
-    assert first.tend(interval_s=1) == {"expired": 1}
+    assert first.tend_segments(interval_s=1) == {"expired": 1}
     assert left(tmp_path) == set()
 
 
@@ -224,9 +223,9 @@ async def test_the_clock_of_the_day_does_not_end_a_lease(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     tier = open_shared(tmp_path, clock=clock)
-    await tier.keep(ref_of(DATA), DATA)
+    await tier.keep_copy(ref_of(DATA), DATA)
     clock.set_back(-3600)
-    assert await tier.find(ref_of(DATA)) == DATA
+    assert await tier.find_copy(ref_of(DATA)) == DATA
 
 
 @pytest.mark.parametrize(
@@ -243,8 +242,8 @@ async def test_a_hint_can_only_say_no(
         schema_digest="",
         valid_until=clock.now() + timedelta(seconds=seconds),
     )
-    await tier.keep(ref_of(DATA), DATA)
-    found = await tier.find(ref_of(DATA, shared=hint))
+    await tier.keep_copy(ref_of(DATA), DATA)
+    found = await tier.find_copy(ref_of(DATA, shared=hint))
     assert found == (DATA if is_found else None)
 
 
@@ -253,27 +252,27 @@ async def test_another_schema_than_promised_is_a_miss(tmp_path: Path) -> None:
     data = arrow(table)
     tier = open_shared(tmp_path, clock=SystemClock())
     store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=tier)
-    await tier.keep(ref_of(data), data)
-    assert await store.table(ref_of(data, schema_digest=schema_digest(table.schema))) == table
-    assert await store.table(ref_of(data, schema_digest="0" * 64)) is None
+    await tier.keep_copy(ref_of(data), data)
+    assert await store.map_table(ref_of(data, schema_digest=digest_schema(table.schema))) == table
+    assert await store.map_table(ref_of(data, schema_digest="0" * 64)) is None
 
 
 async def test_a_flipped_byte_in_a_table_is_found_when_it_is_asked_for(tmp_path: Path) -> None:
     data = arrow(pa.table({"i": pa.array([1, 2, 3], pa.int64())}))
     tier = open_shared(tmp_path, clock=SystemClock())
     store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=tier)
-    await tier.keep(ref_of(data), data)
+    await tier.keep_copy(ref_of(data), data)
     file = segment_of(tmp_path, ref_of(data))
     changed = file.read_bytes().replace((2).to_bytes(8, "little"), (9).to_bytes(8, "little"))
     file.write_bytes(changed)
-    assert await store.table(ref_of(data), is_verified=True) is None
+    assert await store.map_table(ref_of(data), is_verified=True) is None
 
 
 async def test_bytes_that_are_no_arrow_stream_are_a_miss_as_a_table(tmp_path: Path) -> None:
     tier = open_shared(tmp_path, clock=SystemClock())
     store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=tier)
-    await tier.keep(ref_of(DATA), DATA)
-    assert await store.table(ref_of(DATA)) is None
+    await tier.keep_copy(ref_of(DATA), DATA)
+    assert await store.map_table(ref_of(DATA)) is None
 
 
 async def test_full_shared_memory_is_only_a_refusal(tmp_path: Path) -> None:
@@ -284,7 +283,7 @@ async def test_full_shared_memory_is_only_a_refusal(tmp_path: Path) -> None:
 
     write, os.write = os.write, full  # type: ignore[assignment]  # the file system is full
     try:
-        assert not await tier.keep(ref_of(DATA), DATA)
+        assert not await tier.keep_copy(ref_of(DATA), DATA)
     finally:
         os.write = write
     assert tier.used_bytes() == 0
@@ -294,34 +293,34 @@ async def test_full_shared_memory_is_only_a_refusal(tmp_path: Path) -> None:
 async def test_the_budget_is_that_of_the_node(tmp_path: Path) -> None:
     first = open_shared(tmp_path, clock=SystemClock(), bytes_max=PAGE)
     second = open_shared(tmp_path, clock=SystemClock(), bytes_max=PAGE)
-    assert await first.keep(ref_of(b"a" * 500), b"a" * 500)
-    assert not await second.keep(ref_of(b"b" * 500), b"b" * 500)
-    await first.forget(ref_of(b"a" * 500))
-    assert await second.keep(ref_of(b"b" * 500), b"b" * 500)
+    assert await first.keep_copy(ref_of(b"a" * 500), b"a" * 500)
+    assert not await second.keep_copy(ref_of(b"b" * 500), b"b" * 500)
+    await first.forget_copy(ref_of(b"a" * 500))
+    assert await second.keep_copy(ref_of(b"b" * 500), b"b" * 500)
 
 
 async def test_a_locked_budget_keeps_nobody_waiting(tmp_path: Path) -> None:
     tier = open_shared(tmp_path, clock=SystemClock())
     with budget_of(tmp_path).open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert not await tier.keep(ref_of(DATA), DATA)
-    assert await tier.keep(ref_of(DATA), DATA)
+        assert not await tier.keep_copy(ref_of(DATA), DATA)
+    assert await tier.keep_copy(ref_of(DATA), DATA)
 
 
 def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / f"noetl-{os.geteuid()}").mkdir(mode=0o777)
     (tmp_path / f"noetl-{os.geteuid()}").chmod(0o777)
-    with pytest.raises(RoomRefused, match="open to other users"):
+    with pytest.raises(SegmentDirectoryRefused, match="open to other users"):
         open_shared(tmp_path, clock=SystemClock())
 
 
 def test_a_process_is_told_from_a_later_one_with_its_number() -> None:
-    me = owners.this_process()
+    me = segment_format.find_this_process()
     assert me is not None
-    assert owners.parse(str(me)) == me
-    assert owners.is_alive(me)
-    assert owners.is_alive(structs.replace(me, started=me.started - 1)) is False
-    assert owners.is_alive(structs.replace(me, namespace=me.namespace + 1)) is None
+    assert segment_format.parse_owner(str(me)) == me
+    assert segment_format.is_alive(me)
+    assert segment_format.is_alive(structs.replace(me, started=me.started - 1)) is False
+    assert segment_format.is_alive(structs.replace(me, namespace=me.namespace + 1)) is None
 
 
 async def test_a_segment_of_processes_that_cannot_be_seen_goes_by_its_lease(
@@ -329,30 +328,30 @@ async def test_a_segment_of_processes_that_cannot_be_seen_goes_by_its_lease(
 ) -> None:
     tier = open_shared(tmp_path, clock=clock)
     tier._me = structs.replace(tier._me, namespace=1)
-    await tier.keep(ref_of(DATA), DATA)
+    await tier.keep_copy(ref_of(DATA), DATA)
     other = open_shared(tmp_path, clock=clock)
-    assert other.sweep() == {}
-    clock.advance(LEASE_S + GRACE_S + 1)
-    assert other.sweep() == {"expired": 1}
+    assert other.sweep_node() == {}
+    clock.advance_by(LEASE_S + GRACE_S + 1)
+    assert other.sweep_node() == {"expired": 1}
 
 
 async def test_an_empty_directory_goes_and_its_owner_makes_it_again(tmp_path: Path) -> None:
     idle = open_shared(tmp_path, clock=SystemClock(), store_url="s3://idle")
     busy = open_shared(tmp_path, clock=SystemClock())
-    busy.sweep()
+    busy.sweep_node()
     assert not idle._place.exists()
-    assert await idle.keep(ref_of(DATA), DATA)
-    assert await idle.find(ref_of(DATA)) == DATA
-    assert busy.sweep() == {}
-    assert await idle.find(ref_of(DATA)) == DATA
+    assert await idle.keep_copy(ref_of(DATA), DATA)
+    assert await idle.find_copy(ref_of(DATA)) == DATA
+    assert busy.sweep_node() == {}
+    assert await idle.find_copy(ref_of(DATA)) == DATA
 
 
 async def test_a_torn_segment_goes_once_it_is_old(tmp_path: Path, clock: ManualClock) -> None:
     tier = open_shared(tmp_path, clock=clock)
     (tier._place / "torn").write_bytes(b"NOET")
-    assert tier.sweep() == {}
-    clock.advance(LEASE_S + GRACE_S + 3600)
-    assert tier.sweep() == {"torn": 1}
+    assert tier.sweep_node() == {}
+    clock.advance_by(LEASE_S + GRACE_S + 3600)
+    assert tier.sweep_node() == {"torn": 1}
 
 
 @contextmanager
@@ -387,21 +386,23 @@ async def kill_at_some_moment(pid: int) -> None:
 
 async def gone(pid: int) -> None:
     async def is_gone() -> bool:
-        return owners._look(pid) is None
+        return segment_format._read_process_stat(pid) is None
 
     await eventually(is_gone, timeout_s=30)
 
 
 def left(folder: Path) -> set[str]:
-    return {entry.name for entry in room.entries(next(folder.glob("noetl-*")))}
+    return {
+        entry.name for entry in segment_directory.iterate_segments(next(folder.glob("noetl-*")))
+    }
 
 
 async def test_of_killed_producers_nothing_stays_and_of_living_ones_everything(
     tmp_path: Path,
 ) -> None:
     mine: SharedTier = open_shared(tmp_path, clock=SystemClock())
-    await mine.keep(ref_of(DATA), DATA)
-    kept, seen_dead = segments.name_of(ref_of(DATA)), 0
+    await mine.keep_copy(ref_of(DATA), DATA)
+    kept, seen_dead = segment_format.build_segment_name(ref_of(DATA)), 0
     with nursery() as begin:
         living = begin("modest", tmp_path)
         other_owner = owner_of(living)
@@ -411,31 +412,35 @@ async def test_of_killed_producers_nothing_stays_and_of_living_ones_everything(
             if mode == "busy":
                 await kill_at_some_moment(pid)
             await gone(pid)
-            seen_dead += mine.sweep()["dead"]
+            seen_dead += mine.sweep_node()["dead"]
         os.kill(living, signal.SIGSTOP)
-        mine.sweep()
+        mine.sweep_node()
         assert set(owners_in(tmp_path)) <= {other_owner, mine._me}
         assert kept in left(tmp_path)
         theirs = {name for name in left(tmp_path) if name != kept}
         assert theirs, "the living producer has kept nothing at all"
-        mine.sweep()
+        mine.sweep_node()
         assert theirs <= left(tmp_path)
         assert seen_dead >= KILLS // 3
         os.kill(living, signal.SIGKILL)
         await gone(living)
-    mine.sweep()
+    mine.sweep_node()
     assert left(tmp_path) == {kept}
     assert mine.used_bytes() == PAGE
 
 
-def owner_of(pid: int) -> Owner:
-    me, found = owners.this_process(), owners._look(pid)
+def owner_of(pid: int) -> SegmentOwner:
+    me, found = segment_format.find_this_process(), segment_format._read_process_stat(pid)
     assert me is not None
     assert found is not None
-    return Owner(pid=pid, started=found[1], namespace=me.namespace)
+    return SegmentOwner(pid=pid, started=found[1], namespace=me.namespace)
 
 
-def owners_in(folder: Path) -> Iterator[Owner | None]:
-    for entry in room.entries(next(folder.glob("noetl-*"))):
-        trailer = None if entry.name.endswith(room.PART) else sweeping.read_trailer(Path(entry))
-        yield room.part_owner(entry.name) if trailer is None else trailer.owner
+def owners_in(folder: Path) -> Iterator[SegmentOwner | None]:
+    for entry in segment_directory.iterate_segments(next(folder.glob("noetl-*"))):
+        trailer = (
+            None
+            if entry.name.endswith(segment_directory.PART)
+            else segment_sweep.read_segment_trailer(Path(entry))
+        )
+        yield segment_directory.parse_part_owner(entry.name) if trailer is None else trailer.owner

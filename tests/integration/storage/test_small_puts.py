@@ -14,9 +14,9 @@ from botocore.credentials import Credentials
 from tests.support.servers import S3Server
 from tests.support.storage import ORGANIZATION, TENANT
 
-from noetl_storage.errors import StorageMisconfigured
-from noetl_storage.payloads.open import open_payloads
-from noetl_storage.payloads.s3_puts import BYTES_MAX, SigningKeys, SmallPuts
+from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.payloads.s3 import BYTES_MAX, SigningKeys, SmallPuts
+from noetl_storage.ports.errors import StorageMisconfigured
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 BUCKET = "noetl"
@@ -43,7 +43,7 @@ def held(s3: S3Server, key: str) -> dict[str, Any]:
 @pytest.mark.parametrize("data", [b"", b"\0\r\n\0", b"x" * 200_000], ids=len)
 def test_an_object_arrives_as_it_is(s3: S3Server, data: bytes) -> None:
     key = f"puts/{len(data)}"
-    assert puts_to(s3).put(key, data, media_type="application/json", is_new=False)
+    assert puts_to(s3).put_small(key, data, media_type="application/json", is_new=False)
     found = held(s3, key)
     assert found["Body"].read() == data
     assert found["ContentType"] == "application/json"
@@ -51,33 +51,33 @@ def test_an_object_arrives_as_it_is(s3: S3Server, data: bytes) -> None:
 
 def test_an_object_is_written_once(s3: S3Server) -> None:
     puts = puts_to(s3)
-    assert puts.put("puts/once", b"first", is_new=True)
+    assert puts.put_small("puts/once", b"first", is_new=True)
     with pytest.raises(FileExistsError):
-        puts.put("puts/once", b"second", is_new=True)
+        puts.put_small("puts/once", b"second", is_new=True)
     assert held(s3, "puts/once")["Body"].read() == b"first"
 
 
 @pytest.mark.parametrize("key", ["a b", "ü", "a//b", "a/../b", "./a", "a+b", "/a", "a/"])
 def test_a_name_that_clients_sign_differently_is_left_to_boto3(s3: S3Server, key: str) -> None:
-    assert not puts_to(s3).put(key, b"x", is_new=False)
+    assert not puts_to(s3).put_small(key, b"x", is_new=False)
 
 
 def test_what_is_large_refused_or_unheard_is_left_to_boto3(s3: S3Server) -> None:
-    assert not puts_to(s3).put("puts/large", b"x" * (BYTES_MAX + 1), is_new=False)
-    assert not puts_to(s3, secret_key="wrong").put("puts/refused", b"x", is_new=True)  # noqa: S106 - a made-up one
+    assert not puts_to(s3).put_small("puts/large", b"x" * (BYTES_MAX + 1), is_new=False)
+    assert not puts_to(s3, secret_key="wrong").put_small("puts/refused", b"x", is_new=True)  # noqa: S106 - a made-up one
     nowhere = SmallPuts(
         endpoint="http://127.0.0.1:9",
         region="us-east-1",
         bucket=BUCKET,
         keys=lambda: SigningKeys(access_key="a", secret_key="b"),  # noqa: S106 - a made-up one
     )
-    assert not nowhere.put("puts/unheard", b"x", is_new=False)
+    assert not nowhere.put_small("puts/unheard", b"x", is_new=False)
 
 
 async def test_a_store_with_a_wrong_key_says_so(s3: S3Server) -> None:
     async with open_payloads(s3.payload_url, access_key="nobody", secret_key="x") as store:  # noqa: S106 - a made-up one
         with pytest.raises(StorageMisconfigured, match="refused"):
-            await store.put(b"data", **PLACE, media_type="text/plain")
+            await store.put_payload(b"data", **PLACE, media_type="text/plain")
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_request_is_signed_as_botocore_signs_it(
     endpoint, seen = listener
     keys = SigningKeys(access_key="AKIDEXAMPLE", secret_key="se:cr/et+", token=token)  # noqa: S106 - a made-up one
     puts = SmallPuts(endpoint=endpoint, region="eu-west-1", bucket="b", keys=lambda: keys)
-    assert puts.put("named/frames/1/a-b_c.d~e", b"\0rows", is_new=True)
+    assert puts.put_small("named/frames/1/a-b_c.d~e", b"\0rows", is_new=True)
     ((path, headers, body),) = seen
     assert path == "/b/named/frames/1/a-b_c.d~e"
     assert body == b"\0rows"

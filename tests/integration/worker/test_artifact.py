@@ -12,9 +12,9 @@ from tests.support.servers import S3Server
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts import codec
-from noetl_contracts.commands import StepResult
-from noetl_contracts.facts import CommandCompleted, CommandFailed
+from noetl_contracts.commands.command_work import StepResult
 from noetl_contracts.ids import OrganizationId
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
 
 ROWS = [{"i": 1, "t": "a"}, {"i": 2, "t": "b"}]
 TABLE = {"columns": ["i", "t"], "rows": ROWS, "row_count": 2}
@@ -68,7 +68,7 @@ async def test_what_is_put_is_got(worker: Bench, fields: dict[str, Any], read: A
     kept = await put(worker, **fields)
     stored = next(iter(worker.payloads.bytes_by_key.values()))
     assert kept["size_bytes"] == len(stored)
-    assert kept["sha256"] == codec.digest(stored)
+    assert kept["sha256"] == codec.digest_hex(stored)
     found = await get(worker, result_ref=kept["ref"])
     assert found["data"] == read
     assert found["size_bytes"] == len(stored)
@@ -82,7 +82,7 @@ async def test_what_is_put_is_got(worker: Bench, fields: dict[str, Any], read: A
 async def test_compression_compresses(worker: Bench) -> None:
     data = ["the same text"] * 5000
     small = await put(worker, data=data, compress="zstd")
-    assert small["size_bytes"] < len(codec.encode(data)) / 20
+    assert small["size_bytes"] < len(codec.encode_json(data)) / 20
 
 
 async def test_a_name_has_versions_and_ends(worker: Bench) -> None:
@@ -343,7 +343,7 @@ async def test_a_locator_of_an_unknown_result_says_what_to_pass(worker: Bench) -
 
 async def test_secrets_are_masked_in_the_payload_store(worker: Bench) -> None:
     hidden = "a-value-of-some-length"
-    worker.mask.learn({"token": hidden})
+    worker.mask.learn_secrets({"token": hidden})
     for compress in (None, "gzip"):
         kept = await put(worker, data={"x": hidden}, compress=compress)
         assert (await get(worker, result_ref=kept["ref"]))["data"] == {"x": "***"}

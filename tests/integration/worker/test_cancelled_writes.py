@@ -14,8 +14,8 @@ from tests.support.calls import call_of
 from tests.support.polling import eventually
 from tests.support.working import Bench, bench
 
-from noetl_playbook.model import Output
-from noetl_worker.tools import parts
+from noetl_playbook.model.playbook import Output
+from noetl_worker.tools.tables import stored_parts
 
 # How long a write lasts, for somebody to close its writer meanwhile.
 OPEN_S = 0.5
@@ -65,8 +65,8 @@ class Full(Watched):
 async def worker(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Bench]:
-    monkeypatch.setattr(parts, "SMALL_BYTES", 1)
-    monkeypatch.setattr(parts, "GROUP_BYTES", 1)
+    monkeypatch.setattr(stored_parts, "SMALL_BYTES", 1)
+    monkeypatch.setattr(stored_parts, "GROUP_BYTES", 1)
     async with bench(work_directory=str(tmp_path)) as found:
         await found.put_credential("db", {"dsn": database})
         yield found

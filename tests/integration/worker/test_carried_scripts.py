@@ -10,9 +10,9 @@ from tests.support.servers import S3Server
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench, command_of
 
 from noetl_contracts import codec
-from noetl_contracts.facts import CommandCompleted
-from noetl_contracts.scripts import pin_name
-from noetl_worker.tools.call import Outcome
+from noetl_contracts.requests.facts import CommandCompleted
+from noetl_contracts.transient_objects import build_pin_name
+from noetl_worker.tools.calls.call import Outcome
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 # What a template would change.
@@ -103,13 +103,13 @@ async def test_the_digest_of_a_script_in_a_bucket_is_checked_and_logged(s3: S3Se
         await put_credential(worker, s3)
         facts = await worker.run(command_of(step))
         assert isinstance(facts[-1], CommandCompleted), facts
-        name = pin_name(EXECUTION, uri=uri, auth="store")
+        name = build_pin_name(EXECUTION, uri=uri, auth="store")
         names = await worker.payloads.list_names("scripts/", **PLACE)
         logs = await worker.payloads.list_names("logs/", **PLACE)
         lines = [await worker.payloads.find_named(log, **PLACE) for log in logs]
         wrong = await run(worker, uri, sha256="0" * 64)
     assert names == [name]
-    assert any(codec.digest(code).encode() in (line or b"") for line in lines), logs
+    assert any(codec.digest_hex(code).encode() in (line or b"") for line in lines), logs
     assert wrong.error is not None
     assert "not the one that was meant" in wrong.error.message
 

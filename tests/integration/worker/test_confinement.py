@@ -38,7 +38,7 @@ def run(
     unprivileged: tuple[str, int, Path], script: str, **bounds: object
 ) -> subprocess.CompletedProcess[str]:
     python, user, program = unprivileged
-    command = [python, "-I", "-S", str(program), codec.text(bounds), "/bin/sh", "-c", script]
+    command = [python, "-I", "-S", str(program), codec.encode_text(bounds), "/bin/sh", "-c", script]
     return subprocess.run(  # noqa: S603 - what is run is what is tested
         command, capture_output=True, text=True, check=False, user=user, cwd="/", timeout=30
     )

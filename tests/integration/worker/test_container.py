@@ -7,8 +7,8 @@ import pytest
 from tests.support.calls import call_of
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.facts import CommandFailed
-from noetl_worker.tools.container import merged
+from noetl_contracts.requests.facts import CommandFailed
+from noetl_worker.tools.container import merge_fields
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_fields_are_checked_before_the_cluster(
 
 def test_what_stands_on_the_task_wins_over_what_is_nested() -> None:
     fields = {"runtime": {"image": "a", "backoffLimit": 2}, "job": {"image": "b"}, "image": "c"}
-    assert merged({"image": "d", "namespace": "n", "other": 1}, fields) == {
+    assert merge_fields({"image": "d", "namespace": "n", "other": 1}, fields) == {
         "image": "c",
         "backoff_limit": 2,
         "namespace": "n",

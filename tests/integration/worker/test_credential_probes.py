@@ -13,9 +13,9 @@ from tests.support.calls import call_of
 from tests.support.servers import NatsServer
 from tests.support.working import bench
 
-from noetl_contracts.credential_types import TYPES
+from noetl_contracts.credentials import TYPES
 from noetl_contracts.errors import ErrorObject
-from noetl_worker.tools.call import Outcome
+from noetl_worker.tools.calls.call import Outcome
 
 SECRET = "blaumeise-4711-geheim"  # noqa: S105 - looked for in what is told
 NOWHERE = "127.0.0.1:9"

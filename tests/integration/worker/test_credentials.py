@@ -10,18 +10,18 @@ from tests.support.polling import eventually
 from tests.support.working import EXECUTION, KEY, ORGANIZATION, TENANT
 
 from noetl_chassis.clock import ManualClock
-from noetl_chassis.sealing import Sealer
+from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_contracts import codec, credentials
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_storage.errors import StorageUnavailable
-from noetl_worker import patience
+from noetl_storage.ports.errors import StorageUnavailable
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.domain.masking import Mask
-from noetl_worker.domain.sites import Site
-from noetl_worker.keys.credential_vault import REMEMBERED_S, Vault
-from noetl_worker.patience import patiently
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.keychain.credential_vault import REMEMBERED_S, CredentialVault
+from noetl_worker.payloads import payload_retry
+from noetl_worker.payloads.payload_retry import retry_store_call
 
-SITE = Site(
+SITE = UnitScope(
     execution_id=EXECUTION, tenant_id=TENANT, organization_id=ORGANIZATION, step="s", unit="step"
 )
 
@@ -35,7 +35,7 @@ class Shelf:
         self.is_away = False
 
     def put(self, name: str, version: int, *, key: str = KEY, **fields: str) -> None:
-        sealed = Sealer(key).seal(
+        sealed = CredentialSealer(key).seal_credential(
             fields,
             name=name,
             version=version,
@@ -43,7 +43,7 @@ class Shelf:
             tenant_id=TENANT,
             organization_id=ORGANIZATION,
         )
-        self.objects[credentials.object_name(name, version)] = codec.encode(sealed)
+        self.objects[credentials.build_object_name(name, version)] = codec.encode_json(sealed)
 
     async def find_named(
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
@@ -62,10 +62,16 @@ class Shelf:
         return sorted(name for name in self.objects if name.startswith(prefix))
 
 
-def vault_of(shelf: Shelf) -> tuple[Vault, ManualClock, Mask]:
-    clock, mask = ManualClock(datetime(2026, 1, 1, tzinfo=UTC)), Mask()
+def vault_of(shelf: Shelf) -> tuple[CredentialVault, ManualClock, SecretMask]:
+    clock, mask = ManualClock(datetime(2026, 1, 1, tzinfo=UTC)), SecretMask()
     return (
-        Vault(objects=shelf, ask_again=patiently, sealer=Sealer(KEY), mask=mask, clock=clock),
+        CredentialVault(
+            objects=shelf,
+            ask_again=retry_store_call,
+            sealer=CredentialSealer(KEY),
+            mask=mask,
+            clock=clock,
+        ),
         clock,
         mask,
     )
@@ -76,41 +82,41 @@ async def test_the_latest_version_is_opened_and_its_secrets_are_masked() -> None
     shelf.put("db", 1, user="ann", password="old-secret")  # noqa: S106 - a value for the test
     shelf.put("db", 12, user="ann", password="new-secret")  # noqa: S106 - a value for the test
     vault, _, mask = vault_of(shelf)
-    found = await vault.resolve("db", SITE)
+    found = await vault.resolve_auth("db", SITE)
     assert (found.version, found.fields["password"]) == (12, "new-secret")
-    assert mask.text("ann has new-secret") == "ann has ***"
+    assert mask.mask_text("ann has new-secret") == "ann has ***"
 
 
 async def test_the_password_inside_an_address_is_masked_too() -> None:
     shelf = Shelf()
     shelf.put("db", 1, dsn="postgres://ann:hunter22@h/d")
     vault, _, mask = vault_of(shelf)
-    await vault.resolve({"credential": "db"}, SITE)
-    assert mask.text("login hunter22 failed") == "login *** failed"
+    await vault.resolve_auth({"credential": "db"}, SITE)
+    assert mask.mask_text("login hunter22 failed") == "login *** failed"
 
 
 async def test_many_askers_cause_one_lookup_and_it_is_remembered_for_a_while() -> None:
     shelf = Shelf()
     shelf.put("db", 1, token="a")  # noqa: S106 - a value for the test
     vault, clock, _ = vault_of(shelf)
-    await asyncio.gather(*(vault.resolve("db", SITE) for _ in range(20)))
+    await asyncio.gather(*(vault.resolve_auth("db", SITE) for _ in range(20)))
     assert shelf.lookups == 1
     shelf.put("db", 2, token="b")  # noqa: S106 - a value for the test
-    assert (await vault.resolve("db", SITE)).version == 1
-    clock.advance(REMEMBERED_S)
-    assert (await vault.resolve("db", SITE)).version == 2
+    assert (await vault.resolve_auth("db", SITE)).version == 1
+    clock.advance_by(REMEMBERED_S)
+    assert (await vault.resolve_auth("db", SITE)).version == 2
     assert shelf.lookups == 2
 
 
 async def test_a_credential_is_looked_for_until_the_store_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patience, "_RETRY_BASE_S", 0.001)
+    monkeypatch.setattr(payload_retry, "_RETRY_BASE_S", 0.001)
     shelf = Shelf()
     shelf.put("db", 1, token="a")  # noqa: S106 - a value for the test
     shelf.is_away = True
     vault, _, _ = vault_of(shelf)
-    looking = asyncio.create_task(vault.resolve("db", SITE))
+    looking = asyncio.create_task(vault.resolve_auth("db", SITE))
 
     async def was_asked_again() -> bool:
         return shelf.lookups > 2
@@ -123,14 +129,14 @@ async def test_a_credential_is_looked_for_until_the_store_is_back(
 async def test_a_known_credential_stays_good_while_the_store_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patience, "_RETRY_BASE_S", 0.001)
+    monkeypatch.setattr(payload_retry, "_RETRY_BASE_S", 0.001)
     shelf = Shelf()
     shelf.put("db", 1, token="a")  # noqa: S106 - a value for the test
     vault, clock, _ = vault_of(shelf)
-    await vault.resolve("db", SITE)
+    await vault.resolve_auth("db", SITE)
     shelf.is_away = True
-    clock.advance(REMEMBERED_S)
-    assert (await vault.resolve("db", SITE)).version == 1
+    clock.advance_by(REMEMBERED_S)
+    assert (await vault.resolve_auth("db", SITE)).version == 1
 
 
 async def test_a_credential_sealed_with_another_key_says_what_to_do() -> None:
@@ -138,7 +144,7 @@ async def test_a_credential_sealed_with_another_key_says_what_to_do() -> None:
     shelf.put("db", 1, key=b64encode(os.urandom(32)).decode(), token="a")  # noqa: S106 - a value for the test
     vault, _, _ = vault_of(shelf)
     with pytest.raises(ToolFailure, match="put it again") as caught:
-        await vault.resolve("db", SITE)
+        await vault.resolve_auth("db", SITE)
     assert caught.value.error.kind == "config"
 
 
@@ -146,5 +152,5 @@ async def test_what_names_no_credential_is_refused() -> None:
     vault, _, _ = vault_of(Shelf())
     for auth in ({}, 5, ""):
         with pytest.raises(ToolFailure) as caught:
-            await vault.resolve(auth, SITE)
+            await vault.resolve_auth(auth, SITE)
         assert caught.value.error.kind == "config"

@@ -16,11 +16,11 @@ from tests.support.calls import VISITS
 from tests.support.polling import eventually
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench, command_of
 
-from noetl_contracts.commands import StepResult
-from noetl_contracts.facts import CommandCompleted, CommandFailed
+from noetl_contracts.commands.command_work import StepResult
 from noetl_contracts.ids import TenantId
-from noetl_worker.domain.sites import Site
-from noetl_worker.tools.call import Call, Outcome, Timeout
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def worker(tmp_path: Path) -> AsyncIterator[Bench]:
         yield found
 
 
-def site(**fields: Any) -> Site:
+def site(**fields: Any) -> UnitScope:
     known: dict[str, Any] = {
         "execution_id": EXECUTION,
         "tenant_id": TENANT,
@@ -37,10 +37,10 @@ def site(**fields: Any) -> Site:
         "step": "s",
         "unit": "step",
     }
-    return Site(**{**known, **fields})
+    return UnitScope(**{**known, **fields})
 
 
-def call(query: Any, *, at: Site | None = None, timeout_s: float = 30, **fields: Any) -> Call:
+def call(query: Any, *, at: UnitScope | None = None, timeout_s: float = 30, **fields: Any) -> Call:
     return Call(
         site=at or site(),
         task="t",

@@ -17,20 +17,20 @@ from tests.support.tiering import Seen, open_shared
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, settings_of
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import codec, spread
+from noetl_contracts import codec, spread_table
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
-from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
-from noetl_playbook.results import PipelineResult, TaskResult
-from noetl_storage import encoding
-from noetl_storage.encoding import PARQUET_MEDIA_TYPE
-from noetl_storage.payloads.open import open_payloads
+from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
+from noetl_playbook.views.results import PipelineResult, TaskResult
+from noetl_storage.arrow import encoding
+from noetl_storage.arrow.encoding import PARQUET_MEDIA_TYPE
+from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.tiers.disk import DiskTier
-from noetl_storage.tiers.reader import TieredPayloads
-from noetl_worker.domain.sites import Site
-from noetl_worker.opening import open_tools
+from noetl_storage.tiers.tiered_payloads import TieredPayloads
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.tool_factory import open_tools
 from noetl_worker.tools import Tools
-from noetl_worker.tools.call import Call, Timeout
-from noetl_worker.tools.in_place import InPlace
+from noetl_worker.tools.calls.call import Call, Timeout
+from noetl_worker.tools.duckdb.inputs import StoredTables
 
 MEBIBYTE = 1024 * 1024
 GIBIBYTE = 1024 * MEBIBYTE
@@ -66,7 +66,7 @@ class Near(Struct, frozen=True, kw_only=True):
     seen: Seen
 
     async def put(self, data: bytes, media_type: str) -> PayloadRef:
-        return await self.store.put(
+        return await self.store.put_payload(
             data, tenant_id=TENANT, organization_id=ORGANIZATION, media_type=media_type
         )
 
@@ -83,7 +83,7 @@ class Near(Struct, frozen=True, kw_only=True):
             }
         found = await self.tools.run(
             Call(
-                site=Site(
+                site=UnitScope(
                     execution_id=EXECUTION,
                     tenant_id=TENANT,
                     organization_id=ORGANIZATION,
@@ -139,8 +139,8 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @pytest.mark.parametrize("format_", ["arrow", "parquet"])
 async def test_a_stored_table_is_an_input(place: Near, format_: str) -> None:
     data = as_arrow(TABLE) if format_ == "arrow" else as_parquet(TABLE)
-    ref = await place.put(data, encoding.media_type(format_))  # type: ignore[arg-type]  # both are forms
-    opened = await InPlace(place.store).open(ref)
+    ref = await place.put(data, encoding.get_media_type(format_))  # type: ignore[arg-type]  # both are forms
+    opened = await StoredTables(place.store).open_table(ref)
     assert opened is not None
     assert opened.schema.names == TABLE.schema.names
     assert await place.rows(QUERY, ref, is_result=False) == ANSWER
@@ -152,10 +152,10 @@ async def test_a_result_kept_as_a_table_is_an_input_without_its_rows(
 ) -> None:
     raw = {"rows": TABLE.to_pylist(), "columns": TABLE.column_names, "row_count": 1000}
     kept = {"tasks": {"load": {"kind": "postgres", "raw": raw}}, "last": "load"}
-    data = encoding.tabulate(kept, ("tasks", "load", "raw"), format_=format_)  # type: ignore[arg-type]  # both are forms
+    data = encoding.encode_table(kept, ("tasks", "load", "raw"), format_=format_)  # type: ignore[arg-type]  # both are forms
     assert data is not None
-    ref = await place.put(data, encoding.media_type(format_))  # type: ignore[arg-type]  # as above
-    assert await InPlace(place.store).open(ref) is not None
+    ref = await place.put(data, encoding.get_media_type(format_))  # type: ignore[arg-type]  # as above
+    assert await StoredTables(place.store).open_table(ref) is not None
     assert await place.rows(QUERY, ref, is_result=True) == ANSWER
 
 
@@ -170,17 +170,17 @@ async def spread_over(place: Near, format_: str, table: pa.Table = TABLE) -> Pay
     """Keep a table as Spark does: each part an object, and a result that names them."""
     write = as_arrow if format_ == "arrow" else as_parquet
     cut = [table.slice(start, 300) for start in range(0, table.num_rows, 300)]
-    parts = [await place.put(write(one), encoding.media_type(format_)) for one in cut]  # type: ignore[arg-type]  # both are forms
-    found = Spread(
+    parts = [await place.put(write(one), encoding.get_media_type(format_)) for one in cut]  # type: ignore[arg-type]  # both are forms
+    found = SpreadTable(
         row_count=table.num_rows,
         payload_bytes=GIBIBYTE,
         schema="",
         columns=table.schema.names,
         parts=parts,
     )
-    raw = {"rows": spread.marker(found), "columns": table.schema.names}
+    raw = {"rows": spread_table.build_marker(found), "columns": table.schema.names}
     kept = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
-    ref = await place.put(codec.encode(kept), SPREAD_MEDIA_TYPE)
+    ref = await place.put(codec.encode_json(kept), SPREAD_MEDIA_TYPE)
     # What a reader gets is the rows: more than would ever be decoded.
     return structs.replace(ref, payload_bytes=GIBIBYTE)
 
@@ -194,7 +194,7 @@ async def test_a_table_in_parts_is_an_input_of_any_size(place: Near, format_: st
 async def test_parts_of_any_type_are_read_where_they_lie(plain: Near) -> None:
     table = pa.table({"at": pa.array([1_000_000] * 3, pa.timestamp("us", tz="UTC"))})
     ref = structs.replace(await spread_over(plain, "arrow", table), payload_bytes=1000)
-    assert await InPlace(plain.store).open(ref) is not None
+    assert await StoredTables(plain.store).open_table(ref) is not None
     query = "SELECT DISTINCT o.at, typeof(o.at) AS kind FROM o"
     assert await plain.rows(query, ref, is_result=True) == [
         {"at": "1970-01-01T00:00:01+00:00", "kind": "TIMESTAMP WITH TIME ZONE"}
@@ -214,19 +214,19 @@ async def test_columns_that_were_no_scalars_are_read_as_values(
 ) -> None:
     """What is text in the stored table is a mapping, or anything, in the value."""
     kept = {"tasks": {"t": {"kind": "python", "raw": {"rows": rows}}}, "last": "t"}
-    data = encoding.tabulate(kept, ("tasks", "t", "raw"), format_="arrow")
+    data = encoding.encode_table(kept, ("tasks", "t", "raw"), format_="arrow")
     assert data is not None
     ref = await plain.put(data, ARROW_MEDIA_TYPE)
-    assert await InPlace(plain.store).open(ref) is None
+    assert await StoredTables(plain.store).open_table(ref) is None
     assert await plain.rows("SELECT sum(i) AS i FROM o", ref, is_result=True) == [{"i": 3}]
 
 
 @pytest.mark.parametrize(
-    "data", [codec.encode({"rows": [{"i": 1}]}), b"PAR1 but no more", b"\xff\xff\xff\xff torn"]
+    "data", [codec.encode_json({"rows": [{"i": 1}]}), b"PAR1 but no more", b"\xff\xff\xff\xff torn"]
 )
 async def test_what_is_no_table_is_not_opened(plain: Near, data: bytes) -> None:
     for media_type in (ARROW_MEDIA_TYPE, PARQUET_MEDIA_TYPE, "application/json"):
-        assert await InPlace(plain.store).open(await plain.put(data, media_type)) is None
+        assert await StoredTables(plain.store).open_table(await plain.put(data, media_type)) is None
 
 
 def anonymous() -> int:
@@ -259,7 +259,7 @@ async def test_a_large_parquet_file_is_counted_in_little_memory(
             while piece := file.read(MEBIBYTE):
                 yield piece
 
-    ref = await plain.store.put(
+    ref = await plain.store.put_payload(
         pieces(),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.commands import StepResult
-from noetl_contracts.facts import CommandCompleted
+from noetl_contracts.commands.command_work import StepResult
+from noetl_contracts.requests.facts import CommandCompleted
 
 READ = """
   - step: read

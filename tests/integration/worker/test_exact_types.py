@@ -9,7 +9,7 @@ from tests.support.attempting import attempt, data_of
 from tests.support.typed_values import VALUES, TypedValue
 from tests.support.working import Bench, bench
 
-from noetl_worker.tools.call import Outcome
+from noetl_worker.tools.calls.call import Outcome
 
 Table = dict[str, Any]
 By = Callable[[Bench, TypedValue], Awaitable[Table]]

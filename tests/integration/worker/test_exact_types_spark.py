@@ -12,8 +12,8 @@ from tests.support.working import ORGANIZATION, TENANT, Bench
 
 from noetl_contracts import codec, locators
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
-from noetl_playbook.model import Output
-from noetl_playbook.results import PipelineResult, Stored, TaskResult
+from noetl_playbook.model.playbook import Output
+from noetl_playbook.views.results import PipelineResult, StoredResult, TaskResult
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -47,14 +47,16 @@ def table_of(values: list[TypedValue]) -> dict[str, Any]:
 async def stored_table(worker: Bench, table: dict[str, Any]) -> dict[str, Any]:
     """Keep a table as a step's result, and return the `_ref` that templates see."""
     result = PipelineResult(tasks={"t": TaskResult(kind="postgres", raw=table)}, last="t")
-    ref: PayloadRef = await worker.payloads.put(
-        codec.encode(result),
+    ref: PayloadRef = await worker.payloads.put_payload(
+        codec.encode_json(result),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type=JSON_MEDIA_TYPE,
         row_count=1,
     )
-    return Stored(reference=ref, locator=locators.result("1", "load", "1")).as_mapping()
+    return StoredResult(
+        reference=ref, locator=locators.build_result_locator("1", "load", "1")
+    ).as_mapping()
 
 
 def shown(value: TypedValue) -> Any:

@@ -25,7 +25,7 @@ class Sink:
 
     window_rows = 10
 
-    async def take(self, rows: list[Any], columns: Any = ()) -> None:
+    async def write_rows(self, rows: list[Any], columns: Any = ()) -> None:
         """Take them."""
 
 

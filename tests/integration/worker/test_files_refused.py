@@ -14,7 +14,7 @@ from tests.support.attempting import attempt, data_of, files_of
 from tests.support.working import Bench, bench
 
 from noetl_contracts.errors import ErrorObject
-from noetl_worker.domain.failures import of_file
+from noetl_worker.domain.failures import classify_file_error
 
 ROWS = {"type": "data", "data": [{"id": 1}]}
 TABLE = {"type": "postgres", "auth": "db", "table": "kept"}
@@ -183,5 +183,5 @@ async def test_content_that_is_a_folder_is_not_asked_for_again(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE, errno.EDQUOT])
 def test_what_may_pass_is_tried_again(number: int) -> None:
-    found = of_file(OSError(number, "no"), "rows.csv", source="transfer")
+    found = classify_file_error(OSError(number, "no"), "rows.csv", source="transfer")
     assert (found.kind, found.retryable, found.source) == ("storage_access", True, "transfer")

@@ -16,14 +16,19 @@ from tests.support.working import (
 )
 
 from noetl_contracts import codec, ids
-from noetl_contracts.commands import Command, FrameWork, ItemWork, ReduceWork
-from noetl_contracts.facts import CommandCompleted, CommandFailed, FrameClosed
+from noetl_contracts.commands.command_work import Command, FrameWork, ItemWork, ReduceWork
+from noetl_contracts.commands.loop_collections import (
+    CollectionForm,
+    CollectionLayout,
+    ListPart,
+    PartList,
+)
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_contracts.slicing import Form, Layout, ListPart, PartList
-from noetl_playbook import carried
-from noetl_playbook.parts import Part
-from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
-from noetl_worker.lanes import collection
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed, FrameClosed
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.loop_parts import LoopPart
+from noetl_playbook.views.results import LoopResult, PipelineResult, TaskResult
+from noetl_worker.runner import planner_frames
 
 ITEMS = [{"n": number} for number in range(10)]
 
@@ -35,8 +40,8 @@ async def worker() -> AsyncIterator[Bench]:
 
 
 async def kept(worker: Bench, value: Any) -> PayloadRef:
-    return await worker.payloads.put(
-        codec.encode(value),
+    return await worker.payloads.put_payload(
+        codec.encode_json(value),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type="application/json",
@@ -56,7 +61,7 @@ def loop_of(tool: str, spec: str = "{mode: chunked}") -> dict[str, Any]:
 async def frame_of(
     worker: Bench, step: dict[str, Any], *, start: int = 0, end: int = 10, **changes: Any
 ) -> Command:
-    root = ids.frame_id(STAGE, slot=changes.get("unit", 0), frame_index=0)
+    root = ids.derive_frame_id(STAGE, slot=changes.get("unit", 0), frame_index=0)
     values: dict[str, Any] = {
         "stage_id": STAGE,
         "frame_id": root,
@@ -176,20 +181,24 @@ async def test_a_slice_reads_only_the_parts_that_hold_it(worker: Bench) -> None:
     ]
     manifest = await kept(worker, PartList(total=10, parts=parts))
     step = loop_of("{kind: noop, result: '{{ iter.it.n }}'}")
-    across = await frame_of(worker, step, start=3, end=7, collection_ref=manifest, form=Form.PARTS)
+    across = await frame_of(
+        worker, step, start=3, end=7, collection_ref=manifest, form=CollectionForm.PARTS
+    )
     assert await results(worker, await closed(worker, across)) == [3, 4, 5, 6]
-    await worker.payloads.delete(parts[1].ref)
-    first = await frame_of(worker, step, start=0, end=5, collection_ref=manifest, form=Form.PARTS)
+    await worker.payloads.delete_payload(parts[1].ref)
+    first = await frame_of(
+        worker, step, start=0, end=5, collection_ref=manifest, form=CollectionForm.PARTS
+    )
     assert await results(worker, await closed(worker, first)) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("form", [Form.PIPELINE, Form.LOOP])
+@pytest.mark.parametrize("form", [CollectionForm.PIPELINE, CollectionForm.LOOP])
 async def test_rows_of_a_step_result_are_read_where_they_are_kept(
-    worker: Bench, form: Form
+    worker: Bench, form: CollectionForm
 ) -> None:
     rows = {"rows": ITEMS, "columns": ["n"], "row_count": 10}
     shape: Any = LoopResult(results=ITEMS, stats={"total": 10})
-    if form is Form.PIPELINE:
+    if form is CollectionForm.PIPELINE:
         shape = PipelineResult(tasks={"t": TaskResult(kind="postgres", raw=rows)}, last="t")
     reference = await kept(worker, shape)
     step = loop_of("{kind: noop, result: '{{ iter.it.n }}'}")
@@ -207,7 +216,7 @@ async def test_rows_of_a_step_result_are_read_where_they_are_kept(
 
 
 async def test_a_shard_is_named_by_its_key_and_its_items_keep_their_places(worker: Bench) -> None:
-    layout = await kept(worker, Layout(offsets=[0, 2, 10], order=[4, 9, *range(8)]))
+    layout = await kept(worker, CollectionLayout(offsets=[0, 2, 10], order=[4, 9, *range(8)]))
     spec = "{mode: fanout, fanout: {partitions: 2, key: 'c-{{ iter.it.n }}'}}"
     step = loop_of(
         "{kind: noop, result: '{{ [iter._index, iter._key, iter._shard_index, iter._shard_attempt] }}'}",
@@ -245,16 +254,18 @@ async def test_a_frame_without_its_collection_fails_as_a_command(worker: Bench) 
     assert facts[-1].error.kind == "internal"
 
 
-def part(index: int, value: Any, **changes: Any) -> Part:
+def part(index: int, value: Any, **changes: Any) -> LoopPart:
     result = PipelineResult(tasks={"t": TaskResult(kind="noop", raw=value)}, last="t")
-    envelope = ResultEnvelope(status="ok", context=carried.inline(result))
-    return Part(**{"index": index, "key": str(index), "result": envelope, **changes})
+    envelope = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(result))
+    return LoopPart(**{"index": index, "key": str(index), "result": envelope, **changes})
 
 
 async def test_a_reduce_body_sees_its_parts_and_loads_what_it_touches(worker: Bench) -> None:
     stored = await kept(worker, LoopResult(results=[7]))
     by_reference = ResultEnvelope(
-        status="ok", reference=stored, context=carried.referenced(LoopResult(), {})
+        status="ok",
+        reference=stored,
+        context=result_envelope.build_reference_context(LoopResult(), {}),
     )
     listed = [
         part(0, 1),
@@ -272,7 +283,7 @@ async def test_a_reduce_body_sees_its_parts_and_loads_what_it_touches(worker: Be
     )
     work = ReduceWork(
         stage_id=STAGE,
-        frame_id=ids.frame_id(STAGE, slot=0, frame_index=0),
+        frame_id=ids.derive_frame_id(STAGE, slot=0, frame_index=0),
         unit=0,
         level=0,
         attempt=1,
@@ -303,7 +314,7 @@ async def test_a_reduce_body_that_fails_fails_its_frame(worker: Bench) -> None:
     )
     work = ReduceWork(
         stage_id=STAGE,
-        frame_id=ids.frame_id(STAGE, slot=0, frame_index=0),
+        frame_id=ids.derive_frame_id(STAGE, slot=0, frame_index=0),
         unit=0,
         level=0,
         attempt=1,
@@ -320,7 +331,7 @@ async def test_items_of_a_whole_number_need_no_payload(worker: Bench) -> None:
     step = loop_of(
         "{kind: noop, result: '{{ [iter.it, loop.done, loop.failed] }}'}", "{mode: parallel}"
     )
-    work = ItemWork(index=5, total=9, form=Form.RANGE, done=4, failed=1)
+    work = ItemWork(index=5, total=9, form=CollectionForm.RANGE, done=4, failed=1)
     facts = await worker.run(command_of(step, work=work))
     assert isinstance(facts[-1], CommandCompleted)
     assert await worker.value(facts[-1].result) == [5, 4, 1]
@@ -346,7 +357,7 @@ async def test_too_many_failures_cancel_the_rows_in_flight(worker: Bench) -> Non
 async def test_a_large_result_is_cut_once_and_then_read_part_by_part(
     worker: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collection, "WHOLE_BYTES_MAX", 1024)
+    monkeypatch.setattr(planner_frames, "WHOLE_BYTES_MAX", 1024)
     rows = [{"n": number, "text": "x" * 1000} for number in range(2_000)]
     shape = PipelineResult(
         tasks={"t": TaskResult(kind="postgres", raw={"rows": rows, "columns": ["n"]})}, last="t"
@@ -361,10 +372,10 @@ async def test_a_large_result_is_cut_once_and_then_read_part_by_part(
             end=start + 2,
             total=2_000,
             collection_ref=reference,
-            form=Form.PIPELINE,
+            form=CollectionForm.PIPELINE,
         )
         assert await results(worker, await closed(worker, command)) == [start, start + 1]
-        await worker.payloads.delete(reference)
+        await worker.payloads.delete_payload(reference)
     name = f"slices/{reference.sha256}"
     manifest = await worker.payloads.find_named(
         name, tenant_id=TENANT, organization_id=ORGANIZATION

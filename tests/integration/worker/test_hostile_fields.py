@@ -11,7 +11,7 @@ from tests.support.scripted import Script, says, script
 from tests.support.servers import NatsServer
 from tests.support.working import Bench, bench
 
-from noetl_playbook.tools import KINDS
+from noetl_playbook.model.tools import KINDS
 
 ROWS = {"type": "data", "data": [{"id": 1}]}
 TABLE = {"type": "postgres", "auth": "transfer", "table": "kept", "mode": "append", "key": ["id"]}

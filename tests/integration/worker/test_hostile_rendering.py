@@ -9,7 +9,7 @@ from tests.support.registered import put
 from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of, frame_of, step_of
 
 from noetl_contracts import codec
-from noetl_contracts.commands import Command
+from noetl_contracts.commands.command_work import Command
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
 
 MESSAGE_CHARACTERS_MAX = 4_000
@@ -86,12 +86,12 @@ async def worker() -> AsyncIterator[Bench]:
 
 
 async def command(worker: Bench, text: str, place: str, template: str) -> Command:
-    step = codec.decode(codec.encode(step_of(text)))
+    step = codec.decode_json(codec.encode_json(step_of(text)))
     put(step, place.split("/"), template)
     if text != FRAME:
         return command_of(step)
-    reference = await worker.payloads.put(
-        codec.encode([1, 2]),
+    reference = await worker.payloads.put_payload(
+        codec.encode_json([1, 2]),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type=JSON_MEDIA_TYPE,

@@ -17,11 +17,11 @@ from tests.support.scripted import Script, hangs, resets, says, script, sends
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench
 
 from noetl_contracts import codec
-from noetl_contracts.error_summary import summarize_error
+from noetl_contracts.errors import summarize_error
 from noetl_contracts.ids import OrganizationId
-from noetl_playbook.results import PipelineResult, TaskResult
-from noetl_worker.domain.sites import Site
-from noetl_worker.tools.call import Call, Outcome, Timeout
+from noetl_playbook.views.results import PipelineResult, TaskResult
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def server() -> AsyncIterator[Script]:
 def call_of(
     fields: dict[str, Any], *, auth: Any = None, timeout_s: float = 5, visit: int = 1
 ) -> Call:
-    site = Site(
+    site = UnitScope(
         execution_id=EXECUTION,
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
@@ -331,18 +331,18 @@ async def test_what_the_client_calls_text_is_text(worker: Bench, server: Script)
     server.answers(says({}))
     data = (await send(worker, {"url": server.url})).data
     assert {type(name) for name in data["headers"]} == {str}
-    assert [codec.text(name) for name in data["headers"]]
+    assert [codec.encode_text(name) for name in data["headers"]]
 
 
 async def test_files_travel_as_multipart(worker: Bench, server: Script) -> None:
     result = PipelineResult(tasks={"t": TaskResult(kind="python", raw={"a": [1]})}, last="t")
-    kept = await worker.payloads.put(
-        codec.encode(result),
+    kept = await worker.payloads.put_payload(
+        codec.encode_json(result),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type="application/json",
     )
-    arrow = await worker.payloads.put(
+    arrow = await worker.payloads.put_payload(
         b"ARROW1", tenant_id=TENANT, organization_id=ORGANIZATION, media_type="application/x-arrow"
     )
     refs = [
@@ -377,7 +377,7 @@ async def test_files_travel_as_multipart(worker: Bench, server: Script) -> None:
 async def test_a_reference_of_another_organization_names_nothing(
     worker: Bench, server: Script
 ) -> None:
-    kept = await worker.payloads.put(
+    kept = await worker.payloads.put_payload(
         b'"secret"',
         tenant_id=TENANT,
         organization_id=OrganizationId("east"),
@@ -636,7 +636,7 @@ async def test_a_script_is_fetched_under_the_same_rules(worker: Bench, server: S
 async def test_a_refusal_names_method_url_and_the_start_of_the_answer_masked(
     worker: Bench, server: Script
 ) -> None:
-    worker.mask.learn({"token": "canary-canary"})
+    worker.mask.learn_secrets({"token": "canary-canary"})
     body = "not  today,\ncanary-canary " + "x" * 1000
     server.answers(sends(body.encode(), status=500, headers={"Content-Type": "text/plain"}))
     found = await send(worker, {"url": server.url + "/p", "method": "POST"})
@@ -647,4 +647,4 @@ async def test_a_refusal_names_method_url_and_the_start_of_the_answer_masked(
     start = found.error.details["body_start"]
     assert start.startswith("not today, *** xxx")
     assert len(start) == 300
-    assert summarize_error(codec.builtins(found.error)) == f"{found.error.message}: {start}"
+    assert summarize_error(codec.to_builtins(found.error)) == f"{found.error.message}: {start}"

@@ -10,21 +10,21 @@ from tests.support.polling import eventually
 from tests.support.scripted import Script, hangs, resets, says, script
 from yarl import URL
 
-from noetl_worker.tools import http_request, http_transfers
-from noetl_worker.tools.call import Timeout
-from noetl_worker.tools.http_client import Client, Rules
-from noetl_worker.tools.http_exchange import Refused, Response, TooLarge
-from noetl_worker.tools.http_request import Request, address_of
-from noetl_worker.tools.http_sockets import EpollSockets, LoopSockets
+from noetl_worker.tools.calls.call import Timeout
+from noetl_worker.tools.http import http_request, transfers
+from noetl_worker.tools.http.client import ClientRules, HttpClient
+from noetl_worker.tools.http.exchange import AddressRefused, BodyTooLarge, HttpResponse
+from noetl_worker.tools.http.http_request import HttpRequest, build_address
+from noetl_worker.tools.http.transfers import EpollWatcher, LoopWatcher
 
 LONG_BYTES = 64 * 1024 * 1024
 PIECE = b"x" * 65_536
 
 
-@pytest.fixture(autouse=True, params=[EpollSockets, LoopSockets])
+@pytest.fixture(autouse=True, params=[EpollWatcher, LoopWatcher])
 def _sockets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything holds for both ways to watch sockets."""
-    monkeypatch.setattr(http_transfers, "sockets_of", request.param)
+    monkeypatch.setattr(transfers, "build_watcher", request.param)
 
 
 @pytest.fixture
@@ -34,23 +34,29 @@ async def server() -> AsyncIterator[Script]:
 
 
 @asynccontextmanager
-async def client(*, connections_max: int = 8, allows: bool = True) -> AsyncIterator[Client]:
-    opened = Client(Rules(check=lambda *_: allows, connections_max=connections_max))
+async def client(*, connections_max: int = 8, allows: bool = True) -> AsyncIterator[HttpClient]:
+    opened = HttpClient(ClientRules(check=lambda *_: allows, connections_max=connections_max))
     try:
         yield opened
     finally:
         opened.close()
 
 
-def request(url: str, *, method: str = "GET", **headers: str) -> Request:
-    return Request(method=method, address=address_of(URL(url)), headers=headers, body=None)
+def request(url: str, *, method: str = "GET", **headers: str) -> HttpRequest:
+    return HttpRequest(method=method, address=build_address(URL(url)), headers=headers, body=None)
 
 
 async def fetch(
-    opened: Client, asked: Request, *, patience: Timeout | None = None, bytes_max: int = 1 << 20
-) -> Response:
+    opened: HttpClient,
+    asked: HttpRequest,
+    *,
+    patience: Timeout | None = None,
+    bytes_max: int = 1 << 20,
+) -> HttpResponse:
     patience = patience or Timeout(total=30)
-    return await opened.fetch(asked, patience=patience, is_verified=True, bytes_max=bytes_max)
+    return await opened.fetch_response(
+        asked, patience=patience, is_verified=True, bytes_max=bytes_max
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -81,7 +87,9 @@ async def test_a_long_answer_waits_for_its_reader(server: Script) -> None:
     server.answers(pour)
     async with (
         client() as opened,
-        opened.stream(request(server.url), patience=Timeout(total=60), is_verified=True) as (
+        opened.stream_response(
+            request(server.url), patience=Timeout(total=60), is_verified=True
+        ) as (
             response,
             pieces,
         ),
@@ -150,7 +158,7 @@ async def test_an_answer_cut_short_is_an_error(server: Script) -> None:
         with pytest.raises(OSError, match=r"."):
             await fetch(opened, request(server.url))
         with pytest.raises(OSError, match=r"."):
-            async with opened.stream(
+            async with opened.stream_response(
                 request(server.url), patience=Timeout(total=30), is_verified=True
             ) as (_, pieces):
                 _ = [piece async for piece in pieces]
@@ -182,7 +190,7 @@ async def test_no_more_connections_are_opened_than_allowed(server: Script) -> No
         request("http://127.0.0.1:9/", method="GET / HTTP/1.1\r\nX:"),
     ],
 )
-async def test_nothing_slips_into_the_head_of_a_request(asked: Request) -> None:
+async def test_nothing_slips_into_the_head_of_a_request(asked: HttpRequest) -> None:
     async with client() as opened:
         with pytest.raises(ValueError, match=r"."):
             await fetch(opened, asked)
@@ -207,17 +215,17 @@ async def test_an_empty_header_is_sent_and_a_method_of_ones_own(server: Script) 
 async def test_what_is_refused_or_too_long_has_its_own_error(server: Script) -> None:
     server.answers(says("x" * 1000))
     async with client(allows=False) as opened:
-        with pytest.raises(Refused):
+        with pytest.raises(AddressRefused):
             await fetch(opened, request(server.url))
     assert not server.seen
     async with client() as opened:
-        with pytest.raises(TooLarge):
+        with pytest.raises(BodyTooLarge):
             await fetch(opened, request(server.url), bytes_max=999)
         assert len((await fetch(opened, request(server.url))).body) == 1002
 
 
 async def test_a_name_and_password_in_an_address_become_a_header(server: Script) -> None:
-    built = http_request.build(
+    built = http_request.build_request(
         {"url": server.url.replace("//", "//me:pass%20word@") + "/x#part"}, idempotency_key="k"
     )
     assert built.address.url == server.url + "/x"

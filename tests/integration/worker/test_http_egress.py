@@ -9,14 +9,14 @@ from tests.support.scripted import Script, says, script, sends
 from tests.support.working import Bench, bench
 
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.sealing import Sealer
+from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain import egress
-from noetl_worker.domain.masking import Mask
-from noetl_worker.keys.credential_vault import Vault
-from noetl_worker.patience import patiently
-from noetl_worker.tools.call import Outcome
-from noetl_worker.tools.http import HttpTool, Limits, open_http
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.keychain.credential_vault import CredentialVault
+from noetl_worker.payloads.payload_retry import retry_store_call
+from noetl_worker.tools.calls.call import Outcome
+from noetl_worker.tools.http.http_tool import HttpLimits, HttpTool, open_http
 
 KEY = "A" * 43 + "="
 
@@ -37,10 +37,14 @@ class Names:
 @asynccontextmanager
 async def tool(names: Names, *allowed: str) -> AsyncIterator[HttpTool]:
     clock, payloads = SystemClock(), MemoryPayloads()
-    vault = Vault(
-        objects=payloads, ask_again=patiently, sealer=Sealer(KEY), mask=Mask(), clock=clock
+    vault = CredentialVault(
+        objects=payloads,
+        ask_again=retry_store_call,
+        sealer=CredentialSealer(KEY),
+        mask=SecretMask(),
+        clock=clock,
     )
-    limits = Limits(allowances=tuple(egress.parse(entry) for entry in allowed))
+    limits = HttpLimits(allowances=tuple(egress.parse_allowance(entry) for entry in allowed))
     async with open_http(
         limits=limits, vault=vault, payloads=payloads, clock=clock, names=names
     ) as opened:

@@ -11,23 +11,24 @@ from tests.support.servers import NatsServer, nats_server
 from tests.support.working import ORGANIZATION, TENANT, WORKER, command_of, settings_of
 
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.loop import Pulse
-from noetl_contracts import codec, facts, subjects
-from noetl_contracts.commands import Command
-from noetl_contracts.facts import CommandCompleted, CommandLost, CommandStopped, Fact
-from noetl_messaging import topology
-from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_chassis.loop import LoopHealth
+from noetl_contracts import codec, subjects
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import CommandCompleted, CommandLost, CommandStopped, Fact
 from noetl_messaging.jetstream.connection import Connection, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_messaging.jetstream.registers import JetStreamRegisters
-from noetl_messaging.ports import Message
+from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Message
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_worker import assembly
-from noetl_worker.assembly import Adapters
-from noetl_worker.opening import open_tools
+from noetl_worker import wiring
+from noetl_worker.tool_factory import open_tools
+from noetl_worker.wiring import Adapters
 
 LEASE_S = 1.5
 
@@ -40,17 +41,17 @@ class Office(Struct, frozen=True, kw_only=True):
     taken: list[Fact]
 
     async def send(self, command: Command, *, data: bytes | None = None) -> None:
-        await JetStreamPublisher(self.admin).publish(
+        await JetStreamPublisher(self.admin).publish_message(
             Message(
-                subject=subjects.command("default", "io", TENANT, ORGANIZATION),
+                subject=subjects.build_command_subject("default", "io", TENANT, ORGANIZATION),
                 message_id=f"{command.command_id}/{command.attempt}",
-                data=codec.encode(command) if data is None else data,
+                data=codec.encode_json(command) if data is None else data,
             )
         )
 
     async def facts(self, kind: type[Fact], command: Command) -> list[Fact]:
-        for delivery in await self.ingest.fetch(messages_max=100, wait_s=0.05):
-            self.taken.extend(facts.decode_batch(delivery.data).facts)
+        for delivery in await self.ingest.fetch_batch(messages_max=100, wait_s=0.05):
+            self.taken.extend(facts.decode_fact_batch(delivery.data).facts)
             await delivery.ack()
         return [
             one
@@ -69,8 +70,8 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 @pytest.fixture
 async def office(nats: NatsServer) -> AsyncIterator[Office]:
     async with open_connection(nats.url, name="test") as admin:
-        declared = topology.declare(shard_count=1, lease_s=LEASE_S)
-        await JetStreamStreams(admin, declared, now=SystemClock().now).ensure()
+        declared = topology.declare_topology(shard_count=1, lease_s=LEASE_S)
+        await JetStreamStreams(admin, declared, now=SystemClock().now).ensure_streams()
         ingest = JetStreamConsumer(admin, stream=topology.INGEST, name="planner-0")
         yield Office(admin=admin, ingest=ingest, taken=[])
         await ingest.close()
@@ -88,7 +89,7 @@ async def stop(nats: NatsServer, office: Office) -> AsyncIterator[asyncio.Event]
         adapters = Adapters(
             consumers=tuple(
                 JetStreamConsumer(bus, stream=topology.COMMANDS, name=name)
-                for name in topology.worker_consumers("default")
+                for name in topology.list_worker_consumers("default")
             ),
             publisher=JetStreamPublisher(bus),
             hints=NatsHints(bus),
@@ -99,8 +100,8 @@ async def stop(nats: NatsServer, office: Office) -> AsyncIterator[asyncio.Event]
             mask=mask,
             clock=clock,
         )
-        worker = assembly.build(adapters, config, instance=WORKER)
-        pulse = Pulse("commands", stale_s=30)
+        worker = wiring.build_worker(adapters, config, instance=WORKER)
+        pulse = LoopHealth("commands", stale_s=30)
         group.create_task(worker.run(stop=asked, pulse=pulse, drain_s=0.1))
         yield asked
         asked.set()
@@ -154,7 +155,9 @@ async def test_a_stop_reaches_the_worker(office: Office, server: Script) -> None
     await server.arrived.wait()
 
     async def is_stopped() -> bool:
-        await NatsHints(office.admin).poke(subjects.poke(f"stop-{command.command_id}"))
+        await NatsHints(office.admin).notify(
+            subjects.build_hint_subject(f"stop-{command.command_id}")
+        )
         return bool(await office.facts(CommandStopped, command))
 
     await eventually(is_stopped)

@@ -8,10 +8,10 @@ import pytest
 from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of
 
 from noetl_contracts import codec
-from noetl_contracts.commands import Command, Slice
-from noetl_contracts.facts import CommandCompleted
+from noetl_contracts.commands.command_work import Command, StateSlice
 from noetl_contracts.payloads import EVENT_INLINE_BYTES_MAX, PayloadRef
-from noetl_playbook import kept
+from noetl_contracts.requests.facts import CommandCompleted
+from noetl_playbook.views import ctx_references
 
 TEXT = "long " * 20_000
 
@@ -23,8 +23,8 @@ async def worker() -> AsyncIterator[Bench]:
 
 
 async def stored(worker: Bench, value: Any) -> PayloadRef:
-    return await worker.payloads.put(
-        codec.encode(value),
+    return await worker.payloads.put_payload(
+        codec.encode_json(value),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type="application/json",
@@ -32,7 +32,7 @@ async def stored(worker: Bench, value: Any) -> PayloadRef:
 
 
 async def marked(worker: Bench, value: Any) -> dict[str, Any]:
-    return kept.marker(await stored(worker, value), value)
+    return ctx_references.build_marker(await stored(worker, value), value)
 
 
 async def completed(worker: Bench, command: Command) -> CommandCompleted:
@@ -95,9 +95,9 @@ async def test_large_writes_are_stored_before_they_are_reported(worker: Bench) -
     patch = (await completed(worker, command)).patch
     assert patch["small"] == 1
     for name, value in (("text", TEXT), ("tree", {"leaf": 2, "branch": TEXT})):
-        reference = kept.reference_of(patch[name])
-        assert codec.decode(await worker.payloads.read(reference)) == value
-    assert len(codec.encode(patch)) < EVENT_INLINE_BYTES_MAX
+        reference = ctx_references.get_marker_reference(patch[name])
+        assert codec.decode_json(await worker.payloads.read_payload(reference)) == value
+    assert len(codec.encode_json(patch)) < EVENT_INLINE_BYTES_MAX
 
 
 async def test_a_later_task_sees_what_an_earlier_one_wrote(worker: Bench) -> None:
@@ -119,6 +119,6 @@ async def test_ctx_may_come_by_reference_as_a_whole(worker: Bench) -> None:
     ref = await stored(worker, {"n": 5, "big": await marked(worker, TEXT)})
     command = command_of(
         '\n  - {step: s, tool: {kind: noop, result: "{{ ctx.n + (ctx.big | length) }}"}}\n',
-        slice_=Slice(ctx_ref=ref),
+        slice_=StateSlice(ctx_ref=ref),
     )
     assert await worker.value((await completed(worker, command)).result) == 100_005

@@ -10,8 +10,8 @@ from tests.support.scripted import Script, says, script, sends
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts import codec
-from noetl_contracts.facts import CommandCompleted, CommandFailed
-from noetl_worker.domain.sealed import SEALED
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
+from noetl_worker.domain.secret_mask import SEALED
 
 SECRET = "blaumeise-4711-geheim"  # noqa: S105 - a value for the test
 TASK = "- step: s\n  tool: {kind: http, url: '%s', auth: %s}\n"
@@ -137,7 +137,7 @@ async def test_an_oauth2_credential_is_exchanged_for_a_token_once(
         f"grant_type=client_credentials&client_id=me&client_secret={SECRET}&scope=read"
     )
     assert {first.path, second.path} == {"/"}
-    assert worker.mask.text("a granted-0815-token b") == "a *** b"
+    assert worker.mask.mask_text("a granted-0815-token b") == "a *** b"
 
 
 async def test_a_refused_grant_fails_the_task_and_says_nothing_secret(
@@ -149,11 +149,11 @@ async def test_a_refused_grant_fails_the_task_and_says_nothing_secret(
     error = await refused(worker, TASK % (server.url, "app"))
     assert (error.kind, error.status) == ("auth", 401)
     assert "answered 401" in error.message
-    assert SECRET not in codec.text(error)
+    assert SECRET not in codec.encode_text(error)
 
 
 def _number(value: Any) -> str:
-    return str(value) if type(value) is int else codec.text(value)
+    return str(value) if type(value) is int else codec.encode_text(value)
 
 
 @pytest.mark.parametrize("life", ["never", "nan", "1e999", -1, 10**400, [1], True, "600", None])

@@ -11,10 +11,10 @@ from tests.support.scripted import Script, hangs, says, script
 from tests.support.working import ORGANIZATION, TENANT, WORKER, Bench, bench, command_of
 
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.loop import Pulse
+from noetl_chassis.loop import LoopHealth
 from noetl_contracts import codec, subjects
-from noetl_contracts.commands import Command, ItemWork
-from noetl_contracts.facts import (
+from noetl_contracts.commands.command_work import Command, ItemWork
+from noetl_contracts.requests.facts import (
     CommandCompleted,
     CommandFailed,
     CommandHeartbeat,
@@ -24,8 +24,8 @@ from noetl_contracts.facts import (
     Fact,
 )
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
-from noetl_messaging.ports import Delivery, Message
-from noetl_worker.intake import Intake
+from noetl_messaging.streams.ports import Delivery, Message
+from noetl_worker.commands.intake import Intake
 from noetl_worker.service import Worker
 
 
@@ -51,7 +51,7 @@ class DeafDelivery:
         self.data = delivery.data
         self.message_id = delivery.message_id
         self.traceparent = delivery.traceparent
-        self.delivered = delivery.delivered
+        self.delivery_count = delivery.delivery_count
         self.stream_sequence = delivery.stream_sequence
         self.age_s = 0.0
         self.was_acked = False
@@ -65,7 +65,7 @@ class DeafDelivery:
     async def term(self) -> None:
         await self._delivery.term()
 
-    async def extend(self) -> bool:
+    async def extend_ack_wait(self) -> bool:
         return False
 
 
@@ -74,7 +74,7 @@ class Redelivered(DeafDelivery):
 
     def __init__(self, delivery: Delivery) -> None:
         super().__init__(delivery)
-        self.delivered = 2
+        self.delivery_count = 2
 
 
 class Late(DeafDelivery):
@@ -96,7 +96,7 @@ def waiting(server: Script, *, lease_s: float = 1.0) -> Command:
 
 async def taken(worker: Bench, command: Command) -> Delivery:
     await worker.send(command)
-    (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=1)
+    (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
     return delivery
 
 
@@ -105,7 +105,7 @@ async def attended(
 ) -> list[Fact]:
     """Attend to a delivery; once `until` is set, do `then`; return the facts."""
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        group.create_task(worker.lane.attend(delivery))
+        group.create_task(worker.lane.attend_delivery(delivery))
         await until.wait()
         done = then()
         if asyncio.iscoroutine(done):
@@ -114,14 +114,14 @@ async def attended(
 
 
 async def unsettled(worker: Bench) -> int:
-    _, count = await worker.commands.pending()
+    _, count = await worker.commands.count_pending()
     return count
 
 
 async def test_short_work_is_reported_in_one_batch_and_acknowledged(worker: Bench) -> None:
     command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
     delivery = await taken(worker, command)
-    await worker.lane.attend(delivery)
+    await worker.lane.attend_delivery(delivery)
     (batch,) = await worker.batches()
     assert [type(fact) for fact in batch.facts] == [CommandStarted, CommandCompleted]
     run = rf"{command.command_id}/1/{delivery.stream_sequence}\.[0-9a-f]{{8}}/0"
@@ -144,7 +144,7 @@ async def test_lasting_work_is_announced_and_beats(worker: Bench, server: Script
 
     async def then() -> None:
         await eventually(has_beaten)
-        worker.lane.release()
+        worker.lane.release_commands()
 
     await attended(worker, delivery, server.arrived, then)
     assert isinstance(facts[0], CommandStarted)
@@ -153,7 +153,7 @@ async def test_lasting_work_is_announced_and_beats(worker: Bench, server: Script
 async def test_a_redelivered_command_is_reported_lost_and_never_run(worker: Bench) -> None:
     command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
     delivery = Redelivered(await taken(worker, command))
-    await worker.lane.attend(delivery)
+    await worker.lane.attend_delivery(delivery)
     (fact,) = await worker.facts()
     assert isinstance(fact, CommandLost)
     assert (fact.attempt, fact.reason, fact.is_release) == (1, "redelivered", False)
@@ -165,7 +165,7 @@ async def test_a_command_that_comes_after_its_lease_is_left_to_its_next_holder(
 ) -> None:
     command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
     delivery = Late(await taken(worker, command))
-    await worker.lane.attend(delivery)
+    await worker.lane.attend_delivery(delivery)
     assert await worker.facts() == []
     assert not delivery.was_acked
 
@@ -175,8 +175,8 @@ async def test_a_redelivery_of_what_runs_here_is_adopted(worker: Bench, server: 
     again = Redelivered(delivery)
 
     async def then() -> None:
-        await worker.lane.attend(again)
-        worker.lane.release()
+        await worker.lane.attend_delivery(again)
+        worker.lane.release_commands()
 
     facts = await attended(worker, delivery, server.arrived, then)
     assert isinstance(facts[-1], CommandLost)
@@ -196,9 +196,9 @@ async def test_of_two_messages_of_what_runs_here_only_the_newer_is_left_to_settl
     unsettled_meanwhile: list[int] = []
 
     async def then() -> None:
-        await worker.lane.attend(copy)
+        await worker.lane.attend_delivery(copy)
         unsettled_meanwhile.append(await unsettled(worker))
-        worker.lane.release()
+        worker.lane.release_commands()
 
     facts = await attended(worker, delivery, server.arrived, then)
     assert unsettled_meanwhile == [1]
@@ -216,7 +216,7 @@ async def test_without_confirmed_beats_the_work_stops_and_says_so(
     kinds = [type(fact) for fact in facts if not isinstance(fact, CommandHeartbeat)]
     assert kinds == [CommandStarted, CommandLost]
     assert delivery.was_acked
-    assert worker.lane.running == 0
+    assert worker.lane.running_count == 0
 
 
 async def test_confirmed_beats_keep_work_alive_beyond_its_lease(
@@ -232,8 +232,8 @@ async def test_confirmed_beats_keep_work_alive_beyond_its_lease(
             return loop.time() > until
 
         await eventually(is_later)
-        assert worker.lane.running == 1
-        worker.lane.release()
+        assert worker.lane.running_count == 1
+        worker.lane.release_commands()
 
     await attended(worker, delivery, server.arrived, then)
 
@@ -245,8 +245,8 @@ async def test_a_stop_hint_ends_the_work(worker: Bench, server: Script) -> None:
 
     async def then() -> None:
         async def is_stopped() -> bool:
-            await worker.broker.poke(subjects.poke(f"stop-{command.command_id}"))
-            return worker.lane.running == 0
+            await worker.broker.notify(subjects.build_hint_subject(f"stop-{command.command_id}"))
+            return worker.lane.running_count == 0
 
         await eventually(is_stopped)
 
@@ -259,17 +259,17 @@ async def test_what_is_released_goes_back_without_counting_as_a_failure(
     worker: Bench, server: Script
 ) -> None:
     delivery = await taken(worker, waiting(server))
-    facts = await attended(worker, delivery, server.arrived, worker.lane.release)
+    facts = await attended(worker, delivery, server.arrived, worker.lane.release_commands)
     assert isinstance(facts[-1], CommandLost)
     assert (facts[-1].reason, facts[-1].is_release) == ("released", True)
     assert await unsettled(worker) == 0
 
 
 async def test_a_malformed_command_is_buried(worker: Bench) -> None:
-    subject = subjects.command("default", "io", TENANT, ORGANIZATION)
-    await worker.broker.publish(Message(subject=subject, message_id="x", data=b'{"a": 1}'))
-    (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=1)
-    await worker.lane.attend(delivery)
+    subject = subjects.build_command_subject("default", "io", TENANT, ORGANIZATION)
+    await worker.broker.publish_message(Message(subject=subject, message_id="x", data=b'{"a": 1}'))
+    (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
+    await worker.lane.attend_delivery(delivery)
     (letter,) = await MemoryDeadLetters(worker.broker).list_letters(letters_max=10)
     assert letter.data == b'{"a": 1}'
     assert "does not fit its schema" in letter.reason
@@ -278,14 +278,14 @@ async def test_a_malformed_command_is_buried(worker: Bench) -> None:
 
 async def test_facts_wait_for_a_stream_that_is_away(worker: Bench) -> None:
     delivery = await taken(worker, command_of("\n  - {step: s, tool: {kind: noop}}\n", lease_s=30))
-    worker.broker.wipe()
+    worker.broker.wipe_all()
 
     async def then() -> None:
         async def is_waiting() -> bool:
-            return worker.lane.running == 1
+            return worker.lane.running_count == 1
 
         await eventually(is_waiting)
-        await worker.broker.ensure()
+        await worker.broker.ensure_streams()
 
     began = asyncio.Event()
     began.set()
@@ -299,7 +299,7 @@ async def test_a_defect_fails_the_command_and_not_the_worker(worker: Bench) -> N
     loop: {in: [1], iterator: x}
     tool: {kind: noop}
 """
-    no_list = await worker.payloads.put(
+    no_list = await worker.payloads.put_payload(
         b"5", tenant_id=TENANT, organization_id=ORGANIZATION, media_type="application/json"
     )
     work = ItemWork(index=5, total=6, collection_ref=no_list)
@@ -342,8 +342,8 @@ async def test_no_secret_leaves_the_worker(worker: Bench, server: Script) -> Non
     assert isinstance(failed, CommandFailed)
     assert failed.result is not None
     assert failed.result.reference is not None
-    stored = await worker.payloads.read(failed.result.reference)
-    assert canary.encode() not in codec.encode(facts) + stored
+    stored = await worker.payloads.read_payload(failed.result.reference)
+    assert canary.encode() not in codec.encode_json(facts) + stored
     assert failed.error.message == "Bearer ***"
 
 
@@ -365,7 +365,7 @@ async def test_a_worker_takes_turns_until_it_is_told_to_stop(worker: Bench, serv
         facts.extend(await worker.facts())
         return sum(isinstance(fact, CommandCompleted) for fact in facts) == 6
 
-    pulse = Pulse("commands", stale_s=30, clock=SystemClock())
+    pulse = LoopHealth("commands", stale_s=30, clock=SystemClock())
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         group.create_task(service.run(stop=stop, pulse=pulse, drain_s=0.2))
         await server.arrived.wait()

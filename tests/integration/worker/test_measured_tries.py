@@ -7,8 +7,8 @@ import pytest
 from tests.support.scripted import Script, says, script
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.facts import CommandCompleted, CommandFailed, Fact
-from noetl_contracts.task_metrics import TaskMetrics
+from noetl_contracts.commands.task_metrics import TaskMetrics
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed, Fact
 
 SECRET = "s3cr3t-of-the-service"  # noqa: S105 - no secret of anyone
 
@@ -85,7 +85,7 @@ async def test_rows_of_databases_are_counted_and_those_of_code_are_not_guessed(
 
 async def test_a_secret_in_an_address_is_masked(worker: Bench, server: Script) -> None:
     server.answers(says({}))
-    worker.mask.learn({"token": SECRET})
+    worker.mask.learn_secrets({"token": SECRET})
     step = f"""
   - step: s
     tool: {{kind: http, url: "{server.url}/rows?key={SECRET}&page=1"}}

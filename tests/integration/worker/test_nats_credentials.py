@@ -13,9 +13,10 @@ from tests.support.calls import call_of
 from tests.support.servers import NatsServer
 from tests.support.working import Bench, bench
 
-from noetl_cli.stack import nats, ports
+from noetl_cli.stack.processes import loopback
+from noetl_cli.stack.servers import nats
 from noetl_contracts import codec
-from noetl_worker.tools.call import Outcome
+from noetl_worker.tools.calls.call import Outcome
 
 UNLIMITED = dict.fromkeys(
     (
@@ -59,7 +60,7 @@ def jwt_of(subject: Key, *, issuer: Key, name: str, **claims: Any) -> str:
         {"typ": "JWT", "alg": "ed25519-nkey"},
         {**body, "name": name, "nats": {"version": 2, **claims}},
     ]
-    text = ".".join(encoded(codec.encode(one)) for one in parts)
+    text = ".".join(encoded(codec.encode_json(one)) for one in parts)
     return f"{text}.{encoded(issuer.pair.sign(text.encode()))}"
 
 
@@ -70,11 +71,11 @@ def encoded(data: bytes) -> str:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     home = tmp_path_factory.mktemp("operator")
-    chosen = ports.choose(["nats", "monitor"], before={})
-    server = nats.describe(
+    chosen = loopback.choose_ports(["nats", "monitor"], before={})
+    server = nats.describe_nats(
         home=home, port=chosen["nats"], monitor_port=chosen["monitor"], password_by_user={}
     )
-    nats.prepare(server)
+    nats.prepare_nats(server)
     creds = with_operator(server.directory / "nats.conf", server)
     live = NatsServer(server, home=home)
     try:
@@ -84,7 +85,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         live.kill()
 
 
-def with_operator(path: Path, server: nats.Nats) -> str:
+def with_operator(path: Path, server: nats.NatsServer) -> str:
     """Write the configuration of a server with an operator; return a user's credentials file."""
     operator = a_key(nkeys.PREFIX_BYTE_OPERATOR)
     system, account = a_key(nkeys.PREFIX_BYTE_ACCOUNT), a_key(nkeys.PREFIX_BYTE_ACCOUNT)
@@ -100,7 +101,7 @@ def with_operator(path: Path, server: nats.Nats) -> str:
 server_name: "secured"
 listen: "127.0.0.1:{server.port}"
 http: "127.0.0.1:{server.monitor_port}"
-jetstream {{ store_dir: "{server.store}" }}
+jetstream {{ store_dir: "{server.store_folder}" }}
 operator: {jwt_of(operator, issuer=operator, name="owner", type="operator")}
 system_account: {system.public}
 resolver: MEMORY

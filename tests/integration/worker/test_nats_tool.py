@@ -16,8 +16,8 @@ from tests.support.servers import NatsServer
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts import codec
-from noetl_contracts.facts import CommandCompleted
-from noetl_worker.tools.call import Outcome
+from noetl_contracts.requests.facts import CommandCompleted
+from noetl_worker.tools.calls.call import Outcome
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ async def test_a_link_to_another_bucket_is_not_followed(
     link = {"bucket": "noetl-secret", "name": "x"}
     about = {"name": "link", "bucket": bucket, "nuid": "n", "size": 0, "options": {"link": link}}
     name = urlsafe_b64encode(b"link").decode()
-    await jetstream.publish(f"$O.{bucket}.M.{name}", codec.encode(about))
+    await jetstream.publish(f"$O.{bucket}.M.{name}", codec.encode_json(about))
     await connection.close()
     assert kind_of(await run(worker, "object_get", bucket=bucket, name="link")) == "config"
 
@@ -301,10 +301,10 @@ async def test_one_connection_serves_many_calls(
     worker: Bench, bucket: str, nats: NatsServer
 ) -> None:
     await data(worker, "kv_put", bucket=bucket, key="k0", value=0)
-    first = await worker.tools.nats._connections.get("bus", call_of("nats", {}).site)
+    first = await worker.tools.nats._connections.get_connection("bus", call_of("nats", {}).site)
     puts = (data(worker, "kv_put", bucket=bucket, key=f"k{n}", value=n) for n in range(20))
     await asyncio.gather(*puts)
-    again = await worker.tools.nats._connections.get("bus", call_of("nats", {}).site)
+    again = await worker.tools.nats._connections.get_connection("bus", call_of("nats", {}).site)
     assert again is first
     await first.client.close()
     assert len((await data(worker, "kv_keys", bucket=bucket))["keys"]) == 20

@@ -8,12 +8,12 @@ import pytest
 from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of
 
 from noetl_contracts import codec
-from noetl_contracts.commands import StepResult
+from noetl_contracts.commands.command_work import StepResult
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.facts import CommandCompleted, CommandFailed
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, ResultEnvelope
-from noetl_playbook import carried
-from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
 
 
 @pytest.fixture
@@ -136,14 +136,14 @@ async def test_a_delay_that_cannot_be_rendered_says_where_and_keeps_the_writes(
 async def stored(worker: Bench, raw: Any) -> dict[str, StepResult]:
     """Results of an earlier step `big`, kept by reference."""
     kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=raw)}, last="t")
-    reference = await worker.payloads.put(
-        codec.encode(kept),
+    reference = await worker.payloads.put_payload(
+        codec.encode_json(kept),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type=JSON_MEDIA_TYPE,
     )
     envelope = ResultEnvelope(
-        status="ok", reference=reference, context=carried.referenced(kept, {})
+        status="ok", reference=reference, context=result_envelope.build_reference_context(kept, {})
     )
     return {"big": StepResult(status="COMPLETED", result=envelope)}
 

@@ -9,8 +9,8 @@ import pytest
 from tests.support.scripted import Script, Seen, says, script
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.commands import ItemWork
-from noetl_contracts.facts import CommandCompleted, CommandFailed
+from noetl_contracts.commands.command_work import ItemWork
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
 
 
 @pytest.fixture

@@ -18,13 +18,18 @@ from tests.support.working import (
 )
 
 from noetl_contracts import codec, locators
-from noetl_contracts.commands import ItemWork, StepResult
+from noetl_contracts.commands.command_work import ItemWork, StepResult
+from noetl_contracts.commands.waits import Resume
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandParked, FrameClosed
-from noetl_contracts.parking import Resume
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef, ResultEnvelope
-from noetl_playbook import carried
-from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_contracts.requests.facts import (
+    CommandCompleted,
+    CommandFailed,
+    CommandParked,
+    FrameClosed,
+)
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
 from noetl_storage.payloads.memory import MemoryPayloads
 
 
@@ -379,9 +384,9 @@ class Counting(MemoryPayloads):
 
     stored = 0
 
-    async def put(self, *given: Any, **about: Any) -> PayloadRef:
+    async def put_payload(self, *given: Any, **about: Any) -> PayloadRef:
         self.stored += 1
-        return await super().put(*given, **about)
+        return await super().put_payload(*given, **about)
 
 
 @pytest.mark.parametrize(
@@ -413,8 +418,8 @@ async def test_nothing_is_stored_of_what_no_template_asks_the_reference_of(
 
 async def test_each_row_of_a_frame_has_what_it_stored(worker: Bench) -> None:
     rows = [{"n": n} for n in range(3)]
-    reference = await worker.payloads.put(
-        codec.encode(rows),
+    reference = await worker.payloads.put_payload(
+        codec.encode_json(rows),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type=JSON_MEDIA_TYPE,
@@ -452,7 +457,7 @@ async def test_what_was_stored_is_known_after_a_wait(worker: Bench) -> None:
         key=parked.wait.key,
         ref=parked.resume_ref,
         status="COMPLETED",
-        result=ResultEnvelope(status="ok", context=carried.inline(child)),
+        result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(child)),
     )
     *_, done = await worker.run(structs.replace(command, attempt=2, resume=resume))
     assert isinstance(done, CommandCompleted), done
@@ -477,7 +482,7 @@ async def test_a_collection_is_no_part_of_what_an_attempt_stores(worker: Bench) 
 
 async def test_a_secret_is_masked_in_the_store_and_not_in_the_pipeline(worker: Bench) -> None:
     hidden = "a-value-of-some-length"
-    worker.mask.learn({"token": hidden})
+    worker.mask.learn_secrets({"token": hidden})
     step = f"""
   - step: s
     tool:
@@ -487,12 +492,12 @@ async def test_a_secret_is_masked_in_the_store_and_not_in_the_pipeline(worker: B
     found = (await value_of(worker, step))["results"]["fin"]
     assert found["size"] == len(hidden)
     reference = PayloadRef(
-        uri=locators.payload(TENANT, ORGANIZATION, found["sha256"]),
+        uri=locators.build_payload_locator(TENANT, ORGANIZATION, found["sha256"]),
         sha256=found["sha256"],
         media_type=JSON_MEDIA_TYPE,
         payload_bytes=found["bytes"],
     )
-    data = await worker.payloads.read(reference)
+    data = await worker.payloads.read_payload(reference)
     assert hidden.encode() not in data
     assert b"***" in data
 

@@ -12,17 +12,17 @@ from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench,
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec
-from noetl_contracts.commands import ItemWork, StepResult
-from noetl_contracts.facts import CommandCompleted, CommandFailed
+from noetl_contracts.commands.command_work import ItemWork, StepResult
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, ResultEnvelope
-from noetl_playbook import carried
-from noetl_playbook.handles import Handle
-from noetl_playbook.lookup import MISSING
-from noetl_storage import encoding
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
+from noetl_playbook.templates.lookup import MISSING
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.payload_handle import PayloadHandle
+from noetl_storage.arrow import encoding
 from noetl_storage.memory.payload_references import MemoryPayloadReferences
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.payload_ports import Owner
-from noetl_storage.payloads.collecting import Collector, Patience
+from noetl_storage.payloads.garbage import GarbageAge, GarbageCollector
+from noetl_storage.ports.payload_ports import Owner
 
 MANY = (
     "return {'count': 5000, 'rows': [{'i': i, 't': 'it' * 3, 'x': {'n': [i]}} for i in range(500)],"
@@ -62,8 +62,12 @@ async def keep(worker: Bench, code: str, output: str, *, more: str = "") -> Resu
 
 def handle(envelope: ResultEnvelope) -> Any:
     """What templates see while nothing is loaded."""
-    return carried.view(
-        envelope, execution_id=EXECUTION, step="s", run="1", find=carried.found_in({})
+    return result_envelope.view_result(
+        envelope,
+        execution_id=EXECUTION,
+        step="s",
+        run="1",
+        find=result_envelope.make_payload_finder({}),
     )
 
 
@@ -73,8 +77,8 @@ async def test_small_results_travel_and_large_ones_are_stored(worker: Bench) -> 
     stored = await keep(worker, MANY, "{inline_max_bytes: 2000, format: json}")
     assert stored.reference is not None
     found = handle(stored)
-    assert isinstance(found, Handle)
-    assert found.find("_ref") == {
+    assert isinstance(found, PayloadHandle)
+    assert found.find_member("_ref") == {
         "kind": "result_ref",
         "ref": f"noetl://execution/{EXECUTION}/result/s/1",
         "store": "memory",
@@ -83,10 +87,10 @@ async def test_small_results_travel_and_large_ones_are_stored(worker: Bench) -> 
         "media_type": "application/json",
         "row_count": 500,
     }
-    assert found.find("_store") == "memory"
-    assert found.find("_bytes") == stored.reference.payload_bytes
-    assert found.find("columns") == ["i", "t", "x"]
-    assert found.find("count") == 5000
+    assert found.find_member("_store") == "memory"
+    assert found.find_member("_bytes") == stored.reference.payload_bytes
+    assert found.find_member("columns") == ["i", "t", "x"]
+    assert found.find_member("count") == 5000
     assert "long" not in found.stored.fields
     assert (await worker.value(stored))["rows"][499] == {"i": 499, "t": "ititit", "x": {"n": [499]}}
 
@@ -110,7 +114,7 @@ async def test_what_is_small_is_inline_to_the_playbook_and_still_no_part_of_its_
 ) -> None:
     kept = await keep(worker, MANY, "{}")
     assert kept.reference is not None
-    assert len(codec.encode(kept)) < 2048
+    assert len(codec.encode_json(kept)) < 2048
     found = handle(kept)
     names = ("_ref", "_store", "_bytes", "_preview")
     assert [found.find(name) is MISSING for name in names] == [True] * 4
@@ -189,7 +193,9 @@ async def test_scalars_beside_a_reference_end_at_their_limits(worker: Bench) -> 
     kept = await keep(worker, code, "{}")
     fields = kept.context["fields"]
     assert "big" not in fields
-    assert sum(len(key) + len(codec.encode(value)) for key, value in fields.items()) <= 8 * 1024
+    assert (
+        sum(len(key) + len(codec.encode_json(value)) for key, value in fields.items()) <= 8 * 1024
+    )
     assert len(fields) > 30
 
 
@@ -200,9 +206,9 @@ async def test_what_is_packed_reads_back(worker: Bench, how: str, form: str) -> 
     kept = await keep(worker, MANY, f"{{format: {form}, store: {{compression: {how}}}}}")
     assert plain.reference is not None
     assert kept.reference is not None
-    stored = await worker.payloads.read(kept.reference)
+    stored = await worker.payloads.read_payload(kept.reference)
     assert stored[:2] in {b"\x1f\x8b", b"\x28\xb5"}
-    assert kept.reference.sha256 == codec.digest(stored)
+    assert kept.reference.sha256 == codec.digest_hex(stored)
     assert kept.reference.codec == how
     assert kept.reference.payload_bytes > len(stored)
     assert await worker.value(kept) == await worker.value(plain)
@@ -221,7 +227,7 @@ async def test_tables_are_kept_as_tables(worker: Bench, form: str, media_type: s
     assert kept.reference.media_type == media_type
     assert kept.reference.schema_digest is not None
     assert kept.reference.row_count == 500
-    data = await worker.payloads.read(kept.reference)
+    data = await worker.payloads.read_payload(kept.reference)
     table = encoding.read_table(data)
     assert table.column("i").to_pylist() == list(range(500))
     assert table.schema.field("i").type == pa.int64()
@@ -251,7 +257,9 @@ async def test_every_value_survives_a_table(worker: Bench, code: str, form: str)
     plain = await keep(worker, code, "{}")
     assert kept.reference is not None
     assert kept.reference.media_type != "application/json"
-    assert codec.encode(await worker.value(kept)) == codec.encode(await worker.value(plain))
+    assert codec.encode_json(await worker.value(kept)) == codec.encode_json(
+        await worker.value(plain)
+    )
 
 
 @pytest.mark.parametrize(
@@ -306,19 +314,19 @@ async def test_a_scope_says_until_when_content_is_held(worker: Bench) -> None:
     assert (for_good.context["scope"], for_good.context["notes"]) == ("permanent", ["ttl_unused"])
     assert "ttl_s" not in for_good.context
     # Both histories are gone.
-    collector = Collector(
+    collector = GarbageCollector(
         shelf=worker.payloads,  # type: ignore[arg-type]  # the store in memory is a shelf too
         references=MemoryPayloadReferences(MemoryStore(clock=SystemClock())),
-        patience=Patience(ttl=timedelta(days=1), shelf=timedelta(days=1)),
+        patience=GarbageAge(ttl=timedelta(days=1), shelf=timedelta(days=1)),
     )
     owner = Owner(tenant_id=TENANT, organization_id=ORGANIZATION)
     for days in (400, 800):
         now = datetime.now(UTC) + timedelta(days=days)
-        await collector.sweep(owner, now=now, is_dry_run=False)
+        await collector.sweep_owner(owner, now=now, is_dry_run=False)
     assert step.reference is not None
     assert for_good.reference is not None
-    assert await worker.payloads.exists(for_good.reference)
-    assert not await worker.payloads.exists(step.reference)
+    assert await worker.payloads.has_payload(for_good.reference)
+    assert not await worker.payloads.has_payload(step.reference)
 
 
 async def test_a_result_has_one_more_name(worker: Bench) -> None:
@@ -454,7 +462,7 @@ async def test_what_cannot_be_collected_fails_the_attempt(
 
 async def test_secrets_are_masked_in_tables_and_previews(worker: Bench) -> None:
     hidden = "a-value-of-some-length"
-    worker.mask.learn({"token": hidden})
+    worker.mask.learn_secrets({"token": hidden})
     code = f"return {{'columns': ['a'], 'rows': [{{'a': '{hidden}'}}] * 200, 't': '{hidden}'}}"
     for output in ("{}", "{format: arrow, store: {compression: zstd}}", "{format: parquet}"):
         kept = await keep(worker, code, output)
@@ -579,4 +587,4 @@ async def test_what_an_item_gives_is_stored_only_for_somebody(
     )
     assert isinstance(done, CommandCompleted)
     assert (done.result.reference is not None) is is_stored
-    assert len(codec.encode(done)) < 2048
+    assert len(codec.encode_json(done)) < 2048

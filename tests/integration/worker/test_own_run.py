@@ -9,8 +9,8 @@ from tests.support.builders import ORGANIZATION, TENANT, History
 from tests.support.storage import postgres_stores
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.facts import CommandCompleted
-from noetl_contracts.ledger import Append, ShardFence
+from noetl_contracts.ledger.records import Append, ShardFence
+from noetl_contracts.requests.facts import CommandCompleted
 from noetl_replay import fold, rows, state
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.database import open_database
@@ -31,16 +31,16 @@ async def story(database: str) -> History:
     """A cursor loop in the ledger and in the projections."""
     told = builders.a_cursor_loop()
     async with open_database(database, must_be_durable=False) as opened:
-        await migrate.migrate(opened)
+        await migrate.apply_migrations(opened)
         stores = postgres_stores(opened)
-        held = await stores.shards.claim(owner="p", lease_s=600, shards_max=1, shard_count=1)
+        held = await stores.shards.claim_shards(owner="p", lease_s=600, shards_max=1, shard_count=1)
         fence = ShardFence(shard=held[0].shard, owner="p", epoch=held[0].epoch)
         await stores.ledger.append(Append(fence=fence, streams=[told.stream()], messages=[]))
-        folded = state.empty(told.execution_id, TENANT, ORGANIZATION)
-        folded = fold.fold(folded, told.envelopes)
-        await stores.projections.apply(
+        folded = state.build_empty_state(told.execution_id, TENANT, ORGANIZATION)
+        folded = fold.fold_history(folded, told.envelopes)
+        await stores.projections.apply_rows(
             shard=0,
-            rows=rows.changed_rows(folded, state.take_changes(folded)),
+            rows=rows.build_changed_rows(folded, state.take_changes(folded)),
             positions={told.execution_id: (0, folded.version)},
         )
     return told

@@ -9,27 +9,27 @@ from msgspec import structs
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts import codec, ids
-from noetl_contracts.commands import Command, ItemWork
+from noetl_contracts.commands.command_work import Command, ItemWork
+from noetl_contracts.commands.waits import DELIVERED, STOPPED, ChildWait, MessageWait, Resume
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.facts import (
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.requests.facts import (
     CommandCompleted,
     CommandFailed,
     CommandParked,
     CommandStarted,
     CommandStopped,
 )
-from noetl_contracts.ids import ExecutionId
-from noetl_contracts.parking import DELIVERED, STOPPED, ChildWait, MessageWait, Resume
-from noetl_contracts.payloads import ResultEnvelope
-from noetl_playbook import carried
-from noetl_playbook.results import PipelineResult, TaskResult
-from noetl_worker.keeping import Keeper
-from noetl_worker.lanes.block import compile_block
-from noetl_worker.lanes.hands import Hands
-from noetl_worker.lanes.pipeline import Pipeline
-from noetl_worker.lanes.scratch import Unit
-from noetl_worker.lanes.unit import Surrounding
-from noetl_worker.stores import Place, Remembered, TenantPayloads
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
+from noetl_worker.commands.command_context import CommandContext
+from noetl_worker.commands.command_services import CommandServices
+from noetl_worker.payloads.result_store import ResultStore
+from noetl_worker.payloads.tenant_payloads import PayloadCache, PayloadOwner, TenantPayloads
+from noetl_worker.pipeline.compiled_tasks import compile_pipeline
+from noetl_worker.pipeline.interpreter import Pipeline
+from noetl_worker.pipeline.state import PipelineUnit
 from noetl_worker.task_logs.log_journal import LogJournal
 
 CHILD = ExecutionId("264905529753600777")
@@ -57,7 +57,9 @@ def resumed(command: Command, fact: CommandParked, value: Any = None, **ended: A
         ref=fact.resume_ref,
         status="COMPLETED",
         child_execution_id=CHILD,
-        result=None if ended else ResultEnvelope(status="ok", context=carried.inline(kept)),
+        result=None
+        if ended
+        else ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
         **ended,
     )
     return structs.replace(command, attempt=command.attempt + 1, resume=resume)
@@ -79,7 +81,7 @@ async def test_a_waiting_task_lets_its_command_go(worker: Bench) -> None:
     assert (wait.path, wait.version, wait.return_step) == ("some/where", 3, "r")
     assert (wait.workload, wait.timeout_s, wait.is_awaited) == ({"n": 4}, 300, True)
     assert wait.key == "s_task/1/1"
-    _, unsettled = await worker.commands.pending()
+    _, unsettled = await worker.commands.count_pending()
     assert unsettled == 0
 
 
@@ -234,18 +236,20 @@ async def test_inputs_too_large_for_an_event_are_a_payload(worker: Bench) -> Non
     assert isinstance(wait, ChildWait)
     assert wait.workload == {}
     assert wait.workload_ref is not None
-    assert codec.decode(await worker.payloads.read(wait.workload_ref)) == {"t": "x" * 3000}
+    assert codec.decode_json(await worker.payloads.read_payload(wait.workload_ref)) == {
+        "t": "x" * 3000
+    }
 
 
 async def test_a_row_of_a_frame_cannot_wait_and_is_told_what_can(worker: Bench) -> None:
     command = command_of("\n  - {step: s, tool: {kind: playbook, path: p}}\n")
-    place = Place(tenant_id=command.tenant_id, organization_id=command.organization_id)
+    place = PayloadOwner(tenant_id=command.tenant_id, organization_id=command.organization_id)
     clock = worker.lane._lane.desk.clock
-    payloads = TenantPayloads(worker.payloads, place=place, remembered=Remembered(bytes_max=0))
-    hands = Hands(
+    payloads = TenantPayloads(worker.payloads, place=place, remembered=PayloadCache(bytes_max=0))
+    hands = CommandServices(
         tools=worker.tools,
         payloads=payloads,
-        keeper=Keeper(payloads=payloads, mask=worker.mask),
+        keeper=ResultStore(payloads=payloads, mask=worker.mask),
         mask=worker.mask,
         clock=clock,
         worker_id="w",  # type: ignore[arg-type]  # any worker
@@ -258,7 +262,7 @@ async def test_a_row_of_a_frame_cannot_wait_and_is_told_what_can(worker: Bench) 
             worker_id="w",  # type: ignore[arg-type]  # any worker
         ),
     )
-    around = Surrounding(
+    around = CommandContext(
         command,
         workload={},
         ctx={},
@@ -266,9 +270,14 @@ async def test_a_row_of_a_frame_cannot_wait_and_is_told_what_can(worker: Bench) 
         clock=clock,
         keyring=worker.tools.keyring,
     )
-    row = Unit(site=around.site(unit="f", row_index=0), fixed={"iter": {}}, iterators={}, ctx={})
+    row = PipelineUnit(
+        site=around.build_unit_scope(unit="f", row_index=0),
+        fixed={"iter": {}},
+        iterators={},
+        ctx={},
+    )
     assert command.definition is not None
-    block = compile_block(command.definition, {})
+    block = compile_pipeline(command.definition, {})
     end = await Pipeline(block=block, unit=row, surrounding=around, hands=hands).run()
     assert end.error is not None
     assert (end.error.kind, "parallel" in end.error.message) == ("unsupported_tool", True)
@@ -299,7 +308,7 @@ async def test_a_wait_says_who_may_end_it_and_how(worker: Bench) -> None:
     tool: {kind: external, mode: approval, title: "T {{ ctx.n }}", assignees: "{{ 'ann' }}", options: [a, b], on_timeout: continue, timeout: 3d}
 """, ctx={"n": 4})  # fmt: skip
     _, wait = await held(worker, command)
-    assert wait.address == f"approval/{ids.approval_id(command.command_id, 's_task/1/1')}"
+    assert wait.address == f"approval/{ids.derive_approval_id(command.command_id, 's_task/1/1')}"
     assert (wait.title, wait.assignees, wait.options) == ("T 4", ["ann"], ["a", "b"])
     assert (wait.timeout_s, wait.is_timeout_ok) == (259_200, True)
 

@@ -8,10 +8,10 @@ import pytest
 from tests.integration.worker.test_parked_pipelines import completed, parked, resumed
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.commands import Command
-from noetl_contracts.facts import CommandFailed
-from noetl_contracts.parking import ChildWait, MessageWait
-from noetl_worker.domain.sealed import SEALED
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.waits import ChildWait, MessageWait
+from noetl_contracts.requests.facts import CommandFailed
+from noetl_worker.domain.secret_mask import SEALED
 
 # Too short to be masked inside data: only a seal keeps it.
 SHORT = "zwerg-x9-q7"
@@ -44,7 +44,7 @@ async def test_variables_and_inputs_wait_sealed_and_open_again(
     fact = await parked(worker, command)
     assert isinstance(fact.wait, MessageWait)
     assert fact.wait.title == "May ***?"
-    kept = (await worker.payloads.read(fact.resume_ref)).decode()
+    kept = (await worker.payloads.read_payload(fact.resume_ref)).decode()
     assert secret not in kept
     assert len(SEALED.findall(kept)) == 3
     result, _ = await completed(worker, resumed(command, fact, {"decision": "approve"}))

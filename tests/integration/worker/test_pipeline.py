@@ -8,9 +8,9 @@ import pytest
 from tests.support.scripted import Script, says, script
 from tests.support.working import Bench, bench, command_of, is_stored
 
-from noetl_contracts.commands import ItemWork, StepResult
-from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandStarted, Fact
+from noetl_contracts.commands.command_work import ItemWork, StepResult
 from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed, CommandStarted, Fact
 
 
 @pytest.fixture
@@ -434,7 +434,7 @@ async def test_of_many_failed_tries_the_latest_are_kept_and_name_their_attempts(
       code: "raise ValueError('no canary-canary, ' + 'x' * 1000)"
       spec: {policy: {rules: [{when: "{{ output.status == 'error' }}", then: {do: retry, attempts: 25, delay: 0}}]}}
 """
-    worker.mask.learn({"token": "canary-canary"})
+    worker.mask.learn_secrets({"token": "canary-canary"})
     end = failed(await worker.run(command_of(step)))
     assert end.error.attempt == 25
     assert [one.attempt for one in end.error.tries] == list(range(5, 25))

@@ -9,10 +9,10 @@ from msgspec import structs
 from tests.support.scripted import Script, says, script
 from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of
 
-from noetl_contracts.commands import Command
-from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandParked
-from noetl_contracts.parking import ELAPSED, Resume, TimeWait
-from noetl_worker.lanes import checkpoints
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.waits import ELAPSED, Resume, TimeWait
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed, CommandParked
+from noetl_worker.pipeline import checkpoints
 
 PAGES = """
   - step: pull
@@ -201,7 +201,7 @@ async def test_ten_pages_write_no_checkpoint(worker: Bench, server: Script) -> N
     command = command_of(PAGES.format(url=server.url, delay=0))
     await completed(worker, command)
     again = structs.replace(command, attempt=2)
-    name = checkpoints.name_of(again, attempt=1, number=1)
+    name = checkpoints.build_checkpoint_name(again, attempt=1, number=1)
     assert (
         await worker.payloads.find_named(name, tenant_id=TENANT, organization_id=ORGANIZATION)
         is None

@@ -14,9 +14,9 @@ from tests.support.polling import eventually
 from tests.support.working import Bench, bench
 
 from noetl_contracts import codec
-from noetl_contracts.error_summary import summarize_error
-from noetl_worker.tools.call import Call, Outcome, Timeout
-from noetl_worker.tools.postgres_fields import Hints
+from noetl_contracts.errors import summarize_error
+from noetl_worker.tools.calls.call import Call, Outcome, Timeout
+from noetl_worker.tools.postgres.task_fields import PoolHints
 
 
 @pytest.fixture
@@ -330,7 +330,7 @@ async def test_an_error_names_its_statement_its_line_and_its_text(worker: Bench)
         "column": 3,
         "line_text": "absent",
     }
-    summary = summarize_error(codec.builtins(found.error))
+    summary = summarize_error(codec.to_builtins(found.error))
     assert summary == 'column "absent" does not exist (statement 2, line 2: absent)'
 
 
@@ -536,7 +536,7 @@ async def test_a_task_may_have_a_pool_of_its_own_size(worker: Bench, database: s
 async def test_a_task_waits_for_a_connection_as_long_as_it_wants(worker: Bench) -> None:
     hints = {"name": "narrow", "max_size": 1, "timeout": 0.1}
     holding = asyncio.ensure_future(run(worker, "select pg_sleep(60)", pool=hints))
-    pool = await worker.tools.postgres.pool("db", site(), Hints(name="narrow", size_max=1))
+    pool = await worker.tools.postgres.get_pool("db", site(), PoolHints(name="narrow", size_max=1))
 
     async def is_held() -> bool:
         return pool.is_busy

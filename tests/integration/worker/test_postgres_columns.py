@@ -12,9 +12,14 @@ import pyarrow as pa
 import pytest
 
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.tools import postgres_columns
-from noetl_worker.tools.postgres_columns import BLOCK_BYTES, fits, read_columns, write_columns
-from noetl_worker.tools.postgres_session import Session
+from noetl_worker.tools.postgres import copy_columns
+from noetl_worker.tools.postgres.copy_columns import (
+    BLOCK_BYTES,
+    can_copy_schema,
+    read_columns,
+    write_columns,
+)
+from noetl_worker.tools.postgres.postgres_session import PostgresSession
 
 MEBIBYTE = 1024 * 1024
 MOMENT = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
@@ -43,12 +48,12 @@ TABLE = pa.table(
 
 
 @pytest.fixture
-async def session(database: str) -> AsyncIterator[Session]:
+async def session(database: str) -> AsyncIterator[PostgresSession]:
     connection = await asyncpg.connect(database)
     # What a session was told must not change what is read.
     await connection.execute("set timezone = 'Asia/Tokyo'; set datestyle = 'German'")
     try:
-        yield Session(connection)
+        yield PostgresSession(connection)
     finally:
         await connection.close()
 
@@ -58,19 +63,19 @@ async def batches(table: pa.Table, size: int = 2) -> AsyncGenerator[pa.RecordBat
         yield batch
 
 
-async def everything(session: Session, query: str, *values: Any, **types: Any) -> pa.Table:
+async def everything(session: PostgresSession, query: str, *values: Any, **types: Any) -> pa.Table:
     async with session.connection.transaction():
         found = read_columns(session, query, values, types=types)
         async with aclosing(found):
             return pa.Table.from_batches([batch async for batch in found])
 
 
-async def write(session: Session, parts: list[str], table: pa.Table) -> int:
+async def write(session: PostgresSession, parts: list[str], table: pa.Table) -> int:
     async with session.connection.transaction():
         return await write_columns(session, parts, batches(table))
 
 
-async def test_a_table_goes_in_and_comes_out_the_same(session: Session) -> None:
+async def test_a_table_goes_in_and_comes_out_the_same(session: PostgresSession) -> None:
     await session.connection.execute(CREATE)
     assert await write(session, ["public", "wide"], TABLE) == 3
     found = await everything(session, "select * from wide", money=pa.decimal128(10, 2))
@@ -82,26 +87,28 @@ async def test_a_table_goes_in_and_comes_out_the_same(session: Session) -> None:
     assert stored["money"] == Decimal("1.50")
 
 
-async def test_a_numeric_whose_digits_nobody_named_comes_exactly(session: Session) -> None:
+async def test_a_numeric_whose_digits_nobody_named_comes_exactly(session: PostgresSession) -> None:
     found = await everything(session, "select 12345678901234567890.10::numeric as n")
     assert found.to_pydict() == {"n": ["12345678901234567890.10"]}
 
 
-async def test_values_are_bound_and_never_text(session: Session) -> None:
+async def test_values_are_bound_and_never_text(session: PostgresSession) -> None:
     hostile = "x'); drop table wide; --"
     found = await everything(session, "select $1::text as t, $2::int as n", hostile, 7)
     assert found.to_pylist() == [{"t": hostile, "n": 7}]
 
 
 @pytest.mark.parametrize("absent", [0, 1, 3])
-async def test_a_single_column_keeps_its_absent_values(session: Session, absent: int) -> None:
+async def test_a_single_column_keeps_its_absent_values(
+    session: PostgresSession, absent: int
+) -> None:
     query = "select null::int as i from generate_series(1, $1)"
     found = await everything(session, query, absent)
     assert found.to_pydict() == {"i": [None] * absent}
     assert found.schema.field("i").type == pa.int32()
 
 
-async def test_names_are_only_names(session: Session) -> None:
+async def test_names_are_only_names(session: PostgresSession) -> None:
     await session.connection.execute('create table "odd "" name" ("a ""b""; --" int, "Ä" text)')
     table = pa.table({'a "b"; --': pa.array([1], pa.int32()), "Ä": ["x"]})
     assert await write(session, ['odd " name'], table) == 1
@@ -109,7 +116,7 @@ async def test_names_are_only_names(session: Session) -> None:
     assert found.to_pylist() == [{'a "b"; --': 1, "Ä": "x"}]
 
 
-async def test_dictionaries_are_what_they_say(session: Session) -> None:
+async def test_dictionaries_are_what_they_say(session: PostgresSession) -> None:
     await session.connection.execute("create table colors (color text)")
     table = pa.table({"color": pa.array(["red", None, "red"]).dictionary_encode()})
     assert await write(session, ["colors"], table) == 3
@@ -117,14 +124,14 @@ async def test_dictionaries_are_what_they_say(session: Session) -> None:
     assert found.to_pydict() == {"color": ["red", None, "red"]}
 
 
-async def test_nothing_is_written_when_a_later_batch_does_not_fit(session: Session) -> None:
+async def test_nothing_is_written_when_a_later_batch_does_not_fit(session: PostgresSession) -> None:
     await session.connection.execute("create table few (n int check (n < 3))")
     with pytest.raises(asyncpg.CheckViolationError):
         await write(session, ["few"], pa.table({"n": [1, 2, 3, 4]}))
     assert await session.connection.fetchval("select count(*) from few") == 0
 
 
-async def test_no_batches_are_no_rows(session: Session) -> None:
+async def test_no_batches_are_no_rows(session: PostgresSession) -> None:
     await session.connection.execute("create table none (n int)")
     assert await write(session, ["none"], pa.table({"n": pa.array([], pa.int32())}).slice(0)) == 0
 
@@ -137,18 +144,20 @@ async def test_no_batches_are_no_rows(session: Session) -> None:
         "select repeat('x', 8388608) as s from generate_series(1, 3)",
     ],
 )
-async def test_what_arrow_cannot_hold_is_said_with_a_way_out(session: Session, query: str) -> None:
+async def test_what_arrow_cannot_hold_is_said_with_a_way_out(
+    session: PostgresSession, query: str
+) -> None:
     with pytest.raises(ToolFailure, match="cast the column to text"):
         await everything(session, query)
     assert await session.connection.fetchval("select 1") == 1
 
 
-async def test_two_columns_of_one_name_are_refused(session: Session) -> None:
+async def test_two_columns_of_one_name_are_refused(session: PostgresSession) -> None:
     with pytest.raises(ToolFailure, match="another name"):
         await everything(session, "select 1 as n, 2 as n")
 
 
-async def test_a_wrong_query_is_the_databases_error(session: Session) -> None:
+async def test_a_wrong_query_is_the_databases_error(session: PostgresSession) -> None:
     with pytest.raises(asyncpg.UndefinedTableError):
         await everything(session, "select * from nowhere")
     with pytest.raises(asyncpg.DivisionByZeroError):
@@ -173,11 +182,11 @@ async def test_a_wrong_query_is_the_databases_error(session: Session) -> None:
 def test_columns_go_by_copy_only_where_their_text_means_the_same(
     column: pa.Array, type_: str, category: str, *, is_fit: bool
 ) -> None:
-    assert fits(pa.table({"c": column}).schema, {"c": (type_, category)}) is is_fit
-    assert not fits(pa.table({"c": column}).schema, {"d": (type_, category)})
+    assert can_copy_schema(pa.table({"c": column}).schema, {"c": (type_, category)}) is is_fit
+    assert not can_copy_schema(pa.table({"c": column}).schema, {"d": (type_, category)})
 
 
-async def test_a_large_query_is_read_in_little_memory(session: Session) -> None:
+async def test_a_large_query_is_read_in_little_memory(session: PostgresSession) -> None:
     """A hundred megabytes of rows: what Arrow holds at any moment is some blocks."""
     query = "select n, repeat('x', 1000) as s from generate_series(1, 50000) as n"
     total = rows = held = 0
@@ -195,5 +204,5 @@ async def test_a_large_query_is_read_in_little_memory(session: Session) -> None:
 
 
 def test_no_row_of_it_passes_through_python() -> None:
-    text = Path(postgres_columns.__file__).read_text()
+    text = Path(copy_columns.__file__).read_text()
     assert not {"to_pylist", "to_pydict", "fetchrow", ".fetch("} & set(text.split("("))

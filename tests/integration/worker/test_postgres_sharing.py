@@ -17,12 +17,12 @@ from tests.support.working import (
     step_of,
 )
 
-from noetl_contracts.commands import ItemWork
-from noetl_contracts.facts import CommandCompleted
+from noetl_contracts.commands.command_work import ItemWork
 from noetl_contracts.ids import FrameId
-from noetl_worker.domain.sites import Site
-from noetl_worker.lanes.block import compile_block
-from noetl_worker.tools.call import Call, Outcome, Timeout
+from noetl_contracts.requests.facts import CommandCompleted
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.pipeline.compiled_tasks import compile_pipeline
+from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 INSERT = "insert into kept (id, part) values ($1, pg_current_xact_id()::text)"
 
@@ -43,7 +43,7 @@ async def table(database: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
 
 
 async def save(worker: Bench, identity: Any, *, patience_s: float = 10) -> Outcome:
-    site = Site(
+    site = UnitScope(
         execution_id=EXECUTION,
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
@@ -154,8 +154,8 @@ async def test_items_that_nobody_collects_share_transactions(
 """
     for index in range(30):
         await worker.send(command_of(step, work=ItemWork(index=index, total=30, item=index)))
-    deliveries = await worker.commands.fetch(messages_max=30, wait_s=5)
-    await asyncio.gather(*(worker.lane.attend(one) for one in deliveries))
+    deliveries = await worker.commands.fetch_batch(messages_max=30, wait_s=5)
+    await asyncio.gather(*(worker.lane.attend_delivery(one) for one in deliveries))
     ended = [one for one in await worker.facts() if isinstance(one, CommandCompleted)]
     assert len(ended) == await table.fetchval("select count(*) from kept") == 30
     assert await table.fetchval("select count(distinct part) from kept") < 30
@@ -212,13 +212,13 @@ def test_only_a_result_that_no_template_can_see_may_be_shared(
     collect: str,
     is_unread: bool,  # noqa: FBT001 - a parameter of the case
 ) -> None:
-    block = compile_block(loop_of(task, collect=collect), {})
+    block = compile_pipeline(loop_of(task, collect=collect), {})
     assert block.tasks[1].is_result_unread is is_unread
 
 
 def test_a_later_task_that_names_an_earlier_one_reads_its_result() -> None:
     definition = loop_of("{name: last, kind: noop, result: '{{ get.x }}'}")
-    assert compile_block(definition, {}).tasks[0].is_result_unread is False
+    assert compile_pipeline(definition, {}).tasks[0].is_result_unread is False
 
 
 @pytest.mark.parametrize(("mode", "is_unread"), [("parallel", False), ("chunked", True)])
@@ -232,4 +232,4 @@ def test_a_block_on_the_step_reads_what_items_give_and_rows_do_not(
     loop: {{in: [1], iterator: i, spec: {{mode: {mode}, collect: none}}}}
     tool: {{kind: postgres, auth: db, query: "select 1"}}
 """)
-    assert compile_block(definition, {}).tasks[0].is_result_unread is is_unread
+    assert compile_pipeline(definition, {}).tasks[0].is_result_unread is is_unread

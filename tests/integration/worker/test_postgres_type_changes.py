@@ -13,9 +13,9 @@ from tests.support.attempting import data_of, files_of, of_organization
 from tests.support.calls import call_of
 from tests.support.working import Bench, bench
 
-from noetl_playbook.model import Output
-from noetl_worker.tools import postgres_session
-from noetl_worker.tools.call import Outcome
+from noetl_playbook.model.playbook import Output
+from noetl_worker.tools.calls.call import Outcome
+from noetl_worker.tools.postgres import postgres_session
 
 QUERY = "select v from t"
 START = "create table t as select 7::int8 as v"
@@ -64,7 +64,7 @@ class Rows:
         self.rows: list[Any] = []
         self._at_first = at_first
 
-    async def take(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
+    async def write_rows(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
         self.rows += rows
         if rows and self._at_first is not None:
             at_first, self._at_first = self._at_first, None

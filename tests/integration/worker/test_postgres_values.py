@@ -11,7 +11,7 @@ from tests.support.attempting import attempt, data_of, files_of
 from tests.support.postgres_values import SHAPES, TYPES_SQL, VALUES, PostgresValue
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.facts import CommandCompleted
+from noetl_contracts.requests.facts import CommandCompleted
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from tests.support.polling import eventually
 from tests.support.working import EXECUTION, ORGANIZATION, Bench, bench, command_of, step_of
 
 from noetl_contracts import codec
-from noetl_contracts.error_summary import summarize_error
-from noetl_contracts.facts import CommandCompleted
+from noetl_contracts.errors import summarize_error
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_worker.domain.sites import Site
-from noetl_worker.tools.call import Call, Outcome, Timeout
+from noetl_contracts.requests.facts import CommandCompleted
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def run(
     named: dict[str, Any] | None = None,
     **given: Any,
 ) -> Outcome:
-    site = Site(
+    site = UnitScope(
         execution_id=EXECUTION,
         tenant_id=TenantId(tenant),
         organization_id=organization,
@@ -124,7 +124,7 @@ async def test_exceptions_become_errors(
     found = await run(worker, code, n=2)
     assert found.error is not None
     assert (found.error.kind, found.error.exception_type) == (kind, exception)
-    assert summarize_error(codec.builtins(found.error)).startswith(exception)
+    assert summarize_error(codec.to_builtins(found.error)).startswith(exception)
 
 
 async def test_endless_code_is_ended_and_the_next_call_works(worker: Bench) -> None:

@@ -14,8 +14,8 @@ from tests.support.wheels import write_wheel
 from tests.support.working import EXECUTION, ORGANIZATION, Bench, bench
 
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_worker.domain.sites import Site
-from noetl_worker.tools.call import Call, Outcome, Timeout
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 PLACE = "import greeting\nreturn [greeting.say(), greeting.__file__]"
 
@@ -38,7 +38,7 @@ async def worker_of(wheels: Path, **fields: Any) -> AsyncIterator[Bench]:
 async def run(
     worker: Bench, code: str, organization: OrganizationId = ORGANIZATION, **fields: Any
 ) -> Outcome:
-    site = Site(
+    site = UnitScope(
         execution_id=EXECUTION,
         tenant_id=TenantId("acme"),
         organization_id=organization,

@@ -13,15 +13,15 @@ from tests.support.servers import NatsServer, nats_server
 from tests.support.working import Bench, bench, command_of
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts.commands import Command
-from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandParked
-from noetl_contracts.parking import ELAPSED, Resume, TimeWait
-from noetl_messaging import topology
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.waits import ELAPSED, Resume, TimeWait
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed, CommandParked
 from noetl_messaging.jetstream.connection import open_connection
 from noetl_messaging.jetstream.registers import JetStreamRegisters
+from noetl_messaging.jetstream.streams import JetStreamStreams
 from noetl_messaging.memory.registers import MemoryRegisters
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.errors import MessagingUnavailable
 
 RATE, BURST, CALLS = 20, 4, 40
 # A call that was let go may arrive late, and make its successors arrive closer to it.
@@ -35,11 +35,11 @@ class Flaky(MemoryRegisters):
         super().__init__()
         self.failures = failures
 
-    async def swap(self, name: str, data: bytes, *, revision: int) -> int | None:
+    async def swap_value(self, name: str, data: bytes, *, revision: int) -> int | None:
         if self.failures:
             self.failures -= 1
             raise MessagingUnavailable("away")
-        return await super().swap(name, data, revision=revision)
+        return await super().swap_value(name, data, revision=revision)
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +66,9 @@ def limited(server: Script, limit: str, **fields: Any) -> Command:
 async def calls(worker: Bench, commands: list[Command]) -> None:
     for command in commands:
         await worker.send(command)
-    found = await worker.commands.fetch(messages_max=len(commands), wait_s=5)
+    found = await worker.commands.fetch_batch(messages_max=len(commands), wait_s=5)
     assert len(found) == len(commands)
-    await asyncio.gather(*[worker.lane.attend(delivery) for delivery in found])
+    await asyncio.gather(*[worker.lane.attend_delivery(delivery) for delivery in found])
 
 
 async def test_two_workers_together_keep_to_the_rate(nats: NatsServer, server: Script) -> None:
@@ -86,8 +86,8 @@ async def test_two_workers_together_keep_to_the_rate(nats: NatsServer, server: S
         open_connection(nats.url_for("worker"), name="two") as two,
     ):
         await JetStreamStreams(
-            admin, topology.declare(shard_count=1), now=SystemClock().now
-        ).ensure()
+            admin, topology.declare_topology(shard_count=1), now=SystemClock().now
+        ).ensure_streams()
         async with (
             bench(JetStreamRegisters(one)) as first,
             bench(JetStreamRegisters(two)) as second,
@@ -134,13 +134,13 @@ async def test_a_call_that_waits_can_be_stopped(server: Script) -> None:
         await worker.run(limited(server, limit))
         waiting = limited(server, limit)
         await worker.send(waiting)
-        (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=5)
-        attending = asyncio.create_task(worker.lane.attend(delivery))
+        (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=5)
+        attending = asyncio.create_task(worker.lane.attend_delivery(delivery))
         await asyncio.sleep(0)
         pacer = worker.lane._lane.pacer
         while not any(line.waiting for line in pacer._lines.values()):  # noqa: ASYNC110 - the line sets no event
             await asyncio.sleep(0.01)
-        worker.lane.release()
+        worker.lane.release_commands()
         await asyncio.wait_for(attending, 10)
         assert not any(line.waiting for line in pacer._lines.values())
     assert len(server.seen) == 1

@@ -14,8 +14,8 @@ from structlog.testing import CapturingLogger
 from tests.support.polling import eventually
 from tests.support.working import bench
 
-from noetl_storage import scratch
-from noetl_worker import opening
+from noetl_storage.process import scratch
+from noetl_worker import tool_factory
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def test_what_a_killed_worker_left_goes_when_the_next_one_begins(
     assert left_in(temporary) == held
     # What else runs in this process may have set the level below which nothing is said.
     said = CapturingLogger()
-    monkeypatch.setattr(opening, "log", said)
+    monkeypatch.setattr(tool_factory, "log", said)
     async with bench():
         assert not set(held) & set(left_in(temporary))
     told = [call.kwargs["folders"] for call in said.calls if "folders" in call.kwargs]
@@ -85,8 +85,8 @@ def test_only_what_is_ours_to_remove_is_removed(temporary: Path) -> None:
     (temporary / f"{scratch.PREFIX}file").write_text("no folder")
     (temporary / "other").mkdir()
     before = sorted(temporary.rglob("*"))
-    with scratch.own_folder("held") as held:
-        assert scratch.sweep() == 0
+    with scratch.hold_scratch_folder("held") as held:
+        assert scratch.sweep_scratch_folders() == 0
         assert held.is_dir()
     assert sorted(temporary.rglob("*")) == before
 
@@ -100,14 +100,14 @@ def test_folders_that_a_sweeper_gets_first_are_made_again(
     def made_and_swept(**given: str) -> str:
         folder = make(**given)
         if not swept:
-            swept.append(scratch.sweep())
+            swept.append(scratch.sweep_scratch_folders())
         return folder
 
     monkeypatch.setattr(tempfile, "mkdtemp", made_and_swept)
-    with scratch.own_folder("work") as folder:
+    with scratch.hold_scratch_folder("work") as folder:
         assert folder.is_dir()
         assert swept == [1]
-        assert scratch.sweep() == 0
+        assert scratch.sweep_scratch_folders() == 0
     assert left_in(temporary) == []
 
 
@@ -124,7 +124,7 @@ def test_no_task_can_leave_what_keeps_the_next_worker_from_its_start(temporary: 
         Path().chmod(0)
     finally:
         os.chdir(before)
-    assert scratch.sweep() == 1
-    with scratch.own_folder("work") as folder:
+    assert scratch.sweep_scratch_folders() == 1
+    with scratch.hold_scratch_folder("work") as folder:
         (folder / "closed").mkdir(mode=0)
     assert left_in(temporary) == []

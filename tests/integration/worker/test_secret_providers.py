@@ -9,7 +9,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.facts import CommandCompleted, CommandFailed
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
 
 SECRET = "blaumeise-4711-geheim"  # noqa: S105 - a value for the test
 REGION = "eu-central-1"

@@ -13,9 +13,9 @@ from tests.support.calls import call_of
 from tests.support.polling import eventually
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.facts import CommandCompleted
 from noetl_contracts.ids import TenantId
-from noetl_worker.tools.call import Outcome
+from noetl_contracts.requests.facts import CommandCompleted
+from noetl_worker.tools.calls.call import Outcome
 
 LIMITED = 256 * 1024**2
 

@@ -21,8 +21,10 @@ from tests.support.working import (
 )
 
 from noetl_contracts import codec, ids
-from noetl_contracts.commands import Command, OpenFrame, SlotWork
-from noetl_contracts.facts import (
+from noetl_contracts.commands.command_work import Command, OpenFrame, SlotWork
+from noetl_contracts.commands.waits import Resume
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.requests.facts import (
     CommandFailed,
     CommandLost,
     CommandParked,
@@ -32,11 +34,9 @@ from noetl_contracts.facts import (
     FrameOpened,
     SlotDry,
 )
-from noetl_contracts.parking import Resume
-from noetl_contracts.payloads import ResultEnvelope
-from noetl_playbook import carried
-from noetl_playbook.results import PipelineResult, TaskResult
-from noetl_worker.domain.frames import FrameRecord, record_name
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
+from noetl_worker.domain.frames import FrameRecord, build_record_name
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def loop_of(*tasks: str, claim: str = CLAIM, collect: str = "none") -> dict[str,
       cursor:
         kind: postgres
         auth: db
-        claim: {codec.text(claim)}
+        claim: {codec.encode_text(claim)}
       iterator: job
       spec: {{mode: cursor, collect: {collect}, frame: {{max_rows: 3}}}}
     tool:
@@ -83,7 +83,7 @@ def slot_of(
 
 
 def frame_id(index: int) -> ids.FrameId:
-    return ids.frame_id(STAGE, slot=0, frame_index=index)
+    return ids.derive_frame_id(STAGE, slot=0, frame_index=index)
 
 
 def of(facts: list[Fact], kind: type[T]) -> list[T]:
@@ -118,8 +118,8 @@ async def test_a_slot_runs_frames_until_a_claim_is_empty(
 ) -> None:
     await add(table, 7)
     await worker.send(slot_of(loop_of()))
-    (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=1)
-    await worker.lane.attend(delivery)
+    (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
+    await worker.lane.attend_delivery(delivery)
     batches = [batch.facts for batch in await worker.batches()]
     facts = [fact for batch in batches for fact in batch]
     assert isinstance(facts[0], CommandStarted)
@@ -147,12 +147,12 @@ async def test_the_rows_are_recorded_before_the_body_runs(
     await add(table, 2)
     facts = await worker.run(slot_of(loop_of("{kind: python, code: \"raise ValueError('no')\"}")))
     (opened,) = of(facts, FrameOpened)
-    data = await worker.payloads.read(opened.rows_ref)
+    data = await worker.payloads.read_payload(opened.rows_ref)
     assert codec.decode_as(data, FrameRecord).rows == [
         {"id": index, "frame_id": frame_id(0), "frame_row": index} for index in (1, 2)
     ]
     named = await worker.payloads.find_named(
-        record_name(EXECUTION, frame_id(0)), tenant_id=TENANT, organization_id=ORGANIZATION
+        build_record_name(EXECUTION, frame_id(0)), tenant_id=TENANT, organization_id=ORGANIZATION
     )
     assert named == data
 
@@ -204,14 +204,17 @@ async def test_a_record_made_by_someone_else_meanwhile_wins_over_the_claim(
 ) -> None:
     await add(table, 2)
     rows = [{"id": 2, "frame_id": frame_id(0), "frame_row": 1}]
-    data = codec.canonical(FrameRecord(rows=rows, fence=1, root_frame_id=frame_id(0)))
+    data = codec.encode_canonical(FrameRecord(rows=rows, fence=1, root_frame_id=frame_id(0)))
     await worker.payloads.put_named(
-        record_name(EXECUTION, frame_id(0)), data, tenant_id=TENANT, organization_id=ORGANIZATION
+        build_record_name(EXECUTION, frame_id(0)),
+        data,
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
     )
     facts = await worker.run(slot_of(loop_of()))
     opened = of(facts, FrameOpened)[0]
     assert (opened.rows_ref.sha256, opened.row_count, opened.attempts_before) == (
-        codec.digest(data),
+        codec.digest_hex(data),
         1,
         1,
     )
@@ -227,7 +230,7 @@ async def test_a_copy_of_a_slot_command_runs_no_row_and_reports_no_frame(
     assert of(facts, FrameOpened) == []
     assert of(facts, SlotDry) == []
     assert await table.fetchval("select max(runs) from jobs") == 1
-    assert await worker.commands.pending() == (0, 0)
+    assert await worker.commands.count_pending() == (0, 0)
 
 
 async def test_a_slot_command_that_a_broker_forgot_it_handed_over_is_lost_and_not_run_again(
@@ -236,10 +239,10 @@ async def test_a_slot_command_that_a_broker_forgot_it_handed_over_is_lost_and_no
     """A killed NATS Server hands a message over as new that it handed over just before."""
     await add(table, 3)
     await worker.send(slot_of(loop_of()))
-    (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=5)
-    await worker.lane.attend(delivery)
+    (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=5)
+    await worker.lane.attend_delivery(delivery)
     assert len(of(await worker.facts(), FrameOpened)) == 1
-    await worker.lane.attend(delivery)
+    await worker.lane.attend_delivery(delivery)
     facts = await worker.facts()
     assert [(one.attempt, one.reason) for one in of(facts, CommandLost)] == [(1, "redelivered")]
     assert of(facts, FrameOpened) == []
@@ -478,7 +481,7 @@ async def test_a_draining_worker_gives_the_slot_back_after_a_frame(
     worker: Bench, table: "asyncpg.Connection[Any]"
 ) -> None:
     await add(table, 9)
-    worker.lane.drain()
+    worker.lane.drain_slots()
     facts = await worker.run(slot_of(loop_of()))
     assert isinstance(facts[-1], CommandLost)
     assert facts[-1].is_release
@@ -557,11 +560,11 @@ async def test_a_lost_lease_leaves_no_effect_behind(
         server.answers(hangs())
         wait = f'{{name: get, kind: http, url: "{server.url}"}}'
         await worker.send(slot_of(loop_of(COUNT, wait), frame={"transaction": True}))
-        (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=1)
+        (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-            group.create_task(worker.lane.attend(delivery))
+            group.create_task(worker.lane.attend_delivery(delivery))
             await server.arrived.wait()
-            worker.lane.release()
+            worker.lane.release_commands()
     assert await table.fetchval("select count(*) from effects") == 0
     facts = await worker.facts()
     assert isinstance(facts[-1], CommandLost)
@@ -589,7 +592,7 @@ async def test_a_row_that_waits_lets_the_slot_go_and_another_worker_goes_on_with
         ref=parked.resume_ref,
         status="COMPLETED",
         child_execution_id=EXECUTION,
-        result=ResultEnvelope(status="ok", context=carried.inline(kept)),
+        result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
     )
     left = OpenFrame(
         frame_id=opened.frame_id, frame_index=0, rows_ref=opened.rows_ref, row_count=3, dispatches=1

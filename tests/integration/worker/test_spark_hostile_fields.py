@@ -10,7 +10,7 @@ from tests.support.hostile import HOSTILE, defect, spoilt
 from tests.support.sparking import spark_bench, trusting
 from tests.support.working import Bench
 
-from noetl_playbook.tools import KINDS
+from noetl_playbook.model.tools import KINDS
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 

@@ -17,9 +17,9 @@ from tests.support.sparking import forget_keys
 from tests.support.working import settings_of
 
 from noetl_contracts import codec
-from noetl_worker import assembly
-from noetl_worker.spark.session import open_sparks
-from noetl_worker.spark.starting import SparkUnavailable
+from noetl_worker import wiring
+from noetl_worker.spark.session import open_spark_session
+from noetl_worker.spark.session_options import SparkUnavailable
 
 HOST = "127.0.0.1"
 PODS = "/api/v1/namespaces/data/pods"
@@ -49,7 +49,7 @@ class Api(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Make what is asked for."""
-        body = codec.decode(self.rfile.read(int(self.headers["Content-Length"])))
+        body = codec.decode_json(self.rfile.read(int(self.headers["Content-Length"])))
         self.made.append((self.path, body))
         self._answer({**body, "metadata": {**body["metadata"], "uid": "u", "resourceVersion": "1"}})
 
@@ -62,7 +62,7 @@ class Api(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def _answer(self, body: dict[str, Any]) -> None:
-        data = codec.encode(body)
+        data = codec.encode_json(body)
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
@@ -94,8 +94,8 @@ async def test_executors_are_asked_for_as_pods_that_find_the_driver_and_their_ke
         config = settings_of(
             spark_master=master, payload_url="s3://store", payload_seal_key=SEAL_KEY, **OWN
         )
-        async with open_sparks(assembly.spark_options(config, tmp_path)) as sparks:
-            assert await sparks.run(lambda one: one.sparkContext.master, name="any") == master
+        async with open_spark_session(wiring.build_spark_options(config, tmp_path)) as sparks:
+            assert await sparks.run_job(lambda one: one.sparkContext.master, name="any") == master
 
             async def pods() -> list[dict[str, Any]]:
                 return [body for path, body in made if path == PODS]
@@ -116,14 +116,14 @@ async def test_executors_are_asked_for_as_pods_that_find_the_driver_and_their_ke
         source = environ[f"NOETL_WORKER_{name}"]["valueFrom"]["secretKeyRef"]
         key = name.lower().replace("_", "-")
         assert (source["name"], source["key"]) == ("noetl-worker", key)
-    assert config.secret_key not in codec.text(made)
-    assert config.nats_url not in codec.text(made)
-    assert SEAL_KEY not in codec.text(made)
+    assert config.secret_key not in codec.encode_text(made)
+    assert config.nats_url not in codec.encode_text(made)
+    assert SEAL_KEY not in codec.encode_text(made)
 
 
 def test_executors_ask_for_no_key_that_the_secret_may_lack(tmp_path: Path) -> None:
     config = settings_of(spark_master="k8s://http://api", payload_url="s3://store", **OWN)
-    asked = assembly.spark_options(config, tmp_path).kubernetes.secret_keys
+    asked = wiring.build_spark_options(config, tmp_path).kubernetes.secret_keys
     assert "NOETL_WORKER_SECRET_KEY" in asked
     assert "NOETL_WORKER_PAYLOAD_SEAL_KEY" not in asked
 
@@ -137,7 +137,7 @@ async def test_what_executors_cannot_be_without_is_named(
 ) -> None:
     with cluster() as (master, made):
         config = settings_of(spark_master=master, **{**OWN, left_out: ""})
-        async with open_sparks(assembly.spark_options(config, tmp_path)) as sparks:
+        async with open_spark_session(wiring.build_spark_options(config, tmp_path)) as sparks:
             with pytest.raises(SparkUnavailable, match=f"{named}.*docs/reference/spark.md"):
-                await sparks.run(lambda one: one, name="any")
+                await sparks.run_job(lambda one: one, name="any")
     assert made == []

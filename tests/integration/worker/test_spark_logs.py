@@ -33,7 +33,7 @@ FAILING = "def main(spark, inputs):\n    print('so far')\n    raise ValueError('
 async def texts_of(worker: Bench, code: str, **more: Any) -> list[tuple[str, str, str]]:
     before = await logged(worker)
     tool = {"kind": "spark", "code": code, "timeout": 240, **more}
-    await worker.run(command_of(f"\n  - {{step: s, tool: {codec.text(tool)}}}\n"))
+    await worker.run(command_of(f"\n  - {{step: s, tool: {codec.encode_text(tool)}}}\n"))
     return (await logged(worker))[len(before) :]
 
 

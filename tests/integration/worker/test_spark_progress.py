@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 from tests.support.sparking import spark_bench, spark_call, trusting
 
-from noetl_contracts.step_progress import SparkProgress
+from noetl_contracts.commands.task_metrics import SparkProgress
 
 TASKS = 6
 CODE = f"""\

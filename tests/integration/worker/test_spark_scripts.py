@@ -8,10 +8,10 @@ import pytest
 from tests.support import spark
 from tests.support.sql_corpus import read_scripts
 
-from noetl_worker.domain import spark_sql
-from noetl_worker.settings import java_environ
-from noetl_worker.spark.session import open_sparks
-from noetl_worker.spark.starting import Options
+from noetl_worker.settings import read_java_environ
+from noetl_worker.spark.session import open_spark_session
+from noetl_worker.spark.session_options import SessionOptions
+from noetl_worker.sql import lexer
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -22,7 +22,7 @@ def _statements() -> list[str]:
         text
         for script in scripts
         if "refused" not in script and script.get("parse", True)
-        for text in spark_sql.statements(script["sql"])
+        for text in lexer.cut_spark_statements(script["sql"])
     ]
 
 
@@ -41,7 +41,9 @@ async def test_spark_parses_each_statement(tmp_path: Path, monkeypatch: pytest.M
                 refused.append(f"{text}: {problem}")
         return refused
 
-    options = Options(master="local[1]", folder=tmp_path, adopt=adopt, environ=java_environ())
-    async with open_sparks(options) as sparks:
+    options = SessionOptions(
+        master="local[1]", folder=tmp_path, adopt=adopt, environ=read_java_environ()
+    )
+    async with open_spark_session(options) as sparks:
         assert len(_statements()) > 30
-        assert await sparks.run(parse, name="parse") == []
+        assert await sparks.run_job(parse, name="parse") == []

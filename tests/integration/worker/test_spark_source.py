@@ -11,18 +11,20 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tests.support.servers import S3Server
 from tests.support.working import ORGANIZATION, TENANT
 
-from noetl_contracts import codec, spread
+from noetl_contracts import codec, spread_table
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE, PayloadRef
-from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
-from noetl_storage import encoding
-from noetl_storage.encoding import PARQUET_MEDIA_TYPE
-from noetl_worker.spark import executors, source, writing
-from noetl_worker.spark.executors import Home, Refused
-from noetl_worker.spark.source import NoetlReader, NoetlSource
+from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
+from noetl_storage.arrow import encoding
+from noetl_storage.arrow.encoding import PARQUET_MEDIA_TYPE
+from noetl_worker.spark.tables import part_writer, payload_source, store_access
+from noetl_worker.spark.tables.payload_source import NoetlReader, NoetlSource
+from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
 
 
 @pytest.fixture(params=["file", "s3"])
-def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def home(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> StoreAddress:
     """An organization's payloads in a store that other processes reach."""
     url = f"file://{tmp_path}"
     if request.param == "s3":
@@ -30,13 +32,13 @@ def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         url = server.payload_url
         monkeypatch.setenv("NOETL_WORKER_PAYLOAD_ACCESS_KEY", server.access_key)
         monkeypatch.setenv("NOETL_WORKER_PAYLOAD_SECRET_KEY", server.secret_key)
-    return Home(url=url, tenant_id=TENANT, organization_id=ORGANIZATION)
+    return StoreAddress(url=url, tenant_id=TENANT, organization_id=ORGANIZATION)
 
 
-def put(home: Home, data: bytes, media_type: str, rows: int | None = None) -> PayloadRef:
-    return executors.with_store(
+def put(home: StoreAddress, data: bytes, media_type: str, rows: int | None = None) -> PayloadRef:
+    return store_access.run_with_store(
         home,
-        lambda payloads: payloads.put(
+        lambda payloads: payloads.put_payload(
             data,
             tenant_id=TENANT,
             organization_id=ORGANIZATION,
@@ -51,9 +53,9 @@ def kept(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"tasks": {"t": {"kind": "postgres", "raw": raw}}, "last": "t"}
 
 
-def read(home: Home, refs: list[PayloadRef], *, is_union: bool = False) -> list[Any]:
+def read(home: StoreAddress, refs: list[PayloadRef], *, is_union: bool = False) -> list[Any]:
     """Read as Spark would: the schema, the partitions, and each of them."""
-    options = source.options_of(home, refs, is_union=is_union, partitions=3)
+    options = payload_source.build_options(home, refs, is_union=is_union, partitions=3)
     schema = NoetlSource(options).schema()
     reader = NoetlReader(options, schema)
     batches = [batch for one in reader.partitions() for batch in reader.read(one)]
@@ -61,11 +63,11 @@ def read(home: Home, refs: list[PayloadRef], *, is_union: bool = False) -> list[
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_results_read_the_same_in_every_form(home: Home) -> None:
+def test_results_read_the_same_in_every_form(home: StoreAddress) -> None:
     rows = [{"i": i, "name": f"n{i}" if i % 2 else None, "x": i / 2} for i in range(100)]
-    refs = [put(home, codec.encode(kept(rows)), JSON_MEDIA_TYPE)]
+    refs = [put(home, codec.encode_json(kept(rows)), JSON_MEDIA_TYPE)]
     for format_, media_type in (("arrow", ARROW_MEDIA_TYPE), ("parquet", PARQUET_MEDIA_TYPE)):
-        data = encoding.tabulate(kept(rows), ("tasks", "t", "raw"), format_=format_)  # type: ignore[arg-type]  # both are formats
+        data = encoding.encode_table(kept(rows), ("tasks", "t", "raw"), format_=format_)  # type: ignore[arg-type]  # both are formats
         assert data is not None
         refs.append(put(home, data, media_type))
     for ref in refs:
@@ -74,10 +76,14 @@ def test_results_read_the_same_in_every_form(home: Home) -> None:
     assert numbered == [{**row, "_part": part} for part in (0, 1) for row in rows]
 
 
-def test_a_spread_table_tells_its_columns_unopened_and_is_read_in_groups(home: Home) -> None:
+def test_a_spread_table_tells_its_columns_unopened_and_is_read_in_groups(
+    home: StoreAddress,
+) -> None:
     tables = [pa.table({"i": [n, n + 1], "t": [f"a{n}", None]}) for n in (0, 2, 4, 6)]
-    parts = [put(home, writing.encoded(one, "parquet"), PARQUET_MEDIA_TYPE, 2) for one in tables]
-    rows = Spread(
+    parts = [
+        put(home, part_writer.encode_table(one, "parquet"), PARQUET_MEDIA_TYPE, 2) for one in tables
+    ]
+    rows = SpreadTable(
         row_count=8,
         payload_bytes=sum(part.payload_bytes for part in parts),
         schema=b64encode(tables[0].schema.serialize().to_pybytes()).decode(),
@@ -85,16 +91,18 @@ def test_a_spread_table_tells_its_columns_unopened_and_is_read_in_groups(home: H
         parts=parts,
     )
     result = kept([{"i": 0}])
-    result["tasks"]["t"]["raw"]["rows"] = spread.marker(rows)
-    ref = put(home, codec.encode(result), SPREAD_MEDIA_TYPE, 8)
+    result["tasks"]["t"]["raw"]["rows"] = spread_table.build_marker(rows)
+    ref = put(home, codec.encode_json(result), SPREAD_MEDIA_TYPE, 8)
     assert [row["i"] for row in read(home, [ref])] == list(range(8))
-    options = source.options_of(home, [ref], is_union=False, partitions=3)
+    options = payload_source.build_options(home, [ref], is_union=False, partitions=3)
     reader = NoetlReader(options, NoetlSource(options).schema())
     assert 1 < len(reader.partitions()) <= 3
 
 
-def test_a_large_object_is_decoded_in_slices(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "_SLICE_BYTES", 1_000)
+def test_a_large_object_is_decoded_in_slices(
+    home: StoreAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload_source, "_SLICE_BYTES", 1_000)
     table = pa.table({"i": list(range(1_000))})
     sink = pa.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink, row_group_size=100)
@@ -103,7 +111,7 @@ def test_a_large_object_is_decoded_in_slices(home: Home, monkeypatch: pytest.Mon
         (_arrow(table, 100), ARROW_MEDIA_TYPE),
     ):
         ref = put(home, data, media_type)
-        options = source.options_of(home, [ref], is_union=False, partitions=3)
+        options = payload_source.build_options(home, [ref], is_union=False, partitions=3)
         reader = NoetlReader(options, NoetlSource(options).schema())
         partitions = reader.partitions()
         assert len(partitions) == 3
@@ -122,34 +130,34 @@ def _arrow(table: pa.Table, size: int) -> bytes:
     return data
 
 
-def test_what_is_missing_or_no_table_is_refused_by_kind(home: Home) -> None:
-    text = put(home, codec.encode(kept([{"i": 1}])), JSON_MEDIA_TYPE)
+def test_what_is_missing_or_no_table_is_refused_by_kind(home: StoreAddress) -> None:
+    text = put(home, codec.encode_json(kept([{"i": 1}])), JSON_MEDIA_TYPE)
     scalar = put(home, b'"text"', JSON_MEDIA_TYPE)
-    executors.with_store(home, lambda payloads: payloads.delete(text))
+    store_access.run_with_store(home, lambda payloads: payloads.delete_payload(text))
     for ref, kind in ((text, "reference_not_available"), (scalar, "validation")):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(SparkRefusal) as refused:
             read(home, [ref])
-        about = executors.refusal_in(f"a trace\n{refused.value}\n  more of it")
+        about = store_access.find_refusal(f"a trace\n{refused.value}\n  more of it")
         assert about is not None
         assert about["kind"] == kind
 
 
-def test_options_hold_nothing_secret(home: Home) -> None:
+def test_options_hold_nothing_secret(home: StoreAddress) -> None:
     ref = put(home, b"[]", JSON_MEDIA_TYPE)
-    options = str(source.options_of(home, [ref], is_union=False, partitions=1))
-    keys = executors.settings.executor_keys()
+    options = str(payload_source.build_options(home, [ref], is_union=False, partitions=1))
+    keys = store_access.settings.executor_keys()
     for secret in (keys.payload_secret_key, keys.payload_access_key):
         assert not secret or secret not in options
 
 
-def test_a_table_has_its_name_when_all_parts_are_there_and_keeps_it(home: Home) -> None:
+def test_a_table_has_its_name_when_all_parts_are_there_and_keeps_it(home: StoreAddress) -> None:
     options = {"store": home.url, "tenant": TENANT, "organization": ORGANIZATION, "table": "t/1"}
     table = pa.table({"i": [1, 2, 3]})
     schema = from_arrow_schema(table.schema)
     writer = NoetlSource(options).writer(schema, overwrite=False)
     halves = (table.slice(0, 2), table.slice(2))
     messages = [writer.write(iter(half.to_batches())) for half in halves]
-    with pytest.raises(Refused, match="no table named"):
+    with pytest.raises(SparkRefusal, match="no table named"):
         NoetlSource(options).schema()
     writer.commit([*messages, None])
     writer.commit([*messages, None])
@@ -157,7 +165,7 @@ def test_a_table_has_its_name_when_all_parts_are_there_and_keeps_it(home: Home) 
     reader = found.reader(found.schema())
     rows = [row for one in reader.partitions() for b in reader.read(one) for row in b.to_pylist()]
     assert rows == [{"i": 1}, {"i": 2}, {"i": 3}]
-    with pytest.raises(Refused, match="there already"):
+    with pytest.raises(SparkRefusal, match="there already"):
         writer.commit(messages[:1])
-    with pytest.raises(Refused, match="written once"):
+    with pytest.raises(SparkRefusal, match="written once"):
         NoetlSource(options).writer(schema, overwrite=True)

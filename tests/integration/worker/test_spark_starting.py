@@ -9,9 +9,9 @@ import pytest
 from tests.support import spark
 from tests.support.polling import eventually
 
-from noetl_worker.settings import java_environ
-from noetl_worker.spark.session import open_sparks
-from noetl_worker.spark.starting import Options, SparkLost
+from noetl_worker.settings import read_java_environ
+from noetl_worker.spark.session import open_spark_session
+from noetl_worker.spark.session_options import SessionOptions, SparkLost
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -23,17 +23,19 @@ async def test_a_driver_that_is_killed_while_it_starts_is_lost_and_another_one_i
         for name, value in {**variables, **spark.BRIEF}.items():
             monkeypatch.setenv(name, value)
 
-    options = Options(master="local[1]", folder=tmp_path, adopt=adopt, environ=java_environ())
+    options = SessionOptions(
+        master="local[1]", folder=tmp_path, adopt=adopt, environ=read_java_environ()
+    )
 
     async def is_killed() -> bool:
         found = spark.drivers(psutil.Process().pid)
         spark.kill(found)
         return bool(found)
 
-    async with open_sparks(options) as sparks:
-        job = sparks.run(lambda session: session.range(3).count(), name="counting")
+    async with open_spark_session(options) as sparks:
+        job = sparks.run_job(lambda session: session.range(3).count(), name="counting")
         waiting = asyncio.create_task(job)
         await eventually(is_killed, timeout_s=60)
         with pytest.raises(SparkLost, match="killed"):
             await waiting
-        assert await sparks.run(lambda session: session.range(3).count(), name="again") == 3
+        assert await sparks.run_job(lambda session: session.range(3).count(), name="again") == 3

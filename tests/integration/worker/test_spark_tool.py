@@ -15,11 +15,11 @@ from tests.support.calls import call_of
 from tests.support.sparking import answered, kept, spark_bench, spark_call, stored, trusting
 from tests.support.working import ORGANIZATION, TENANT, Bench, command_of
 
-from noetl_contracts import spread
-from noetl_contracts.facts import CommandCompleted
-from noetl_playbook.model import Output
-from noetl_playbook.results import PipelineResult, TaskResult
-from noetl_worker.keeping import spread_of
+from noetl_contracts import spread_table
+from noetl_contracts.requests.facts import CommandCompleted
+from noetl_playbook.model.playbook import Output
+from noetl_playbook.views.results import PipelineResult, TaskResult
+from noetl_worker.payloads.result_store import find_spread
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -74,7 +74,7 @@ async def test_large_results_stay_in_the_store_in_parts(worker: Bench) -> None:
     assert isinstance(done, CommandCompleted), done
     result = done.result
     assert result.reference is not None
-    assert result.reference.media_type == spread.SPREAD_MEDIA_TYPE
+    assert result.reference.media_type == spread_table.SPREAD_MEDIA_TYPE
     assert result.reference.row_count == 3_000
     assert result.context["columns"] == ["id", "region", "amount", "at"]
     found = await worker.value(result)
@@ -93,7 +93,7 @@ async def test_a_spread_result_is_read_by_executors_part_by_part(worker: Bench) 
             output=Output(format="parquet", partition_by=("region",)),
         ),
     )
-    found = spread_of(PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t"))
+    found = find_spread(PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t"))
     assert found is not None
     assert found.partition_by == ["region"]
     assert sorted(found.partitions) == [["east"], ["west"]]
@@ -188,7 +188,7 @@ async def test_a_function_gives_a_frame_a_table_or_any_value(trusted: Bench) -> 
             "  inputs['o'].write.format('noetl').mode('append').options(**params).save()\n"
             "  return spark.read.format('noetl').options(**params).load().groupBy().sum('amount')",
             inputs={"o": orders},
-            params={"store": trusted.tools.spark.home(spark_call()).url, **where},
+            params={"store": trusted.tools.spark.build_store_address(spark_call()).url, **where},
         ),
     )
     assert again["rows"] == [{"sum(amount)": 7.5}]
@@ -289,7 +289,7 @@ class Taking:
         self.taken: list[int] = []
         self.columns: tuple[str, ...] = ()
 
-    async def take(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
+    async def write_rows(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
         self.taken.append(len(rows))
         self.columns = tuple(columns)
 
@@ -328,7 +328,7 @@ async def test_spark_answers_an_auditors_questions_over_the_event_lake_as_duckdb
         session.read.parquet(str(folder)).createOrReplaceTempView("events")
         return [[tuple(row) for row in session.sql(text).collect()] for text in asked]
 
-    answered = await worker.tools.spark._sparks.run(ask, name="lake")
+    answered = await worker.tools.spark._sparks.run_job(ask, name="lake")
     with lake.connect(folder) as connection:
         expected = [connection.execute(text).fetchall() for text in asked]
     assert [plainly(rows) for rows in answered] == [plainly(rows) for rows in expected]

@@ -12,11 +12,11 @@ from tests.support.polling import eventually
 from tests.support.spark import BRIEF, kill_drivers
 from tests.support.waving import SUM, Fleet, executor_environ, frames_of, run_all, sailing
 
-from noetl_contracts.commands import Command
-from noetl_contracts.facts import CommandLost, FrameClosed
-from noetl_worker.settings import adopt, java_environ
-from noetl_worker.spark.session import Sparks, open_sparks
-from noetl_worker.spark.starting import Options
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.requests.facts import CommandLost, FrameClosed
+from noetl_worker.settings import read_java_environ, set_variables
+from noetl_worker.spark.session import SharedSparkSession, open_spark_session
+from noetl_worker.spark.session_options import SessionOptions
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
@@ -38,7 +38,7 @@ WAIT = """
 class Sea(Struct, frozen=True, kw_only=True):
     """One session for the whole module, and waves over it."""
 
-    sparks: Sparks
+    sparks: SharedSparkSession
     fleet: Fleet
     gates: Path
 
@@ -49,7 +49,7 @@ async def sea(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sea]:
     store, work = folder / "store", folder / "work"
     store.mkdir()
     kept = dict(os.environ)
-    adopt(
+    set_variables(
         {
             **executor_environ(store),
             **BRIEF,
@@ -57,14 +57,14 @@ async def sea(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sea]:
             "NOETL_WORKER_WORK_DIRECTORY": str(work),
         }
     )
-    options = Options(
+    options = SessionOptions(
         master="local[2]",
         folder=folder / "spark",
-        adopt=adopt,
-        environ=java_environ(),
+        adopt=set_variables,
+        environ=read_java_environ(),
         memory_bytes=512 * 1024**2,
     )
-    async with open_sparks(options) as sparks, sailing(sparks, store, poll_s=0.1) as fleet:
+    async with open_spark_session(options) as sparks, sailing(sparks, store, poll_s=0.1) as fleet:
         yield Sea(sparks=sparks, fleet=fleet, gates=work / "tenant/acme/org/west/files/gates")
     os.environ.clear()
     os.environ.update(kept)
@@ -107,7 +107,7 @@ async def test_a_frame_that_fails_fails_alone(sea: Sea) -> None:
 
 async def test_what_ended_is_told_while_the_wave_goes_on(sea: Sea) -> None:
     commands = await frames(sea, WAIT, count=30)
-    running = [asyncio.ensure_future(sea.fleet.waves.run(one)) for one in commands]
+    running = [asyncio.ensure_future(sea.fleet.waves.run_command_frame(one)) for one in commands]
     await until(lambda: all(one.done() for one in running[1:]))
     assert not running[0].done()
     (sea.gates / "open").touch()
@@ -120,7 +120,7 @@ async def test_what_ended_is_told_while_the_wave_goes_on(sea: Sea) -> None:
 async def test_a_cancelled_wave_stops_its_job(sea: Sea) -> None:
     (sea.gates / "started").unlink()
     (command, *_) = await frames(sea, WAIT, count=5)
-    running = asyncio.ensure_future(sea.fleet.waves.run(command))
+    running = asyncio.ensure_future(sea.fleet.waves.run_command_frame(command))
     await until((sea.gates / "started").exists)
     running.cancel()
     assert isinstance((await asyncio.gather(running, return_exceptions=True))[0], BaseException)
@@ -129,14 +129,14 @@ async def test_a_cancelled_wave_stops_its_job(sea: Sea) -> None:
         return len(session.sparkContext.statusTracker().getActiveJobsIds())  # type: ignore[attr-defined]  # a session
 
     async def is_idle() -> bool:
-        return await sea.sparks.run(jobs, name="looking") == 0
+        return await sea.sparks.run_job(jobs, name="looking") == 0
 
     await eventually(is_idle, timeout_s=60)
 
 
 async def test_a_driver_that_dies_gives_back_exactly_what_had_not_ended(sea: Sea) -> None:
     commands = await frames(sea, WAIT, count=30)
-    running = [asyncio.ensure_future(sea.fleet.waves.run(one)) for one in commands]
+    running = [asyncio.ensure_future(sea.fleet.waves.run_command_frame(one)) for one in commands]
     await until(lambda: sum(one.done() for one in running) >= 2)
     kill_drivers()
     facts = await asyncio.gather(*running)

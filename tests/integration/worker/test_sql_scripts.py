@@ -7,7 +7,7 @@ import duckdb
 import pytest
 from tests.support.sql_corpus import read_scripts
 
-from noetl_worker.domain.sql_text import statements
+from noetl_worker.sql.sql_statements import cut_statements
 
 _NAMES = """
 select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -47,7 +47,7 @@ async def test_postgres_does_the_same_by_statements(
         transaction = connection.transaction()
         await transaction.start()
         status = ""
-        for one in statements(script["sql"], ""):
+        for one in cut_statements(script["sql"], ""):
             # A prepared statement is one statement: the server refuses two.
             prepared = await connection.prepare(one.text)
             await prepared.fetch()
@@ -65,7 +65,7 @@ def _tables(connection: duckdb.DuckDBPyConnection) -> list[Any]:
 
 @pytest.mark.parametrize(("dialect", "script"), _runnable("duckdb"))
 def test_duckdb_does_the_same_by_statements(dialect: str, script: dict[str, Any]) -> None:
-    texts = [one.text for one in statements(script["sql"], "", "duckdb")]
+    texts = [one.text for one in cut_statements(script["sql"], "", "duckdb")]
     with duckdb.connect() as whole, duckdb.connect() as cut:
         expected = whole.execute(script["sql"]).fetchall()
         rows: list[Any] = []
@@ -80,7 +80,7 @@ def test_duckdb_finds_as_many_statements(dialect: str, script: dict[str, Any]) -
     with duckdb.connect() as connection:
         parts = [
             len(connection.extract_statements(one.text))
-            for one in statements(script["sql"], "", "duckdb")
+            for one in cut_statements(script["sql"], "", "duckdb")
         ]
         assert sum(parts) == len(connection.extract_statements(script["sql"]))
         assert all(parts)

@@ -22,8 +22,8 @@ from tests.support.scripted import Script, says, script
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts import subjects
-from noetl_contracts.commands import Command
-from noetl_contracts.facts import (
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.requests.facts import (
     CommandCompleted,
     CommandFailed,
     CommandLost,
@@ -61,14 +61,14 @@ async def server() -> AsyncIterator[Script]:
 async def stopped_when(worker: Bench, command: Command, begun: Until) -> list[Fact]:
     """Run a command, stop it once it has begun, and return its facts."""
     await worker.send(command)
-    (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=1)
+    (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        group.create_task(worker.lane.attend(delivery))
+        group.create_task(worker.lane.attend_delivery(delivery))
         await eventually(begun)
 
         async def is_stopped() -> bool:
-            await worker.broker.poke(subjects.stop(command.command_id))
-            return worker.lane.running == 0
+            await worker.broker.notify(subjects.build_stop_hint(command.command_id))
+            return worker.lane.running_count == 0
 
         await eventually(is_stopped)
     return await worker.facts()
@@ -197,7 +197,7 @@ async def test_python_code_is_ended_with_all_that_it_started(
 )
 async def test_waits_and_jumps_hear_a_stop(worker: Bench, tool: str) -> None:
     async def begun() -> bool:
-        return worker.lane.running == 1
+        return worker.lane.running_count == 1
 
     command = command_of(f"\n  - step: s\n    tool: {tool}\n")
     assert_only_stopped(await stopped_when(worker, command, begun))
@@ -272,16 +272,16 @@ async def test_a_held_slot_ends_before_its_next_claim(
     server.answers(answer, says({}))
     slot = slot_of(loop_of(f"{{kind: http, url: '{server.url}'}}"))
     await worker.send(slot)
-    (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=1)
+    (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        group.create_task(worker.lane.attend(delivery))
+        group.create_task(worker.lane.attend_delivery(delivery))
         await server.arrived.wait()
 
         async def is_listening() -> bool:
-            return subjects.pause(slot.command_id) in worker.broker.listened
+            return subjects.build_pause_hint(slot.command_id) in worker.broker.watched_subjects
 
         await eventually(is_listening)
-        await worker.broker.poke(subjects.pause(slot.command_id))
+        await worker.broker.notify(subjects.build_pause_hint(slot.command_id))
         held.set()
     facts = await worker.facts()
     assert [one.frame_id for one in of(facts, FrameOpened)] == [frame_id(0)]
@@ -297,13 +297,13 @@ async def test_a_command_of_a_halted_execution_does_not_begin(
     server.answers(says({}))
     command = command_of(f"\n  - {{step: s, tool: {{kind: http, url: '{server.url}'}}}}\n")
     async with asyncio.TaskGroup() as group:
-        listening = group.create_task(worker.lane.listen())
+        listening = group.create_task(worker.lane.listen_for_cancellations())
 
         async def is_listening() -> bool:
-            return subjects.HALTED in worker.broker.listened
+            return subjects.HALTED in worker.broker.watched_subjects
 
         await eventually(is_listening)
-        await worker.broker.poke(subjects.halted(command.execution_id))
+        await worker.broker.notify(subjects.build_halted_hint(command.execution_id))
 
         async def is_known() -> bool:
             return command.execution_id in worker.halts
@@ -313,4 +313,4 @@ async def test_a_command_of_a_halted_execution_does_not_begin(
     (fact,) = await worker.run(command)
     assert isinstance(fact, CommandStopped)
     assert server.seen == []
-    assert await worker.commands.pending() == (0, 0)
+    assert await worker.commands.count_pending() == (0, 0)

@@ -15,12 +15,12 @@ from tests.support.servers import S3Server
 from tests.support.storage import ORGANIZATION, TENANT
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandLost, Fact
 from noetl_contracts.payloads import PayloadRef
-from noetl_storage.errors import StorageUnavailable
-from noetl_storage.payloads.open import open_payloads
-from noetl_storage.payloads.stored import StoredPayloads
-from noetl_worker import patience
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed, CommandLost, Fact
+from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.payloads.payload_store import PayloadStore
+from noetl_storage.ports.errors import StorageUnavailable
+from noetl_worker.payloads import payload_retry
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 LARGE = """
@@ -35,7 +35,7 @@ READS = """
 
 class World(Struct):
     worker: Bench
-    behind: StoredPayloads
+    behind: PayloadStore
     faults: Faults
 
     async def run(self, text: str) -> Fact:
@@ -46,7 +46,7 @@ class World(Struct):
 @pytest.fixture
 async def world(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """A worker whose store is a real S3 behind faults; the reader of `behind` meets none."""
-    monkeypatch.setattr(patience, "_RETRY_BASE_S", 0.001)
+    monkeypatch.setattr(payload_retry, "_RETRY_BASE_S", 0.001)
     keys: dict[str, Any] = {"access_key": s3.access_key, "secret_key": s3.secret_key}
     async with faulty_s3(s3.endpoint) as (endpoint, faults):
         url = s3.payload_url.replace(s3.endpoint, endpoint)
@@ -74,47 +74,47 @@ async def test_a_result_is_reported_once_its_store_has_all_of_it(
     world.faults.put = list(faults)
     reference = reference_of(await world.run(LARGE.replace("NAME", "-".join(faults))))
     assert world.faults.put == []
-    data = await world.behind.read(reference)
+    data = await world.behind.read_payload(reference)
     assert data.count(b'"i"') == 2000
 
 
 async def test_a_store_that_is_away_for_long_costs_time_and_no_attempt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "_RETRY_MAX_S", 0.002)
+    monkeypatch.setattr(payload_retry, "_RETRY_MAX_S", 0.002)
     told: list[int] = []
-    monkeypatch.setattr(patience, "_tell", lambda tries, _: told.append(tries))
+    monkeypatch.setattr(payload_retry, "_log_wait", lambda tries, _: told.append(tries))
     world.faults.is_lasting = "503"
     running = asyncio.create_task(world.run(LARGE.replace("NAME", "away")))
 
     async def is_waiting_for_long() -> bool:
         # More often than anything is asked that is no outage.
-        return bool(told) and told[-1] > 2 * patience._TRIES_MAX
+        return bool(told) and told[-1] > 2 * payload_retry._TRIES_MAX
 
     await eventually(is_waiting_for_long, timeout_s=60)
-    assert patience.WAITS.count == 1
+    assert payload_retry.WAITS.count == 1
     world.faults.is_lasting = None
     reference = reference_of(await running)
-    assert patience.WAITS.count == 0
-    assert (await world.behind.read(reference)).count(b'"i"') == 2000
+    assert payload_retry.WAITS.count == 0
+    assert (await world.behind.read_payload(reference)).count(b'"i"') == 2000
 
 
 async def test_a_command_that_waits_for_the_store_can_be_given_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "_RETRY_MAX_S", 0.002)
+    monkeypatch.setattr(payload_retry, "_RETRY_MAX_S", 0.002)
     world.faults.is_lasting = "503"
     running = asyncio.create_task(world.run(LARGE.replace("NAME", "given back")))
 
     async def is_waiting() -> bool:
-        return patience.WAITS.count == 1
+        return payload_retry.WAITS.count == 1
 
     await eventually(is_waiting, timeout_s=60)
-    world.worker.lane.release()
+    world.worker.lane.release_commands()
     lost = await running
     assert isinstance(lost, CommandLost), lost
     assert lost.is_release
-    assert patience.WAITS.count == 0
+    assert payload_retry.WAITS.count == 0
     # What the client still tries may end well: it is not left to the end of its grace.
     world.faults.is_lasting = None
 
@@ -140,21 +140,23 @@ async def test_a_store_that_refuses_is_an_error_at_once_that_says_so(world: Worl
 @pytest.mark.parametrize("faults", [["cut"], ["503"] * 5, ["cut", "cut", "503"]], ids=str)
 async def test_half_an_object_is_never_taken_for_the_whole(world: World, faults: list[str]) -> None:
     data = b'{"a":[' + b",".join(b"%d" % n for n in range(5000)) + b"]}"
-    kept = await world.behind.put(data, media_type="application/json", **PLACE)
+    kept = await world.behind.put_payload(data, media_type="application/json", **PLACE)
     world.faults.get = list(faults)
     done = await world.run(READS.replace("URI", kept.uri))
     assert world.faults.get == []
-    got = await world.behind.read(reference_of(done))
+    got = await world.behind.read_payload(reference_of(done))
     assert data[6:-2] in got
 
 
 async def test_what_is_missing_or_changed_is_named_and_never_decoded(world: World) -> None:
-    kept = await world.behind.put(b'{"secret":"value"}', media_type="application/json", **PLACE)
+    kept = await world.behind.put_payload(
+        b'{"secret":"value"}', media_type="application/json", **PLACE
+    )
     key = f"tenant/{TENANT}/org/{ORGANIZATION}/payloads/sha256"
     place = f"{key}/{kept.sha256[:2]}/{kept.sha256[2:4]}/{kept.sha256}"
-    world.behind._objects.store(place, b'{"secret":"vAlue"}', "application/json")
+    world.behind._objects.store_object(place, b'{"secret":"vAlue"}', "application/json")
     changed = await world.run(READS.replace("URI", kept.uri))
-    await world.behind.delete(kept)
+    await world.behind.delete_payload(kept)
     missing = await world.run(READS.replace("URI", kept.uri))
 
     assert isinstance(changed, CommandFailed), changed
@@ -185,7 +187,7 @@ async def test_a_full_disk_is_unavailable_and_leaves_nothing_half_written(
     async with open_payloads(f"file://{tmp_path}/store") as payloads:
         for _ in range(3):
             with pytest.raises(StorageUnavailable, match="No space left"):
-                await payloads.put(b"x" * 100, media_type="text/plain", **PLACE)
+                await payloads.put_payload(b"x" * 100, media_type="text/plain", **PLACE)
             assert files(tmp_path) == []
-        kept = await payloads.put(b"x" * 100, media_type="text/plain", **PLACE)
-        assert await payloads.read(kept) == b"x" * 100
+        kept = await payloads.put_payload(b"x" * 100, media_type="text/plain", **PLACE)
+        assert await payloads.read_payload(kept) == b"x" * 100

@@ -15,16 +15,22 @@ from tests.support.polling import eventually
 from tests.support.scripted import script
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts import codec, facts, subjects
-from noetl_contracts.chunks import Chunk, Taken
-from noetl_contracts.commands import ChunkWork, Command, StepWork
-from noetl_contracts.facts import ChunkEmitted, CommandCompleted, CommandFailed, Fact
+from noetl_contracts import codec, subjects
+from noetl_contracts.commands.command_work import (
+    Chunk,
+    ChunkWork,
+    Command,
+    StepWork,
+    StreamProgress,
+)
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
-from noetl_playbook.model import Stream
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import ChunkEmitted, CommandCompleted, CommandFailed, Fact
+from noetl_playbook.model.playbook import Stream
+from noetl_worker.commands.fact_publisher import AttemptReporter
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.lanes import emitting
-from noetl_worker.lanes.emitting import Emitter
-from noetl_worker.reporting import Reporter
+from noetl_worker.pipeline import chunk_emitter
+from noetl_worker.pipeline.chunk_emitter import ChunkEmitter
 
 PATIENCE_S = 30.0
 
@@ -73,9 +79,9 @@ class Planner:
         await eventually(is_there, timeout_s=PATIENCE_S)
 
     async def tell(self) -> None:
-        taken = Taken(received=self.received, accepted=min(self.received, self.accepts))
-        hint = subjects.taken_so_far(self._command.command_id, taken.token())
-        await self._worker.broker.poke(hint)
+        taken = StreamProgress(received=self.received, accepted=min(self.received, self.accepts))
+        hint = subjects.build_chunk_progress_hint(self._command.command_id, taken.encode_token())
+        await self._worker.broker.notify(hint)
 
 
 @asynccontextmanager
@@ -92,9 +98,9 @@ async def planner(worker: Bench, command: Command, **how: Any) -> AsyncIterator[
 
 async def attend(worker: Bench, command: Command) -> None:
     await worker.send(command)
-    (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=5)
+    (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=5)
     async with asyncio.timeout(PATIENCE_S):
-        await worker.lane.attend(delivery)
+        await worker.lane.attend_delivery(delivery)
 
 
 async def streamed(worker: Bench, text: str, **about: Any) -> Planner:
@@ -105,7 +111,7 @@ async def streamed(worker: Bench, text: str, **about: Any) -> Planner:
 
 
 async def rows_of(worker: Bench, chunk: ChunkEmitted) -> list[Any]:
-    rows: list[Any] = codec.decode(await worker.payloads.read(chunk.ref))
+    rows: list[Any] = codec.decode_json(await worker.payloads.read_payload(chunk.ref))
     return rows
 
 
@@ -126,7 +132,7 @@ def refused(found: Planner) -> CommandFailed:
 
 
 def step_with(tool: dict[str, Any]) -> str:
-    return "- " + codec.text({"step": "s", "tool": tool})
+    return "- " + codec.encode_text({"step": "s", "tool": tool})
 
 
 PYTHON = """
@@ -187,7 +193,7 @@ async def test_a_generator_that_breaks_fails_the_step_after_what_it_gave(worker:
 async def test_a_producer_waits_until_its_chunks_are_accepted(
     worker: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(emitting, "_ASK_AGAIN_S", 0.05)
+    monkeypatch.setattr(chunk_emitter, "_ASK_AGAIN_S", 0.05)
     command = command_of(PYTHON % (100, 10, 3))
     async with planner(worker, command, accepts=2) as found, asyncio.TaskGroup() as tasks:
         working = tasks.create_task(attend(worker, command))
@@ -205,7 +211,7 @@ async def test_a_producer_waits_until_its_chunks_are_accepted(
 async def test_facts_that_are_not_heard_of_are_sent_again(
     worker: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(emitting, "_ASK_AGAIN_S", 0.05)
+    monkeypatch.setattr(chunk_emitter, "_ASK_AGAIN_S", 0.05)
     command = command_of(PYTHON % (4, 1, 2))
     async with asyncio.TaskGroup() as tasks:
         working = tasks.create_task(attend(worker, command))
@@ -339,7 +345,7 @@ async def test_duckdb_streams_the_last_statement(worker: Bench) -> None:
 
 
 def lines(count: int) -> bytes:
-    return b"".join(codec.encode({"i": i}) + b"\n" for i in range(count))
+    return b"".join(codec.encode_json({"i": i}) + b"\n" for i in range(count))
 
 
 @asynccontextmanager
@@ -393,7 +399,7 @@ async def test_http_refuses_what_has_no_lines(worker: Bench) -> None:
 
 
 async def test_an_activation_sees_its_chunk(worker: Bench) -> None:
-    reference = await worker.payloads.put(
+    reference = await worker.payloads.put_payload(
         b'[{"i":1},{"i":2}]',
         tenant_id=command_of("- {step: s, tool: {kind: noop}}").tenant_id,
         organization_id=command_of("- {step: s, tool: {kind: noop}}").organization_id,
@@ -439,7 +445,7 @@ async def test_a_stopped_producer_ends_in_the_middle(worker: Bench) -> None:
         await found.until(chunks=3)
 
         async def is_over() -> bool:
-            await worker.broker.poke(subjects.stop(command.command_id))
+            await worker.broker.notify(subjects.build_stop_hint(command.command_id))
             return working.done()
 
         await eventually(is_over, timeout_s=PATIENCE_S)
@@ -456,9 +462,9 @@ class Row(dict[str, Any]):
 async def test_ten_thousand_rows_stay_within_two_chunks_of_memory(worker: Bench) -> None:
     """Counts the rows that live at each moment in which one is taken or a chunk is stored."""
     command = command_of(PYTHON % (0, 1_000, 4))
-    hands = worker.lane._hands(command)
-    reporter = Reporter(desk=worker.lane._lane.desk, command=command, holder="test")
-    emitter = Emitter(
+    hands = worker.lane._build_services(command)
+    reporter = AttemptReporter(desk=worker.lane._lane.desk, command=command, holder="test")
+    emitter = ChunkEmitter(
         command=command,
         known=0,
         stream=Stream(chunk_rows=1_000),
@@ -468,15 +474,17 @@ async def test_ten_thousand_rows_stay_within_two_chunks_of_memory(worker: Bench)
     alive = weakref.WeakSet[Row]()
     most = 0
     async with planner(worker, command) as found, asyncio.TaskGroup() as tasks:
-        listening = tasks.create_task(hands.progress.listen(worker.broker, command.command_id))
+        listening = tasks.create_task(
+            hands.progress.listen_for_hints(worker.broker, command.command_id)
+        )
         for start in range(0, 10_000, 100):
             window = [Row(i=i) for i in range(start, start + 100)]
             for row in window:
                 alive.add(row)
-            await emitter.take(window)
-            most = max(most, len(alive) + emitter.resident)
+            await emitter.write_rows(window)
+            most = max(most, len(alive) + emitter.resident_rows)
             del window, row
-        outcome = await emitter.end(emitting.Outcome())
+        outcome = await emitter.finish_stream(chunk_emitter.Outcome())
         listening.cancel()
     emitter.close()
     assert outcome.data == {"row_count": 10_000, "columns": ["i"]}
@@ -486,9 +494,9 @@ async def test_ten_thousand_rows_stay_within_two_chunks_of_memory(worker: Bench)
 
 async def test_a_row_larger_than_any_chunk_is_refused(worker: Bench) -> None:
     command = command_of(PYTHON % (0, 1_000, 4))
-    hands = worker.lane._hands(command)
-    reporter = Reporter(desk=worker.lane._lane.desk, command=command, holder="test")
-    emitter = Emitter(
+    hands = worker.lane._build_services(command)
+    reporter = AttemptReporter(desk=worker.lane._lane.desk, command=command, holder="test")
+    emitter = ChunkEmitter(
         command=structs.replace(command, attempt=2),
         known=0,
         stream=Stream(),
@@ -496,6 +504,6 @@ async def test_a_row_larger_than_any_chunk_is_refused(worker: Bench) -> None:
         reporter=reporter,
     )
     with pytest.raises(ToolFailure) as refusal:
-        await emitter.take(["x" * (16 * 1024 * 1024)])
+        await emitter.write_rows(["x" * (16 * 1024 * 1024)])
     assert refusal.value.error.kind == "payload_too_large"
     emitter.close()

@@ -9,12 +9,12 @@ from msgspec import convert, structs
 from tests.support.calls import call_of
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts import codec, spread
-from noetl_contracts.commands import StepResult
-from noetl_contracts.facts import CommandCompleted
-from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
-from noetl_playbook.model import Output
-from noetl_worker.tools import parts
+from noetl_contracts import codec, spread_table
+from noetl_contracts.commands.command_work import StepResult
+from noetl_contracts.requests.facts import CommandCompleted
+from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
+from noetl_playbook.model.playbook import Output
+from noetl_worker.tools.tables import stored_parts
 
 ROWS = 400
 SHOWN = ("rows", "row_count", "columns", "statement_count", "status")
@@ -38,7 +38,7 @@ VALUES = """SELECT * FROM (VALUES
 async def worker(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Bench]:
-    monkeypatch.setattr(parts, "SMALL_BYTES", SMALL_BYTES)
+    monkeypatch.setattr(stored_parts, "SMALL_BYTES", SMALL_BYTES)
     async with bench(work_directory=str(tmp_path)) as found:
         await found.put_credential("db", {"dsn": database, "password": "hush-hush-hush-hush"})
         yield found
@@ -58,9 +58,9 @@ async def asked(worker: Bench, kind: str, query: str, **output: Any) -> dict[str
     return data
 
 
-def spread_in(raw: dict[str, Any]) -> Spread:
-    assert spread.is_marker(raw["rows"]), "the rows are here"
-    return convert(raw["rows"][spread.KEY], Spread)
+def spread_in(raw: dict[str, Any]) -> SpreadTable:
+    assert spread_table.is_spread_marker(raw["rows"]), "the rows are here"
+    return convert(raw["rows"][spread_table.KEY], SpreadTable)
 
 
 @pytest.mark.parametrize("format_", ["auto", "arrow", "parquet"])
@@ -105,9 +105,9 @@ async def test_a_large_table_is_stored_as_it_comes_and_reads_as_its_rows(
 
 
 async def test_parts_are_cut_by_their_size(worker: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "GROUP_BYTES", 1)
-    monkeypatch.setattr(parts, "PART_BYTES", 1)
-    monkeypatch.setattr(parts, "BATCH_ROWS", 100)
+    monkeypatch.setattr(stored_parts, "GROUP_BYTES", 1)
+    monkeypatch.setattr(stored_parts, "PART_BYTES", 1)
+    monkeypatch.setattr(stored_parts, "BATCH_ROWS", 100)
     found = spread_in(await asked(worker, "duckdb", LARGE, format="parquet"))
     assert len(found.parts) > 1
     assert sum(part.row_count or 0 for part in found.parts) == found.row_count == ROWS
@@ -152,7 +152,7 @@ async def test_secrets_are_masked_in_parts(worker: Bench) -> None:
         )
     )
     for part in found.parts:
-        assert b"hush-hush" not in await worker.payloads.read(part)
+        assert b"hush-hush" not in await worker.payloads.read_payload(part)
     assert found.row_count == ROWS
 
 
@@ -167,7 +167,7 @@ async def test_moments_that_no_table_holds_are_refused(worker: Bench) -> None:
 async def test_a_query_of_postgres_gives_the_same_values_by_columns(worker: Bench) -> None:
     by_rows = await asked(worker, "postgres", VALUES)
     assert await asked(worker, "postgres", VALUES, format="parquet") == by_rows
-    assert codec.encode(by_rows)
+    assert codec.encode_json(by_rows)
 
 
 @pytest.mark.parametrize("format_", ["arrow", "parquet"])

@@ -18,11 +18,11 @@ from tests.support.working import (
 )
 
 from noetl_contracts import codec
-from noetl_contracts.commands import Command
-from noetl_contracts.facts import CommandCompleted, CommandFailed, Fact
+from noetl_contracts.commands.command_work import Command
 from noetl_contracts.log_chunks import LOGS, LogChunk, LogLine
-from noetl_storage.errors import StorageMisconfigured
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed, Fact
 from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_storage.ports.errors import StorageMisconfigured
 from noetl_worker.task_logs import task_log
 
 
@@ -34,7 +34,7 @@ async def worker() -> AsyncIterator[Bench]:
 
 def python(code: str, *, timeout_s: float = 60, **more: Any) -> Command:
     tool = {"kind": "python", "code": code, "timeout": timeout_s}
-    return command_of(f"\n  - {{step: s, tool: {codec.text(tool)}}}\n", **more)
+    return command_of(f"\n  - {{step: s, tool: {codec.encode_text(tool)}}}\n", **more)
 
 
 async def chunks(worker: Bench) -> list[LogChunk]:
@@ -94,7 +94,7 @@ async def test_a_log_says_whose_it_is_and_its_chunks_follow_each_other(worker: B
     assert [one.number for one in found] == list(range(1, len(found) + 1))
     assert found[0].previous_sha256 == ""
     assert [one.previous_sha256 for one in found[1:]] == [
-        codec.digest(codec.encode(one)) for one in found[:-1]
+        codec.digest_hex(codec.encode_json(one)) for one in found[:-1]
     ]
     firsts = [one.first for one in found]
     counts = [len(one.lines) for one in found]
@@ -115,7 +115,7 @@ async def test_a_log_says_whose_it_is_and_its_chunks_follow_each_other(worker: B
 async def test_of_a_hundred_thousand_lines_none_is_lost(
     worker: Bench, tool: dict[str, Any]
 ) -> None:
-    await worker.run(command_of(f"\n  - {{step: s, tool: {codec.text(tool)}}}\n"))
+    await worker.run(command_of(f"\n  - {{step: s, tool: {codec.encode_text(tool)}}}\n"))
     assert [text.split()[1] for text in await texts(worker)] == [str(i) for i in range(100_000)]
 
 
@@ -197,7 +197,7 @@ async def test_each_try_of_a_task_is_told_apart(worker: Bench) -> None:
 
 
 async def test_secrets_are_masked_before_anything_is_stored(worker: Bench) -> None:
-    worker.mask.learn({"token": "canary-canary", "key": "line one of it\nshort2"})
+    worker.mask.learn_secrets({"token": "canary-canary", "key": "line one of it\nshort2"})
     code = (
         "print('canary', end='', flush=True); print('-canary')\n"
         "logging.error('canary-canary')\n"
@@ -207,7 +207,7 @@ async def test_secrets_are_masked_before_anything_is_stored(worker: Bench) -> No
     await worker.run(python(code))
     found = await chunks(worker)
     assert sorted(await texts(worker)) == ["***"] * 5
-    assert "canary" not in codec.text(found)
+    assert "canary" not in codec.encode_text(found)
 
 
 async def test_a_log_is_bounded_and_the_task_goes_on(
@@ -227,7 +227,7 @@ async def test_scripts_of_the_shell_write_into_the_log_as_they_run(worker: Bench
     cmds = ["echo one; echo two >&2", "printf three; sleep 600"]
     tool = {"kind": "shell", "cmds": cmds, "timeout": 8}
     running = asyncio.ensure_future(
-        worker.run(command_of(f"\n  - {{step: s, tool: {codec.text(tool)}}}\n"))
+        worker.run(command_of(f"\n  - {{step: s, tool: {codec.encode_text(tool)}}}\n"))
     )
     await eventually(lambda: texts(worker), timeout_s=60)
     assert not running.done()

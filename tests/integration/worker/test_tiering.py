@@ -11,30 +11,36 @@ from tests.support.storage import ORGANIZATION, TENANT
 from tests.support.tiering import ref_of
 from tests.support.working import settings_of
 
-from noetl_chassis import instruments, names
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.names import Metric
-from noetl_storage.errors import StorageMisconfigured
+from noetl_chassis.observability import instruments, names
+from noetl_chassis.observability.names import Metric
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_storage.tiers import owners, room
-from noetl_storage.tiers.reader import TieredPayloads
+from noetl_storage.ports.errors import StorageMisconfigured
+from noetl_storage.tiers import segment_directory, segment_format
 from noetl_storage.tiers.shared import SharedTier
-from noetl_worker.tiering import open_tiers
+from noetl_storage.tiers.tiered_payloads import TieredPayloads
+from noetl_worker.wiring import open_tiers
 
 DATA = b"a result of some bytes"
 
 
 def counted(metric: Metric, **labels: str) -> float:
-    sums = instruments._counter(metric)._sums
+    sums = instruments._get_counter(metric)._sums
     return sum(one.total for key, one in sums.items() if dict(key) == labels)
 
 
 async def put(store: TieredPayloads) -> None:
-    await store.put(DATA, tenant_id=TENANT, organization_id=ORGANIZATION, media_type="text/plain")
+    await store.put_payload(
+        DATA, tenant_id=TENANT, organization_id=ORGANIZATION, media_type="text/plain"
+    )
 
 
 def segments_in(folder: Path) -> list[Path]:
-    return [Path(entry) for root in folder.glob("noetl-*") for entry in room.entries(root)]
+    return [
+        Path(entry)
+        for root in folder.glob("noetl-*")
+        for entry in segment_directory.iterate_segments(root)
+    ]
 
 
 async def test_a_worker_puts_its_segments_away_when_it_ends(tmp_path: Path) -> None:
@@ -43,7 +49,7 @@ async def test_a_worker_puts_its_segments_away_when_it_ends(tmp_path: Path) -> N
     async with open_tiers(config, MemoryPayloads(), SystemClock()) as store:
         await put(store)
         assert len(segments_in(tmp_path)) == 1
-        assert await store.read(ref_of(DATA)) == DATA
+        assert await store.read_payload(ref_of(DATA)) == DATA
     assert segments_in(tmp_path) == []
     assert counted(names.STORAGE_READS, tier="shared", outcome="hit") == hits + 1
 
@@ -59,18 +65,18 @@ async def test_workers_of_a_node_share_and_deployments_do_not(tmp_path: Path) ->
     ):
         await put(first)
         below.bytes_by_key.clear()
-        assert await second.read(ref_of(DATA)) == DATA
-        assert await elsewhere.table(ref_of(DATA)) is None
+        assert await second.read_payload(ref_of(DATA)) == DATA
+        assert await elsewhere.map_table(ref_of(DATA)) is None
         assert elsewhere._shared is not None
-        assert await elsewhere._shared.find(ref_of(DATA)) is None
+        assert await elsewhere._shared.find_copy(ref_of(DATA)) is None
 
 
 async def leave_behind(tier: SharedTier) -> None:
     """Keep a segment as a process would that has died since."""
     me = tier._me
     tier._me = structs.replace(me, started=me.started - 1)
-    assert owners.is_alive(tier._me) is False
-    await tier.keep(ref_of(DATA), DATA)
+    assert segment_format.is_alive(tier._me) is False
+    await tier.keep_copy(ref_of(DATA), DATA)
     tier._me = me
     tier._until_by_name.clear()
 
@@ -121,7 +127,7 @@ async def test_a_tier_that_cannot_be_opened_is_left_out(
     async with open_tiers(config, MemoryPayloads(), SystemClock()) as store:
         assert store._tiers == []
         await put(store)
-        assert await store.read(ref_of(DATA)) == DATA
+        assert await store.read_payload(ref_of(DATA)) == DATA
 
 
 async def test_a_disk_cache_without_a_place_is_refused(tmp_path: Path) -> None:

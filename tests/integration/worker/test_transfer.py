@@ -16,9 +16,9 @@ from tests.support.attempting import attempt, data_of, files_of, of_organization
 from tests.support.scripted import Script, says, script
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.commands import StepResult
-from noetl_contracts.facts import CommandCompleted
-from noetl_worker.tools import transfer
+from noetl_contracts.commands.command_work import StepResult
+from noetl_contracts.requests.facts import CommandCompleted
+from noetl_worker.tools.transfer import transfer_tool
 
 HOSTILE = 'x"; drop table "t"; --'
 
@@ -516,13 +516,13 @@ async def test_parquet_is_read_by_pieces(worker: Bench, db: Any, tmp_path: Path)
 def counted_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count the windows of rows that are read from PostgreSQL."""
     seen: list[int] = []
-    real = transfer.read_windows
+    real = transfer_tool.read_windows
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         seen.append(1)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(transfer, "read_windows", watched)
+    monkeypatch.setattr(transfer_tool, "read_windows", watched)
     return seen
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.support.calls import call_of
 from tests.support.working import bench
 
-from noetl_worker.tools.call import Outcome
+from noetl_worker.tools.calls.call import Outcome
 
 SECRET = "s3cret-text"  # noqa: S105 - looked for in messages
 KEYS = {"access_key": "a", "secret_key": "b"}

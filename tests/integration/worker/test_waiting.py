@@ -22,9 +22,9 @@ from tests.support.working import Bench, bench
 
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.tools.call import Outcome
-from noetl_worker.tools.effects import open_effects
-from noetl_worker.tools.workplace import WorkFolder
+from noetl_worker.tools.calls.call import Outcome
+from noetl_worker.tools.calls.work_folder import WorkFolder
+from noetl_worker.tools.postgres.effects import open_effects
 
 # Longer than anything here takes, and shorter than a test may.
 LATE_S = 10
@@ -40,7 +40,7 @@ async def db(database: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
 
 def lock_of(work_directory: Path, name: str) -> Path:
     """The file whose lock says who uses another one."""
-    return WorkFolder(work_directory).lock_of(files_of(work_directory) / name, site_of())
+    return WorkFolder(work_directory).get_lock_path(files_of(work_directory) / name, site_of())
 
 
 def is_locked(path: Path) -> bool:
@@ -185,7 +185,7 @@ class Stuck:
         self.may_go_on = asyncio.Event()
         self.taken: list[Any] = []
 
-    async def take(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
+    async def write_rows(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
         if rows:
             self.taken += rows
             self.has_rows.set()
@@ -207,10 +207,10 @@ async def test_streams_leave_a_connection_to_who_takes_their_rows(
         sinks = [Stuck(), Stuck()]
         query = {"query": "select 1 as i"}
         streams = [streaming(worker, "postgres", sink, query, auth="db") for sink in sinks]
-        pool = await worker.tools.postgres.pool("db", site_of())
+        pool = await worker.tools.postgres.get_pool("db", site_of())
 
         async def have_come() -> int:
-            return sum(sink.has_rows.is_set() for sink in sinks) + pool.waiting == 2
+            return sum(sink.has_rows.is_set() for sink in sinks) + pool.waiting_count == 2
 
         await eventually(have_come)
         insert = {"query": "insert into target values (1)"}
@@ -296,19 +296,19 @@ async def test_frames_leave_a_connection_to_their_own_tasks(
             nonlocal held
             site = site_of(frame_id=f"frame-{index}")
             async with open_effects(tool, auth="db", site=site) as effects:
-                assert await effects.begin() is None
+                assert await effects.begin_effects() is None
                 held += 1
                 await ended.wait()
                 for kind, fields in READS.items():
                     auth = "db" if kind == "transfer" else None
                     await data_of(worker, kind, fields, auth=auth, timeout_s=LATE_S)
-                await effects.commit({})
+                await effects.commit_effects({})
 
         frames = [asyncio.create_task(frame(index)) for index in range(3)]
-        pool = await tool.pool("db", site_of())
+        pool = await tool.get_pool("db", site_of())
 
         async def have_come() -> bool:
-            return held + pool.waiting == len(frames)
+            return held + pool.waiting_count == len(frames)
 
         await eventually(have_come)
         ended.set()
@@ -325,8 +325,8 @@ async def test_who_waits_too_long_for_a_connection_hears_for_which(
 ) -> None:
     async with bench(postgres_connections_max=1, postgres_wait_s=0.05) as worker:
         await worker.put_credential("db", {"dsn": database})
-        pool = await worker.tools.postgres.pool("db", site_of())
-        session = await pool.acquire()
+        pool = await worker.tools.postgres.get_pool("db", site_of())
+        session = await pool.acquire_session()
         auth = None if kind == "duckdb" else "db"
         found = await attempt(worker, kind, BUSY[kind], auth=auth)
         assert found.error is not None
@@ -339,5 +339,5 @@ async def test_who_waits_too_long_for_a_connection_hears_for_which(
         with pytest.raises(ToolFailure, match="credential 'db'"):
             async with open_effects(worker.tools.postgres, auth="db", site=site_of()):
                 pass
-        pool.release(session, is_sound=True)
+        pool.release_session(session, is_sound=True)
         await data_of(worker, kind, BUSY[kind], auth=auth)

@@ -6,12 +6,12 @@ import pytest
 from tests.support.attacks import BOMBS, INJECTIONS
 from tests.support.working import bench, command_of, step_of
 
-from noetl_contracts.commands import StepResult
-from noetl_contracts.facts import CommandCompleted, CommandFailed
+from noetl_contracts.commands.command_work import StepResult
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_playbook.expressions import TemplateError, compile_value
-from noetl_playbook.templates import rendering
-from noetl_playbook.templates.rendering import RenderLimits
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
+from noetl_playbook.templates import render_limits
+from noetl_playbook.templates.expressions import TemplateError, compile_value
+from noetl_playbook.templates.render_limits import RenderLimits
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -41,7 +41,7 @@ def pipeline(templates: list[str]) -> dict[str, Any]:
 async def test_every_hostile_template_is_an_error_of_its_task(
     monkeypatch: pytest.MonkeyPatch, corpus: list[str], least: int
 ) -> None:
-    monkeypatch.setattr(rendering, "WORKER", RenderLimits(seconds=0.2))
+    monkeypatch.setattr(render_limits, "WORKER", RenderLimits(seconds=0.2))
     templates = [template for template in corpus if compiles(template)]
     assert len(templates) >= least
     async with bench(lease_s=120.0) as worker:

@@ -11,7 +11,7 @@ from tests.support.attempting import attempt, data_of, site_of
 from tests.support.polling import eventually
 from tests.support.working import Bench, bench
 
-from noetl_contracts.file_sources import FileSource
+from noetl_contracts.execution_files import FileSource
 from noetl_storage.payloads.memory import MemoryPayloads
 
 pytestmark = pytest.mark.integration

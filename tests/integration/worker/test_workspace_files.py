@@ -16,8 +16,8 @@ from tests.support.working import Bench, bench
 from noetl_contracts.execution_files import CHUNK_BYTES_MIN
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.stores import TenantPayloads
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.payloads.tenant_payloads import TenantPayloads
 
 pytestmark = pytest.mark.integration
 
@@ -258,7 +258,7 @@ class Away:
             self.reached.set()
             if self.is_hanging:
                 await asyncio.Event().wait()
-            raise ToolFailure(failure("storage_access", "the store is away", source="store"))
+            raise ToolFailure(build_error("storage_access", "the store is away", source="store"))
 
         monkeypatch.setattr(TenantPayloads, method, call)
 
@@ -312,7 +312,7 @@ class Taken:
 
     window_rows = 10
 
-    async def take(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
+    async def write_rows(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
         del rows, columns
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from noetl_chassis.deadline import Deadline, watching
+from noetl_chassis.computation_deadline import ComputationDeadline, own_deadline_timer
 
 
 class TooMuchError(Exception):
@@ -18,8 +18,8 @@ class TooMuchError(Exception):
 
 
 @pytest.fixture
-def deadline() -> Iterator[Deadline]:
-    with watching() as found:
+def deadline() -> Iterator[ComputationDeadline]:
+    with own_deadline_timer() as found:
         yield found
 
 
@@ -33,49 +33,49 @@ def grow(kept: list[str]) -> None:
         kept.append("x" * 100_000 + str(len(kept)))
 
 
-def test_python_code_is_interrupted(deadline: Deadline) -> None:
-    assert deadline.arm(0.1, TooMuchError)
+def test_python_code_is_interrupted(deadline: ComputationDeadline) -> None:
+    assert deadline.start_watch(0.1, TooMuchError)
     with pytest.raises(TooMuchError, match=r"longer than 0\.1 s"):
         spin()
-    deadline.disarm()
+    deadline.stop_watch()
 
 
-def test_the_matching_of_a_regular_expression_is_interrupted(deadline: Deadline) -> None:
-    assert deadline.arm(0.1, TooMuchError)
+def test_the_matching_of_a_regular_expression_is_interrupted(deadline: ComputationDeadline) -> None:
+    assert deadline.start_watch(0.1, TooMuchError)
     with pytest.raises(TooMuchError):
         re.search("(a+)+$", "a" * 64 + "!")
-    deadline.disarm()
+    deadline.stop_watch()
 
 
 def test_growth_is_interrupted_before_the_time_is_over() -> None:
-    deadline = Deadline(growth_bytes_max=32 * 1024 * 1024)
-    former = signal.signal(signal.SIGVTALRM, deadline.tick)
+    deadline = ComputationDeadline(growth_bytes_max=32 * 1024 * 1024)
+    former = signal.signal(signal.SIGVTALRM, deadline.check_on_tick)
     kept: list[str] = []
     try:
-        assert deadline.arm(60, TooMuchError)
+        assert deadline.start_watch(60, TooMuchError)
         with pytest.raises(TooMuchError, match="bytes of memory"):
             grow(kept)
     finally:
-        deadline.disarm()
+        deadline.stop_watch()
         signal.signal(signal.SIGVTALRM, former)
     assert len(kept) < 100_000
 
 
-def test_what_ends_in_time_is_left_alone_afterwards(deadline: Deadline) -> None:
-    assert deadline.arm(0.05, TooMuchError)
-    deadline.disarm()
+def test_what_ends_in_time_is_left_alone_afterwards(deadline: ComputationDeadline) -> None:
+    assert deadline.start_watch(0.05, TooMuchError)
+    deadline.stop_watch()
     assert sum(range(5_000_000)) > 0
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
 def test_one_computation_is_watched_at_a_time_and_in_the_main_thread_alone(
-    deadline: Deadline,
+    deadline: ComputationDeadline,
 ) -> None:
-    assert deadline.arm(10, TooMuchError)
-    assert not deadline.arm(10, TooMuchError)
-    deadline.disarm()
+    assert deadline.start_watch(10, TooMuchError)
+    assert not deadline.start_watch(10, TooMuchError)
+    deadline.stop_watch()
     armed: list[bool] = []
-    thread = threading.Thread(target=lambda: armed.append(deadline.arm(10, TooMuchError)))
+    thread = threading.Thread(target=lambda: armed.append(deadline.start_watch(10, TooMuchError)))
     thread.start()
     thread.join()
     assert armed == [False]
@@ -83,7 +83,7 @@ def test_one_computation_is_watched_at_a_time_and_in_the_main_thread_alone(
 
 def test_the_signal_is_given_back() -> None:
     before = signal.getsignal(signal.SIGVTALRM)
-    with watching():
+    with own_deadline_timer():
         assert signal.getsignal(signal.SIGVTALRM) != before
     assert signal.getsignal(signal.SIGVTALRM) == before
 
@@ -101,22 +101,24 @@ def _work() -> None:
         sum(range(1000))
 
 
-def test_a_finalizer_is_left_alone_and_the_computation_ends_after_it(deadline: Deadline) -> None:
+def test_a_finalizer_is_left_alone_and_the_computation_ends_after_it(
+    deadline: ComputationDeadline,
+) -> None:
     """An error raised in there would go nowhere."""
-    assert deadline.arm(0.1, TooMuchError)
+    assert deadline.start_watch(0.1, TooMuchError)
     with pytest.raises(TooMuchError):
         _let_go_and_spin()
-    deadline.disarm()
+    deadline.stop_watch()
 
 
-def test_a_callback_that_takes_the_error_only_delays_the_end(deadline: Deadline) -> None:
+def test_a_callback_that_takes_the_error_only_delays_the_end(deadline: ComputationDeadline) -> None:
     """Pytest would tell of an error that nobody caught."""
     kept = [Kept()]
     forgotten = weakref.ref(kept[0], lambda _gone: _work())
-    assert deadline.arm(0.1, TooMuchError)
+    assert deadline.start_watch(0.1, TooMuchError)
     with pytest.raises(TooMuchError):
         _forget_and_spin(kept)
-    deadline.disarm()
+    deadline.stop_watch()
     assert forgotten() is None
 
 
@@ -124,7 +126,7 @@ def test_an_error_of_others_that_nobody_catches_is_told() -> None:
     told: list[str] = []
     former, sys.unraisablehook = sys.unraisablehook, lambda lost: told.append(str(lost.exc_value))
     try:
-        with watching():
+        with own_deadline_timer():
             kept = [Kept()]
             forgotten = weakref.ref(kept[0], lambda _gone: 1 // 0)
             kept.clear()

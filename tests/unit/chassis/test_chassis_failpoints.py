@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from noetl_chassis import failpoints, settings
-from noetl_chassis.failpoints import FailpointError, Point, Trigger
+from noetl_chassis.failpoints import Failpoint, FailpointError, FailpointTrigger
 
 ROOT = Path(__file__).parents[3]
 ADDRESS = {"X_NATS_URL": "nats://x"}
@@ -18,46 +18,48 @@ ADDRESS = {"X_NATS_URL": "nats://x"}
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
     yield
-    failpoints.arm(None)
+    failpoints.arm_plan(None)
 
 
 def loaded(text: str) -> settings.ServiceSettings:
     environ = {**ADDRESS, failpoints.VARIABLE: text}
-    return settings.load(settings.ServiceSettings, prefix="X_", environ=environ)
+    return settings.load_settings(settings.ServiceSettings, prefix="X_", environ=environ)
 
 
 async def test_nothing_happens_unless_it_is_asked_for() -> None:
-    assert settings.plan_of(loaded("")) is None
-    for point in Point:
-        await failpoints.reach(point)
+    assert settings.read_failpoint_plan(loaded("")) is None
+    for point in Failpoint:
+        await failpoints.pass_failpoint(point)
 
 
 async def test_a_point_fails_at_the_passing_that_was_named_and_no_other() -> None:
-    plan = failpoints.planned("projector.apply.before:error@2, outbox.claimed:error")
-    failpoints.arm(plan)
+    plan = failpoints.parse_plan("projector.apply.before:error@2, outbox.claimed:error")
+    failpoints.arm_plan(plan)
     assert plan is not None
-    await failpoints.reach(Point.PROJECTOR_APPLY_BEFORE)
+    await failpoints.pass_failpoint(Failpoint.PROJECTOR_APPLY_BEFORE)
     with pytest.raises(FailpointError, match=r"projector\.apply\.before"):
-        await failpoints.reach(Point.PROJECTOR_APPLY_BEFORE)
-    await failpoints.reach(Point.PROJECTOR_APPLY_BEFORE)
+        await failpoints.pass_failpoint(Failpoint.PROJECTOR_APPLY_BEFORE)
+    await failpoints.pass_failpoint(Failpoint.PROJECTOR_APPLY_BEFORE)
     for _ in range(2):
         with pytest.raises(FailpointError):
-            await failpoints.reach(Point.OUTBOX_CLAIMED)
-    assert plan.reached == {Point.PROJECTOR_APPLY_BEFORE: 3, Point.OUTBOX_CLAIMED: 2}
+            await failpoints.pass_failpoint(Failpoint.OUTBOX_CLAIMED)
+    assert plan.reached == {Failpoint.PROJECTOR_APPLY_BEFORE: 3, Failpoint.OUTBOX_CLAIMED: 2}
 
 
 async def test_delays_and_pauses_end_by_themselves() -> None:
-    failpoints.arm(failpoints.planned("worker.claimed:delay(1ms), worker.claimed:pause(0.001s)"))
-    await failpoints.reach(Point.WORKER_CLAIMED)
+    failpoints.arm_plan(
+        failpoints.parse_plan("worker.claimed:delay(1ms), worker.claimed:pause(0.001s)")
+    )
+    await failpoints.pass_failpoint(Failpoint.WORKER_CLAIMED)
 
 
 async def test_what_happened_once_does_not_happen_in_the_next_process(tmp_path: Path) -> None:
     for expected in (1, 0):
-        failpoints.arm(failpoints.planned("worker.claimed:error", once=str(tmp_path)))
+        failpoints.arm_plan(failpoints.parse_plan("worker.claimed:error", once=str(tmp_path)))
         failures = 0
         for _ in range(3):
             try:
-                await failpoints.reach(Point.WORKER_CLAIMED)
+                await failpoints.pass_failpoint(Failpoint.WORKER_CLAIMED)
             except FailpointError:
                 failures += 1
         assert failures == expected
@@ -85,45 +87,45 @@ def test_a_wrong_wish_is_refused_at_the_start(text: str, sentence: str) -> None:
 def test_an_unknown_point_is_answered_with_all_that_there_are() -> None:
     with pytest.raises(settings.SettingsError) as refused:
         loaded("nowhere.at.all:kill")
-    assert all(point in str(refused.value) for point in Point)
+    assert all(point in str(refused.value) for point in Failpoint)
 
 
 def test_a_plan_is_read_as_it_is_written() -> None:
-    plan = failpoints.planned(" worker.claimed:pause(1.5s)@7 ,outbox.claimed:kill")
+    plan = failpoints.parse_plan(" worker.claimed:pause(1.5s)@7 ,outbox.claimed:kill")
     assert plan is not None
     pause, kill = plan._triggers
-    assert pause == Trigger(
-        point=Point.WORKER_CLAIMED, action=failpoints.Action.PAUSE, seconds=1.5, at=7
+    assert pause == FailpointTrigger(
+        point=Failpoint.WORKER_CLAIMED, action=failpoints.FailpointAction.PAUSE, seconds=1.5, at=7
     )
-    assert (kill.action, kill.at) == (failpoints.Action.KILL, None)
+    assert (kill.action, kill.at) == (failpoints.FailpointAction.KILL, None)
 
 
 def test_every_point_stands_in_exactly_one_place_of_its_service() -> None:
-    places: dict[str, list[str]] = {point.name: [] for point in Point}
+    places: dict[str, list[str]] = {point.name: [] for point in Failpoint}
     for path in (ROOT / "services").glob("*/src/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if (
                 isinstance(node, ast.Attribute)
                 and isinstance(node.value, ast.Name)
-                and node.value.id == "Point"
+                and node.value.id == "Failpoint"
             ):
                 places[node.attr].append(path.relative_to(ROOT / "services").parts[0])
-    expected = {point.name: [point.value.partition(".")[0]] for point in Point}
+    expected = {point.name: [point.value.partition(".")[0]] for point in Failpoint}
     assert places == expected
 
 
 def test_every_point_is_explained() -> None:
     page = (ROOT / "docs/operations/failpoints.md").read_text()
-    assert [point for point in Point if f"`{point}`" not in page] == []
+    assert [point for point in Failpoint if f"`{point}`" not in page] == []
 
 
 def test_kill_ends_the_process_without_a_warning() -> None:
     code = (
         "import asyncio, atexit; from noetl_chassis import failpoints as f\n"
         "atexit.register(lambda: print('ended in peace'))\n"
-        "f.arm(f.planned('worker.claimed:kill@2'))\n"
+        "f.arm_plan(f.parse_plan('worker.claimed:kill@2'))\n"
         "async def main():\n"
-        "    [await f.reach(f.Point.WORKER_CLAIMED) for _ in range(3)]\n"
+        "    [await f.pass_failpoint(f.Failpoint.WORKER_CLAIMED) for _ in range(3)]\n"
         "asyncio.run(main())"
     )
     done = subprocess.run(  # noqa: S603 - our own lines

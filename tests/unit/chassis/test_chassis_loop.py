@@ -3,12 +3,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from noetl_chassis import backoff, loop
+from noetl_chassis import loop
 from noetl_chassis.clock import ManualClock
-from noetl_chassis.loop import Patience, Pulse
+from noetl_chassis.loop import LoopHealth, RetryPauses
 from noetl_contracts.errors import Retryable
 
-QUICK = Patience(base_s=0.001, max_s=0.002)
+QUICK = RetryPauses(base_s=0.001, max_s=0.002)
 
 
 class Steps:
@@ -33,18 +33,18 @@ class Steps:
 
 async def test_a_loop_outlives_every_error() -> None:
     steps = Steps(1, Retryable("later"), ValueError("bug"), 1)
-    pulse = Pulse("work", stale_s=1)
+    pulse = LoopHealth("work", stale_s=1)
     async with asyncio.timeout(5):
-        await loop.every(0.001, steps, stop=steps.stop, pulse=pulse, patience=QUICK)
+        await loop.run_every(0.001, steps, stop=steps.stop, pulse=pulse, patience=QUICK)
     assert steps.turns == 4
-    assert pulse.check() is None
+    assert pulse.check_health() is None
 
 
 async def test_a_stopped_loop_returns_promptly() -> None:
     stop = asyncio.Event()
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         steps = Steps(1, 1, 1)
-        tasks.create_task(loop.every(3600, steps, stop=stop))
+        tasks.create_task(loop.run_every(3600, steps, stop=stop))
         await asyncio.sleep(0)
         stop.set()
     assert steps.turns == 1
@@ -55,20 +55,20 @@ async def test_cancellation_is_not_an_error_that_a_loop_survives() -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await loop.every(0.001, step, stop=asyncio.Event())
+        await loop.run_every(0.001, step, stop=asyncio.Event())
 
 
 async def test_a_pump_goes_on_at_once_while_there_is_work() -> None:
     steps = Steps(5, 5, 5, 0)
     async with asyncio.timeout(5):
-        await loop.pump(steps, idle_s=3600, stop=steps.stop)
+        await loop.run_while_busy(steps, idle_s=3600, stop=steps.stop)
     assert steps.turns == 4
 
 
 async def test_an_idle_pump_is_woken() -> None:
     steps, wake = Steps(0, 0), asyncio.Event()
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
-        tasks.create_task(loop.pump(steps, idle_s=3600, stop=steps.stop, wake=wake))
+        tasks.create_task(loop.run_while_busy(steps, idle_s=3600, stop=steps.stop, wake=wake))
         await steps.turned.wait()
         wake.set()
     assert steps.turns == 2
@@ -79,7 +79,7 @@ async def test_a_drain_hands_over_what_came_and_nothing_else() -> None:
     stop, seen = asyncio.Event(), list[int]()
 
     class Batches:
-        async def fetch(self, *, messages_max: int, wait_s: float) -> list[int]:
+        async def fetch_batch(self, *, messages_max: int, wait_s: float) -> list[int]:
             assert (messages_max, wait_s) == (10, 0)
             if not batches:
                 stop.set()
@@ -89,23 +89,23 @@ async def test_a_drain_hands_over_what_came_and_nothing_else() -> None:
     async def step(batch: list[int]) -> None:
         seen.extend(batch)
 
-    await loop.drain(Batches(), step, stop=stop, messages_max=10, wait_s=0)
+    await loop.run_on_batches(Batches(), step, stop=stop, messages_max=10, wait_s=0)
     assert seen == [1, 2, 3]
 
 
 def test_a_pulse_says_why_it_is_not_well() -> None:
     clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
-    pulse = Pulse("sweep", stale_s=10, clock=clock)
-    assert pulse.check() == "sweep has not turned yet"
-    pulse.beat()
-    clock.advance(9)
-    assert pulse.check() is None
-    pulse.miss("Retryable: no database")
-    clock.advance(2)
-    assert pulse.check() == "sweep has not turned for 11 s: Retryable: no database"
+    pulse = LoopHealth("sweep", stale_s=10, clock=clock)
+    assert pulse.check_health() == "sweep has not turned yet"
+    pulse.note_success()
+    clock.advance_by(9)
+    assert pulse.check_health() is None
+    pulse.note_failure("Retryable: no database")
+    clock.advance_by(2)
+    assert pulse.check_health() == "sweep has not turned for 11 s: Retryable: no database"
 
 
 @pytest.mark.parametrize(("attempt", "least", "most"), [(1, 0.5, 1), (2, 1, 2), (99, 4, 8)])
 def test_backoff_doubles_up_to_its_end(attempt: int, least: float, most: float) -> None:
-    assert backoff.delay_s(attempt, base_s=1, max_s=8, noise=0) == least
-    assert least < backoff.delay_s(attempt, base_s=1, max_s=8, noise=0.99) < most
+    assert loop.backoff_delay_s(attempt, base_s=1, max_s=8, noise=0) == least
+    assert least < loop.backoff_delay_s(attempt, base_s=1, max_s=8, noise=0.99) < most

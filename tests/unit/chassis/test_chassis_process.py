@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from noetl_chassis import health, instruments, lifecycle, names, telemetry
-from noetl_chassis.health import Health, HealthPortTaken
+from noetl_chassis import health, lifecycle, telemetry
+from noetl_chassis.health import HealthChecks, HealthPortTaken
 from noetl_chassis.lifecycle import EXIT_FAILED, EXIT_USAGE
+from noetl_chassis.observability import instruments, names
 from noetl_chassis.settings import ServiceSettings, SettingsError
 from noetl_contracts.errors import Permanent, Retryable
 
@@ -38,11 +39,13 @@ async def test_readiness_lists_every_problem_and_liveness_does_not_care() -> Non
     async def ping() -> None:
         raise Retryable("no database")
 
-    probes = Health()
-    probes.add("good", lambda: None)
-    probes.add("bad", lambda: "broken")
-    probes.add("postgres", health.reached(ping))
-    async with health.serve(probes, host="127.0.0.1", port=0, metrics_text=lambda: b"") as port:
+    probes = HealthChecks()
+    probes.add_check("good", lambda: None)
+    probes.add_check("bad", lambda: "broken")
+    probes.add_check("postgres", health.build_ping_check(ping))
+    async with health.serve_health(
+        probes, host="127.0.0.1", port=0, metrics_text=lambda: b""
+    ) as port:
         assert await get(port, "/livez") == (200, "ok\n")
         status, body = await get(port, "/readyz")
     assert status == 503
@@ -50,36 +53,36 @@ async def test_readiness_lists_every_problem_and_liveness_does_not_care() -> Non
 
 
 async def test_a_process_that_is_still_starting_is_not_ready() -> None:
-    assert await Health().list_problems() == {"start": "still starting"}
+    assert await HealthChecks().list_problems() == {"start": "still starting"}
 
 
 async def test_a_taken_health_port_is_one_clear_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(HealthPortTaken, match=f"127.0.0.1:{port}.*HEALTH_PORT"):
-            async with health.serve(
-                Health(), host="127.0.0.1", port=port, metrics_text=lambda: b""
+            async with health.serve_health(
+                HealthChecks(), host="127.0.0.1", port=port, metrics_text=lambda: b""
             ):
                 pass
 
 
 SHOWING = {
-    names.Kind.COUNTER: instruments.count,
-    names.Kind.GAUGE: instruments.show,
-    names.Kind.HISTOGRAM: instruments.record,
+    names.MetricKind.COUNTER: instruments.add_to_counter,
+    names.MetricKind.GAUGE: instruments.set_gauge,
+    names.MetricKind.HISTOGRAM: instruments.record_measurement,
 }
 
 
 def test_metrics_have_the_names_that_are_declared() -> None:
-    with telemetry.started(service="outbox", instance="outbox-1") as shown:
+    with telemetry.start_telemetry(service="outbox", instance="outbox-1") as shown:
         for metric in names.METRICS:
             SHOWING[metric.kind](metric, 1, labels=dict.fromkeys(metric.labels, "x"))
-        instruments.count(names.EVENTS_APPENDED, 2, labels={names.EVENT_TYPE: "frame"})
-        instruments.show(names.OUTBOX_OLDEST_AGE, 1.5)
-        instruments.record(names.LOOP_DURATION, 0.02, labels={names.LOOP: "once"})
+        instruments.add_to_counter(names.EVENTS_APPENDED, 2, labels={names.EVENT_TYPE: "frame"})
+        instruments.set_gauge(names.OUTBOX_OLDEST_AGE, 1.5)
+        instruments.record_measurement(names.LOOP_DURATION, 0.02, labels={names.LOOP: "once"})
         for _ in range(100):
-            instruments.record(names.LOOP_DURATION, 0.02, labels={names.LOOP: "many"})
-        text = shown.metrics_text().decode()
+            instruments.record_measurement(names.LOOP_DURATION, 0.02, labels={names.LOOP: "many"})
+        text = shown.render_metrics().decode()
     assert 'noetl_events_appended_total{event_type="frame"} 2.0' in text
     assert "noetl_outbox_oldest_age_seconds 1.5" in text
     assert 'noetl_loop_turn_duration_seconds_bucket{le="0.025",loop="once"} 1.0' in text
@@ -87,7 +90,7 @@ def test_metrics_have_the_names_that_are_declared() -> None:
     assert 'noetl_build_info{service="outbox"' in text
     exposed = {line.partition("{")[0].split(" ")[0] for line in text.splitlines()}
     for metric in names.METRICS:
-        suffix = "_count" if metric.kind is names.Kind.HISTOGRAM else ""
+        suffix = "_count" if metric.kind is names.MetricKind.HISTOGRAM else ""
         assert f"{metric.name}{suffix}" in exposed
 
 
@@ -101,7 +104,7 @@ def test_every_metric_is_declared_once_with_its_unit_in_its_name() -> None:
     assert len(set(spelled)) == len(spelled)
     for metric in names.METRICS:
         assert metric.name.startswith("noetl_")
-        assert (metric.kind is names.Kind.COUNTER) == metric.name.endswith("_total")
+        assert (metric.kind is names.MetricKind.COUNTER) == metric.name.endswith("_total")
         if metric.unit == "s":
             assert metric.name.removesuffix("_total").endswith("_seconds")
 
@@ -137,7 +140,7 @@ def leaves(capsys: pytest.CaptureFixture[str], failure: BaseException) -> tuple[
         raise failure
 
     with pytest.raises(SystemExit) as exit_:
-        lifecycle.run(serve, load=load_config, prefix="X_", argv=[])
+        lifecycle.run_service(serve, load=load_config, prefix="X_", argv=[])
     assert isinstance(exit_.value.code, int)
     return exit_.value.code, capsys.readouterr().err
 
@@ -157,7 +160,7 @@ def test_a_bug_is_not_hidden() -> None:
         raise ExceptionGroup("tasks", [ZeroDivisionError("bug")])
 
     with pytest.raises(ExceptionGroup, match="tasks"):
-        lifecycle.run(serve, load=load_config, prefix="X_", argv=[])
+        lifecycle.run_service(serve, load=load_config, prefix="X_", argv=[])
 
 
 def test_bad_settings_end_in_one_line_and_the_usage_code(
@@ -170,7 +173,7 @@ def test_bad_settings_end_in_one_line_and_the_usage_code(
         pytest.fail("must not start")
 
     with pytest.raises(SystemExit) as exit_:
-        lifecycle.run(serve, load=load, prefix="X_", argv=[])
+        lifecycle.run_service(serve, load=load, prefix="X_", argv=[])
     assert exit_.value.code == EXIT_USAGE
     assert capsys.readouterr().err == "error: X_NATS_URL must be set.\n"
 
@@ -179,5 +182,5 @@ def test_settings_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     async def serve(_config: ServiceSettings) -> None:
         pytest.fail("must not start")
 
-    lifecycle.run(serve, load=load_config, prefix="X_", argv=["--print-settings"])
+    lifecycle.run_service(serve, load=load_config, prefix="X_", argv=["--print-settings"])
     assert "X_NATS_URL=nats://***@h:1" in capsys.readouterr().out

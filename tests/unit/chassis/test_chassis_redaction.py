@@ -10,7 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from noetl_chassis import redaction, telemetry, tracing
+from noetl_chassis import redaction, telemetry
+from noetl_chassis.observability import tracing
 
 SEALED = "sealed:v1:0123abcd:QUJDREVGRw-_x"
 
@@ -32,7 +33,7 @@ def _fail() -> None:
 @pytest.mark.usefixtures("_logs")
 def test_a_log_line_is_masked_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
     telemetry.configure_logs(service="s", instance="i", log_format="json", log_level="info")
-    with redaction.masking(lambda text: text.replace("hunter22", "***")):
+    with redaction.add_masker(lambda text: text.replace("hunter22", "***")):
         try:
             _fail()
         except ValueError:
@@ -64,7 +65,7 @@ def test_a_span_says_which_error_ended_it_and_never_its_text(
     monkeypatch.setattr("opentelemetry.trace.get_tracer", provider.get_tracer)
     with (
         pytest.raises(ValueError, match="hunter22"),
-        tracing.span("work", attributes={"a": 1}),
+        tracing.start_span("work", attributes={"a": 1}),
     ):
         _fail()
     (span,) = exporter.get_finished_spans()
@@ -73,7 +74,7 @@ def test_a_span_says_which_error_ended_it_and_never_its_text(
 
 
 def test_sealed_values_are_shown_as_a_mask() -> None:
-    assert redaction.unsealed(f'{{"a":"{SEALED}"}}') == '{"a":"***"}'
-    assert redaction.unsealed_bytes(f"x {SEALED} y".encode()) == b"x *** y"
+    assert redaction.mask_sealed_values(f'{{"a":"{SEALED}"}}') == '{"a":"***"}'
+    assert redaction.mask_sealed_bytes(f"x {SEALED} y".encode()) == b"x *** y"
     plain = b"nothing sealed"
-    assert redaction.unsealed_bytes(plain) is plain
+    assert redaction.mask_sealed_bytes(plain) is plain

@@ -19,7 +19,7 @@ GOOD = {"NOETL_X_NATS_URL": "nats://u:pw@h:4222", "NOETL_X_POSTGRES_DSN": "postg
 
 def load(**more: str) -> Knobs:
     named = {f"NOETL_X_{name.upper()}": value for name, value in more.items()}
-    return settings.load(Knobs, prefix="NOETL_X_", environ={**GOOD, **named, "OTHER": "1"})
+    return settings.load_settings(Knobs, prefix="NOETL_X_", environ={**GOOD, **named, "OTHER": "1"})
 
 
 def test_variables_become_typed_fields() -> None:
@@ -38,7 +38,7 @@ def test_a_misspelt_variable_is_refused_with_the_likely_one() -> None:
 
 def test_a_missing_variable_is_named() -> None:
     with pytest.raises(SettingsError, match="NOETL_X_NATS_URL must be set"):
-        settings.load(Knobs, prefix="NOETL_X_", environ={})
+        settings.load_settings(Knobs, prefix="NOETL_X_", environ={})
 
 
 def test_an_ill_typed_variable_is_named_without_its_value() -> None:
@@ -49,7 +49,7 @@ def test_an_ill_typed_variable_is_named_without_its_value() -> None:
 
 def test_secrets_are_never_printed() -> None:
     hidden = {"secret_key": "hunter2"}
-    lines = settings.render(load(**hidden), prefix="NOETL_X_")
+    lines = settings.render_settings(load(**hidden), prefix="NOETL_X_")
     printed = "\n".join(lines)
     assert "hunter2" not in printed
     assert "pw" not in printed
@@ -69,13 +69,15 @@ def test_plain_structs_can_be_settings_too() -> None:
     class Plain(Struct, frozen=True, kw_only=True):
         count: int = 1
 
-    assert settings.load(Plain, prefix="P_", environ={"P_COUNT": "4"}).count == 4
+    assert settings.load_settings(Plain, prefix="P_", environ={"P_COUNT": "4"}).count == 4
 
 
 @pytest.mark.parametrize("name", ["NOETL_TEMPLATE_ENV", "NOETL_X_TEMPLATE_ENV"])
 def test_a_mapping_names_variables_and_receives_those_that_are_set(name: str) -> None:
     environ = {**GOOD, name: "REGION, GONE", "REGION": "eu", "OTHER": "1"}
-    knobs = settings.load(Knobs, prefix="NOETL_X_", environ=environ)
+    knobs = settings.load_settings(Knobs, prefix="NOETL_X_", environ=environ)
     assert knobs.template_env == {"REGION": "eu"}
-    (line,) = [one for one in settings.render(knobs, prefix="NOETL_X_") if "TEMPLATE" in one]
+    (line,) = [
+        one for one in settings.render_settings(knobs, prefix="NOETL_X_") if "TEMPLATE" in one
+    ]
     assert line == "NOETL_X_TEMPLATE_ENV=REGION  (default empty)"

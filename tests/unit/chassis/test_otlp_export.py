@@ -10,18 +10,21 @@ from tests.support.otlp import attributes, collecting
 PROGRAM = """
 import logging, sys
 import structlog
-from noetl_chassis import instruments, names, telemetry, tracing
-from noetl_chassis.tracing import SpanKind
+from noetl_chassis import telemetry
+from noetl_chassis.observability import instruments, names, tracing
+from noetl_chassis.observability.tracing import SpanKind
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 LINKED = "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01"
-with telemetry.started(service="outbox", instance="o-1", otlp_endpoint=sys.argv[1]):
-    instruments.count(names.OUTBOX_PUBLISHED, 3, labels={names.OUTCOME: "published"})
-    with tracing.span(
+with telemetry.start_telemetry(service="outbox", instance="o-1", otlp_endpoint=sys.argv[1]):
+    instruments.add_to_counter(names.OUTBOX_PUBLISHED, 3, labels={names.OUTCOME: "published"})
+    with tracing.start_span(
         "work", attributes={"a": 1}, parent=PARENT, kind=SpanKind.CONSUMER, links=[LINKED, "bad"]
     ):
         structlog.get_logger("own").warning("moved", rows=3, password="hunter2", nothing=None)
-        with tracing.publication_span("noetl.events.3.t.o", messages=2, origins=[None, PARENT]):
+        with tracing.start_publication_span(
+            "noetl.events.3.t.o", messages=2, origins=[None, PARENT]
+        ):
             logging.getLogger("some.library").error("of %s", "a library")
     logging.getLogger("urllib3.connectionpool").error("the collector is away")
 """

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from noetl_chassis.together import together
+from noetl_chassis.task_group import open_task_group
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 
@@ -25,7 +25,7 @@ async def waits() -> None:
 
 async def beside(*tasks: Task, body: Task) -> None:
     """Run tasks side by side, and a body among them."""
-    async with together() as group:
+    async with open_task_group() as group:
         for task in tasks:
             group.create_task(task())
         await body()

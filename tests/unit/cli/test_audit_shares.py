@@ -5,25 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from noetl_cli.auditing import reporting, shares
-from noetl_cli.auditing.shares import Audit, Share
-from noetl_cli.failures import CliError
-from noetl_contracts.archives import Kept, Manifest, Unit
+from noetl_cli.audit import report, shares
+from noetl_cli.audit.shares import AuditShare, ExecutionAudit
+from noetl_cli.errors import CliError
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import Head
+from noetl_contracts.ledger.archive_format import ArchivedHistory, ArchiveManifest, ManifestUnit
+from noetl_contracts.ledger.records import HistoryHead
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TENANT, ORGANIZATION = TenantId("acme"), OrganizationId("west")
-WHOLE = Share(tenant_id=TENANT, organization_id=ORGANIZATION, audits=[], reads_live=False)
+WHOLE = AuditShare(tenant_id=TENANT, organization_id=ORGANIZATION, audits=[], reads_live=False)
 
 
-def a_head(number: int, version: int = 5) -> Head:
-    return Head(execution_id=ExecutionId(str(number)), version=version, checksum="c")
+def a_head(number: int, version: int = 5) -> HistoryHead:
+    return HistoryHead(execution_id=ExecutionId(str(number)), version=version, checksum="c")
 
 
-def a_manifest(manifest_id: str, *kept: tuple[int, int, int]) -> Manifest:
-    return Manifest(
-        unit=Unit(
+def a_manifest(manifest_id: str, *kept: tuple[int, int, int]) -> ArchiveManifest:
+    return ArchiveManifest(
+        unit=ManifestUnit(
             manifest_id=manifest_id,
             tenant_id=TENANT,
             organization_id=ORGANIZATION,
@@ -34,7 +34,7 @@ def a_manifest(manifest_id: str, *kept: tuple[int, int, int]) -> Manifest:
         ),
         events=1,
         histories=[
-            Kept(
+            ArchivedHistory(
                 execution_id=ExecutionId(str(number)),
                 first_version=first,
                 last_version=last,
@@ -52,27 +52,27 @@ def a_manifest(manifest_id: str, *kept: tuple[int, int, int]) -> Manifest:
 
 def test_ledger_and_archive_are_audited_together() -> None:
     manifests = [a_manifest("b", (2, 4, 6)), a_manifest("a", (2, 1, 3), (1, 1, 9))]
-    found = shares.plan([a_head(10), a_head(2, 8)], manifests)
+    found = shares.plan_audits([a_head(10), a_head(2, 8)], manifests)
     assert [one.execution_id for one in found] == ["1", "2", "10"]
     assert [one.manifests for one in found] == [("a",), ("a", "b"), ()]
-    assert [one.events for one in found] == [9, 8, 5]
-    assert found[1].archived == Head(execution_id=ExecutionId("2"), version=6, checksum="c6")
+    assert [one.event_count for one in found] == [9, 8, 5]
+    assert found[1].archived == HistoryHead(execution_id=ExecutionId("2"), version=6, checksum="c6")
 
 
 @pytest.mark.parametrize("processes", [1, 3, 100])
 def test_each_execution_is_in_one_share(processes: int) -> None:
     audits = [
-        Audit(execution_id=ExecutionId(str(number)), head=a_head(number, number))
+        ExecutionAudit(execution_id=ExecutionId(str(number)), head=a_head(number, number))
         for number in range(200)
     ]
-    cut = shares.cut(audits, WHOLE, processes=processes)
+    cut = shares.split_shares(audits, WHOLE, processes=processes)
     assert [one for share in cut for one in share.audits] == audits
     assert all(share.audits and not share.reads_live for share in cut)
     assert len(cut) <= processes * shares.SHARES_PER_PROCESS + 1
-    assert len(shares.cut([], WHOLE, processes=processes)) == 0
+    assert len(shares.split_shares([], WHOLE, processes=processes)) == 0
 
 
 @pytest.mark.parametrize("name", ["report.csv", "report", "no/such/folder/report.json"])
 def test_a_report_that_cannot_be_written_is_refused_before_the_audit(name: str) -> None:
     with pytest.raises(CliError):
-        reporting.check_output(Path(name))
+        report.check_report_path(Path(name))

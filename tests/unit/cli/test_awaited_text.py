@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from noetl_cli.commands.events import event_line
-from noetl_cli.commands.status import _awaited_line, _step_row
-from noetl_cli.meters import spelled_attempts
+from noetl_cli.commands.executions.events import format_event
+from noetl_cli.commands.executions.status import _awaited_line, _step_row
+from noetl_cli.terminal.progress_tracker import format_attempts
 
 TRY = {"task": "fetch", "attempt": 1, "at": "2026-01-02T03:04:05Z", "kind": "timeout"}
 TRIES = [{**TRY, "message": "late"}, {**TRY, "attempt": 2, "message": "later"}]
@@ -21,8 +21,8 @@ def event(kind: str, **context: Any) -> dict[str, Any]:
 
 
 def test_attempts_before_a_success_are_told_with_the_first_error() -> None:
-    assert spelled_attempts(TRIES) == "3 attempts, first: timeout: late"
-    assert spelled_attempts(TRIES[1:]) == "3 attempts, attempt 2: timeout: later"
+    assert format_attempts(TRIES) == "3 attempts, first: timeout: late"
+    assert format_attempts(TRIES[1:]) == "3 attempts, attempt 2: timeout: later"
     run = {"step": "fetch", "status": "COMPLETED", "duration": 1, "tasks": {}, "error": None}
     assert _step_row({**run, "tries": TRIES})[3] == "3 attempts, first: timeout: late"
     # Planners of before tell no attempts.
@@ -30,10 +30,10 @@ def test_attempts_before_a_success_are_told_with_the_first_error() -> None:
 
 
 def test_an_event_tells_attempts_of_tasks_and_not_the_number_of_the_command() -> None:
-    done = event_line(event("call.done", attempt=1, tries=TRIES))
+    done = format_event(event("call.done", attempt=1, tries=TRIES))
     assert done.endswith("command_id=5 after 3 attempts, first: timeout: late")
-    assert event_line(event("command.started", attempt=1)).endswith("fetch command_id=5")
-    assert event_line(event("command.started", attempt=2)).endswith("command_id=5 sent=2")
+    assert format_event(event("command.started", attempt=1)).endswith("fetch command_id=5")
+    assert format_event(event("command.started", attempt=2)).endswith("command_id=5 sent=2")
 
 
 def test_a_status_says_until_when_an_approval_is_waited_for() -> None:

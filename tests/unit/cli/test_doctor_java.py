@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from noetl_chassis.java import find_java
-from noetl_cli.stack import doctor, home
-from noetl_cli.stack.checks import Check, Verdict
+from noetl_cli.stack import doctor
+from noetl_cli.stack.home_folder import home
+from noetl_cli.stack.processes.health_check import HealthCheck, Verdict
 
 
-def java_check(tmp_path: Path, **environ: str) -> Check:
-    checks = doctor.examine(home.make(tmp_path / "stack"), environ=environ)
+def java_check(tmp_path: Path, **environ: str) -> HealthCheck:
+    checks = doctor.check_stack(home.make_home(tmp_path / "stack"), environ=environ)
     (found,) = (check for check in checks if check.name == "java")
     return found
 

@@ -1,6 +1,6 @@
 """What a person reads of an error."""
 
-from noetl_cli.error_text import error_lines
+from noetl_cli.terminal.error_text import format_error_lines
 
 ERROR = {
     "kind": "transform",
@@ -23,7 +23,7 @@ ERROR = {
 
 
 def test_an_error_shows_its_place_its_message_and_the_traceback() -> None:
-    assert error_lines(ERROR) == [
+    assert format_error_lines(ERROR) == [
         "error in step read: transform: KeyError: 'missing' (line 5: return rows[\"missing\"])",
         "  In the code of the task, most recent call last:",
         '    File "<code>", line 5, in <module>',
@@ -33,12 +33,14 @@ def test_an_error_shows_its_place_its_message_and_the_traceback() -> None:
 
 
 def test_the_task_is_named_when_it_is_not_the_step() -> None:
-    (line,) = error_lines({"kind": "db_error", "message": "no", "task": "insert"}, step="load")
+    (line,) = format_error_lines(
+        {"kind": "db_error", "message": "no", "task": "insert"}, step="load"
+    )
     assert line == "error in step load, task insert: db_error: no"
 
 
 def test_a_code_of_postgresql_is_shown() -> None:
-    (line,) = error_lines({"kind": "db_constraint", "message": "no", "code": "PG_23505"})
+    (line,) = format_error_lines({"kind": "db_constraint", "message": "no", "code": "PG_23505"})
     assert line == "error: db_constraint: no [PG_23505]"
 
 
@@ -53,7 +55,7 @@ def test_the_attempts_before_an_error_are_shown_and_that_earlier_ones_are_not_ke
         }
         for number in (2, 3)
     ]
-    assert error_lines({"kind": "server_error", "message": "busy", "tries": tries}) == [
+    assert format_error_lines({"kind": "server_error", "message": "busy", "tries": tries}) == [
         "  (attempts before 2 are not kept)",
         "  fetch, attempt 2 at 00:00:02: server_error: busy",
         "  fetch, attempt 3 at 00:00:03: server_error: busy",
@@ -63,7 +65,9 @@ def test_the_attempts_before_an_error_are_shown_and_that_earlier_ones_are_not_ke
 
 def test_an_error_moves_no_cursor_and_a_long_traceback_says_what_it_leaves_out() -> None:
     trace = "\n".join(f"  line {index}\x1b[2J" for index in range(100))
-    lines = error_lines({"kind": "k", "message": "m\x1b[2J", "details": {"traceback": trace}})
+    lines = format_error_lines(
+        {"kind": "k", "message": "m\x1b[2J", "details": {"traceback": trace}}
+    )
     assert not [line for line in lines if "\x1b" in line]
     assert lines[1] == "  (60 lines of the traceback are left out)"
     assert lines[-1].startswith("    line 99")

@@ -2,48 +2,49 @@ from pathlib import Path
 
 import pytest
 
-from noetl_cli.failures import StackError
-from noetl_cli.stack import owners, postgres
-from noetl_cli.stack.owners import Owner
+from noetl_cli.errors import StackError
+from noetl_cli.stack.processes import process_spec
+from noetl_cli.stack.processes.process_spec import ProcessUser
+from noetl_cli.stack.servers import postgres
 
-OTHER_USER = Owner(uid=65_534, gid=65_534)
+OTHER_USER = ProcessUser(uid=65_534, gid=65_534)
 
 
 @pytest.fixture
 def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home that PostgreSQL's own user cannot enter."""
     monkeypatch.setattr(postgres, "FALLBACK_ROOT", tmp_path / "elsewhere")
-    monkeypatch.setattr(owners, "can_enter", lambda *_: False)
+    monkeypatch.setattr(process_spec, "can_enter", lambda *_: False)
     (tmp_path / "elsewhere").mkdir()
     return tmp_path / "home"
 
 
 def test_a_cluster_that_a_deleted_home_left_is_not_met_again(closed: Path) -> None:
-    left = postgres.place(closed, OTHER_USER, password="one")  # noqa: S106 - a test's
-    fresh = postgres.place(closed, OTHER_USER, password="two")  # noqa: S106 - a test's
+    left = postgres.choose_cluster_folder(closed, OTHER_USER, password="one")  # noqa: S106 - a test's
+    fresh = postgres.choose_cluster_folder(closed, OTHER_USER, password="two")  # noqa: S106 - a test's
     assert fresh != left
-    assert postgres.place(closed, OTHER_USER, password="one") == left  # noqa: S106 - a test's
+    assert postgres.choose_cluster_folder(closed, OTHER_USER, password="one") == left  # noqa: S106 - a test's
 
 
 def test_a_home_keeps_the_cluster_that_it_had(closed: Path, tmp_path: Path) -> None:
     former = tmp_path / "elsewhere" / "former" / "postgres"
     (former / "data").mkdir(parents=True)
     (former / "data" / "PG_VERSION").write_text("18")
-    described = postgres.describe(home=closed, port=1, password="one", former=former)  # noqa: S106 - a test's
+    described = postgres.describe_postgres(home=closed, port=1, password="one", former=former)  # noqa: S106 - a test's
     assert described.directory == former
 
 
 def test_a_former_folder_that_others_may_write_is_refused(closed: Path) -> None:
-    made = postgres.place(closed, OTHER_USER, password="one")  # noqa: S106 - a test's
+    made = postgres.choose_cluster_folder(closed, OTHER_USER, password="one")  # noqa: S106 - a test's
     (made / "data").mkdir(parents=True)
     (made / "data" / "PG_VERSION").write_text("18")
     made.parent.chmod(0o777)
     with pytest.raises(StackError, match="belongs to somebody else"):
-        postgres.describe(home=closed, port=1, password="one", former=made)  # noqa: S106 - a test's
+        postgres.describe_postgres(home=closed, port=1, password="one", former=made)  # noqa: S106 - a test's
 
 
 def test_only_a_folder_made_for_a_cluster_is_deleted_with_it(closed: Path) -> None:
-    made = postgres.place(closed, OTHER_USER, password="one")  # noqa: S106 - a test's
-    assert postgres.folder_outside(closed, made) == made.parent
-    assert postgres.folder_outside(closed, closed / "postgres") is None
-    assert postgres.folder_outside(closed, Path("/etc/postgres")) is None
+    made = postgres.choose_cluster_folder(closed, OTHER_USER, password="one")  # noqa: S106 - a test's
+    assert postgres.find_folder_outside(closed, made) == made.parent
+    assert postgres.find_folder_outside(closed, closed / "postgres") is None
+    assert postgres.find_folder_outside(closed, Path("/etc/postgres")) is None

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from noetl_cli.result_rows import find_rows
-from noetl_cli.result_text import print_result
-from noetl_cli.step_result import StepResult
+from noetl_cli.planner.step_result import StepResult
+from noetl_cli.terminal.result_text import find_rows, print_result
 
 
 def loop(*items: Any) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from noetl_cli.__main__ import app
-from noetl_cli.failures import CliError
-from noetl_cli.result_file import check_file, save_result
-from noetl_cli.step_result import PlannerResults, StepResult
+from noetl_cli.errors import CliError
+from noetl_cli.files.result_file import check_result_file, save_result
+from noetl_cli.planner.step_result import PlannerResults, StepResult
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -51,9 +51,9 @@ def test_a_file_that_cannot_be_saved_is_refused_before_the_run(
 
 def test_what_is_no_table_is_told_with_the_command_that_saves_it(tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
-    check_file(file)
+    check_result_file(file)
     result = StepResult(step="a b", data={"total": 1}, error=None, total=None)
-    command = PlannerResults(None, "7").save_command("a b", Path("x.json"))  # type: ignore[arg-type]  # the values differ in type
+    command = PlannerResults(None, "7").build_save_command("a b", Path("x.json"))  # type: ignore[arg-type]  # the values differ in type
     assert command == "noetl result 7 'a b' --save x.json"
     with pytest.raises(CliError, match="no list of rows") as told:
         save_result(file, result, as_json=command)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from noetl_cli.script_folder import ScriptFolder
-from noetl_playbook.script_files import SCRIPT_BYTES_MAX, ScriptFault
+from noetl_cli.files.playbook_file import ScriptFolder
+from noetl_playbook.sections.script_files import SCRIPT_BYTES_MAX, ScriptFault
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["lib/model.py", "./lib/model.py", "near.py", "lib//model.py"])
 def test_a_file_beside_or_below_the_playbook_is_read(folder: Path, name: str) -> None:
-    scripts = ScriptFolder.of_file(folder / "a.yaml")
+    scripts = ScriptFolder.from_file(folder / "a.yaml")
     assert scripts.read_script(name) == "result = 1\n"
 
 
@@ -48,7 +48,7 @@ def test_a_file_beside_or_below_the_playbook_is_read(folder: Path, name: str) ->
     ],
 )
 def test_anything_else_is_refused_by_name(folder: Path, name: str, says: str) -> None:
-    scripts = ScriptFolder.of_file(folder / "a.yaml")
+    scripts = ScriptFolder.from_file(folder / "a.yaml")
     with pytest.raises(ScriptFault) as refused:
         scripts.read_script(name)
     assert says in str(refused.value)
@@ -56,10 +56,10 @@ def test_anything_else_is_refused_by_name(folder: Path, name: str, says: str) ->
 
 def test_standard_input_has_no_folder() -> None:
     with pytest.raises(ScriptFault, match="standard input has no folder"):
-        ScriptFolder.of_file(Path("-")).read_script("a.py")
+        ScriptFolder.from_file(Path("-")).read_script("a.py")
 
 
 def test_no_more_is_read_than_shows_that_it_is_too_much(folder: Path) -> None:
     (folder / "large.py").write_text("x" * (SCRIPT_BYTES_MAX * 2))
-    scripts = ScriptFolder.of_file(folder / "a.yaml")
+    scripts = ScriptFolder.from_file(folder / "a.yaml")
     assert len(scripts.read_script("large.py")) == SCRIPT_BYTES_MAX + 1

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from noetl_cli import spinner
-from noetl_cli.commands import lint, replay
-from noetl_cli.spinner import show_spinner
+from noetl_cli import terminal_output
+from noetl_cli.commands.history import replay
+from noetl_cli.commands.playbooks import lint
+from noetl_cli.terminal_output import show_spinner
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -43,7 +44,7 @@ class Terminal(io.StringIO):
 def patch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(spinner, "SHOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(terminal_output, "SHOWN_AFTER_S", 0.0)
     return monkeypatch
 
 
@@ -64,7 +65,7 @@ def test_what_lasts_is_shown_on_a_terminal(patch: pytest.MonkeyPatch) -> None:
 
 def test_what_ends_at_once_is_not_shown(patch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(patch)
-    patch.setattr(spinner, "SHOWN_AFTER_S", 3600.0)
+    patch.setattr(terminal_output, "SHOWN_AFTER_S", 3600.0)
     with show_spinner("Reading"):
         pass
     assert terminal.getvalue() == ""
@@ -95,13 +96,13 @@ def test_verbs_that_last_show_a_line(patch: pytest.MonkeyPatch, tmp_path: Path) 
 
     for module in (lint, replay):
         patch.setattr(module, "show_spinner", note)
-    lint.lint([playbook], form=lint.Format.TEXT)
-    lint.lint([playbook], form=lint.Format.JSON)
+    lint.lint([playbook], form=lint.LintFormat.TEXT)
+    lint.lint([playbook], form=lint.LintFormat.JSON)
     assert shown == ["Checking 1 file", "quiet"]
     shown.clear()
     patch.setattr(replay.client, "open_client", lambda _: nullcontext(Planner()))
-    replay.diff("7", 1, server="http://planner")
-    replay.diff("7", 1, server="http://planner", as_json=True)
+    replay.diff_positions("7", 1, server="http://planner")
+    replay.diff_positions("7", 1, server="http://planner", as_json=True)
     assert shown == ["Replaying", "quiet"]
 
 

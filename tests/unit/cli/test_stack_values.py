@@ -6,18 +6,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from noetl_cli import render, settings
-from noetl_cli.failures import ExitCode, StackError
-from noetl_cli.stack import home, keyring, options, ports, rotation, state, wiring
-from noetl_cli.stack.options import Options
-from noetl_cli.stack.wiring import Wires
+from noetl_cli import settings, terminal_output
+from noetl_cli.errors import ExitCode, StackError
+from noetl_cli.stack.home_folder import home, options, stack_secrets, state
+from noetl_cli.stack.home_folder.options import StackOptions
+from noetl_cli.stack.processes import loopback
+from noetl_cli.stack.supervision import service_addresses, supervisor
+from noetl_cli.stack.supervision.service_addresses import ServiceAddresses
 
 ROOT = Path(__file__).parents[3]
-WIRES = Wires(
+WIRES = ServiceAddresses(
     admin_dsn="postgresql://postgres:top@127.0.0.1:1/postgres",
     database="noetl",
-    password_by_role={f"noetl_{s}": f"{s}-pw" for s in (*wiring.WITH_POSTGRES, "archivist")},
-    nats_url_by_user={s.service: f"nats://{s.service}" for s in wiring.instances(Options())},
+    password_by_role={
+        f"noetl_{s}": f"{s}-pw" for s in (*service_addresses.WITH_POSTGRES, "archivist")
+    },
+    nats_url_by_user={
+        s.service: f"nats://{s.service}" for s in service_addresses.list_instances(StackOptions())
+    },
     payload_url="s3://noetl",
     payload_access_key="ak",
     payload_secret_key="sk",  # noqa: S106 - opens nothing
@@ -25,36 +31,38 @@ WIRES = Wires(
 )
 
 
-def environ_of(wanted: Options, name: str) -> dict[str, str]:
-    chosen = dict.fromkeys(wiring.port_names(wanted), 1)
-    specs = wiring.specs(wanted, wires=WIRES, ports=chosen, environ={}, directory=Path("/"))
+def environ_of(wanted: StackOptions, name: str) -> dict[str, str]:
+    chosen = dict.fromkeys(service_addresses.list_port_names(wanted), 1)
+    specs = service_addresses.service_specs(
+        wanted, wires=WIRES, ports=chosen, environ={}, directory=Path("/")
+    )
     return next(spec.environ for spec in specs if spec.name == name)
 
 
 def test_a_former_port_is_taken_again_when_it_is_free() -> None:
-    first = ports.choose(["a", "b"], before={})
-    assert ports.choose(["a", "b"], before=first) == first
+    first = loopback.choose_ports(["a", "b"], before={})
+    assert loopback.choose_ports(["a", "b"], before=first) == first
 
 
 def test_a_former_port_that_is_taken_is_replaced() -> None:
-    former = ports.choose(["a"], before={})
+    former = loopback.choose_ports(["a"], before={})
     with socket.socket() as other:
         other.bind(("127.0.0.1", former["a"]))
         other.listen()
-        assert ports.choose(["a"], before=former)["a"] != former["a"]
+        assert loopback.choose_ports(["a"], before=former)["a"] != former["a"]
 
 
 def test_chosen_ports_are_outside_the_range_of_outgoing_connections() -> None:
-    assert all(port < 32_768 for port in ports.choose("abcdefgh", before={}).values())
+    assert all(port < 32_768 for port in loopback.choose_ports("abcdefgh", before={}).values())
 
 
 def test_the_worker_is_not_told_where_the_ledger_is() -> None:
-    told = environ_of(Options(), "worker-1")
+    told = environ_of(StackOptions(), "worker-1")
     assert not [name for name, value in told.items() if "POSTGRES" in name or "postgresql" in value]
 
 
 def test_only_planner_and_worker_can_open_sealed_credentials() -> None:
-    wanted = Options()
+    wanted = StackOptions()
     told = {
         name
         for name in ("planner-1", "worker-1", "projector-1", "outbox-1", "reaper-1")
@@ -64,25 +72,25 @@ def test_only_planner_and_worker_can_open_sealed_credentials() -> None:
 
 
 def test_every_service_logs_in_with_its_own_role() -> None:
-    dsn = environ_of(Options(), "outbox-1")["NOETL_OUTBOX_POSTGRES_DSN"]
+    dsn = environ_of(StackOptions(), "outbox-1")["NOETL_OUTBOX_POSTGRES_DSN"]
     assert dsn == "postgresql://noetl_outbox:outbox-pw@127.0.0.1:1/noetl"
 
 
 def test_projectors_share_the_shards() -> None:
-    told = environ_of(Options(projectors=2), "projector-2")
+    told = environ_of(StackOptions(projectors=2), "projector-2")
     assert told["NOETL_PROJECTOR_SHARD_INDEX"] == "1"
     assert told["NOETL_PROJECTOR_SHARD_COUNT"] == "2"
 
 
 def test_the_reaper_keeps_the_topology_that_was_declared() -> None:
     chosen = options.parse_settings(["PLANNER_COMMAND_LEASE_S=4"])
-    told = environ_of(Options(projectors=3, settings=chosen), "reaper-1")
+    told = environ_of(StackOptions(projectors=3, settings=chosen), "reaper-1")
     assert told["NOETL_REAPER_PROJECTOR_COUNT"] == "3"
     assert told["NOETL_REAPER_LEASE_S"] == "4"
 
 
 def test_a_setting_of_the_user_wins() -> None:
-    wanted = Options(settings=options.parse_settings(["WORKER_LEASE_S=5", "worker_pool=big"]))
+    wanted = StackOptions(settings=options.parse_settings(["WORKER_LEASE_S=5", "worker_pool=big"]))
     told = environ_of(wanted, "worker-1")
     assert (told["NOETL_WORKER_LEASE_S"], told["NOETL_WORKER_POOL"]) == ("5", "big")
 
@@ -95,39 +103,39 @@ def test_a_malformed_setting_is_a_usage_error(pair: str) -> None:
 
 
 def test_secrets_are_made_once_and_readable_by_their_owner_only(tmp_path: Path) -> None:
-    place = home.make(tmp_path / "stack")
-    first = keyring.load_or_make(place)
-    assert keyring.load_or_make(place) == first
-    assert place.secrets.stat().st_mode & 0o777 == 0o600
+    place = home.make_home(tmp_path / "stack")
+    first = stack_secrets.load_or_make_keyring(place)
+    assert stack_secrets.load_or_make_keyring(place) == first
+    assert place.secrets_file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_damaged_secrets_file_is_never_replaced(tmp_path: Path) -> None:
-    place = home.make(tmp_path / "stack")
-    place.secrets.write_text("{")
+    place = home.make_home(tmp_path / "stack")
+    place.secrets_file.write_text("{")
     with pytest.raises(StackError, match="damaged"):
-        keyring.load_or_make(place)
-    assert place.secrets.read_text() == "{"
+        stack_secrets.load_or_make_keyring(place)
+    assert place.secrets_file.read_text() == "{"
 
 
 def test_a_damaged_state_file_says_what_to_do(tmp_path: Path) -> None:
-    place = home.make(tmp_path / "stack")
-    place.state.write_text("[]")
+    place = home.make_home(tmp_path / "stack")
+    place.state_file.write_text("[]")
     with pytest.raises(StackError) as caught:
-        state.find(place)
-    assert str(place.state) in caught.value.way_out
+        state.find_state(place)
+    assert str(place.state_file) in caught.value.way_out
 
 
 def test_a_folder_that_cannot_be_made_is_named() -> None:
     with pytest.raises(StackError, match="/proc/nowhere"):
-        home.make(Path("/proc/nowhere"))
+        home.make_home(Path("/proc/nowhere"))
 
 
 def test_only_one_supervisor_holds_a_folder(tmp_path: Path) -> None:
-    place = home.make(tmp_path / "stack")
+    place = home.make_home(tmp_path / "stack")
     assert not home.is_supervised(place)
-    with home.supervising(place):
+    with home.hold_supervisor_lock(place):
         assert home.is_supervised(place)
-        with pytest.raises(StackError, match="already"), home.supervising(place):
+        with pytest.raises(StackError, match="already"), home.hold_supervisor_lock(place):
             pass
     assert not home.is_supervised(place)
 
@@ -136,11 +144,11 @@ def test_a_grown_log_is_copied_aside_and_its_writer_goes_on(tmp_path: Path) -> N
     log = tmp_path / "a.log"
     with log.open("ab", buffering=0) as writer:
         writer.write(b"old" * 10)
-        assert rotation.rotate(tmp_path, bytes_max=10) == ["a.log"]
+        assert supervisor.rotate_logs(tmp_path, bytes_max=10) == ["a.log"]
         writer.write(b"new")
     assert log.read_bytes() == b"new"
     assert (tmp_path / "a.log.1").read_bytes() == b"old" * 10
-    assert rotation.rotate(tmp_path, bytes_max=10) == []
+    assert supervisor.rotate_logs(tmp_path, bytes_max=10) == []
 
 
 def test_a_grown_log_is_emptied_where_there_is_no_room_for_a_copy(
@@ -150,25 +158,25 @@ def test_a_grown_log_is_emptied_where_there_is_no_room_for_a_copy(
         copy.write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(rotation.shutil, "copyfile", full)
+    monkeypatch.setattr(supervisor.shutil, "copyfile", full)
     (tmp_path / "a.log").write_bytes(b"old" * 10)
-    assert rotation.rotate(tmp_path, bytes_max=10) == ["a.log"]
+    assert supervisor.rotate_logs(tmp_path, bytes_max=10) == ["a.log"]
     assert [one.name for one in tmp_path.iterdir()] == ["a.log"]
     assert (tmp_path / "a.log").read_bytes() == b""
 
 
 def test_the_folder_comes_from_the_argument_then_the_environment() -> None:
     environ = {"NOETL_HOME": "/a", "XDG_STATE_HOME": "/b", "HOME": "/c"}
-    assert settings.home(Path("/z"), environ=environ) == Path("/z")
-    assert settings.home(None, environ=environ) == Path("/a")
+    assert settings.choose_home(Path("/z"), environ=environ) == Path("/z")
+    assert settings.choose_home(None, environ=environ) == Path("/a")
     del environ["NOETL_HOME"]
-    assert settings.home(None, environ=environ) == Path("/b/noetl")
+    assert settings.choose_home(None, environ=environ) == Path("/b/noetl")
     del environ["XDG_STATE_HOME"]
-    assert settings.home(None, environ=environ) == Path("/c/.local/state/noetl")
+    assert settings.choose_home(None, environ=environ) == Path("/c/.local/state/noetl")
 
 
 def test_control_characters_in_data_are_shown() -> None:
-    assert render.safe("a\x1b[2Jb\tc") == "a\\x1b[2Jb\tc"
+    assert terminal_output.escape_controls("a\x1b[2Jb\tc") == "a\\x1b[2Jb\tc"
 
 
 def test_the_deployed_permissions_are_those_of_the_embedded_stack() -> None:
@@ -178,7 +186,7 @@ def test_the_deployed_permissions_are_those_of_the_embedded_stack() -> None:
 
 
 def test_workers_of_another_pool_are_told_so_and_everyone_knows_the_pools() -> None:
-    wanted = Options(pools=options.parse_pools(["gpu=2"]), http_pools=["edge"])
+    wanted = StackOptions(pools=options.parse_pools(["gpu=2"]), http_pools=["edge"])
     assert environ_of(wanted, "worker-1")["NOETL_WORKER_POOL"] == "default"
     assert environ_of(wanted, "worker-gpu-2")["NOETL_WORKER_POOL"] == "gpu"
     assert environ_of(wanted, "reaper-1")["NOETL_REAPER_POOLS"] == "default,gpu"
@@ -196,19 +204,19 @@ def test_a_pool_that_cannot_be_is_refused(pair: str) -> None:
 
 def test_a_pool_is_served_by_workers_here_or_over_http() -> None:
     with pytest.raises(StackError):
-        options.checked_pools(["gpu"], besides=["gpu=1"])
+        options.check_http_pools(["gpu"], besides=["gpu=1"])
     with pytest.raises(StackError):
-        options.checked_pools(["edge", "edge"], besides=[])
-    assert options.checked_pools(["edge"], besides=["gpu=1"]) == ["edge"]
+        options.check_http_pools(["edge", "edge"], besides=[])
+    assert options.check_http_pools(["edge"], besides=["gpu=1"]) == ["edge"]
 
 
 def test_a_keyring_of_an_earlier_release_gets_the_users_that_are_new(tmp_path: Path) -> None:
-    place = home.make(tmp_path / "home")
-    made = keyring.load_or_make(place)
+    place = home.make_home(tmp_path / "home")
+    made = stack_secrets.load_or_make_keyring(place)
     older = {user: word for user, word in made.nats_by_user.items() if user != "source"}
-    place.secrets.write_bytes(
+    place.secrets_file.write_bytes(
         msgspec.json.encode(msgspec.structs.replace(made, nats_by_user=older))
     )
-    again = keyring.load_or_make(place)
+    again = stack_secrets.load_or_make_keyring(place)
     assert again.nats_by_user.keys() == made.nats_by_user.keys()
-    assert keyring.load_or_make(place) == again
+    assert stack_secrets.load_or_make_keyring(place) == again

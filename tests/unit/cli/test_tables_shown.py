@@ -1,7 +1,7 @@
 import pytest
 from rich.cells import cell_len
 
-from noetl_cli import render, tables
+from noetl_cli import terminal_output
 
 HEAD = ("ID", "NAME", "WHAT")
 WIDE = "数据流"
@@ -9,7 +9,7 @@ ROWS = [("612345678901234567", "a [bold]b[/]", "x" * 90), ("2", WIDE, "short")]
 
 
 def test_a_pipe_gets_whole_lines_of_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show(HEAD, ROWS, nothing="None.")
+    terminal_output.print_rows(HEAD, ROWS, nothing="None.")
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         "ID                  NAME          WHAT",
@@ -21,9 +21,9 @@ def test_a_pipe_gets_whole_lines_of_plain_text(capsys: pytest.CaptureFixture[str
 def test_a_terminal_gets_cells_folded_within_its_width(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render, "is_terminal", lambda: True)
+    monkeypatch.setattr(terminal_output, "is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    tables.show(HEAD, ROWS, nothing="None.")
+    terminal_output.print_rows(HEAD, ROWS, nothing="None.")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 3
     assert all(cell_len(line) <= 60 for line in lines)
@@ -36,6 +36,6 @@ def test_a_terminal_gets_cells_folded_within_its_width(
 
 
 def test_no_rows_are_said_on_the_other_channel(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show(HEAD, [], nothing="None.")
+    terminal_output.print_rows(HEAD, [], nothing="None.")
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "None.\n")

@@ -1,7 +1,7 @@
 """What a person reads of what a step did."""
 
-from noetl_cli.task_text import describe_tasks
-from noetl_contracts.task_metrics import RequestMetrics, TaskMetrics
+from noetl_cli.terminal.progress_tracker import describe_tasks
+from noetl_contracts.commands.task_metrics import RequestMetrics, TaskMetrics
 
 
 def test_nothing_is_said_of_steps_without_tasks() -> None:

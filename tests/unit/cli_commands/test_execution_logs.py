@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from noetl_cli.execution_logs import LogPrinter, format_line, parse_arguments
-from noetl_cli.failures import CliError
+from noetl_cli.errors import CliError
+from noetl_cli.planner.execution_logs import LogPrinter, format_log_line, parse_logs_request
 
 
 def line_of(text: str, **more: Any) -> dict[str, Any]:
@@ -38,11 +38,11 @@ def line_of(text: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_line_says_when_where_and_how(line: dict[str, Any], shown: str) -> None:
-    assert format_line(line) == shown
+    assert format_log_line(line) == shown
 
 
 def test_control_characters_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
-    LogPrinter(as_json=False).show(line_of("\x1b[2Jgone\x07\x9b"))
+    LogPrinter(as_json=False).print_line(line_of("\x1b[2Jgone\x07\x9b"))
     written = capsys.readouterr().out
     assert "\\x1b[2Jgone\\x07\\x9b" in written
     assert "\x1b" not in written
@@ -50,18 +50,18 @@ def test_control_characters_are_shown_and_not_obeyed(capsys: pytest.CaptureFixtu
 
 def test_a_line_that_comes_again_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     printer = LogPrinter(as_json=False)
-    printer.skip(line_of("before", sequence=1))
+    printer.skip_line(line_of("before", sequence=1))
     for sequence in (1, 2, 3, 2, 3, 4):
-        printer.show(line_of(f"line {sequence}", sequence=sequence))
-    printer.show(line_of("of another log", log="6.1.00000006"))
-    printer.show(line_of("notice", sequence=0))
-    printer.show(line_of("notice", sequence=0))
+        printer.print_line(line_of(f"line {sequence}", sequence=sequence))
+    printer.print_line(line_of("of another log", log="6.1.00000006"))
+    printer.print_line(line_of("notice", sequence=0))
+    printer.print_line(line_of("notice", sequence=0))
     texts = [one.partition(": ")[2] for one in capsys.readouterr().out.splitlines()]
     assert texts == ["line 2", "line 3", "line 4", "of another log", "notice", "notice"]
 
 
 def test_logs_are_of_one_execution_and_one_step() -> None:
-    wanted = parse_arguments(["7", "load it"], lines=None, follow=True, as_json=False)
-    assert (wanted.address, wanted.step) == ("/api/executions/7/logs", "load it")
+    wanted = parse_logs_request(["7", "load it"], lines=None, follow=True, as_json=False)
+    assert (wanted.stream_address, wanted.step) == ("/api/executions/7/logs", "load it")
     with pytest.raises(CliError, match="one execution"):
-        parse_arguments(["7", "load", "save"], lines=None, follow=True, as_json=False)
+        parse_logs_request(["7", "load", "save"], lines=None, follow=True, as_json=False)

@@ -8,10 +8,12 @@ import pytest
 from tests.support.playbooks import HEADER, document
 from typer.testing import CliRunner, Result
 
-from noetl_cli import diagnostics, inputs, render
+from noetl_cli import terminal_output
 from noetl_cli.__main__ import app
-from noetl_cli.failures import CliError, ExitCode
-from noetl_playbook.code_table import CODES
+from noetl_cli.errors import CliError, ExitCode
+from noetl_cli.files import command_inputs
+from noetl_cli.terminal import diagnostics
+from noetl_playbook.source.code_table import CODES
 
 RIGHT = document("- {step: a, tool: {kind: noop}}")
 WRONG = document("""
@@ -99,7 +101,7 @@ def test_a_large_file_that_is_cut_inside_a_character_is_called_large(tmp_path: P
         file.write_text(lead + "#" + "é" * 2_000_000, encoding="utf-8")
         assert "E605" in linted(file).stdout
         with pytest.raises(CliError, match="larger than"):
-            inputs.read_text(file)
+            command_inputs.read_file_text(file)
 
 
 @pytest.mark.parametrize("arguments", [[], ["gone.yaml"], ["--explain", "E999"]])
@@ -185,4 +187,4 @@ def test_a_long_line_is_cut_around_its_place(tmp_path: Path) -> None:
     source, caret = done.stdout.splitlines()[1:3]
     assert len(source) <= diagnostics.EXCERPT_CHARACTERS_MAX + 10
     assert source[caret.index("^") :].startswith("htpp")
-    assert render.safe(source) == source
+    assert terminal_output.escape_controls(source) == source

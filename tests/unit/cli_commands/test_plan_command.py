@@ -8,7 +8,7 @@ from tests.support.playbooks import document
 from typer.testing import CliRunner, Result
 
 from noetl_cli.__main__ import app
-from noetl_cli.failures import CliError, ExitCode
+from noetl_cli.errors import CliError, ExitCode
 from noetl_playbook.outline import Outline
 
 PLAYBOOK = document(

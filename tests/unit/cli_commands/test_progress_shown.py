@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from noetl_cli import display, follow, sse
-from noetl_cli.display import BarDisplay, JsonDisplay, LineDisplay, spark_text
-from noetl_cli.follow import Following
+from noetl_cli.planner import execution_stream
+from noetl_cli.planner.execution_stream import ExecutionStream
+from noetl_cli.terminal import display
+from noetl_cli.terminal.display import BarDisplay, JsonDisplay, LineDisplay, format_spark_progress
 from noetl_contracts import codec
+from noetl_contracts.commands.task_metrics import SparkProgress, StageProgress, StepProgress
 from noetl_contracts.ids import CommandId
-from noetl_contracts.step_progress import SparkProgress, StageProgress, StepProgress
 
 
 def progress_of(phase: str, *, seconds: float = 2.0, **spark: Any) -> StepProgress:
@@ -38,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_each_phase_is_told_in_words() -> None:
     assert [
-        spark_text(one.spark)
+        format_spark_progress(one.spark)
         for one in (
             progress_of("session"),
             progress_of("queue"),
@@ -103,16 +104,16 @@ def test_progress_stands_between_events_and_moves_no_version(
 ) -> None:
     asked: list[tuple[str, str]] = []
 
-    def read_messages(_: Any, path: str, *, after: str) -> list[sse.Message]:
+    def read_messages(_: Any, path: str, *, after: str) -> list[execution_stream.StreamMessage]:
         asked.append((path, after))
         return [
-            sse.Message(event="step.enter", data='{"version": 4}'),
-            sse.Message(event="progress", data=codec.text(running(1))),
-            sse.Message(event="progress", data='{"of": "a newer form"}'),
-            sse.Message(event="end", data="{}"),
+            execution_stream.StreamMessage(event="step.enter", data='{"version": 4}'),
+            execution_stream.StreamMessage(event="progress", data=codec.encode_text(running(1))),
+            execution_stream.StreamMessage(event="progress", data='{"of": "a newer form"}'),
+            execution_stream.StreamMessage(event="end", data="{}"),
         ]
 
-    monkeypatch.setattr(follow, "read_messages", read_messages)
-    following = Following(None, "5", after=3)  # type: ignore[arg-type]  # nobody is asked
-    assert list(following.events(lambda _: None)) == [{"version": 4}, running(1)]
+    monkeypatch.setattr(execution_stream, "read_messages", read_messages)
+    following = ExecutionStream(None, "5", after=3)  # type: ignore[arg-type]  # nobody is asked
+    assert list(following.read_events(lambda _: None)) == [{"version": 4}, running(1)]
     assert asked == [("/api/executions/5/stream?progress=true", "3")]

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 import noetl_cli
 from noetl_cli.__main__ import app
-from noetl_cli.verbs import NAMES, SUMMARIES, Verbs
+from noetl_cli.verbs import FOLDER_BY_NAME, NAMES, SUMMARIES, Verbs
 
 COMMANDS = Path(str(noetl_cli.__file__)).parent / "commands"
-# `options` are what verbs share, `audit_run` is a verb below `audit`.
-NO_VERBS = {"__init__", "options", "audit_run"}
+# `options` are what verbs share.
+NO_VERBS = {"__init__", "options"}
 CALLED = """
 import atexit, sys
 sys.argv[0] = "noetl"
@@ -123,8 +123,9 @@ def test_a_shell_completes_verbs_and_options(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_module_of_a_verb_is_listed() -> None:
-    modules = {file.stem for file in COMMANDS.glob("*.py")} - NO_VERBS
-    assert modules == set(NAMES) == set(get_group(app).commands)
+    files = [file for file in COMMANDS.rglob("*.py") if file.stem not in NO_VERBS]
+    assert {file.stem for file in files} == set(NAMES) == set(get_group(app).commands)
+    assert sorted((file.stem, file.parent.name) for file in files) == sorted(FOLDER_BY_NAME.items())
 
 
 @pytest.mark.parametrize("name", NAMES)

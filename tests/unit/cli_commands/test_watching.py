@@ -6,20 +6,26 @@ from typing import Any
 import pytest
 from tests.support.storage import NOON, a_stream, an_execution
 
-from noetl_cli import render, sse, watching
-from noetl_cli.display import progress_text
-from noetl_cli.failures import ExitCode
-from noetl_cli.meters import Meter, Tracker
+from noetl_cli import terminal_output
+from noetl_cli.errors import ExitCode
+from noetl_cli.planner import execution_stream
+from noetl_cli.terminal import watch
+from noetl_cli.terminal.display import format_progress
+from noetl_cli.terminal.progress_tracker import LoopMeter, ProgressTracker
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import Event
-from noetl_contracts.events.command import CommandReissued
-from noetl_contracts.events.execution import ExecutionCancelled, PlaybookCompleted, PlaybookFailed
-from noetl_contracts.events.loop import LoopStarted
-from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.events.command_events import CommandReissued
+from noetl_contracts.events.execution_events import (
+    ExecutionCancelled,
+    PlaybookCompleted,
+    PlaybookFailed,
+)
+from noetl_contracts.events.loop_events import LoopStarted
+from noetl_contracts.events.step_events import CallDone, CallError
 from noetl_contracts.ids import CommandId, RunId
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_planner.http import views
+from noetl_planner.api.lookup import views
 
 RUN = RunId("12")
 
@@ -27,13 +33,13 @@ RUN = RunId("12")
 def shown(events: list[Event]) -> list[dict[str, Any]]:
     """Events as the API shows them."""
     stream = a_stream(an_execution(), events)
-    return [codec.decode(codec.encode(views.event_view(one))) for one in stream.envelopes]
+    return [codec.decode_json(codec.encode_json(views.view_event(one))) for one in stream.envelopes]
 
 
-def tracked(events: list[Event]) -> Tracker:
-    tracker = Tracker()
+def tracked(events: list[Event]) -> ProgressTracker:
+    tracker = ProgressTracker()
     for view in shown(events):
-        tracker.feed(view)
+        tracker.count_event(view)
     return tracker
 
 
@@ -55,14 +61,14 @@ LOOP = LoopStarted(step="fetch", run_id=RUN, mode="parallel", max_in_flight=2, t
 def test_items_are_counted_against_their_total() -> None:
     meter = tracked([LOOP, an_item(0), an_item(1, failed=True)]).meters[RUN]
     assert (meter.done, meter.failed, meter.total) == (1, 1, 4)
-    assert progress_text(meter).startswith("2/4 items")
-    assert "1 failed" in progress_text(meter)
+    assert format_progress(meter).startswith("2/4 items")
+    assert "1 failed" in format_progress(meter)
 
 
 def test_an_event_that_comes_twice_counts_once() -> None:
-    tracker = Tracker()
+    tracker = ProgressTracker()
     for view in shown([LOOP, an_item(0)]) * 2:
-        tracker.feed(view)
+        tracker.count_event(view)
     assert tracker.meters[RUN].done == 1
 
 
@@ -76,7 +82,7 @@ def test_an_attempt_that_was_lost_is_a_retry() -> None:
 
 def test_an_event_of_a_newer_release_is_passed_over() -> None:
     (view,) = shown([LOOP])
-    assert Tracker().feed({**view, "event_type": "loop.rejoiced"}) == []
+    assert ProgressTracker().count_event({**view, "event_type": "loop.rejoiced"}) == []
 
 
 @pytest.mark.parametrize(
@@ -89,24 +95,24 @@ def test_an_event_of_a_newer_release_is_passed_over() -> None:
     ],
 )
 def test_an_outcome_is_an_exit_code(events: list[Event], code: ExitCode) -> None:
-    assert watching.exit_code(tracked(events)) == code
+    assert watch.choose_exit_code(tracked(events)) == code
 
 
 def test_the_rate_is_that_of_the_last_seconds_and_the_rest_is_estimated() -> None:
-    meter = Meter(
+    meter = LoopMeter(
         step="s", run_id="1", unit="rows", started_at=NOON, seen_at=NOON, total=1000, marks=[]
     )
     for second in range(1, 31):
         meter.done += 10 if second <= 20 else 40
-        meter.note_progress(NOON + timedelta(seconds=second))
-    assert meter.rate() == pytest.approx(40)
-    assert meter.eta_s() == pytest.approx((1000 - 600) / 40)
-    assert progress_text(meter) == "600/1,000 rows  40/s  ETA 0:10"
+        meter.record_progress(NOON + timedelta(seconds=second))
+    assert meter.units_per_s() == pytest.approx(40)
+    assert meter.seconds_left() == pytest.approx((1000 - 600) / 40)
+    assert format_progress(meter) == "600/1,000 rows  40/s  ETA 0:10"
 
 
 def test_data_cannot_reach_the_terminal() -> None:
-    assert render.one_line("a\x1b[2J\nb\r\x07c\u2028d") == "a\\x1b[2J b \\x07c d"
-    assert len(render.one_line("x" * 10_000)) == render.LINE_CHARACTERS_MAX
+    assert terminal_output.flatten_text("a\x1b[2J\nb\r\x07c\u2028d") == "a\\x1b[2J b \\x07c d"
+    assert len(terminal_output.flatten_text("x" * 10_000)) == terminal_output.LINE_CHARACTERS_MAX
 
 
 def test_messages_survive_any_cut_and_any_separator_inside_json() -> None:
@@ -114,7 +120,7 @@ def test_messages_survive_any_cut_and_any_separator_inside_json() -> None:
     raw = f": hi\r\nid: 7\r\nevent: e\r\ndata: {text}\r\n\r\nevent: end\ndata: {{}}\n\n".encode()
     for size in (1, 3, len(raw)):
         chunks = [raw[at : at + size] for at in range(0, len(raw), size)]
-        beat, event, end = sse.messages(chunks)
+        beat, event, end = execution_stream.parse_messages(chunks)
         assert beat.data is None
         assert (event.event, event.message_id, event.data) == ("e", "7", text)
         assert end.event == "end"
@@ -122,8 +128,8 @@ def test_messages_survive_any_cut_and_any_separator_inside_json() -> None:
 
 def test_a_sender_without_line_ends_is_cut_off() -> None:
     endless = (b"x" * 1024 * 1024 for _ in range(100))
-    with pytest.raises(sse.LineTooLongError):
-        list(sse.messages(endless))
+    with pytest.raises(execution_stream.LineTooLongError):
+        list(execution_stream.parse_messages(endless))
 
 
 def test_a_clock_reading_is_utc() -> None:

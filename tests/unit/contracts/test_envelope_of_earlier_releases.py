@@ -3,39 +3,40 @@
 import pytest
 from tests.replay import record
 
-from noetl_contracts import codec, envelope_fields, locators
+from noetl_contracts import codec, locators
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_storage import page_ports
+from noetl_contracts.ledger import envelope
+from noetl_storage.ports import history_ports
 
 TENANT, ORGANIZATION = TenantId("t 1"), OrganizationId("o/2")
 REFERENCE = {"uri": "noetl://x", "sha256": "0" * 64, "media_type": "m", "payload_bytes": 3}
 
 
 def test_a_bare_name_becomes_the_locator_of_a_planner() -> None:
-    found = envelope_fields.upcast_producer("planner-host-17-ab", TENANT, ORGANIZATION)
+    found = envelope.upcast_producer("planner-host-17-ab", TENANT, ORGANIZATION)
     assert found == "noetl://tenant/t%201/org/o%2F2/planner/planner-host-17-ab"
-    assert envelope_fields.upcast_producer(found, TENANT, ORGANIZATION) == found
+    assert envelope.upcast_producer(found, TENANT, ORGANIZATION) == found
 
 
 @pytest.mark.parametrize("stored", ["planner/p-1", "node/n7/worker/w1", "worker/w1"])
 def test_a_producer_without_its_owner_is_given_that_of_its_event(stored: str) -> None:
-    found = envelope_fields.upcast_producer(stored, TENANT, ORGANIZATION)
+    found = envelope.upcast_producer(stored, TENANT, ORGANIZATION)
     assert found == f"noetl://tenant/t%201/org/o%2F2/{stored}"
-    assert envelope_fields.shorten_producer(found, TENANT, ORGANIZATION) == stored
-    elsewhere = envelope_fields.shorten_producer(found, TenantId("other"), ORGANIZATION)
-    assert envelope_fields.upcast_producer(elsewhere, TenantId("other"), ORGANIZATION) == found
+    assert envelope.shorten_producer(found, TENANT, ORGANIZATION) == stored
+    elsewhere = envelope.shorten_producer(found, TenantId("other"), ORGANIZATION)
+    assert envelope.upcast_producer(elsewhere, TenantId("other"), ORGANIZATION) == found
 
 
 @pytest.mark.parametrize("name", ["", ".", "a\x00b", "\ud800", "x" * 5000])
 def test_a_name_that_no_segment_spells_becomes_a_digest(name: str) -> None:
-    found = envelope_fields.upcast_producer(name, TENANT, ORGANIZATION)
-    kind, identity = locators.parse(found).thing()
+    found = envelope.upcast_producer(name, TENANT, ORGANIZATION)
+    kind, identity = locators.parse_locator(found).get_kind_and_identity()
     assert (kind, identity[0], len(identity[1])) == ("planner", "sha256", 64)
 
 
 def test_an_event_without_a_flow_is_of_the_flow_of_its_execution() -> None:
-    assert envelope_fields.upcast_correlation(None, ExecutionId("7")) == "7"
-    assert envelope_fields.upcast_correlation("order-7", ExecutionId("7")) == "order-7"
+    assert envelope.upcast_correlation(None, ExecutionId("7")) == "7"
+    assert envelope.upcast_correlation("order-7", ExecutionId("7")) == "order-7"
 
 
 @pytest.mark.parametrize(
@@ -53,19 +54,21 @@ def test_an_event_without_a_flow_is_of_the_flow_of_its_execution() -> None:
 def test_an_event_refers_to_the_stored_content_that_it_is_about(
     context: dict[str, object], result: object, expected: object
 ) -> None:
-    assert envelope_fields.find_payload_ref(context, result) == expected
+    assert envelope.find_payload_ref(context, result) == expected
 
 
 @pytest.mark.parametrize("name", record.names())
 def test_every_event_of_the_golden_histories_has_the_whole_envelope(name: str) -> None:
     for one in record.load(name):
-        shown = page_ports.shown(one)
-        assert locators.parse(shown.producer).thing()[0] == "planner"
+        shown = history_ports.build_shown_event(one)
+        assert locators.parse_locator(shown.producer).get_kind_and_identity()[0] == "planner"
         assert shown.correlation_id
-        text = codec.text(one.event)
+        text = codec.encode_text(one.event)
         assert (shown.payload_ref is not None) == ('"sha256"' in text), text
 
 
 def test_some_event_of_the_golden_histories_refers_to_stored_content() -> None:
-    shown = [page_ports.shown(one) for name in record.names() for one in record.load(name)]
+    shown = [
+        history_ports.build_shown_event(one) for name in record.names() for one in record.load(name)
+    ]
     assert any(one.payload_ref is not None for one in shown)

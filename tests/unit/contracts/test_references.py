@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl_contracts import codec, facts
+from noetl_contracts import codec
 from noetl_contracts.errors import MalformedMessage
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId, WorkerId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.requests import facts
 
 HINT = {
     "node_id": "n",
@@ -25,10 +26,10 @@ STORED: dict[str, Any] = {
 
 
 def test_a_hint_beside_a_stored_reference_is_kept() -> None:
-    ref = codec.decode_as(codec.encode({**STORED, "shared": HINT}), PayloadRef)
+    ref = codec.decode_as(codec.encode_json({**STORED, "shared": HINT}), PayloadRef)
     assert ref.shared is not None
     assert ref.shared.node_id == "n"
-    assert codec.decode_as(codec.encode(ref), PayloadRef) == ref
+    assert codec.decode_as(codec.encode_json(ref), PayloadRef) == ref
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_a_hint_beside_a_stored_reference_is_kept() -> None:
 )
 def test_what_names_no_stored_content_is_refused(reference: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError):
-        codec.convert({"status": "ok", "reference": reference}, ResultEnvelope)
+        codec.convert_value({"status": "ok", "reference": reference}, ResultEnvelope)
 
 
 def test_a_fact_with_nothing_but_a_hint_is_malformed() -> None:
@@ -52,7 +53,7 @@ def test_a_fact_with_nothing_but_a_hint_is_malformed() -> None:
         command_id=CommandId("c"),
         attempt=1,
         worker_id=WorkerId("w"),
-        result=ResultEnvelope(status="ok", reference=codec.convert(STORED, PayloadRef)),
+        result=ResultEnvelope(status="ok", reference=codec.convert_value(STORED, PayloadRef)),
     )
     batch = facts.FactBatch(
         key="k",
@@ -62,8 +63,8 @@ def test_a_fact_with_nothing_but_a_hint_is_malformed() -> None:
         producer="w",
         facts=[completed],
     )
-    assert facts.decode_batch(codec.encode(batch)) == batch
-    told = codec.builtins(batch)
+    assert facts.decode_fact_batch(codec.encode_json(batch)) == batch
+    told = codec.to_builtins(batch)
     told["facts"][0]["result"]["reference"] = {"shared": HINT}
     with pytest.raises(MalformedMessage, match="uri"):
-        facts.decode_batch(codec.encode(told))
+        facts.decode_fact_batch(codec.encode_json(told))

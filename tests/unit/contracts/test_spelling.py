@@ -20,7 +20,7 @@ from noetl_contracts import spelling
 def test_the_name_that_is_most_like_a_word_is_meant(
     word: str, known: list[str], meant: str | None
 ) -> None:
-    assert spelling.nearest(word, known) == meant
+    assert spelling.find_nearest_word(word, known) == meant
 
 
 @pytest.mark.parametrize(

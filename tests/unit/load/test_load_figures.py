@@ -15,8 +15,8 @@ from tests.support.builders import STORIES
 from tests.support.moving import moved
 
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http.app import create_app
-from noetl_playbook import parse
+from noetl_planner.api.app import create_app
+from noetl_playbook.parse import playbook
 
 MACHINE = {"cores": 2, "memory_gib": 24, "python": "3.11", "load": [1.5, 9.0]}
 
@@ -56,7 +56,7 @@ def test_memory_is_flat_if_it_gains_less_than_its_bound(gain_h: float, *, is_fla
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_every_playbook_of_the_soak_is_one(kind: Kind) -> None:
-    assert parse.parse(kind.playbook).problems == ()
+    assert playbook.parse_playbook(kind.playbook).problems == ()
 
 
 def ended(status: str, *, error: str | None = None, **variables: Any) -> dict[str, Any]:

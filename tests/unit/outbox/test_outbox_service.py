@@ -6,13 +6,13 @@ from tests.support.polling import eventually
 from tests.support.storage import a_request
 
 from noetl_chassis.clock import ManualClock
-from noetl_chassis.loop import Pulse
-from noetl_contracts.ledger import OutboxRow
-from noetl_messaging import topology
-from noetl_messaging.errors import MessagingUnavailable
+from noetl_chassis.loop import LoopHealth
+from noetl_contracts.ledger.records import OutboxRow
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
-from noetl_messaging.ports import MESSAGE_BYTES_MAX
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX
 from noetl_outbox import domain
 from noetl_outbox.service import POKE, OutboxPublisher
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
@@ -25,7 +25,7 @@ class World:
     def __init__(self, *, rows_max: int = 10) -> None:
         self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
         self.store = MemoryStore(clock=self.clock)
-        self.broker = MemoryBroker(topology.declare(shard_count=1), self.clock)
+        self.broker = MemoryBroker(topology.declare_topology(shard_count=1), self.clock)
         self.requests = MemoryRequests(self.store)
         self.outbox = MemoryOutbox(self.store)
         self.rows_max = rows_max
@@ -44,27 +44,27 @@ class World:
 
     async def submit(self, count: int = 1, *, data: bytes = b"fact") -> None:
         for _ in range(count):
-            await self.requests.submit(a_request(data=data))
+            await self.requests.submit_request(a_request(data=data))
 
     async def arrived(self) -> int:
         consumer = MemoryConsumer(
-            self.broker, stream=topology.INGEST, name=topology.planner_consumer(0)
+            self.broker, stream=topology.INGEST, name=topology.build_planner_consumer(0)
         )
-        return (await consumer.pending())[0]
+        return (await consumer.count_pending())[0]
 
 
 async def test_a_committed_message_is_published_and_its_row_goes_away() -> None:
     world = World()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     await world.submit(3)
     assert await world.publisher().publish_batch() == 3
-    assert (await world.arrived(), await world.outbox.backlog()) == (3, (0, 0.0))
+    assert (await world.arrived(), await world.outbox.count_backlog()) == (3, (0, 0.0))
     assert await world.publisher().publish_batch() == 0
 
 
 async def test_a_batch_has_an_end() -> None:
     world = World(rows_max=2)
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     await world.submit(3)
     publisher = world.publisher()
     assert [await publisher.publish_batch() for _ in range(3)] == [2, 1, 0]
@@ -75,13 +75,13 @@ async def test_without_streams_the_rows_stay_and_are_given_back() -> None:
     await world.submit(2)
     with pytest.raises(MessagingUnavailable, match="none of 2"):
         await world.publisher().publish_batch()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     assert await world.publisher("outbox-2").publish_batch() == 2
 
 
 async def test_without_a_connection_no_row_is_even_claimed() -> None:
     world = World()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     await world.submit()
     world.down = "NATS is not connected"
     with pytest.raises(MessagingUnavailable, match="not connected"):
@@ -92,46 +92,48 @@ async def test_without_a_connection_no_row_is_even_claimed() -> None:
 
 async def test_rows_of_a_dead_instance_are_taken_when_its_lease_has_ended() -> None:
     world = World()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     await world.submit()
-    await world.outbox.claim(owner="dead", lease_s=10, rows_max=10)
+    await world.outbox.claim_rows(owner="dead", lease_s=10, rows_max=10)
     assert await world.publisher().publish_batch() == 0
-    world.clock.advance(10.1)
+    world.clock.advance_by(10.1)
     assert await world.publisher().publish_batch() == 1
 
 
 async def test_publishing_again_after_a_crash_stores_the_message_once() -> None:
     world = World()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     await world.submit()
-    rows = await world.outbox.claim(owner="dies-before-settling", lease_s=10, rows_max=10)
-    await world.publisher()._publish(rows)
-    world.clock.advance(10.1)
+    rows = await world.outbox.claim_rows(owner="dies-before-settling", lease_s=10, rows_max=10)
+    await world.publisher()._publish_rows(rows)
+    world.clock.advance_by(10.1)
     assert await world.publisher().publish_batch() == 1
     assert await world.arrived() == 1
 
 
 async def test_a_row_that_no_stream_takes_holds_up_nobody() -> None:
     world = World()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     await world.submit(data=b"x" * (MESSAGE_BYTES_MAX + 1))
     await world.submit()
     assert await world.publisher().publish_batch() == 1
     assert await world.publisher().publish_batch() == 0
-    assert (await world.outbox.backlog())[0] == 1
+    assert (await world.outbox.count_backlog())[0] == 1
 
 
 async def test_a_poke_wakes_an_idle_publisher() -> None:
     world = World()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     publisher, stop = world.publisher(), asyncio.Event()
-    pulse = Pulse("publish", stale_s=1)
+    pulse = LoopHealth("publish", stale_s=1)
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        tasks.create_task(publisher.run(stop=stop, pulse=pulse, poll_s=3600, measure_s=3600))
+        tasks.create_task(
+            publisher.run_until_stopped(stop=stop, pulse=pulse, poll_s=3600, measure_s=3600)
+        )
         await eventually(lambda: _is_turning(pulse))
         await world.submit()
         while await world.arrived() == 0:
-            await world.broker.poke(POKE)
+            await world.broker.notify(POKE)
             await asyncio.sleep(0)
         stop.set()
 
@@ -149,11 +151,11 @@ def a_row(number: int) -> OutboxRow:
 
 def test_failures_of_a_full_batch_let_others_pass() -> None:
     rows = [a_row(1), a_row(2)]
-    full = domain.judge(rows, [True, False], rows_max=2)
+    full = domain.decide_settlement(rows, [True, False], rows_max=2)
     assert (full.settled, full.released, full.postponed) == ([1], [], [2])
-    partial = domain.judge(rows, [True, False], rows_max=3)
+    partial = domain.decide_settlement(rows, [True, False], rows_max=3)
     assert (partial.settled, partial.released, partial.postponed) == ([1], [2], [])
 
 
-async def _is_turning(pulse: Pulse) -> bool:
-    return pulse.check() is None
+async def _is_turning(pulse: LoopHealth) -> bool:
+    return pulse.check_health() is None

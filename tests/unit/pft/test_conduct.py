@@ -7,36 +7,38 @@ from typing import Any
 
 import pytest
 
-from noetl_pft.fixture.conduct import Conduct
+from noetl_pft.fixture.answer_policy import AnswerPolicy
 from noetl_pft.fixture.faults import FaultError, parse_rules
 from noetl_pft.fixture.profile import PROFILES, Profile, ProfileError, make_profile
-from noetl_pft.fixture.routes import resolve
-from noetl_pft.fixture.scoreboard import Scoreboard
+from noetl_pft.fixture.routes import resolve_route
+from noetl_pft.fixture.shared_counters import SharedCounters
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Iterator[Scoreboard]:
-    board = Scoreboard(tmp_path / "board")
+def board(tmp_path: Path) -> Iterator[SharedCounters]:
+    board = SharedCounters(tmp_path / "board")
     yield board
     board.close()
 
 
-def decide(board: Scoreboard, rules: list[Any], target: str, profile: Profile | None = None) -> str:
-    conduct = Conduct(profile or PROFILES["plain"], parse_rules(rules), board)
-    return conduct.answer(resolve(target, mini=False), board).outcome
+def decide(
+    board: SharedCounters, rules: list[Any], target: str, profile: Profile | None = None
+) -> str:
+    conduct = AnswerPolicy(profile or PROFILES["plain"], parse_rules(rules), board)
+    return conduct.decide_answer(resolve_route(target, mini=False), board).outcome
 
 
 def page(patient: int, kind: str = "conditions", number: int = 1) -> str:
     return f"/api/v1/patient/{kind}?patientId={patient}&page={number}"
 
 
-def test_the_limiter_admits_exactly_the_limit_in_a_second(board: Scoreboard) -> None:
+def test_the_limiter_admits_exactly_the_limit_in_a_second(board: SharedCounters) -> None:
     profile = make_profile("plain", {"limit": 5})
     outcomes = [decide(board, [], page(1), profile) for _ in range(8)]
     assert outcomes == ["complete"] * 5 + ["limited"] * 3
 
 
-def test_a_batch_may_cost_its_units(board: Scoreboard) -> None:
+def test_a_batch_may_cost_its_units(board: SharedCounters) -> None:
     profile = make_profile("plain", {"limit": 5, "batch_cost": "unit"})
     batch = "/api/v1/pft/batch/vital_signs?patientIds=1,2,3"
     assert [decide(board, [], batch, profile) for _ in range(3)] == [
@@ -47,53 +49,53 @@ def test_a_batch_may_cost_its_units(board: Scoreboard) -> None:
 @pytest.mark.parametrize(
     ("form", "start"), [("seconds", "Retry-After: 1\r\n"), ("date", "Retry-After: "), ("none", "")]
 )
-def test_a_limited_answer_says_when_to_return(board: Scoreboard, form: str, start: str) -> None:
-    conduct = Conduct(make_profile("plain", {"limit": 1, "retry_after": form}), (), board)
-    route = resolve(page(1), mini=False)
-    conduct.answer(route, board)
-    limited = conduct.answer(route, board)
+def test_a_limited_answer_says_when_to_return(board: SharedCounters, form: str, start: str) -> None:
+    conduct = AnswerPolicy(make_profile("plain", {"limit": 1, "retry_after": form}), (), board)
+    route = resolve_route(page(1), mini=False)
+    conduct.decide_answer(route, board)
+    limited = conduct.decide_answer(route, board)
     assert limited.status == 429
     assert limited.headers.startswith(start)
 
 
 def test_the_real_latency_has_its_median_and_its_tail_and_can_be_repeated() -> None:
     real = PROFILES["real"]
-    delays = [real.delay_s(f"conditions/{p}/1", 1) for p in range(1, 5001)]
+    delays = [real.compute_delay_s(f"conditions/{p}/1", 1) for p in range(1, 5001)]
     cuts = quantiles(delays, n=100)
     assert 0.019 < cuts[49] < 0.021
     assert 0.17 < cuts[98] < 0.23
-    assert delays[0] == real.delay_s("conditions/1/1", 1)
-    assert delays[0] != real.delay_s("conditions/1/1", 2)
+    assert delays[0] == real.compute_delay_s("conditions/1/1", 1)
+    assert delays[0] != real.compute_delay_s("conditions/1/1", 2)
 
 
-def test_a_rule_hits_the_first_requests_of_each_unit(board: Scoreboard) -> None:
+def test_a_rule_hits_the_first_requests_of_each_unit(board: SharedCounters) -> None:
     rules = [{"id": "r", "when": {"first": 2}, "action": {"status": 503}}]
-    conduct = Conduct(PROFILES["plain"], parse_rules(rules), board)
+    conduct = AnswerPolicy(PROFILES["plain"], parse_rules(rules), board)
     for patient in (1, 2):
-        route = resolve(page(patient), mini=False)
-        outcomes = [conduct.answer(route, board).outcome for _ in range(3)]
+        route = resolve_route(page(patient), mini=False)
+        outcomes = [conduct.decide_answer(route, board).outcome for _ in range(3)]
         assert outcomes == ["spoiled:r", "spoiled:r", "complete"]
 
 
-def test_a_limited_request_is_not_one_of_the_first(board: Scoreboard) -> None:
+def test_a_limited_request_is_not_one_of_the_first(board: SharedCounters) -> None:
     rules = parse_rules([{"id": "r", "when": {"first": 1}, "action": {"status": 500}}])
-    conduct = Conduct(make_profile("plain", {"limit": 1}), rules, board)
-    route, other = resolve(page(1), mini=False), resolve(page(2), mini=False)
-    assert conduct.answer(route, board).outcome == "spoiled:r"
-    assert conduct.answer(other, board).outcome == "limited"
-    board.clear_ring()
-    assert conduct.answer(other, board).outcome == "spoiled:r"
+    conduct = AnswerPolicy(make_profile("plain", {"limit": 1}), rules, board)
+    route, other = resolve_route(page(1), mini=False), resolve_route(page(2), mini=False)
+    assert conduct.decide_answer(route, board).outcome == "spoiled:r"
+    assert conduct.decide_answer(other, board).outcome == "limited"
+    board.clear_admissions()
+    assert conduct.decide_answer(other, board).outcome == "spoiled:r"
 
 
-def test_a_window_opens_at_a_request_number(board: Scoreboard) -> None:
+def test_a_window_opens_at_a_request_number(board: SharedCounters) -> None:
     rules = [{"id": "w", "when": {"after": 3, "seconds": 60}, "action": {"status": 503}}]
-    conduct = Conduct(PROFILES["plain"], parse_rules(rules), board)
-    route = resolve(page(1), mini=False)
-    outcomes = [conduct.answer(route, board).outcome for _ in range(5)]
+    conduct = AnswerPolicy(PROFILES["plain"], parse_rules(rules), board)
+    route = resolve_route(page(1), mini=False)
+    outcomes = [conduct.decide_answer(route, board).outcome for _ in range(5)]
     assert outcomes == ["complete"] * 2 + ["spoiled:w"] * 3
 
 
-def test_a_window_closes_after_its_seconds(board: Scoreboard) -> None:
+def test_a_window_closes_after_its_seconds(board: SharedCounters) -> None:
     rules = [{"id": "w", "when": {"after": 1, "seconds": 0}, "action": {"status": 503}}]
     assert decide(board, rules, page(1)) == "complete"
 
@@ -103,8 +105,8 @@ def test_a_share_picks_about_that_many_units() -> None:
         [{"id": "s", "match": {"share": 0.02, "seed": 3}, "action": {"status": 500}}]
     )[0]
     names = [f"conditions/{p}/1" for p in range(1, 10_001)]
-    route = resolve(page(1), mini=False)
-    assert 150 < sum(rule.touches(route, name) for name in names) < 250
+    route = resolve_route(page(1), mini=False)
+    assert 150 < sum(rule.is_about(route, name) for name in names) < 250
 
 
 @pytest.mark.parametrize(
@@ -123,13 +125,13 @@ def test_a_share_picks_about_that_many_units() -> None:
     ],
 )
 def test_a_rule_matches_what_it_names(
-    board: Scoreboard, match: dict[str, Any], target: str, *, hit: bool
+    board: SharedCounters, match: dict[str, Any], target: str, *, hit: bool
 ) -> None:
     outcome = decide(board, [{"id": "m", "match": match, "action": {"status": 500}}], target)
     assert (outcome == "spoiled:m") is hit
 
 
-def test_the_first_matching_rule_applies(board: Scoreboard) -> None:
+def test_the_first_matching_rule_applies(board: SharedCounters) -> None:
     rules = [
         {"id": "a", "match": {"patients": [9]}, "action": "garbage"},
         {"id": "b", "action": {"status": 500}},
@@ -138,12 +140,12 @@ def test_the_first_matching_rule_applies(board: Scoreboard) -> None:
     assert decide(board, rules, page(8)) == "spoiled:b"
 
 
-def test_the_lying_rules_lie(board: Scoreboard) -> None:
-    route = resolve(page(1, "assessments"), mini=False)
-    cut = Conduct(PROFILES["plain"], parse_rules([{"id": "c", "action": "cut"}]), board)
-    assert b'"hasMore":false' in cut.answer(route, board).body
-    swap = Conduct(PROFILES["plain"], parse_rules([{"id": "s", "action": "swap"}]), board)
-    assert b'"patientId":"2"' in swap.answer(route, board).body
+def test_the_lying_rules_lie(board: SharedCounters) -> None:
+    route = resolve_route(page(1, "assessments"), mini=False)
+    cut = AnswerPolicy(PROFILES["plain"], parse_rules([{"id": "c", "action": "cut"}]), board)
+    assert b'"hasMore":false' in cut.decide_answer(route, board).body
+    swap = AnswerPolicy(PROFILES["plain"], parse_rules([{"id": "s", "action": "swap"}]), board)
+    assert b'"patientId":"2"' in swap.decide_answer(route, board).body
 
 
 @pytest.mark.parametrize(
@@ -180,10 +182,10 @@ def test_a_meaningless_profile_is_refused(name: str, changes: dict[str, Any]) ->
 
 
 def test_repeats_of_a_unit_are_counted_in_one_table_by_all(tmp_path: Path) -> None:
-    one, two = Scoreboard(tmp_path / "b"), Scoreboard(tmp_path / "b")
+    one, two = SharedCounters(tmp_path / "b"), SharedCounters(tmp_path / "b")
     counts = [board.count_unit(unit) for unit in ("a", "b") for board in (one, two)]
     assert counts == [1, 2, 1, 2]
-    one.zero()
+    one.reset_all()
     assert two.count_unit("a") == 1
     one.close()
     two.close()

@@ -11,16 +11,19 @@ from tests.support import informers
 from tests.support.one_shard import ORGANIZATION, TENANT, World, assert_sound
 
 from noetl_chassis import failpoints
-from noetl_contracts import codec, facts
-from noetl_contracts.events import event_type
+from noetl_contracts import codec
+from noetl_contracts.events import get_event_type
 from noetl_contracts.ids import CatalogId, ExecutionId
-from noetl_contracts.ledger import Append, Appended, Request
-from noetl_planner.http import ending, finding, playbooks, submission, views
-from noetl_planner.http.problems import ApiError
-from noetl_planner.http.submission import ExecuteBody
-from noetl_planner.shell.desk import Desk
-from noetl_playbook.problems import Level
-from noetl_storage.errors import ShardLost, StorageUnavailable
+from noetl_contracts.ledger.records import Append, AppendResult, Request
+from noetl_contracts.requests import facts
+from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.executions import end_wait, start_requests
+from noetl_planner.api.executions.start_requests import ExecuteBody
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.shards.local_starts import LocalStarts
+from noetl_playbook.source.problems import Level
+from noetl_storage.ports.errors import ShardLost, StorageUnavailable
 
 PLAYBOOKS = {
     "plain": "  - {step: s, tool: {kind: noop}}\n",
@@ -38,23 +41,25 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def ask(world: World, path: str, key: str | None = None, **said: Any) -> views.Accepted:
-    return world.run(submission.execute(world.services, ExecuteBody(path=path, **said), key))
+    return world.run(
+        start_requests.execute_playbook(world.services, ExecuteBody(path=path, **said), key)
+    )
 
 
 def types(world: World, execution_id: str) -> list[str]:
-    return [event_type(one.event) for one in world.history(ExecutionId(execution_id))]
+    return [get_event_type(one.event) for one in world.history(ExecutionId(execution_id))]
 
 
 def unsettled(world: World) -> int:
     """How many messages wait for the planner."""
-    return sum(world.run(world._consumer.pending()))
+    return sum(world.run(world._consumer.count_pending()))
 
 
 def appended(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Append]:
     found: list[Append] = []
     append = world.adapters.ledger.append
 
-    async def noted(batch: Append) -> Appended:
+    async def noted(batch: Append) -> AppendResult:
         found.append(batch)
         return await append(batch)
 
@@ -70,7 +75,11 @@ def test_an_execution_begins_before_its_caller_is_answered(
     assert types(world, accepted.execution_id) == BEGUN
     assert unsettled(world) == 0
     (batch,) = batches
-    kept = world.run(world.adapters.requests.find(finding.request_id(accepted.execution_id)))
+    kept = world.run(
+        world.adapters.requests.find_request(
+            execution_lookup.build_request_id(accepted.execution_id)
+        )
+    )
     assert kept == batch.begun
     assert kept is not None
     assert kept.idempotency_key == "k"
@@ -83,7 +92,7 @@ def test_an_execution_begins_before_its_caller_is_answered(
         worker_id=informers.WORKER,
         result=informers.RESULT,
     )
-    world.send(codec.encode(world.batch(accepted.execution_id, done)))
+    world.send(codec.encode_json(world.batch(accepted.execution_id, done)))
     world.settle()
     assert types(world, accepted.execution_id)[-1] == "playbook.completed"
     assert_sound(world, accepted.execution_id)
@@ -102,7 +111,9 @@ def test_one_key_begins_one_execution(world: World) -> None:
 def test_what_has_nothing_to_do_ends_as_it_begins(world: World) -> None:
     accepted = ask(world, "empty")
     assert types(world, accepted.execution_id)[-1] == "playbook.completed"
-    ended = world.run(ending.ended(world.services, accepted, within_s=5, client="127.0.0.1"))
+    ended = world.run(
+        end_wait.wait_for_end(world.services, accepted, within_s=5, client="127.0.0.1")
+    )
     assert ended is not None
     assert ended.status == "COMPLETED"
 
@@ -116,7 +127,7 @@ def test_what_a_turn_has_to_look_at_soon_is_sent_to_it(world: World) -> None:
 
 
 def test_large_inputs_are_read_by_a_turn(world: World) -> None:
-    accepted = ask(world, "plain", workload={"text": "x" * submission.INLINE_BYTES_MAX})
+    accepted = ask(world, "plain", workload={"text": "x" * start_requests.INLINE_BYTES_MAX})
     assert types(world, accepted.execution_id) == []
     world.settle()
     assert types(world, accepted.execution_id) == BEGUN
@@ -133,7 +144,7 @@ def test_without_an_answer_of_the_ledger_it_begins_once(
     histories = world.begun()
     append = world.adapters.ledger.append
 
-    async def cut(batch: Append) -> Appended:
+    async def cut(batch: Append) -> AppendResult:
         if batch.begun is None:
             return await append(batch)
         if is_written:
@@ -152,12 +163,12 @@ def test_without_an_answer_of_the_ledger_it_begins_once(
 def test_a_failure_after_the_commit_changes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(point: failpoints.Point) -> None:
-        if point is failpoints.Point.PLANNER_APPEND_AFTER:
+    async def fails(point: failpoints.Failpoint) -> None:
+        if point is failpoints.Failpoint.PLANNER_APPEND_AFTER:
             raise failpoints.FailpointError(point)
 
     with monkeypatch.context() as patched:
-        patched.setattr("noetl_planner.service.reach", fails)
+        patched.setattr("noetl_planner.service.pass_failpoint", fails)
         accepted = ask(world, "plain")
     assert types(world, accepted.execution_id) == BEGUN
     world.settle()
@@ -172,11 +183,13 @@ def test_the_latest_version_runs_wherever_it_was_registered(
     # Another API registers it: this one still knows the first version.
     elsewhere = structs.replace(world.services, known=type(world.services.known)())
     source = world.run(
-        world.adapters.catalog.find("plain", tenant_id=TENANT, organization_id=ORGANIZATION)
+        world.adapters.catalog.find_playbook(
+            "plain", tenant_id=TENANT, organization_id=ORGANIZATION
+        )
     )
     assert source is not None
     later = source.source.replace("step: s,", "step: later,")
-    world.run(playbooks.keep(elsewhere, later, level=Level.TOLERANT))
+    world.run(playbooks.register_text(elsewhere, later, level=Level.TOLERANT))
 
     for _ in range(2):
         accepted = ask(world, "plain")
@@ -189,25 +202,25 @@ def test_the_latest_version_runs_wherever_it_was_registered(
 
 def test_a_shard_that_is_gone_or_busy_leaves_it_to_the_next(world: World) -> None:
     async def busy() -> list[bool]:
-        desk, held = Desk(), asyncio.Event()
+        desk, held = LocalStarts(), asyncio.Event()
 
         class Slow:
-            async def begin(self, request: Request, *, latest: CatalogId | None) -> bool:
+            async def start_execution(self, request: Request, *, latest: CatalogId | None) -> bool:
                 await held.wait()
                 return True
 
         slow, other, request = Slow(), Slow(), _a_request()
-        desk.seat(0, slow)
-        first = asyncio.ensure_future(desk.begin(0, request))
+        desk.register_starter(0, slow)
+        first = asyncio.ensure_future(desk.start_execution(0, request))
         await asyncio.sleep(0)
-        found = [await desk.begin(0, request), await desk.begin(1, request)]
+        found = [await desk.start_execution(0, request), await desk.start_execution(1, request)]
         held.set()
-        found += [await first, await desk.begin(0, request)]
-        desk.seat(0, other)
-        desk.vacate(0, slow)
-        found.append(await desk.begin(0, request))
-        desk.vacate(0, other)
-        return [*found, await desk.begin(0, request)]
+        found += [await first, await desk.start_execution(0, request)]
+        desk.register_starter(0, other)
+        desk.remove_starter(0, slow)
+        found.append(await desk.start_execution(0, request))
+        desk.remove_starter(0, other)
+        return [*found, await desk.start_execution(0, request)]
 
     assert world.run(busy()) == [False, False, True, True, True, False]
 
@@ -222,7 +235,7 @@ def test_a_planner_that_left_its_shard_takes_nothing(world: World) -> None:
 def test_a_shard_that_was_lost_unnoticed_takes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lost(batch: Append) -> Appended:
+    async def lost(batch: Append) -> AppendResult:
         raise ShardLost("held by another")
 
     monkeypatch.setattr(world.adapters.ledger, "append", lost)

@@ -10,14 +10,13 @@ from tests.support.storage import an_execution, sealed
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import subjects
-from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import ExecutionId, TenantId
-from noetl_messaging import topology
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_messaging.memory.broker import MemoryBroker
-from noetl_planner.http.following import Following
-from noetl_planner.http.stream import Follower
-from noetl_planner.shell import board
-from noetl_planner.shell.board import Awaited, Board, Feed
+from noetl_messaging.streams import topology
+from noetl_planner.api.watch.event_stream import EventStream, HistoryFollower
+from noetl_planner.shards import commit_feed
+from noetl_planner.shards.commit_feed import CommitFeed, EndFeed, EventFeed
 
 EXECUTION = an_execution()
 TAKEN_AT = datetime(2026, 1, 5, 12, 0, 1, tzinfo=UTC)
@@ -29,61 +28,61 @@ def _versions(page: Iterable[Envelope]) -> list[int]:
 
 
 async def test_what_is_handed_over_says_when_the_ledger_took_it() -> None:
-    shown = Board()
-    async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
-        shown.put(EXECUTION, HISTORY, TAKEN_AT)
-        (first,) = feed.take(after=0, events_max=1)
+    shown = CommitFeed()
+    async with shown.follow_execution(SilentHints(), EXECUTION, feed := EventFeed()):
+        shown.put_commits(EXECUTION, HISTORY, TAKEN_AT)
+        (first,) = feed.take_events(after=0, events_max=1)
     assert (first.ingest_time, first.event_time) == (TAKEN_AT, HISTORY[0].event_time)
 
 
 async def test_commits_are_handed_over_in_order_and_once() -> None:
-    shown = Board()
-    async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
-        shown.put(EXECUTION, HISTORY[:2], TAKEN_AT)
-        shown.put(EXECUTION, HISTORY[2:], TAKEN_AT)
+    shown = CommitFeed()
+    async with shown.follow_execution(SilentHints(), EXECUTION, feed := EventFeed()):
+        shown.put_commits(EXECUTION, HISTORY[:2], TAKEN_AT)
+        shown.put_commits(EXECUTION, HISTORY[2:], TAKEN_AT)
         assert feed.news.is_set()
-        assert _versions(feed.take(after=1, events_max=1)) == [2]
-        assert _versions(feed.take(after=2, events_max=9)) == _versions(HISTORY[2:])
-        assert feed.take(after=len(HISTORY), events_max=9) == []
+        assert _versions(feed.take_events(after=1, events_max=1)) == [2]
+        assert _versions(feed.take_events(after=2, events_max=9)) == _versions(HISTORY[2:])
+        assert feed.take_events(after=len(HISTORY), events_max=9) == []
 
 
 async def test_what_does_not_follow_is_left_to_the_ledger() -> None:
-    shown = Board()
-    async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
-        shown.put(EXECUTION, HISTORY[2:], TAKEN_AT)
-        assert feed.take(after=0, events_max=9) == []
-        shown.put(EXECUTION, [HISTORY[0], *HISTORY[2:]], TAKEN_AT)
-        assert feed.take(after=0, events_max=9) == []
-        shown.put(EXECUTION, HISTORY * board.EVENTS_MAX, TAKEN_AT)
-        assert feed.take(after=0, events_max=9) == []
-        shown.put(EXECUTION, HISTORY[:1], TAKEN_AT)
-        assert _versions(feed.take(after=0, events_max=9)) == [1]
+    shown = CommitFeed()
+    async with shown.follow_execution(SilentHints(), EXECUTION, feed := EventFeed()):
+        shown.put_commits(EXECUTION, HISTORY[2:], TAKEN_AT)
+        assert feed.take_events(after=0, events_max=9) == []
+        shown.put_commits(EXECUTION, [HISTORY[0], *HISTORY[2:]], TAKEN_AT)
+        assert feed.take_events(after=0, events_max=9) == []
+        shown.put_commits(EXECUTION, HISTORY * commit_feed.EVENTS_MAX, TAKEN_AT)
+        assert feed.take_events(after=0, events_max=9) == []
+        shown.put_commits(EXECUTION, HISTORY[:1], TAKEN_AT)
+        assert _versions(feed.take_events(after=0, events_max=9)) == [1]
 
 
 async def test_nothing_is_kept_for_nobody() -> None:
-    shown = Board()
-    shown.put(EXECUTION, HISTORY, TAKEN_AT)
+    shown = CommitFeed()
+    shown.put_commits(EXECUTION, HISTORY, TAKEN_AT)
     async with (
-        shown.follow(SilentHints(), EXECUTION, one := Feed()),
-        shown.follow(SilentHints(), EXECUTION, other := Feed()),
-        shown.follow(SilentHints(), ExecutionId("5"), stranger := Feed()),
+        shown.follow_execution(SilentHints(), EXECUTION, one := EventFeed()),
+        shown.follow_execution(SilentHints(), EXECUTION, other := EventFeed()),
+        shown.follow_execution(SilentHints(), ExecutionId("5"), stranger := EventFeed()),
     ):
-        assert one.take(after=0, events_max=9) == []
-        shown.put(EXECUTION, HISTORY, TAKEN_AT)
-        assert len(one.take(after=0, events_max=9)) == len(HISTORY)
-        assert len(other.take(after=0, events_max=9)) == len(HISTORY)
-        assert stranger.take(after=0, events_max=9) == []
+        assert one.take_events(after=0, events_max=9) == []
+        shown.put_commits(EXECUTION, HISTORY, TAKEN_AT)
+        assert len(one.take_events(after=0, events_max=9)) == len(HISTORY)
+        assert len(other.take_events(after=0, events_max=9)) == len(HISTORY)
+        assert stranger.take_events(after=0, events_max=9) == []
 
 
 async def test_a_follower_shows_what_is_in_the_ledger_and_then_what_is_committed_here() -> None:
-    world, shown = ApiWorld(), Board()
+    world, shown = ApiWorld(), CommitFeed()
     await world.append(EXECUTION, beginning())
-    follower = Follower(Following(world.services(board=shown), EXECUTION))
-    pages = follower.pages()
+    follower = EventStream(HistoryFollower(world.services(board=shown), EXECUTION))
+    pages = follower.iterate_messages()
     first = await anext(pages)
     assert [message.id for message in first] == [1, 2, 3][: len(beginning())]
     # The ledger stays behind: only the board tells of the end.
-    shown.put(EXECUTION, HISTORY[len(beginning()) :], TAKEN_AT)
+    shown.put_commits(EXECUTION, HISTORY[len(beginning()) :], TAKEN_AT)
     rest = [message async for page in pages for message in page]
     told = [message.id for message in rest if message.event not in {None, "end"}]
     assert told == list(range(len(beginning()) + 1, len(HISTORY) + 1))
@@ -91,93 +90,96 @@ async def test_a_follower_shows_what_is_in_the_ledger_and_then_what_is_committed
 
 
 def test_what_was_accepted_is_its_owners_alone_and_forgotten_in_time() -> None:
-    shown, owner = Board(), (storage.TENANT, storage.ORGANIZATION)
-    shown.accept(EXECUTION, owner)
+    shown, owner = CommitFeed(), (storage.TENANT, storage.ORGANIZATION)
+    shown.accept_execution(EXECUTION, owner)
     assert shown.is_accepted(EXECUTION, owner)
     assert not shown.is_accepted(EXECUTION, (TenantId("other"), storage.ORGANIZATION))
-    for number in range(board.ACCEPTED_MAX):
-        shown.accept(ExecutionId(str(number)), owner)
+    for number in range(commit_feed.ACCEPTED_MAX):
+        shown.accept_execution(ExecutionId(str(number)), owner)
     assert not shown.is_accepted(EXECUTION, owner)
 
 
 async def test_the_first_commit_of_what_was_accepted_waits_for_the_first_who_follows() -> None:
-    shown = Board()
-    shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
-    shown.put(EXECUTION, HISTORY[:2], TAKEN_AT)
-    async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
+    shown = CommitFeed()
+    shown.accept_execution(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
+    shown.put_commits(EXECUTION, HISTORY[:2], TAKEN_AT)
+    async with shown.follow_execution(SilentHints(), EXECUTION, feed := EventFeed()):
         assert feed.news.is_set()
-        shown.put(EXECUTION, HISTORY[2:], TAKEN_AT)
-        assert len(feed.take(after=0, events_max=9)) == len(HISTORY)
+        shown.put_commits(EXECUTION, HISTORY[2:], TAKEN_AT)
+        assert len(feed.take_events(after=0, events_max=9)) == len(HISTORY)
     # It is handed over once, and what comes later is not kept for anybody.
-    shown.put(EXECUTION, HISTORY[2:], TAKEN_AT)
-    async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
+    shown.put_commits(EXECUTION, HISTORY[2:], TAKEN_AT)
+    async with shown.follow_execution(SilentHints(), EXECUTION, feed := EventFeed()):
         assert not feed.news.is_set()
-        assert feed.take(after=0, events_max=9) == []
+        assert feed.take_events(after=0, events_max=9) == []
 
 
 async def test_others_are_listened_to_once_nothing_comes_of_what_has_begun_here() -> None:
-    shown, hints = Board(), SilentHints()
-    shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
-    shown.put(EXECUTION, HISTORY[:2], TAKEN_AT)
-    async with shown.follow(hints, EXECUTION, feed := Feed()) as ears:
-        await ears.wait(within_s=60)
+    shown, hints = CommitFeed(), SilentHints()
+    shown.accept_execution(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
+    shown.put_commits(EXECUTION, HISTORY[:2], TAKEN_AT)
+    async with shown.follow_execution(hints, EXECUTION, feed := EventFeed()) as ears:
+        await ears.wait_for_news(within_s=60)
         assert hints.watched == []
         feed.news.clear()
-        await ears.wait(within_s=0.001)
-        await ears.wait(within_s=0.001)
-        assert hints.watched == [subjects.followed(EXECUTION)]
+        await ears.wait_for_news(within_s=0.001)
+        await ears.wait_for_news(within_s=0.001)
+        assert hints.watched == [subjects.build_growth_hint(EXECUTION)]
 
 
 async def test_others_are_listened_to_at_once_where_anybody_may_decide() -> None:
-    shown, broker = Board(), MemoryBroker(topology.declare(shard_count=1), SystemClock())
-    async with shown.follow(broker, EXECUTION, feed := Feed()):
-        await broker.poke(subjects.followed(EXECUTION))
+    shown, broker = (
+        CommitFeed(),
+        MemoryBroker(topology.declare_topology(shard_count=1), SystemClock()),
+    )
+    async with shown.follow_execution(broker, EXECUTION, feed := EventFeed()):
+        await broker.notify(subjects.build_growth_hint(EXECUTION))
         assert feed.news.is_set()
-    await broker.poke(subjects.followed(EXECUTION))
-    assert broker.listened == frozenset()
+    await broker.notify(subjects.build_growth_hint(EXECUTION))
+    assert broker.watched_subjects == frozenset()
 
 
 async def test_who_waits_for_the_end_alone_is_not_woken_before_it() -> None:
-    shown, awaited = Board(), Awaited()
-    async with shown.follow(SilentHints(), EXECUTION, awaited):
-        shown.put(EXECUTION, HISTORY[:2], TAKEN_AT)
+    shown, awaited = CommitFeed(), EndFeed()
+    async with shown.follow_execution(SilentHints(), EXECUTION, awaited):
+        shown.put_commits(EXECUTION, HISTORY[:2], TAKEN_AT)
         assert not awaited.news.is_set()
-        shown.put(EXECUTION, HISTORY[2:], TAKEN_AT)
+        shown.put_commits(EXECUTION, HISTORY[2:], TAKEN_AT)
         assert awaited.news.is_set()
         assert awaited.end == structs.replace(HISTORY[-1], ingest_time=TAKEN_AT)
 
 
 async def test_a_process_that_ends_wakes_whoever_follows_for_whatever() -> None:
-    shown = Board()
+    shown = CommitFeed()
     async with (
-        shown.follow(SilentHints(), EXECUTION, feed := Feed()),
-        shown.follow(SilentHints(), ExecutionId("5"), awaited := Awaited()),
+        shown.follow_execution(SilentHints(), EXECUTION, feed := EventFeed()),
+        shown.follow_execution(SilentHints(), ExecutionId("5"), awaited := EndFeed()),
     ):
         assert not feed.news.is_set()
-        shown.wake()
+        shown.wake_followers()
         assert feed.news.is_set()
         assert awaited.news.is_set()
 
 
 async def test_what_is_committed_after_the_end_hides_it_from_nobody() -> None:
-    shown, awaited = Board(), Awaited()
-    async with shown.follow(SilentHints(), EXECUTION, awaited):
-        shown.put(EXECUTION, [*HISTORY, HISTORY[1]], TAKEN_AT)
-        shown.put(EXECUTION, HISTORY[1:2], TAKEN_AT)
+    shown, awaited = CommitFeed(), EndFeed()
+    async with shown.follow_execution(SilentHints(), EXECUTION, awaited):
+        shown.put_commits(EXECUTION, [*HISTORY, HISTORY[1]], TAKEN_AT)
+        shown.put_commits(EXECUTION, HISTORY[1:2], TAKEN_AT)
     assert awaited.end == structs.replace(HISTORY[-1], ingest_time=TAKEN_AT)
 
 
 async def test_an_end_that_came_before_anybody_followed_wakes_whoever_does() -> None:
-    shown, awaited = Board(), Awaited()
-    shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
-    shown.put(EXECUTION, HISTORY, TAKEN_AT)
-    async with shown.follow(SilentHints(), EXECUTION, awaited):
+    shown, awaited = CommitFeed(), EndFeed()
+    shown.accept_execution(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
+    shown.put_commits(EXECUTION, HISTORY, TAKEN_AT)
+    async with shown.follow_execution(SilentHints(), EXECUTION, awaited):
         assert awaited.news.is_set()
     assert awaited.end == structs.replace(HISTORY[-1], ingest_time=TAKEN_AT)
 
 
 def test_what_was_not_promised_after_all_is_forgotten() -> None:
-    shown, owner = Board(), (storage.TENANT, storage.ORGANIZATION)
-    shown.accept(EXECUTION, owner)
-    shown.forget(EXECUTION)
+    shown, owner = CommitFeed(), (storage.TENANT, storage.ORGANIZATION)
+    shown.accept_execution(EXECUTION, owner)
+    shown.forget_execution(EXECUTION)
     assert not shown.is_accepted(EXECUTION, owner)

@@ -1,7 +1,7 @@
 import pytest
 from tests.support.planning import Desk, done
 
-from noetl_contracts import facts
+from noetl_contracts.requests import facts
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 

@@ -6,12 +6,12 @@ import pytest
 from tests.support.families import PARENT, Family, parks
 from tests.support.planning import Desk, done
 
-from noetl_contracts import facts
-from noetl_contracts.commands import Command
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.waits import CHILD_DEPTH_MAX, ParentLink
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.parking import CHILD_DEPTH_MAX, ParentLink
-from noetl_planner.domain import children
-from noetl_planner.domain.draft import Limits
+from noetl_contracts.requests import facts
+from noetl_planner.domain.decision.draft import Limits
+from noetl_planner.domain.steps import children
 from noetl_replay import snapshot
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkflow:\n"
@@ -266,7 +266,7 @@ def ends_without_answer(family: Family) -> None:
 
 def test_a_parked_state_survives_a_snapshot() -> None:
     family = parked()
-    kept = snapshot.restore(snapshot.take(family.parent.state))
+    kept = snapshot.restore_state(snapshot.build_snapshot(family.parent.state))
     assert kept is not None
     family.parent.state = kept
     ends(family)

@@ -4,9 +4,9 @@ import pytest
 from tests.support.planning import Desk
 from tests.support.slices import frame_done, frame_failed, gathered, lost, work_of
 
-from noetl_contracts import facts
-from noetl_contracts.slicing import Form
-from noetl_planner.domain.draft import Limits
+from noetl_contracts.commands.loop_collections import CollectionForm
+from noetl_contracts.requests import facts
+from noetl_planner.domain.decision.draft import Limits
 
 HEAD = """
 apiVersion: noetl.io/v2
@@ -231,7 +231,7 @@ def test_a_hundred_thousand_items_cost_the_same_at_the_start_and_at_the_end() ->
     while desk.sent():
         told = [desk.tell(frame_done(each)) for each in desk.sent()]
         events.append([len(one) for one in told])
-        sizes.append(len(snapshot.take(desk.state).state))
+        sizes.append(len(snapshot.build_snapshot(desk.state).state))
     assert len(sizes) >= 250
     assert max(sizes[5:-5]) - min(sizes[5:-5]) < 200
     assert events[2] == events[-4]
@@ -241,7 +241,7 @@ def test_a_long_list_is_kept_in_parts_that_are_cheap_to_read() -> None:
     desk = a_loop("mode: chunked, chunk_size: 100")
     desk.start(items=[{"n": number, "text": "x" * 100} for number in range(20_000)])
     work = work_of(desk.sent()[0])
-    assert work.form is Form.PARTS
+    assert work.form is CollectionForm.PARTS
     assert work.collection_ref is not None
     manifest = desk.loaded[work.collection_ref.sha256]
     assert manifest["total"] == 20_000

@@ -3,20 +3,20 @@
 import pytest
 from msgspec import structs
 
-from noetl_planner.domain.crossover import (
+from noetl_planner.domain.decision.spark_threshold import (
     ENDED_MIN,
     START_S,
     WAVE_FRAME_S,
-    Cores,
-    Pace,
+    LaneCores,
+    LoopPace,
     is_spark_sooner,
 )
 
 pytestmark = pytest.mark.unit
 
 # A tenth of a second a frame on two cores: another hundred seconds to go.
-PACE = Pace(frames=1100, ended=100, at_once=64, elapsed_s=10.0)
-CLUSTER = Cores(io=2, spark=16)
+PACE = LoopPace(frames=1100, ended=100, at_once=64, elapsed_s=10.0)
+CLUSTER = LaneCores(io=2, spark=16)
 
 
 def test_more_cores_end_what_computes_for_long_sooner() -> None:
@@ -24,9 +24,16 @@ def test_more_cores_end_what_computes_for_long_sooner() -> None:
 
 
 @pytest.mark.parametrize(
-    "cores", [Cores(), Cores(io=2), Cores(spark=16), Cores(io=2, spark=2), Cores(io=16, spark=2)]
+    "cores",
+    [
+        LaneCores(),
+        LaneCores(io=2),
+        LaneCores(spark=16),
+        LaneCores(io=2, spark=2),
+        LaneCores(io=16, spark=2),
+    ],
 )
-def test_without_more_cores_nothing_is_won(cores: Cores) -> None:
+def test_without_more_cores_nothing_is_won(cores: LaneCores) -> None:
     assert not is_spark_sooner(PACE, cores)
 
 

@@ -2,11 +2,12 @@ import pytest
 from tests.support.planning import ROWS, Desk, closed, done, dry, opened
 from tests.support.slices import gathered
 
-from noetl_contracts import facts, ids
-from noetl_contracts.commands import Command, SlotWork
+from noetl_contracts import ids
+from noetl_contracts.commands.command_work import Command, SlotWork
+from noetl_contracts.commands.waits import ChildWait, MessageWait
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import FrameId, WorkerId
-from noetl_contracts.parking import ChildWait, MessageWait
+from noetl_contracts.requests import facts
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -383,7 +384,7 @@ def test_a_slot_that_waits_in_a_frame_nobody_told_of_runs_the_open_one_again() -
     desk, (one, _) = begun()
     desk.tell(opened(one, 0))
     first, second = (
-        ids.frame_id(slot_of(one).stage_id, slot=slot_of(one).slot, frame_index=index)
+        ids.derive_frame_id(slot_of(one).stage_id, slot=slot_of(one).slot, frame_index=index)
         for index in (0, 1)
     )
     wait = ChildWait(key="1.0/ask/1/1", task="ask", path="family/double", timeout_s=60)

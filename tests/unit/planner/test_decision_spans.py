@@ -8,14 +8,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts.facts import CancelRequested, ExecutionRequested, Fact, FactBatch
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_messaging import topology
-from noetl_messaging.memory.broker import MemoryBroker, Stored
+from noetl_contracts.requests.facts import CancelRequested, ExecutionRequested, Fact, FactBatch
+from noetl_messaging.memory.broker import MemoryBroker, StoredMessage
 from noetl_messaging.memory.consumer import MemoryDelivery
-from noetl_messaging.ports import Delivery
-from noetl_planner.shell.admitting import Work
-from noetl_planner.shell.decision_spans import decision_span
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Delivery
+from noetl_planner.facts.fact_intake import ExecutionWork
+from noetl_planner.shards.decision_telemetry import decision_span
 
 BODY = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 HEADER = "00-0af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01"
@@ -45,8 +45,8 @@ def batch(*told: Fact, traceparent: str | None, request_id: str | None = None) -
 
 
 def delivery(traceparent: str) -> Delivery:
-    declared = topology.declare(shard_count=1, pools=("default",), projector_count=1)
-    stored = Stored(
+    declared = topology.declare_topology(shard_count=1, pools=("default",), projector_count=1)
+    stored = StoredMessage(
         sequence=1,
         subject="s",
         message_id="m",
@@ -57,7 +57,7 @@ def delivery(traceparent: str) -> Delivery:
     return MemoryDelivery(broker, key=("a", "b"), stored=stored, delivered=1)
 
 
-def span_of(exporter: InMemorySpanExporter, work: Work) -> ReadableSpan:
+def span_of(exporter: InMemorySpanExporter, work: ExecutionWork) -> ReadableSpan:
     with decision_span(work, shard=3):
         pass
     (span,) = exporter.get_finished_spans()
@@ -75,7 +75,7 @@ def parent_of(span: ReadableSpan) -> str | None:
 def test_facts_go_on_in_their_executions_trace_and_link_to_every_message(
     exporter: InMemorySpanExporter,
 ) -> None:
-    work = Work(
+    work = ExecutionWork(
         batches=[batch(traceparent=BODY), batch(traceparent=OTHER)], deliveries=[delivery(HEADER)]
     )
     span = span_of(exporter, work)
@@ -88,7 +88,7 @@ def test_a_request_that_is_decided_on_at_once_is_a_part_of_it(
     exporter: InMemorySpanExporter,
 ) -> None:
     asked = batch(ExecutionRequested(path="a"), traceparent=BODY, request_id="r")
-    span = span_of(exporter, Work(batches=[asked], deliveries=[]))
+    span = span_of(exporter, ExecutionWork(batches=[asked], deliveries=[]))
     assert span.kind is SpanKind.INTERNAL
     assert parent_of(span) == "b7ad6b7169203331"
 
@@ -97,6 +97,6 @@ def test_what_is_asked_of_a_running_execution_is_linked_and_no_parent(
     exporter: InMemorySpanExporter,
 ) -> None:
     asked = batch(CancelRequested(reason="enough"), traceparent=OTHER, request_id="r")
-    span = span_of(exporter, Work(batches=[asked], deliveries=[delivery(HEADER)]))
+    span = span_of(exporter, ExecutionWork(batches=[asked], deliveries=[delivery(HEADER)]))
     assert parent_of(span) is None
     assert linked(span) == ["c7ad6b7169203331", "d7ad6b7169203331"]

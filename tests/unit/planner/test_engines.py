@@ -4,8 +4,8 @@ import pytest
 from tests.support.planning import Desk
 from tests.support.slices import frame_done
 
-from noetl_planner.domain.crossover import ENDED_MIN, Cores
-from noetl_planner.domain.draft import Limits
+from noetl_planner.domain.decision.draft import Limits
+from noetl_planner.domain.decision.spark_threshold import ENDED_MIN, LaneCores
 
 HEAD = """
 apiVersion: noetl.io/v2
@@ -99,7 +99,7 @@ def test_auto_moves_what_is_left_to_spark_once_the_pace_shows_that_it_pays(
       spec: {{mode: chunked, chunk_size: 2, max_in_flight: 16, frame: {{}}}}
     tool: {body}
 """,
-        limits=Limits(cores=Cores(io=2, spark=16)),
+        limits=Limits(cores=LaneCores(io=2, spark=16)),
     )
     desk.start()
     first = desk.sent()

@@ -6,17 +6,18 @@ from pathlib import Path
 import pytest
 from tests.support.one_shard import World
 
-from noetl_chassis import audience
-from noetl_contracts import codec, facts, locators
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import command, event_type, execution, step
-from noetl_contracts.facts import ExecutionRequested
+from noetl_chassis.observability import span_recording
+from noetl_contracts import codec, locators
+from noetl_contracts.commands.waits import ChildWait
+from noetl_contracts.events import command_events, execution_events, get_event_type, step_events
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId, WorkerId
-from noetl_contracts.parking import ChildWait
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_replay import snapshot
 from noetl_replay.state import ExecutionState
-from noetl_storage import page_ports
+from noetl_storage.ports import history_ports
 
 WORKFLOW = (
     "  - {step: a, tool: {kind: noop}, next: {arcs: [{step: b}]}}\n"
@@ -24,7 +25,7 @@ WORKFLOW = (
 )
 CALLER = "  - {step: call, tool: {kind: playbook, path: two}}\n"
 PLACE = {"cluster": "prod-1", "node": "n7"}
-LOCATOR = locators.worker(TenantId("default"), OrganizationId("default"), PLACE, "w1")
+LOCATOR = locators.build_worker_locator(TenantId("default"), OrganizationId("default"), PLACE, "w1")
 
 
 @pytest.fixture
@@ -34,29 +35,31 @@ def world(tmp_path: Path) -> Iterator[World]:
     opened.close()
 
 
-def issued(world: World, execution_id: ExecutionId) -> command.CommandIssued:
+def issued(world: World, execution_id: ExecutionId) -> command_events.CommandIssued:
     return [
         one.event
         for one in world.history(execution_id)
-        if isinstance(one.event, command.CommandIssued)
+        if isinstance(one.event, command_events.CommandIssued)
     ][-1]
 
 
 def report(world: World, execution_id: ExecutionId, *told: facts.Fact, key: str) -> list[Envelope]:
     """Have a worker report; return the events that this led to."""
     before = len(world.history(execution_id))
-    world.send(codec.encode(world.batch(execution_id, *told, key=key, producer="w1")))
+    world.send(codec.encode_json(world.batch(execution_id, *told, key=key, producer="w1")))
     world.settle()
     return world.history(execution_id)[before:]
 
 
-def started(work: command.CommandIssued, locator: str | None = LOCATOR) -> facts.CommandStarted:
+def started(
+    work: command_events.CommandIssued, locator: str | None = LOCATOR
+) -> facts.CommandStarted:
     return facts.CommandStarted(
         command_id=work.command_id, attempt=1, worker_id=WorkerId("w1"), worker_locator=locator
     )
 
 
-def completed(work: command.CommandIssued) -> facts.CommandCompleted:
+def completed(work: command_events.CommandIssued) -> facts.CommandCompleted:
     result = ResultEnvelope(status="ok")
     return facts.CommandCompleted(
         command_id=work.command_id, attempt=1, worker_id=WorkerId("w1"), result=result
@@ -64,7 +67,7 @@ def completed(work: command.CommandIssued) -> facts.CommandCompleted:
 
 
 def by_type(events: list[Envelope]) -> dict[str, Envelope]:
-    return {event_type(one.event): one for one in events}
+    return {get_event_type(one.event): one for one in events}
 
 
 def test_what_a_worker_reported_bears_its_locator_and_what_was_decided_the_planners(
@@ -75,7 +78,7 @@ def test_what_a_worker_reported_bears_its_locator_and_what_was_decided_the_plann
     report(world, execution_id, started(work), key="k-started")
     told = by_type(report(world, execution_id, completed(work), key="k-completed"))
     assert told["command.completed"].producer == "cluster/prod-1/node/n7/worker/w1"
-    assert page_ports.shown(told["command.completed"]).producer == LOCATOR
+    assert history_ports.build_shown_event(told["command.completed"]).producer == LOCATOR
     assert {told[kind].producer for kind in ("call.done", "step.exit", "command.issued")} == {"p"}
 
 
@@ -99,7 +102,7 @@ def test_an_event_names_the_message_that_caused_it_or_the_event_that_took_it_up(
     execution_id = world.begin("two")
     work = issued(world, execution_id)
     first, *rest = report(world, execution_id, started(work), completed(work), key="k-both")
-    second = next(one for one in rest if isinstance(one.event, command.CommandCompleted))
+    second = next(one for one in rest if isinstance(one.event, command_events.CommandCompleted))
     assert (first.causation_id, second.causation_id) == ("k-both", "k-both")
     after = [one for one in rest if one.stream_version > second.stream_version]
     assert len(after) > 2
@@ -107,10 +110,10 @@ def test_an_event_names_the_message_that_caused_it_or_the_event_that_took_it_up(
 
 
 def test_the_first_event_names_the_trace(world: World) -> None:
-    with audience.absent():
+    with span_recording.suspend_span_recording():
         execution_id = world.begin("two")
     first, *rest = world.history(execution_id)
-    assert isinstance(first.event, execution.PlaybookInitialized)
+    assert isinstance(first.event, execution_events.PlaybookInitialized)
     assert first.meta["traceparent"].startswith("00-")
     assert [one.meta for one in rest] == [{}] * len(rest)
 
@@ -120,7 +123,7 @@ def test_an_execution_is_a_flow_of_its_own_unless_its_request_names_one(world: W
     assert {one.correlation_id for one in world.history(own)} == {own}
     named = ExecutionId(str(world.adapters.snowflake.next_id()))
     request = ExecutionRequested(path="two", correlation_id="order-7")
-    world.send(codec.encode(world.batch(named, request)))
+    world.send(codec.encode_json(world.batch(named, request)))
     world.settle()
     report(world, named, started(issued(world, named)), key="k")
     assert {one.correlation_id for one in world.history(named)} == {"order-7"}
@@ -132,7 +135,7 @@ def test_a_request_whose_flow_has_no_usable_name_becomes_a_dead_letter(
 ) -> None:
     execution_id = ExecutionId(str(world.adapters.snowflake.next_id()))
     request = ExecutionRequested(path="two", correlation_id=name)
-    world.send(codec.encode(world.batch(execution_id, request)))
+    world.send(codec.encode_json(world.batch(execution_id, request)))
     world.settle()
     (letter,) = world.run(world.letters.list_letters(letters_max=9))
     assert "correlation_id is no name of a flow" in letter.reason
@@ -154,7 +157,7 @@ def test_a_child_and_its_children_belong_to_the_flow_of_the_root(world: World) -
     (child,) = world.state(root).children
     world.settle()
     history = world.history(child)
-    assert isinstance(history[0].event, execution.PlaybookInitialized)
+    assert isinstance(history[0].event, execution_events.PlaybookInitialized)
     assert {one.correlation_id for one in history} == {root}
 
 
@@ -163,13 +166,13 @@ def test_a_flow_outlives_a_snapshot_and_a_state_without_one_has_the_checksum_tha
 ) -> None:
     named = ExecutionId(str(world.adapters.snowflake.next_id()))
     request = ExecutionRequested(path="two", correlation_id="order-7")
-    world.send(codec.encode(world.batch(named, request)))
+    world.send(codec.encode_json(world.batch(named, request)))
     world.settle()
-    restored = snapshot.restore(snapshot.take(world.state(named)))
+    restored = snapshot.restore_state(snapshot.build_snapshot(world.state(named)))
     assert restored is not None
     assert restored.correlation_id == "order-7"
     plain: ExecutionState = world.state(world.begin("two"))
-    assert b"correlation_id" not in snapshot.take(plain).state
+    assert b"correlation_id" not in snapshot.build_snapshot(plain).state
 
 
 def test_steps_follow_each_other_whatever_caused_them(world: World) -> None:
@@ -179,6 +182,6 @@ def test_steps_follow_each_other_whatever_caused_them(world: World) -> None:
     entered = [
         one.event.step
         for one in world.history(execution_id)
-        if isinstance(one.event, step.StepEnter)
+        if isinstance(one.event, step_events.StepEnter)
     ]
     assert entered == ["a", "b"]

@@ -3,16 +3,21 @@
 import pytest
 from tests.support.planning import ROWS, Desk, done, program
 
-from noetl_contracts import codec, facts
-from noetl_contracts.commands import FrameWork, ItemWork
-from noetl_contracts.events.execution import Source
+from noetl_contracts import codec
+from noetl_contracts.commands.command_work import FrameWork, ItemWork
+from noetl_contracts.commands.loop_collections import (
+    CollectionCut,
+    CollectionForm,
+    TakenFrames,
+    TakenItems,
+)
+from noetl_contracts.events.execution_events import RerunSource
 from noetl_contracts.ids import ExecutionId, RunId
 from noetl_contracts.payloads import PayloadRef
-from noetl_contracts.slicing import Cut, Form
-from noetl_contracts.taken_items import TakenFrames, TakenItems
-from noetl_planner.domain import failed_items
-from noetl_planner.domain.failed_items import LoopOutcome, NoChoice
-from noetl_playbook.plan import Graph
+from noetl_contracts.requests import facts
+from noetl_planner.domain.loops import reruns
+from noetl_planner.domain.loops.reruns import LoopChoiceError, LoopOutcome
+from noetl_playbook.plan import WorkflowGraph
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 PLAYBOOK = (
@@ -34,7 +39,7 @@ workflow:
     tool: {kind: noop}
 """
 )
-GRAPH = Graph.of(program(PLAYBOOK).playbook)
+GRAPH = WorkflowGraph.from_playbook(program(PLAYBOOK).playbook)
 
 
 def outcome(step: str, began_at: int, *, completed: int, **about: object) -> LoopOutcome:
@@ -43,22 +48,22 @@ def outcome(step: str, began_at: int, *, completed: int, **about: object) -> Loo
 
 
 def refused(*loops: LoopOutcome, wanted: str | None = None) -> str:
-    with pytest.raises(NoChoice) as caught:
-        failed_items.choose_loop(loops, GRAPH, wanted=wanted)
+    with pytest.raises(LoopChoiceError) as caught:
+        reruns.choose_failed_loop(loops, GRAPH, wanted=wanted)
     assert caught.value.hint
     return caught.value.code
 
 
 def test_the_first_loop_with_items_to_run_is_chosen() -> None:
     first, later = outcome("left", 4, completed=8), outcome("last", 9, completed=2)
-    assert failed_items.choose_loop([later, first], GRAPH) is first
+    assert reruns.choose_failed_loop([later, first], GRAPH) is first
     whole = outcome("left", 4, completed=9)
-    assert failed_items.choose_loop([later, whole], GRAPH) is later
+    assert reruns.choose_failed_loop([later, whole], GRAPH) is later
 
 
 def test_a_loop_that_was_cut_short_has_items_to_run_although_none_failed() -> None:
     short = outcome("left", 4, completed=3, failed=0)
-    assert failed_items.choose_loop([short], GRAPH) is short
+    assert reruns.choose_failed_loop([short], GRAPH) is short
 
 
 def test_nothing_to_run_is_refused() -> None:
@@ -70,7 +75,7 @@ def test_nothing_to_run_is_refused() -> None:
 def test_of_loops_side_by_side_one_must_be_named() -> None:
     left, right = outcome("left", 4, completed=8), outcome("right", 5, completed=8)
     assert refused(left, right) == "several_failed_loops"
-    assert failed_items.choose_loop([left, right], GRAPH, wanted="right") is right
+    assert reruns.choose_failed_loop([left, right], GRAPH, wanted="right") is right
 
 
 @pytest.mark.parametrize("kind", ["has_cursor", "is_cut_inside"])
@@ -85,19 +90,19 @@ def test_a_cursor_has_no_more_to_run_than_what_failed() -> None:
 
 def test_a_loop_of_another_form_is_refused() -> None:
     steps = program(PLAYBOOK).steps
-    failed_items.check_definition(outcome("left", 4, completed=8), steps["left"])
+    reruns.check_loop_definition(outcome("left", 4, completed=8), steps["left"])
     for chosen, step in [
         (outcome("left", 4, completed=8, mode="chunked", is_framed=True), "left"),
         (outcome("left", 4, completed=8, is_framed=True), "left"),
         (outcome("left", 4, completed=8), "split"),
     ]:
-        with pytest.raises(NoChoice, match="another form"):
-            failed_items.check_definition(chosen, steps[step])
+        with pytest.raises(LoopChoiceError, match="another form"):
+            reruns.check_loop_definition(chosen, steps[step])
 
 
 def stored(value: object, desk: Desk) -> PayloadRef:
-    digest = codec.digest(codec.encode(value))
-    desk.loaded[digest] = codec.builtins(value)
+    digest = codec.digest_hex(codec.encode_json(value))
+    desk.loaded[digest] = codec.to_builtins(value)
     return PayloadRef(
         uri=f"noetl://tenant/default/org/default/payloads/sha256/{digest}",
         sha256=digest,
@@ -107,7 +112,7 @@ def stored(value: object, desk: Desk) -> PayloadRef:
 
 
 def rerun_of(step: str, taken: TakenItems) -> facts.ExecutionRequested:
-    source = Source(execution_id=ExecutionId("7"), version=9, step=step, items=taken)
+    source = RerunSource(execution_id=ExecutionId("7"), version=9, step=step, items=taken)
     return facts.ExecutionRequested(path="p", rerun=facts.Rerun(source=source))
 
 
@@ -129,7 +134,7 @@ def test_items_that_are_taken_over_are_counted_and_not_issued() -> None:
         results_ref=ROWS,
         todo_ref=stored([4, 500, 999], desk),
         collection_ref=None,
-        collection_form=Form.RANGE,
+        collection_form=CollectionForm.RANGE,
     )
     desk.tell(rerun_of("each", taken))
     first, second = desk.sent()
@@ -162,7 +167,9 @@ def test_rows_that_are_taken_over_leave_their_units_empty() -> None:
         todo=3,
         results_ref=ROWS,
         todo_ref=stored(layout, desk),
-        frames=TakenFrames(cut=Cut(items=16, units=4, size=4), rows_ref=rows, units_ok=2, whole=2),
+        frames=TakenFrames(
+            cut=CollectionCut(items=16, units=4, size=4), rows_ref=rows, units_ok=2, whole=2
+        ),
     )
     desk.tell(rerun_of("each", taken))
     first, second = desk.sent()
@@ -193,7 +200,7 @@ def test_only_the_first_run_of_the_step_takes_over() -> None:
         todo=1,
         results_ref=ROWS,
         todo_ref=stored([1], desk),
-        collection_form=Form.RANGE,
+        collection_form=CollectionForm.RANGE,
     )
     desk.tell(rerun_of("each", taken))
     (only,) = desk.sent()

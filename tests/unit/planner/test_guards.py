@@ -5,9 +5,9 @@ from tests.support.planning import Desk, done, run_all
 
 from noetl_contracts import codec
 from noetl_contracts.ids import CatalogId
-from noetl_planner.domain.program import Program
-from noetl_playbook.model import Playbook
-from noetl_playbook.parse import parse
+from noetl_planner.domain.decision.program import Program
+from noetl_playbook.model.playbook import Playbook
+from noetl_playbook.parse.playbook import parse_playbook
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: guard}\n"
 
@@ -43,7 +43,7 @@ def ended(text: str | Program) -> Desk:
     ["{{ fetchd.has_bad_rows }}", "{{ not fetchd }}", "{% if fetchd.x %}true{% endif %}"],
 )
 def test_a_mistyped_name_is_refused(condition: str) -> None:
-    parsed = parse(guarded(condition))
+    parsed = parse_playbook(guarded(condition))
     assert parsed.playbook is None
     (problem,) = parsed.problems
     assert (problem.code, problem.is_error) == ("E303", True)
@@ -104,13 +104,13 @@ def test_a_lenient_playbook_takes_it_for_false_and_notes_it() -> None:
     desk = ended(guarded("{{ fetch.has_bad_row }}", root=lenient))
     assert desk.events("step.exit")[0].notes == ["undefined_in_condition"]
     assert [event.step for event in desk.events("step.enter")] == ["fetch", "publish"]
-    (warning,) = parse(guarded("{{ fetchd.x }}", root=lenient)).problems
+    (warning,) = parse_playbook(guarded("{{ fetchd.x }}", root=lenient)).problems
     assert (warning.code, warning.is_error) == ("E303", False)
 
 
 def test_the_older_dialect_is_lenient_with_a_warning_at_the_place() -> None:
     text = guarded("{{ fetchd.x }}", version="v1")
-    parsed = parse(text)
+    parsed = parse_playbook(text)
     assert parsed.playbook is not None
     assert parsed.playbook.executor.spec.undefined == "lenient"
     assert {problem.code for problem in parsed.problems} == {"W901", "E303"}
@@ -122,17 +122,20 @@ def test_the_older_dialect_is_lenient_with_a_warning_at_the_place() -> None:
 
 def test_the_older_dialect_may_be_told_to_be_strict() -> None:
     strict = "executor: {spec: {undefined: strict}}\n"
-    assert parse(guarded("{{ fetchd.x }}", version="v1", root=strict)).playbook is None
+    assert parse_playbook(guarded("{{ fetchd.x }}", version="v1", root=strict)).playbook is None
 
 
 def test_a_model_that_was_stored_before_keeps_its_meaning() -> None:
     text = guarded("{{ fetch.has_bad_row }}")
-    model = parse(text).playbook
+    model = parse_playbook(text).playbook
     assert model is not None
-    stored = codec.builtins(model)
+    stored = codec.to_builtins(model)
     del stored["executor"]
     program = Program(
-        codec.convert(stored, Playbook), catalog_id=CatalogId("1"), catalog_version=1, digest="d"
+        codec.convert_value(stored, Playbook),
+        catalog_id=CatalogId("1"),
+        catalog_version=1,
+        digest="d",
     )
     desk = ended(program)
     assert [event.step for event in desk.events("step.enter")] == ["fetch", "publish"]

@@ -3,7 +3,7 @@
 import pytest
 from tests.support.planning import Desk
 
-from noetl_contracts import facts
+from noetl_contracts.requests import facts
 
 TEXT = (
     "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkload: {region: eu}\n"

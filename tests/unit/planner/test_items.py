@@ -1,11 +1,11 @@
 from tests.support.planning import WORKER, Desk, done
 
-from noetl_contracts import facts
-from noetl_contracts.commands import ItemWork
+from noetl_contracts.commands.command_work import ItemWork
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_playbook import carried
-from noetl_playbook.results import LoopResult
+from noetl_contracts.requests import facts
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import LoopResult
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -25,7 +25,7 @@ def collected(desk: Desk, results: list[object]) -> facts.ItemsCollected:
     (run_id,) = desk.last.to_collect
     stats = {"success": desk.state.runs[run_id].loop.success}  # type: ignore[union-attr,index]  # a live loop
     kept = LoopResult(results=results, stats=stats)
-    result = ResultEnvelope(status="ok", context=carried.inline(kept))
+    result = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))
     return facts.ItemsCollected(run_id=run_id, result=result)
 
 
@@ -68,14 +68,14 @@ def test_a_failed_item_fails_the_loop_and_names_itself() -> None:
 
 
 def test_a_million_items_keep_the_state_small() -> None:
-    from noetl_planner.domain.draft import Limits  # noqa: PLC0415 - only this case needs it
+    from noetl_planner.domain.decision.draft import Limits  # noqa: PLC0415 - only this case needs it
     from noetl_replay import snapshot  # noqa: PLC0415 - only this case needs it
 
     desk = Desk(PLAYBOOK, limits=Limits(items_max=2_000_000))
     desk.start(items=1_000_000)
     for _ in range(200):
         desk.tell(*(done(command, 1) for command in desk.sent()))
-    assert len(snapshot.take(desk.state).state) < 20_000
+    assert len(snapshot.build_snapshot(desk.state).state) < 20_000
 
 
 def test_a_lost_item_is_issued_again_up_to_its_attempts() -> None:

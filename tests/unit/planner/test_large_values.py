@@ -1,9 +1,10 @@
 import pytest
 from tests.support.planning import Desk, done
 
-from noetl_contracts import codec, facts
+from noetl_contracts import codec
 from noetl_contracts.payloads import EVENT_INLINE_BYTES_MAX, PayloadRef
-from noetl_playbook import kept
+from noetl_contracts.requests import facts
+from noetl_playbook.views import ctx_references
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 CHAIN = (
@@ -22,8 +23,8 @@ TEXT = "x" * 100_000
 
 
 def in_the_store(desk: Desk, value: object) -> PayloadRef:
-    data = codec.canonical(value)
-    digest = codec.digest(data)
+    data = codec.encode_canonical(value)
+    digest = codec.digest_hex(data)
     desk.loaded[digest] = value
     return PayloadRef(
         uri=f"noetl://tenant/default/org/default/payloads/sha256/{digest}",
@@ -34,7 +35,7 @@ def in_the_store(desk: Desk, value: object) -> PayloadRef:
 
 
 def event_bytes(desk: Desk) -> int:
-    return max(len(codec.encode(one.event)) for one in desk.history)
+    return max(len(codec.encode_json(one.event)) for one in desk.history)
 
 
 def test_a_large_value_is_kept_by_reference_and_nobody_notices() -> None:
@@ -43,14 +44,21 @@ def test_a_large_value_is_kept_by_reference_and_nobody_notices() -> None:
     tree = {"leaf": 0, "branch": TEXT}
     desk.tell(done(desk.sent()[0], {}, text=TEXT, tree=tree, list=[TEXT, TEXT]))
     state = desk.state.ctx
-    assert all(kept.is_kept(state[name]) for name in ("text", "tree", "list", "copy"))
+    assert all(ctx_references.is_marker(state[name]) for name in ("text", "tree", "list", "copy"))
     # The same content is one payload.
-    assert kept.reference_of(state["text"]) == kept.reference_of(state["copy"])
-    assert desk.loaded[kept.reference_of(state["tree"]).sha256] == {**tree, "leaf": 1}
+    assert ctx_references.get_marker_reference(
+        state["text"]
+    ) == ctx_references.get_marker_reference(state["copy"])
+    assert desk.loaded[ctx_references.get_marker_reference(state["tree"]).sha256] == {
+        **tree,
+        "leaf": 1,
+    }
     desk.tell(done(desk.sent()[0]))
     assert desk.types()[-1] == "playbook.completed"
     assert desk.state.ctx["n"] == 2
-    assert desk.loaded[kept.reference_of(desk.state.ctx["tree"]).sha256]["leaf"] == 2
+    assert (
+        desk.loaded[ctx_references.get_marker_reference(desk.state.ctx["tree"]).sha256]["leaf"] == 2
+    )
     assert event_bytes(desk) < EVENT_INLINE_BYTES_MAX + 2048
 
 
@@ -60,7 +68,7 @@ def test_many_values_of_one_patch_stay_small_in_the_event() -> None:
     patch = {f"k{n}": "y" * 5_000 for n in range(10)}
     desk.tell(done(desk.sent()[0], {"text": "t"}, **patch))
     (call,) = desk.events("call.done")
-    inline = [name for name, value in call.patch.items() if not kept.is_kept(value)]
+    inline = [name for name, value in call.patch.items() if not ctx_references.is_marker(value)]
     assert len(inline) == 3
     assert event_bytes(desk) < EVENT_INLINE_BYTES_MAX + 4096
 
@@ -96,7 +104,11 @@ def test_a_value_in_the_form_of_a_reference_must_be_this_tenants_own() -> None:
     desk = Desk(CHAIN)
     desk.start()
     own = in_the_store(desk, TEXT)
-    stolen = {kept.KEY: {"ref": {**codec.builtins(own), "uri": own.uri.replace("default", "x")}}}
+    stolen = {
+        ctx_references.KEY: {
+            "ref": {**codec.to_builtins(own), "uri": own.uri.replace("default", "x")}
+        }
+    }
     desk.tell(done(desk.sent()[0], {}, stolen=stolen))
     assert desk.events("playbook.failed")[0].error.kind == "validation"
 

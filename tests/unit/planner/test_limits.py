@@ -3,9 +3,10 @@ from tests.support import streams
 from tests.support.planning import Desk, done, program
 from tests.support.slices import frame_done, gathered
 
-from noetl_planner.domain import limits, requirements
-from noetl_planner.domain.draft import Limits
-from noetl_playbook.limits import LIMITS_MAX
+from noetl_planner.domain.decision import limits
+from noetl_planner.domain.decision.draft import Limits
+from noetl_planner.domain.steps import pools
+from noetl_playbook.sections.limits import LIMITS_MAX
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 
@@ -32,7 +33,7 @@ def test_a_playbook_lowers_the_bound_of_activations() -> None:
 
 
 def test_a_playbook_cannot_raise_what_the_deployment_bounds() -> None:
-    assert limits.lowered(Limits(activations_max=5), {"max_steps": 9}).activations_max == 5
+    assert limits.lower_limits(Limits(activations_max=5), {"max_steps": 9}).activations_max == 5
 
 
 @pytest.mark.parametrize(
@@ -133,8 +134,8 @@ def test_a_playbook_that_needs_what_is_not_there_does_not_begin() -> None:
 
 
 def test_a_deployment_may_run_fewer_kinds_than_there_are() -> None:
-    assert requirements.error_of(["http", "sql"], enabled=["http", "postgres"]) is None
-    error = requirements.error_of(["http", "python"], enabled=["http"])
+    assert pools.find_missing_tools(["http", "sql"], enabled=["http", "postgres"]) is None
+    error = pools.find_missing_tools(["http", "python"], enabled=["http"])
     assert error is not None
     assert "python" in error.message
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.support.planning import Desk, done
 
-from noetl_playbook.parse import parse
-from noetl_playbook.steps import STEPS_MAX
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.parse.steps import STEPS_MAX
 from noetl_projector.domain.read_models import is_snapshot_due
 
 STEPS = 1_200
@@ -110,6 +110,6 @@ def test_snapshots_of_a_whole_state_grow_rarer_with_it(length: int) -> None:
 
 def test_a_playbook_of_more_steps_than_the_bound_is_refused() -> None:
     assert STEPS_MAX == 20_000
-    refused = parse(chain(STEPS_MAX + 1))
+    refused = parse_playbook(chain(STEPS_MAX + 1))
     assert [problem.code for problem in refused.problems] == ["E601"]
     assert str(STEPS_MAX) in refused.problems[0].message

@@ -8,12 +8,12 @@ from msgspec import structs
 from tests.support.planning import Desk, done
 from tests.support.slices import gathered, item_failed
 
-from noetl_contracts import facts
-from noetl_contracts.commands import FrameWork, ItemWork
+from noetl_contracts.commands.command_work import FrameWork, ItemWork
+from noetl_contracts.commands.loop_collections import CollectionForm
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_contracts.slicing import Form
-from noetl_playbook import carried
-from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
+from noetl_contracts.requests import facts
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import LoopResult, PipelineResult, TaskResult
 
 HEAD = """
 apiVersion: noetl.io/v2
@@ -70,7 +70,7 @@ def test_what_a_collection_means(given: Any, expected: list[Any]) -> None:
 def test_a_whole_number_counts_from_zero_and_nothing_is_stored() -> None:
     desk = started("{{ workload.given }}", given=3)
     assert [(work.form, work.index, work.collection_ref) for work in work_of(desk)] == [
-        (Form.RANGE, index, None) for index in range(3)
+        (CollectionForm.RANGE, index, None) for index in range(3)
     ]
 
 
@@ -113,7 +113,9 @@ REFERENCE = PayloadRef(
 
 
 def stored(kept: PipelineResult | LoopResult) -> ResultEnvelope:
-    return ResultEnvelope(status="ok", reference=REFERENCE, context=carried.referenced(kept, {}))
+    return ResultEnvelope(
+        status="ok", reference=REFERENCE, context=result_envelope.build_reference_context(kept, {})
+    )
 
 
 def test_a_stored_list_is_kept_by_reference_however_long_it_is() -> None:
@@ -122,12 +124,12 @@ def test_a_stored_list_is_kept_by_reference_however_long_it_is() -> None:
     (load,) = desk.sent()
     kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=[])}, last="t")
     reference = structs.replace(REFERENCE, row_count=None)
-    context = {**carried.referenced(kept, {}), "length": 2_000_000}
+    context = {**result_envelope.build_reference_context(kept, {}), "length": 2_000_000}
     envelope = ResultEnvelope(status="ok", reference=reference, context=context)
     desk.tell(structs.replace(done(load), result=envelope))
     work = desk.sent()[0].work
     assert isinstance(work, FrameWork)
-    assert (work.collection_ref, work.form) == (reference, Form.PIPELINE)
+    assert (work.collection_ref, work.form) == (reference, CollectionForm.PIPELINE)
     assert (work.start, work.end) == (0, 1_000_000)
     assert desk.loaded == {}
 
@@ -147,7 +149,7 @@ def test_rows_in_a_payload_are_kept_by_reference_and_never_loaded(source: str) -
     first = work_of(desk)[0]
     assert (first.total, first.form, first.collection_ref) == (
         2_000_000,
-        Form.PIPELINE,
+        CollectionForm.PIPELINE,
         REFERENCE,
     )
     assert desk.loaded == {}
@@ -251,7 +253,7 @@ def test_ten_thousand_items_cost_the_same_at_the_start_and_at_the_end() -> None:
     while desk.sent():
         bytes_sent.append(max(len(str(one.work)) for one in desk.sent()))
         desk.tell(*(done(one, 1) for one in desk.sent()))
-        sizes.append(len(snapshot.take(desk.state).state))
+        sizes.append(len(snapshot.build_snapshot(desk.state).state))
     assert len(sizes) == 100
     assert max(sizes[1:-1]) - min(sizes[1:-1]) < 2_000
     assert max(bytes_sent) - min(bytes_sent) < 100

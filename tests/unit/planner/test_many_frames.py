@@ -4,16 +4,17 @@ from msgspec import structs
 from tests.support.planning import Desk, done
 from tests.support.slices import an_error, frame_done, frame_failed, gathered, parts_ref
 
-from noetl_contracts import codec, facts
-from noetl_contracts.commands import Command
+from noetl_contracts import codec
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.loop_collections import UnitsEnd
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_contracts.slicing import UnitsEnd
-from noetl_playbook import carried
-from noetl_playbook.results import PipelineResult, TaskResult
-from noetl_replay import checksum, snapshot
-from noetl_replay.checksum import replay_surfaces
+from noetl_contracts.requests import facts
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
+from noetl_replay import comparison, snapshot
+from noetl_replay.comparison import replay_surfaces
 from noetl_replay.rows import KEY_BY_SURFACE
-from noetl_replay.state import empty
+from noetl_replay.state import build_empty_state
 
 ROWS = 1_000_000
 EVENT_BYTES_MAX = 2 * 1024
@@ -66,7 +67,9 @@ def with_rows(load: Command, count: int) -> facts.CommandCompleted:
     kept = PipelineResult(tasks={"t": TaskResult(kind="postgres")}, last="t")
     reference = parts_ref(b"[]", rows=count)
     envelope = ResultEnvelope(
-        status="ok", reference=reference, context=carried.referenced(kept, {"row_count": count})
+        status="ok",
+        reference=reference,
+        context=result_envelope.build_reference_context(kept, {"row_count": count}),
     )
     return structs.replace(done(load), result=envelope)
 
@@ -79,14 +82,14 @@ def test_a_million_rows_cost_a_state_that_stays_small_and_events_that_do() -> No
     sizes = []
     while waiting := desk.sent():
         desk.tell(*(frame_done(command, result=None) for command in waiting))
-        sizes.append(len(snapshot.take(desk.state).state))
+        sizes.append(len(snapshot.build_snapshot(desk.state).state))
     assert desk.types()[-1] == "playbook.completed"
     (ended,) = desk.events("loop.done")
     assert (ended.stats.total, ended.stats.success) == (500, 500)
     assert sum(one.row_count for one in desk.events("frame.committed")) == ROWS
     assert desk.types().count("stage.closed") == 1
     assert max(sizes[5:-5]) - min(sizes[5:-5]) < 200
-    assert max(len(codec.encode(one.event)) for one in desk.history) < EVENT_BYTES_MAX
+    assert max(len(codec.encode_json(one.event)) for one in desk.history) < EVENT_BYTES_MAX
     frames = sum(kind.startswith("frame.") for kind in desk.types())
     assert frames <= 4 * 500
     assert desk.loaded == {}
@@ -96,11 +99,11 @@ def test_a_million_rows_cost_a_state_that_stays_small_and_events_that_do() -> No
 def assert_parity(desk: Desk) -> None:
     """What is replayed is the state that the planner holds."""
     first = desk.history[0]
-    begun = empty(first.execution_id, first.tenant_id, first.organization_id)
+    begun = build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
     state, surfaces = replay_surfaces(begun, desk.history)
-    assert codec.canonical(state) == codec.canonical(desk.state)
+    assert codec.encode_canonical(state) == codec.encode_canonical(desk.state)
     assert set(surfaces) == set(KEY_BY_SURFACE)
-    assert checksum.checksums(surfaces)
+    assert comparison.compute_surface_checksums(surfaces)
 
 
 def play_ten(bad: int, *, times: int) -> Desk:

@@ -3,10 +3,10 @@
 from msgspec import structs
 from tests.support.planning import WORKER, Desk, done
 
-from noetl_contracts import facts
+from noetl_contracts.commands.task_metrics import RequestMetrics, TaskMetrics
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_contracts.task_metrics import RequestMetrics, TaskMetrics
+from noetl_contracts.requests import facts
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 TWO_ITEMS = (

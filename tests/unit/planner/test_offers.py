@@ -6,12 +6,12 @@ from typing import Any
 from msgspec import structs
 from tests.support.planning import ROWS, Desk, done
 
-from noetl_contracts import facts
-from noetl_contracts.commands import Command
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.worker_pools import WorkerHeartbeat
 from noetl_contracts.ids import WorkerId
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_contracts.workers import WorkerBeat
-from noetl_planner.domain.draft import Limits
+from noetl_contracts.requests import facts
+from noetl_planner.domain.decision.draft import Limits
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -60,8 +60,8 @@ def worker(
     free: int = 2,
     lane: str = "io",
     max_distance: str = "any",
-) -> WorkerBeat:
-    return WorkerBeat(
+) -> WorkerHeartbeat:
+    return WorkerHeartbeat(
         worker_id=name,
         pool="default",
         lanes=(lane,),
@@ -76,7 +76,7 @@ def desk_of(text: str = PLAYBOOK, *, offer_s: float = 1.0) -> Desk:
     return Desk(text, limits=Limits(offer_s=offer_s))
 
 
-def made(desk: Desk, workers: Iterable[WorkerBeat]) -> None:
+def made(desk: Desk, workers: Iterable[WorkerHeartbeat]) -> None:
     """Make a large result on node n1, with these workers about."""
     desk.start()
     desk.workers = tuple(workers)

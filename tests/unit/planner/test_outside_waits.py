@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.support.planning import ROWS, WORKER, Desk, done
 
-from noetl_contracts import facts
-from noetl_contracts.commands import Command
-from noetl_contracts.parking import MessageWait
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.waits import MessageWait
 from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.requests import facts
 from noetl_replay import rows
 
 HOLDS = """
@@ -119,8 +119,8 @@ def test_what_was_submitted_while_the_execution_was_being_cancelled_is_called_of
 def test_only_a_command_that_waits_for_a_message_shows_its_wait() -> None:
     desk = waiting(title="Sure?")
     (live,) = desk.state.commands.values()
-    shown = rows.command_row(desk.state, live)
+    shown = rows.build_command_row(desk.state, live)
     assert (shown["status"], shown["wait"]["title"]) == ("PARKED", "Sure?")
     desk.tell(arrived(desk))
     (live,) = desk.state.commands.values()
-    assert "wait" not in rows.command_row(desk.state, live)
+    assert "wait" not in rows.build_command_row(desk.state, live)

@@ -3,7 +3,7 @@
 from tests.support.planning import Desk
 
 from noetl_contracts import subjects
-from noetl_planner.shell import outgoing
+from noetl_planner.shards import message_publisher
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -17,6 +17,8 @@ def test_only_a_tenant_with_a_share_has_its_own_queue() -> None:
     desk = Desk(PLAYBOOK)
     desk.start()
     for has_share in (True, False):
-        (message,) = outgoing.messages([], desk.sent(), shard_count=1, has_share=has_share)
-        told = subjects.parse_command(message.subject)
+        (message,) = message_publisher.build_messages(
+            [], desk.sent(), shard_count=1, has_share=has_share
+        )
+        told = subjects.parse_command_subject(message.subject)
         assert (told.tenant_id, told.lane, told.is_own) == ("default", "io", has_share)

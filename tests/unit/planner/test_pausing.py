@@ -1,7 +1,7 @@
 import pytest
 from tests.support.planning import Desk, closed, done, dry, opened
 
-from noetl_contracts import facts
+from noetl_contracts.requests import facts
 from noetl_contracts.status import ExecutionStatus
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.support.planning import Desk, done
 
-from noetl_planner.domain.draft import Limits
+from noetl_planner.domain.decision.draft import Limits
 
 FRONT = """\
 apiVersion: noetl.io/v2

@@ -6,10 +6,10 @@ import pytest
 from msgspec import structs
 from tests.support.planning import ROWS, Desk, done
 
-from noetl_chassis import deadline
+from noetl_chassis import computation_deadline
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_playbook.templates import rendering
-from noetl_playbook.templates.rendering import RenderLimits
+from noetl_playbook.templates import render_limits
+from noetl_playbook.templates.render_limits import RenderLimits
 
 FRONT = """\
 apiVersion: noetl.io/v2
@@ -22,8 +22,8 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(rendering, "PLANNER", RenderLimits(seconds=0.1))
-    with deadline.watching() as guard, rendering.guarded_by(guard):
+    monkeypatch.setattr(render_limits, "PLANNER", RenderLimits(seconds=0.1))
+    with computation_deadline.own_deadline_timer() as guard, render_limits.install_guard(guard):
         yield
 
 

@@ -3,10 +3,10 @@
 import pytest
 from tests.support.planning import Desk
 
-from noetl_contracts import facts
-from noetl_contracts.lanes import Pools, Priority, lane_of
-from noetl_planner.domain.draft import Limits
-from noetl_playbook.parse import parse
+from noetl_contracts.commands.worker_pools import Pools, Priority, build_lane_name
+from noetl_contracts.requests import facts
+from noetl_planner.domain.decision.draft import Limits
+from noetl_playbook.parse.playbook import parse_playbook
 
 HEAD = """
 apiVersion: noetl.io/v2
@@ -119,14 +119,14 @@ def test_commands_of_pools_over_http_are_not_sent() -> None:
 
 @pytest.mark.parametrize("name", ["a.b", "*", "", "-x", "x" * 33, "a b"])
 def test_what_cannot_stand_in_a_subject_is_no_pool(name: str) -> None:
-    parsed = parse(HEAD.format(executor="{}") + TWO.format(spec=f"{{pool: '{name}'}}"))
+    parsed = parse_playbook(HEAD.format(executor="{}") + TWO.format(spec=f"{{pool: '{name}'}}"))
     assert [problem.code for problem in parsed.problems] == ["E104"]
 
 
 def test_a_priority_is_one_of_three() -> None:
-    parsed = parse(HEAD.format(executor="{priority: urgent}") + TWO.format(spec="{}"))
+    parsed = parse_playbook(HEAD.format(executor="{priority: urgent}") + TWO.format(spec="{}"))
     assert [problem.code for problem in parsed.problems] == ["E104"]
 
 
 def test_the_normal_lane_has_the_plain_name() -> None:
-    assert [lane_of("io", one) for one in Priority] == ["io-high", "io", "io-low"]
+    assert [build_lane_name("io", one) for one in Priority] == ["io-high", "io", "io-low"]

@@ -5,7 +5,7 @@ import pytest
 from tests.support.planning import Desk
 from tests.support.slices import frame_done, frame_failed, gathered, level_gathered, lost
 
-from noetl_contracts.commands import Command, ReduceWork
+from noetl_contracts.commands.command_work import Command, ReduceWork
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import pytest
 from tests.support import planning
 
-from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.requests import facts
 from noetl_planner.domain.decide import decide
-from noetl_planner.domain.draft import Draft, Limits, Stamp
+from noetl_planner.domain.decision.draft import DecisionDraft, DecisionInputs, Limits
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -26,10 +26,12 @@ def test_a_refused_execution_fails_and_calls_off_what_is_in_flight(
 ) -> None:
     desk = planning.Desk(PLAYBOOK)
     desk.start()
-    draft = Draft(
+    draft = DecisionDraft(
         state=desk.state,
         program=desk.program,
-        stamp=Stamp(now=datetime(2026, 1, 1, tzinfo=UTC), producer="t", next_event_id=desk._mint),
+        stamp=DecisionInputs(
+            now=datetime(2026, 1, 1, tzinfo=UTC), producer="t", next_event_id=desk._mint
+        ),
         limits=Limits(),
         loaded={},
     )

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from tests.support.loop_lag import measure_fork_s, watch_loop
 
-from noetl_chassis import deadline
-from noetl_planner.shell.render_child import RenderChildren
-from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
-from noetl_playbook.scope import Parts, Scope
-from noetl_playbook.templates import rendering
-from noetl_playbook.templates.render_record import Renders
-from noetl_playbook.templates.rendering import RenderLimits
+from noetl_chassis import computation_deadline
+from noetl_planner.shards.render_processes import RenderProcesses
+from noetl_playbook.templates import render_limits
+from noetl_playbook.templates.expressions import TemplateError, compile_condition, compile_value
+from noetl_playbook.templates.render_limits import RenderLimits
+from noetl_playbook.templates.render_record import RenderRecord
+from noetl_playbook.templates.scope import ScopeParts, TemplateScope
 
 # The loop's own share of a fork and of what a child sends is within this.
 HELD_MAX_S = 0.05
@@ -27,31 +27,31 @@ ENDLESS = (
 
 @pytest.fixture
 def _guarded() -> Iterator[None]:
-    with deadline.watching() as guard, rendering.guarded_by(guard):
+    with computation_deadline.own_deadline_timer() as guard, render_limits.install_guard(guard):
         yield
 
 
 LONG = [str(number) for number in range(100_000)]
 
 
-def names(renders: Renders) -> Scope:
+def names(renders: RenderRecord) -> TemplateScope:
     """Give what the templates may name."""
-    parts = Parts(limits=RenderLimits(seconds=LIMIT_S), renders=renders)
-    return Scope({"long": LONG, "n": 3}, parts)
+    parts = ScopeParts(limits=RenderLimits(seconds=LIMIT_S), renders=renders)
+    return TemplateScope({"long": LONG, "n": 3}, parts)
 
 
 @pytest.mark.usefixtures("_guarded")
 async def test_slow_values_are_what_they_would_be_here() -> None:
     calls: list[Any] = []
 
-    def compute(renders: Renders) -> Any:
+    def compute(renders: RenderRecord) -> Any:
         scope = names(renders)
         calls.append(renders)
         value = compile_value(SLOW + "{{ n.i }}").render(scope)
-        holds = compile_condition(SLOW + "{{ n.i > 5 }}").judge(scope)
+        holds = compile_condition(SLOW + "{{ n.i > 5 }}").evaluate_condition(scope)
         return value, holds, compile_value("{{ n + 1 }}").render(scope)
 
-    assert await RenderChildren().render(compute) == ("99999", (True, None), 4)
+    assert await RenderProcesses().render_computation(compute) == ("99999", (True, None), 4)
     # Here it was begun, and made with what the child had rendered.
     assert len(calls) == 2
 
@@ -62,7 +62,9 @@ async def test_endless_template_has_its_own_error_and_does_not_hold_the_loop(tem
     condition = compile_condition(template)
     async with watch_loop() as lag:
         with pytest.raises(TemplateError, match=f"takes longer than {LIMIT_S:g} s"):
-            await RenderChildren().render(lambda renders: condition.judge(names(renders)))
+            await RenderProcesses().render_computation(
+                lambda renders: condition.evaluate_condition(names(renders))
+            )
     assert lag.held_over(HELD_MAX_S + 2 * measure_fork_s()) == []
 
 
@@ -71,17 +73,17 @@ async def test_call_that_nothing_interrupts_is_ended_by_the_kernel() -> None:
     def hold(_scope: Any) -> Any:
         return sum(range(10**12))
 
-    run = rendering.watched(
+    run = render_limits.watch_render(
         hold,
         lambda error: TemplateError(str(error), expression="here"),
         expression="there",
         is_cheap=False,
     )
 
-    def compute(renders: Renders) -> Any:
+    def compute(renders: RenderRecord) -> Any:
         # Too much was rendered before: what follows is made in a child.
         compile_value(SLOW).render(names(renders))
         return run(names(renders))
 
     with pytest.raises(TemplateError, match="takes longer than 1 s in there"):
-        await RenderChildren().render(compute)
+        await RenderProcesses().render_computation(compute)

@@ -1,12 +1,12 @@
 from tests.support.planning import Desk, done
 
-from noetl_contracts import facts
-from noetl_contracts.events.execution import InheritedStep, Source
+from noetl_contracts.events.execution_events import InheritedStep, RerunSource
 from noetl_contracts.ids import ExecutionId, RunId
 from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.requests import facts
 from noetl_contracts.status import ExecutionStatus, RunStatus
-from noetl_playbook import carried
-from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 CHAIN = (
@@ -30,7 +30,7 @@ def before(name: str, value: object, run: str = "77") -> InheritedStep:
         step=name,
         run_id=RunId(run),
         status=RunStatus.COMPLETED,
-        result=ResultEnvelope(status="ok", context=carried.inline(kept)),
+        result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
     )
 
 
@@ -39,9 +39,9 @@ def from_two(*steps: InheritedStep, **workload: object) -> facts.ExecutionReques
         path="p",
         workload=workload,
         rerun=facts.Rerun(
-            source=Source(execution_id=ExecutionId("7"), version=9, step="two"),
+            source=RerunSource(execution_id=ExecutionId("7"), version=9, step="two"),
             came_from="one",
-            inherited=facts.Inherited(
+            inherited=facts.InheritedState(
                 workload={"n": 5, "fresh": "kept"},
                 ctx={"seen": 100},
                 steps=list(steps) or [before("one", {"v": 10})],

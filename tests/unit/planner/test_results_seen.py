@@ -4,11 +4,11 @@
 from msgspec import structs
 from tests.support.planning import WORKER, Desk, done
 
-from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_playbook import carried
-from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_contracts.requests import facts
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 
@@ -50,7 +50,8 @@ workflow:
 def kept(**tasks: TaskResult) -> ResultEnvelope:
     last = list(tasks)[-1]
     return ResultEnvelope(
-        status="ok", context=carried.inline(PipelineResult(tasks=tasks, last=last))
+        status="ok",
+        context=result_envelope.build_inline_context(PipelineResult(tasks=tasks, last=last)),
     )
 
 

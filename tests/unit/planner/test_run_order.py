@@ -2,11 +2,11 @@
 
 from tests.support.planning import WORKER, Desk, done, run_all
 
-from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_playbook import carried
-from noetl_playbook.results import LoopResult
+from noetl_contracts.requests import facts
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import LoopResult
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 
@@ -117,7 +117,7 @@ def test_a_draining_run_waits_for_a_loop_whose_results_are_being_gathered() -> N
     )
     assert not desk.state.is_terminal()
     kept = LoopResult(results=[None], stats={"success": 1})
-    result = ResultEnvelope(status="ok", context=carried.inline(kept))
+    result = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))
     desk.tell(facts.ItemsCollected(run_id=run_id, result=result))
     assert desk.state.ctx == {"kept": 1}
     assert desk.types()[-1] == "playbook.failed"

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 from tests.support.polling import eventually
 
-from noetl_contracts.ledger import ShardFence
-from noetl_messaging.ports import Delivery
-from noetl_planner.shell.pacing import FIRST, TURN_S, PacedConsumer
-from noetl_planner.shell.shards import ShardOwner
+from noetl_contracts.ledger.records import ShardFence
+from noetl_messaging.streams.ports import Delivery
+from noetl_planner.shards.adaptive_consumer import FIRST, TURN_S, AdaptiveConsumer
+from noetl_planner.shards.shard_leases import ShardOwner
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.store import MemoryStore
 
@@ -28,7 +28,7 @@ class HandClock:
     def now(self) -> datetime:
         return self.at
 
-    def monotonic(self) -> float:
+    def monotonic_s(self) -> float:
         return self.at.timestamp()
 
     def pass_by(self, seconds: float) -> None:
@@ -58,7 +58,7 @@ class Shard:
     turns: Turns
     fence: ShardFence
 
-    async def turn(self) -> int:
+    async def run_turn(self) -> int:
         running = self.turns.running
         mine = [one for one in running if one.shard == self.fence.shard]
         self.turns.together = max(self.turns.together, len(mine) + 1)
@@ -107,19 +107,19 @@ async def _are(turns: Turns, epochs: list[int]) -> bool:
 async def test_turns_that_outlast_a_lost_lease_do_not_cost_the_next_one() -> None:
     stand = a_stand()
     async with asyncio.TaskGroup() as tasks:
-        await stand.owner.renew(tasks)
+        await stand.owner.renew_leases(tasks)
         await eventually(lambda: _are(stand.turns, [1, 1]))
         stand.clock.pass_by(LEASE_S + 1)
         # The turns of the lost leases still run: what is claimed anew is extended all the same.
         for _ in range(5):
-            await asyncio.wait_for(stand.owner.renew(tasks), timeout=5)
+            await asyncio.wait_for(stand.owner.renew_leases(tasks), timeout=5)
             stand.clock.pass_by(LEASE_S - 1)
-        held = await stand.leases.extend(owner="planner-1", lease_s=LEASE_S)
+        held = await stand.leases.extend_leases(owner="planner-1", lease_s=LEASE_S)
         assert [lease.epoch for lease in held] == [2, 2]
         assert stand.turns.epochs() == [1, 1], "the successor begins after the former turn"
         stand.turns.may_end.set()
         await eventually(lambda: _are(stand.turns, [2, 2]))
-        await stand.owner.give_back()
+        await stand.owner.release_shards()
     assert stand.turns.together == 1
     assert sorted(fence.epoch for fence in stand.turns.closed) == [1, 1, 2, 2]
 
@@ -127,15 +127,15 @@ async def test_turns_that_outlast_a_lost_lease_do_not_cost_the_next_one() -> Non
 async def test_a_successor_that_was_lost_before_it_began_never_begins() -> None:
     stand = a_stand()
     async with asyncio.TaskGroup() as tasks:
-        await stand.owner.renew(tasks)
+        await stand.owner.renew_leases(tasks)
         await eventually(lambda: _are(stand.turns, [1, 1]))
         for _ in range(3):
             stand.clock.pass_by(LEASE_S + 1)
-            await stand.owner.renew(tasks)
+            await stand.owner.renew_leases(tasks)
         assert stand.turns.epochs() == [1, 1]
         stand.turns.may_end.set()
         await eventually(lambda: _are(stand.turns, [4, 4]))
-        await stand.owner.give_back()
+        await stand.owner.release_shards()
     assert stand.turns.together == 1
 
 
@@ -145,15 +145,15 @@ class Backlog:
     def __init__(self) -> None:
         self.asked: list[int] = []
 
-    async def fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
+    async def fetch_batch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         assert wait_s > 0
         self.asked.append(messages_max)
         return cast("list[Delivery]", [None] * messages_max)
 
-    def wake(self) -> None:
+    def wake_fetch(self) -> None:
         self.asked.append(0)
 
-    async def pending(self) -> tuple[int, int]:
+    async def count_pending(self) -> tuple[int, int]:
         return 1, 0
 
     async def close(self) -> None:
@@ -165,9 +165,9 @@ async def test_a_turn_takes_as_many_facts_as_it_settles_in_time(
     each_s: float, settled: int
 ) -> None:
     clock, backlog = HandClock(), Backlog()
-    paced = PacedConsumer(cast("Any", backlog), cast("Any", clock))
+    paced = AdaptiveConsumer(cast("Any", backlog), cast("Any", clock))
     for _ in range(20):
-        found = await paced.fetch(messages_max=256, wait_s=1)
+        found = await paced.fetch_batch(messages_max=256, wait_s=1)
         clock.pass_by(len(found) * each_s)
     assert backlog.asked[0] == FIRST
     lasted = [taken * each_s for taken in backlog.asked[5:]]
@@ -179,15 +179,15 @@ async def test_a_turn_with_little_to_do_says_nothing_of_the_pace() -> None:
     clock = HandClock()
 
     class Idle(Backlog):
-        async def fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
-            return (await super().fetch(messages_max=messages_max, wait_s=wait_s))[:1]
+        async def fetch_batch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
+            return (await super().fetch_batch(messages_max=messages_max, wait_s=wait_s))[:1]
 
     idle = Idle()
-    paced = PacedConsumer(cast("Any", idle), cast("Any", clock))
+    paced = AdaptiveConsumer(cast("Any", idle), cast("Any", clock))
     for _ in range(10):
-        await paced.fetch(messages_max=256, wait_s=1)
+        await paced.fetch_batch(messages_max=256, wait_s=1)
         clock.pass_by(0.01)
     assert set(idle.asked) == {FIRST}
-    assert await paced.pending() == (1, 0)
+    assert await paced.count_pending() == (1, 0)
     await paced.close()
     assert idle.asked == []

@@ -7,8 +7,9 @@ import pytest
 from tests.support.planning import NOON, Desk
 from tests.support.slices import frame_done, frame_failed, gathered, lost, work_of
 
-from noetl_contracts import codec, facts
-from noetl_contracts.slicing import Layout
+from noetl_contracts import codec
+from noetl_contracts.commands.loop_collections import CollectionLayout
+from noetl_contracts.requests import facts
 
 HEAD = """
 apiVersion: noetl.io/v2
@@ -67,7 +68,7 @@ def test_a_hash_of_fields_groups_items_the_same_way_every_time() -> None:
     work = work_of(desk.sent()[0])
     assert work.layout_ref is not None
     assert work.collection_ref is not None
-    layout = codec.convert(desk.loaded[work.layout_ref.sha256], Layout)
+    layout = codec.convert_value(desk.loaded[work.layout_ref.sha256], CollectionLayout)
     grouped = desk.loaded[work.collection_ref.sha256]
     assert sorted(layout.order) == list(range(12))
     assert grouped == [rows[place] for place in layout.order]
@@ -89,7 +90,7 @@ def test_hashing_without_partitions_is_refused() -> None:
 
 
 def test_more_shards_than_the_limit_are_refused() -> None:
-    from noetl_planner.domain.draft import Limits  # noqa: PLC0415 - only this case needs it
+    from noetl_planner.domain.decision.draft import Limits  # noqa: PLC0415 - only this case needs it
 
     desk = a_fanout("{shard_size: 1}")
     desk.limits = Limits(shards_max=4)

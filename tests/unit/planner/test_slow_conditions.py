@@ -8,13 +8,14 @@ from tests.support import informers
 from tests.support.loop_lag import measure_fork_s, watch_loop
 from tests.support.one_shard import World, assert_sound
 
-from noetl_chassis import deadline
-from noetl_contracts import codec, facts
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type
-from noetl_playbook.expressions import compile_condition
-from noetl_playbook.templates import rendering
-from noetl_playbook.templates.rendering import RenderLimits
+from noetl_chassis import computation_deadline
+from noetl_contracts import codec
+from noetl_contracts.events import get_event_type
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.requests import facts
+from noetl_playbook.templates import render_limits
+from noetl_playbook.templates.expressions import compile_condition
+from noetl_playbook.templates.render_limits import RenderLimits
 
 HELD_MAX_S = 0.05
 STEP = """\
@@ -30,13 +31,13 @@ ENDLESS = "{{ ('a' * 64 ~ '!') | regex_search('(a+)+$') }}"
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     limits = RenderLimits(seconds=1)
-    monkeypatch.setattr(rendering, "PLANNER", limits)
+    monkeypatch.setattr(render_limits, "PLANNER", limits)
     victims = {
         name: STEP.replace("WHEN", when)
         for name, when in {"slow": SLOW, "endless": ENDLESS}.items()
     }
     opened = World(tmp_path, victims)
-    with deadline.watching() as guard, rendering.guarded_by(guard):
+    with computation_deadline.own_deadline_timer() as guard, render_limits.install_guard(guard):
         yield opened
     opened.close()
 
@@ -51,14 +52,14 @@ def finish_first(world: World, path: str) -> tuple[list[Envelope], list[float]]:
         worker_id=informers.WORKER,
         result=informers.RESULT,
     )
-    world.send(codec.encode(world.batch(execution_id, done)))
+    world.send(codec.encode_json(world.batch(execution_id, done)))
     # Compiled once for all executions.
     compile_condition(SLOW)
     compile_condition(ENDLESS)
 
     async def take_turn() -> list[float]:
         async with watch_loop() as lag:
-            await world.planner.turn()
+            await world.planner.run_turn()
         return lag.held_over(HELD_MAX_S + 2 * measure_fork_s())
 
     held = world.run(take_turn())
@@ -68,14 +69,14 @@ def finish_first(world: World, path: str) -> tuple[list[Envelope], list[float]]:
 
 def test_slow_condition_decides_as_a_quick_one_does(world: World) -> None:
     history, held = finish_first(world, "slow")
-    assert "step.enter" in [event_type(one.event) for one in history[3:]]
+    assert "step.enter" in [get_event_type(one.event) for one in history[3:]]
     assert held == []
 
 
 def test_endless_condition_fails_its_step_in_the_first_turn(world: World) -> None:
     history, held = finish_first(world, "endless")
     error = history[-1].event.error  # type: ignore[union-attr]  # as asserted below
-    assert event_type(history[-1].event) == "playbook.failed"
+    assert get_event_type(history[-1].event) == "playbook.failed"
     assert (error.kind, error.step) == ("limit", "s")
     assert "field 'next.arcs[0].when'" in error.message
     assert "takes longer than 1 s" in error.message

@@ -3,11 +3,11 @@
 from datetime import UTC, datetime
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.facts import FactBatch
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_planner.shell.states import States
-from noetl_replay.state import ExecutionState, empty
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.requests.facts import FactBatch
+from noetl_planner.shards.caches import StateCache
+from noetl_replay.state import ExecutionState, build_empty_state
 from noetl_storage.memory.registry import MemorySnapshots
 from noetl_storage.memory.store import MemoryStore
 
@@ -20,7 +20,7 @@ class EmptyLedger:
     def __init__(self) -> None:
         self.reads = 0
 
-    async def read(
+    async def read_events(
         self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int
     ) -> list[Envelope]:
         self.reads += 1
@@ -43,49 +43,49 @@ def about(execution: int) -> FactBatch:
 
 
 def a_state(execution: int, *, has_ended: bool) -> ExecutionState:
-    state = empty(ExecutionId(str(execution)), TENANT, ORGANIZATION)
+    state = build_empty_state(ExecutionId(str(execution)), TENANT, ORGANIZATION)
     state.ended_at = datetime(2026, 1, 1, tzinfo=UTC) if has_ended else None
     return state
 
 
-async def reads_of(states: States, ledger: EmptyLedger, executions: range) -> int:
+async def reads_of(states: StateCache, ledger: EmptyLedger, executions: range) -> int:
     before = ledger.reads
     for execution in executions:
-        states.put_back(await states.take(about(execution)))
+        states.put_state_back(await states.take_state(about(execution)))
     return ledger.reads - before
 
 
 async def test_what_goes_on_is_kept_while_others_end() -> None:
     ledger = EmptyLedger()
-    states = States(ledger=ledger, snapshots=no_snapshots(), states_max=100)
+    states = StateCache(ledger=ledger, snapshots=no_snapshots(), states_max=100)
     for execution in range(100):
-        states.put_back(a_state(execution, has_ended=False))
+        states.put_state_back(a_state(execution, has_ended=False))
     for execution in range(1000, 3000):
-        states.put_back(a_state(execution, has_ended=True))
+        states.put_state_back(a_state(execution, has_ended=True))
     assert await reads_of(states, ledger, range(100)) == 0
 
 
 async def test_of_what_has_ended_the_latest_are_kept_and_the_rest_read_again() -> None:
     ledger = EmptyLedger()
-    states = States(ledger=ledger, snapshots=no_snapshots(), states_max=1000)
+    states = StateCache(ledger=ledger, snapshots=no_snapshots(), states_max=1000)
     for execution in range(500):
-        states.put_back(a_state(execution, has_ended=True))
+        states.put_state_back(a_state(execution, has_ended=True))
     assert await reads_of(states, ledger, range(499, 489, -1)) == 0
     assert await reads_of(states, ledger, range(10)) == 10
 
 
 async def test_a_state_is_taken_out_and_forgotten() -> None:
     ledger = EmptyLedger()
-    states = States(ledger=ledger, snapshots=no_snapshots(), states_max=10)
+    states = StateCache(ledger=ledger, snapshots=no_snapshots(), states_max=10)
     for has_ended in (True, False):
-        states.put_back(a_state(1, has_ended=has_ended))
-        await states.take(about(1))
-        await states.take(about(1))
+        states.put_state_back(a_state(1, has_ended=has_ended))
+        await states.take_state(about(1))
+        await states.take_state(about(1))
         assert ledger.reads == 1
         ledger.reads = 0
-        states.put_back(a_state(1, has_ended=has_ended))
-        states.drop(ExecutionId("1"))
-        await states.take(about(1))
+        states.put_state_back(a_state(1, has_ended=has_ended))
+        states.drop_state(ExecutionId("1"))
+        await states.take_state(about(1))
         assert ledger.reads == 1
         ledger.reads = 0
 
@@ -93,14 +93,14 @@ async def test_a_state_is_taken_out_and_forgotten() -> None:
 async def test_a_state_that_has_been_overtaken_is_not_put_back() -> None:
     ledger = EmptyLedger()
     for has_ended in (True, False):
-        states = States(ledger=ledger, snapshots=no_snapshots(), states_max=10)
+        states = StateCache(ledger=ledger, snapshots=no_snapshots(), states_max=10)
         later = a_state(1, has_ended=has_ended)
         later.version = 2
         earlier = a_state(1, has_ended=False)
         earlier.version = 1
-        assert states.put_back(later)
-        assert not states.put_back(earlier)
-        assert await states.take(about(1)) is later
-        assert states.put_back(earlier)
-        assert states.put_back(later)
-        assert await states.take(about(1)) is later
+        assert states.put_state_back(later)
+        assert not states.put_state_back(earlier)
+        assert await states.take_state(about(1)) is later
+        assert states.put_state_back(earlier)
+        assert states.put_state_back(later)
+        assert await states.take_state(about(1)) is later

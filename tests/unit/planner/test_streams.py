@@ -4,9 +4,9 @@ import pytest
 from tests.support.planning import WORKER, Desk, done
 from tests.support.streams import begun, chunk, failed, gather, playbook
 
-from noetl_contracts import codec, facts
-from noetl_contracts.chunks import Taken
-from noetl_contracts.commands import ChunkWork, Command, StepWork
+from noetl_contracts import codec
+from noetl_contracts.commands.command_work import ChunkWork, Command, StepWork, StreamProgress
+from noetl_contracts.requests import facts
 from noetl_contracts.status import ExecutionStatus
 from noetl_replay import snapshot
 
@@ -19,7 +19,7 @@ def indices(desk: Desk) -> list[int]:
     return [one.work.chunk.index for one in desk.sent() if isinstance(one.work, ChunkWork)]
 
 
-def taken(desk: Desk, command: Command) -> Taken:
+def taken(desk: Desk, command: Command) -> StreamProgress:
     assert desk.last is not None
     return desk.last.taken[command.command_id]
 
@@ -36,14 +36,14 @@ def test_chunks_run_in_order_no_more_at_once_than_the_arc_allows(in_flight: int)
     desk.tell(*(chunk(producer, index) for index in range(4)))
     running = desk.sent()
     assert indices(desk) == list(range(in_flight))
-    assert taken(desk, producer) == Taken(received=4, accepted=in_flight)
+    assert taken(desk, producer) == StreamProgress(received=4, accepted=in_flight)
     order = indices(desk)
     while running:
         desk.tell(done(running.pop(0)))
         order += indices(desk)
         running += desk.sent()
     assert order == [0, 1, 2, 3]
-    assert taken(desk, producer) == Taken(received=4, accepted=4)
+    assert taken(desk, producer) == StreamProgress(received=4, accepted=4)
     assert desk.state.status is ExecutionStatus.RUNNING
 
 
@@ -164,9 +164,9 @@ def test_a_repeated_or_early_chunk_changes_nothing_and_is_answered() -> None:
     desk, producer = begun(playbook())
     desk.tell(chunk(producer, 0))
     assert desk.tell(chunk(producer, 0)) == []
-    assert taken(desk, producer) == Taken(received=1, accepted=1)
+    assert taken(desk, producer) == StreamProgress(received=1, accepted=1)
     assert desk.tell(chunk(producer, 2)) == []
-    assert taken(desk, producer) == Taken(received=1, accepted=1)
+    assert taken(desk, producer) == StreamProgress(received=1, accepted=1)
 
 
 def test_a_lost_producer_is_told_how_many_chunks_have_arrived() -> None:
@@ -223,7 +223,7 @@ def test_a_paused_execution_accepts_nothing_until_it_goes_on() -> None:
     desk.tell(facts.PauseRequested(request_id="1"))
     desk.tell(chunk(producer, 0))
     assert not desk.sent()
-    assert taken(desk, producer) == Taken(received=1, accepted=0)
+    assert taken(desk, producer) == StreamProgress(received=1, accepted=0)
     desk.tell(facts.ResumeRequested(request_id="2"))
     assert indices(desk) == [0]
 
@@ -293,7 +293,7 @@ def test_one_chunk_may_lead_to_several_targets() -> None:
         ("audit", 0),
         ("ship", 1),
     ]
-    assert taken(desk, producer) == Taken(received=2, accepted=1)
+    assert taken(desk, producer) == StreamProgress(received=2, accepted=1)
     desk.tell(*(done(one) for one in first))
     desk.tell(failed(desk.sent()[0]), done(producer))
     gather(desk)
@@ -332,7 +332,7 @@ def test_the_state_holds_no_chunk_that_is_done_with() -> None:
     assert not streaming.open
     assert not feed.open
     assert streaming.done == 200
-    assert len(codec.encode(desk.state)) < 8_000
+    assert len(codec.encode_json(desk.state)) < 8_000
 
 
 def test_a_stream_goes_on_from_a_snapshot_and_from_its_history() -> None:
@@ -341,10 +341,10 @@ def test_a_stream_goes_on_from_a_snapshot_and_from_its_history() -> None:
     (first,) = desk.sent()
     again = Desk(playbook(in_flight=1))
     again.replay(desk.history)
-    assert codec.encode(again.state) == codec.encode(desk.state)
+    assert codec.encode_json(again.state) == codec.encode_json(desk.state)
     again.tell(done(first))
     assert indices(again) == [1]
-    restored = snapshot.restore(snapshot.take(desk.state))
+    restored = snapshot.restore_state(snapshot.build_snapshot(desk.state))
     assert restored is not None
     desk.state = restored
     desk.tell(done(first))

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from tests.support.planning import ROWS, WORKER, Desk, done
 
-from noetl_contracts import facts
-from noetl_contracts.commands import Command
-from noetl_contracts.parking import TimeWait
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.waits import TimeWait
+from noetl_contracts.requests import facts
 
 RESTS = """
 apiVersion: noetl.io/v2

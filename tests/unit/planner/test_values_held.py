@@ -9,15 +9,16 @@ from structlog.testing import capture_logs
 from tests.support import informers
 from tests.support.one_shard import ORGANIZATION, TENANT, World, assert_sound
 
-from noetl_contracts import codec, facts
+from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import event_type
+from noetl_contracts.events import get_event_type
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
-from noetl_planner.shell.admitting import DEFECTS_MAX
-from noetl_planner.shell.states import Held, LoadedPayloads
-from noetl_storage.errors import VersionConflict
+from noetl_contracts.requests import facts
+from noetl_planner.facts.fact_intake import DEFECTS_MAX
+from noetl_planner.shards.caches import DecisionValues, PayloadCache
 from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_storage.ports.errors import VersionConflict
 
 # Each value takes more than 200 KiB.
 WRITES = """\
@@ -76,26 +77,26 @@ def finish_all(world: World, execution_id: ExecutionId) -> None:
         )
         for live in world.state(execution_id).commands.values()
     ]
-    world.send(codec.encode(world.batch(execution_id, *told)))
+    world.send(codec.encode_json(world.batch(execution_id, *told)))
     world.settle()
 
 
 def counted(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note what is read for templates."""
     found: list[str] = []
-    load = LoadedPayloads.load
+    load = PayloadCache.load_payload
 
-    async def noted(loaded: LoadedPayloads, ref: PayloadRef) -> None:
+    async def noted(loaded: PayloadCache, ref: PayloadRef) -> None:
         found.append(ref.sha256)
         await load(loaded, ref)
 
-    monkeypatch.setattr(LoadedPayloads, "load", noted)
+    monkeypatch.setattr(PayloadCache, "load_payload", noted)
     return found
 
 
 def error_of(world: World, execution_id: ExecutionId) -> ErrorObject:
     last: Any = world.history(execution_id)[-1].event
-    assert event_type(last) == "playbook.failed"
+    assert get_event_type(last) == "playbook.failed"
     found: ErrorObject = last.error
     return found
 
@@ -139,7 +140,7 @@ def test_facts_that_need_too_much_together_are_decided_one_by_one(
     reads = counted(world, monkeypatch)
     held = noted_sizes(monkeypatch)
     finish_all(world, execution)
-    assert event_type(world.history(execution)[-1].event) == "playbook.completed"
+    assert get_event_type(world.history(execution)[-1].event) == "playbook.completed"
     assert [world.state(execution).ctx[name] for name in "xyz"] == [0, 1, 2]
     assert max(held) == 1
     assert len(set(reads)) == 3
@@ -150,14 +151,14 @@ def test_facts_that_need_too_much_together_are_decided_one_by_one(
 def noted_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Note how many values are held whenever one more is read."""
     found: list[int] = []
-    load = Held.load
+    load = DecisionValues.load_payload
 
-    async def noted(held: Held, ref: PayloadRef) -> bool:
+    async def noted(held: DecisionValues, ref: PayloadRef) -> bool:
         is_there = await load(held, ref)
         found.append(len(held))
         return is_there
 
-    monkeypatch.setattr(Held, "load", noted)
+    monkeypatch.setattr(DecisionValues, "load_payload", noted)
     return found
 
 
@@ -176,7 +177,7 @@ def test_a_part_of_a_message_that_cannot_be_kept_comes_again_with_all_of_it(
 
     monkeypatch.setattr(world.adapters.ledger, "append", refused_once)
     finish_all(world, execution)
-    assert event_type(world.history(execution)[-1].event) == "playbook.completed"
+    assert get_event_type(world.history(execution)[-1].event) == "playbook.completed"
     assert [world.state(execution).ctx[name] for name in "xyz"] == [0, 1, 2]
     assert_sound(world, execution)
 
@@ -188,10 +189,10 @@ def test_a_decision_that_comes_no_further_is_logged_and_buried_and_others_go_on(
     execution = world.begin("it")
     finish_all(world, execution)
 
-    async def forgetful(_loaded: LoadedPayloads, _ref: PayloadRef) -> None:
+    async def forgetful(_loaded: PayloadCache, _ref: PayloadRef) -> None:
         """Read a value and keep nothing of it."""
 
-    monkeypatch.setattr(LoadedPayloads, "load", forgetful)
+    monkeypatch.setattr(PayloadCache, "load_payload", forgetful)
     with capture_logs() as logged:
         finish_all(world, execution)
     (letter,) = world.buried()
@@ -202,12 +203,12 @@ def test_a_decision_that_comes_no_further_is_logged_and_buried_and_others_go_on(
     assert all("asks again for noetl://" in one["error"] for one in told)
     neighbour = world.begin("good")
     finish_all(world, neighbour)
-    assert event_type(world.history(neighbour)[-1].event) == "playbook.completed"
+    assert get_event_type(world.history(neighbour)[-1].event) == "playbook.completed"
 
 
 async def stored(payloads: MemoryPayloads, value: Any) -> PayloadRef:
-    return await payloads.put(
-        codec.encode(value),
+    return await payloads.put_payload(
+        codec.encode_json(value),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type=JSON_MEDIA_TYPE,
@@ -216,10 +217,10 @@ async def stored(payloads: MemoryPayloads, value: Any) -> PayloadRef:
 
 async def test_what_a_decision_has_seen_outlives_the_cache() -> None:
     payloads = MemoryPayloads()
-    loaded = LoadedPayloads(payloads, bytes_max=0)
+    loaded = PayloadCache(payloads, bytes_max=0)
     refs = [await stored(payloads, [number] * 10) for number in range(3)]
-    held, other = Held(loaded), Held(loaded)
-    assert [await held.load(ref) for ref in refs] == [True, True, True]
+    held, other = DecisionValues(loaded), DecisionValues(loaded)
+    assert [await held.load_payload(ref) for ref in refs] == [True, True, True]
     assert [held[ref.sha256] for ref in refs] == [[number] * 10 for number in range(3)]
     # Another decision finds the latest alone.
     assert [ref.sha256 in other for ref in refs] == [False, False, True]
@@ -229,20 +230,20 @@ async def test_what_a_decision_has_seen_outlives_the_cache() -> None:
 async def test_what_two_shards_read_at_once_takes_the_cache_s_room_once() -> None:
     payloads = MemoryPayloads()
     first, second = [await stored(payloads, [number] * 100) for number in range(2)]
-    loaded = LoadedPayloads(payloads, bytes_max=first.payload_bytes + second.payload_bytes)
+    loaded = PayloadCache(payloads, bytes_max=first.payload_bytes + second.payload_bytes)
     for ref in (first, second, second, second):
-        await loaded.load(ref)
+        await loaded.load_payload(ref)
     assert {ref.sha256 for ref in (first, second)} == {
-        ref.sha256 for ref in (first, second) if ref.sha256 in Held(loaded)
+        ref.sha256 for ref in (first, second) if ref.sha256 in DecisionValues(loaded)
     }
 
 
 async def test_what_was_looked_into_last_is_forgotten_last() -> None:
     payloads = MemoryPayloads()
     refs = [await stored(payloads, [number] * 100) for number in range(1, 4)]
-    loaded = LoadedPayloads(payloads, bytes_max=2 * refs[0].payload_bytes)
-    await loaded.load(refs[0])
-    await loaded.load(refs[1])
-    assert Held(loaded)[refs[0].sha256] == [1] * 100
-    await loaded.load(refs[2])
-    assert [ref.sha256 in Held(loaded) for ref in refs] == [True, False, True]
+    loaded = PayloadCache(payloads, bytes_max=2 * refs[0].payload_bytes)
+    await loaded.load_payload(refs[0])
+    await loaded.load_payload(refs[1])
+    assert DecisionValues(loaded)[refs[0].sha256] == [1] * 100
+    await loaded.load_payload(refs[2])
+    assert [ref.sha256 in DecisionValues(loaded) for ref in refs] == [True, False, True]

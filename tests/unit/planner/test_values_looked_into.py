@@ -8,15 +8,15 @@ from tests.support.planning import ROWS, Desk, done
 from tests.support.slices import frame_done
 from tests.support.streams import begun, chunk, playbook
 
-from noetl_contracts import facts
+from noetl_contracts.commands.loop_collections import CollectionForm
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_contracts.slicing import Form
-from noetl_planner.domain import ending
-from noetl_planner.domain.draft import Limits
-from noetl_playbook import carried, kept, parts
-from noetl_playbook.parts import Part
-from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
+from noetl_contracts.requests import facts
+from noetl_planner.domain.decision.draft import Limits
+from noetl_planner.domain.loops import loop_ends
+from noetl_playbook.views import ctx_references, loop_parts, result_envelope
+from noetl_playbook.views.loop_parts import LoopPart
+from noetl_playbook.views.results import LoopResult, PipelineResult, TaskResult
 
 FRONT = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t}\nworkflow:\n"
 MIB = 1024 * 1024
@@ -46,7 +46,7 @@ def told(
     patch = {}
     for digit, (name, (mib, value)) in zip("123456789", ctx.items(), strict=False):
         reference = payload(digit, mib)
-        patch[name] = kept.marker(reference, value)
+        patch[name] = ctx_references.build_marker(reference, value)
         if is_loaded:
             desk.loaded[reference.sha256] = value
     desk.tell(done(desk.sent()[0], None, **patch))
@@ -124,7 +124,7 @@ def test_what_metadata_answers_looks_into_nothing() -> None:
     reference = structs.replace(payload("1", 300), row_count=2)
     desk = Desk(two_steps('set: {ctx.n: "{{ ctx.big | length }}"}'))
     desk.start()
-    desk.tell(done(desk.sent()[0], None, big=kept.marker(reference, LIST)))
+    desk.tell(done(desk.sent()[0], None, big=ctx_references.build_marker(reference, LIST)))
     assert desk.state.ctx["n"] == 2
 
 
@@ -141,7 +141,7 @@ def test_results_and_ctx_count_together_in_one_render(mib: int, kind: str | None
     desk.loaded[reference.sha256] = result_of({"rows": LIST})
     desk.loaded[value.sha256] = LIST
     result = ResultEnvelope(status="ok", reference=reference, context={"shape": "pipeline"})
-    fact = done(desk.sent()[0], None, big=kept.marker(value, LIST))
+    fact = done(desk.sent()[0], None, big=ctx_references.build_marker(value, LIST))
     desk.tell(structs.replace(fact, result=result))
     desk.tell(done(desk.sent()[0]))
     if kind is None:
@@ -218,7 +218,7 @@ def test_the_results_of_a_loop_s_units_are_admitted() -> None:
     assert desk.last is not None
     (run_id,) = desk.last.to_collect
     listed = [
-        Part(
+        LoopPart(
             index=index,
             key=str(index),
             result=ResultEnvelope(
@@ -234,8 +234,10 @@ def test_the_results_of_a_loop_s_units_are_admitted() -> None:
         assert part.result.reference is not None
         desk.loaded[part.result.reference.sha256] = result_of([1])
     loop = next(run.loop for run in desk.state.runs.values() if run.loop is not None)
-    fanin = {**ending.counters(loop), **parts.kept(listed)}
-    collected = carried.inline(LoopResult(results=[], stats={"total": 2}, fanin=fanin))
+    fanin = {**loop_ends.build_fanin_counters(loop), **loop_parts.build_parts_entry(listed)}
+    collected = result_envelope.build_inline_context(
+        LoopResult(results=[], stats={"total": 2}, fanin=fanin)
+    )
     result = ResultEnvelope(status="ok", context=collected)
     desk.tell(facts.ItemsCollected(run_id=run_id, result=result))
     assert error_of(desk).kind == "payload_too_large"
@@ -261,9 +263,11 @@ def test_parts_of_several_sources_are_bounded_together() -> None:
         loop = next(run.loop for run in desk.state.runs.values() if run.loop is not None)
         reference = structs.replace(payload(digit, 40), row_count=2)
         desk.loaded[reference.sha256] = []
-        fanin = {**ending.counters(loop), **parts.kept(reference)}
+        fanin = {**loop_ends.build_fanin_counters(loop), **loop_parts.build_parts_entry(reference)}
         kept_form = LoopResult(results=[], stats={"total": 2}, fanin=fanin)
-        result = ResultEnvelope(status="ok", context=carried.inline(kept_form))
+        result = ResultEnvelope(
+            status="ok", context=result_envelope.build_inline_context(kept_form)
+        )
         desk.tell(facts.ItemsCollected(run_id=run_id, result=result))
     error = error_of(desk)
     assert (error.kind, error.step) == ("payload_too_large", "total")
@@ -280,9 +284,9 @@ def test_a_loop_over_a_list_of_ctx_takes_it_by_reference(mode: str) -> None:
     desk = Desk(two_steps("next: {arcs: [{step: b}]}", following=following))
     desk.start()
     reference = structs.replace(payload("1", 300), row_count=2)
-    desk.tell(done(desk.sent()[0], None, big=kept.marker(reference, LIST)))
+    desk.tell(done(desk.sent()[0], None, big=ctx_references.build_marker(reference, LIST)))
     (started,) = desk.events("loop.started")
-    assert (started.collection_ref, started.collection_form) == (reference, Form.LIST)
+    assert (started.collection_ref, started.collection_form) == (reference, CollectionForm.LIST)
     assert started.total == 2
 
 
@@ -295,11 +299,11 @@ def test_a_list_of_ctx_is_cut_by_the_hash_of_its_items() -> None:
     desk.start()
     reference = structs.replace(payload("1", 1), row_count=2)
     desk.loaded[reference.sha256] = LIST
-    desk.tell(done(desk.sent()[0], None, big=kept.marker(reference, LIST)))
+    desk.tell(done(desk.sent()[0], None, big=ctx_references.build_marker(reference, LIST)))
     assert desk.events("loop.started")[0].total == 2
 
 
 def result_of(raw: Any) -> dict[str, Any]:
     kept_form = PipelineResult(tasks={"t": TaskResult(kind="python", raw=raw)}, last="t")
-    found: dict[str, Any] = carried.inline(kept_form)["data"]
+    found: dict[str, Any] = result_envelope.build_inline_context(kept_form)["data"]
     return found

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from tests.support.planning import NOON
 
-from noetl_contracts.facts import FactBatch, TimerDue
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_planner.shell.wakeups import Wakeups
+from noetl_contracts.requests.facts import FactBatch, TimerDue
+from noetl_planner.facts.wakeups import Wakeups
 from noetl_replay import state
 
 SECOND = timedelta(seconds=1)
@@ -28,18 +28,18 @@ def test_what_is_put_back_is_handed_over_once_and_not_before_its_instant() -> No
     first, second = a_batch("first"), a_batch("second")
     wakeups.put_back([second], NOON + 2 * SECOND)
     wakeups.put_back([first], NOON + SECOND)
-    assert wakeups.next_in_s(NOON, at_most_s=9.0) == 1.0
-    assert wakeups.take_due(NOON) == []
-    assert wakeups.take_due(NOON + SECOND) == [first]
-    assert wakeups.take_due(NOON + 3 * SECOND) == [second]
-    assert wakeups.take_due(NOON + 9 * SECOND) == []
-    assert wakeups.next_in_s(NOON, at_most_s=9.0) == 9.0
+    assert wakeups.next_wakeup_in_s(NOON, at_most_s=9.0) == 1.0
+    assert wakeups.take_due_facts(NOON) == []
+    assert wakeups.take_due_facts(NOON + SECOND) == [first]
+    assert wakeups.take_due_facts(NOON + 3 * SECOND) == [second]
+    assert wakeups.take_due_facts(NOON + 9 * SECOND) == []
+    assert wakeups.next_wakeup_in_s(NOON, at_most_s=9.0) == 9.0
 
 
 def test_what_is_put_back_stands_beside_the_wish_of_its_execution() -> None:
     wakeups = Wakeups()
-    of_it = state.empty(ExecutionId("42"), TenantId("t"), OrganizationId("o"))
+    of_it = state.build_empty_state(ExecutionId("42"), TenantId("t"), OrganizationId("o"))
     wakeups.put_back([a_batch("gathered")], NOON)
-    wakeups.set(of_it, NOON + SECOND)
-    assert [one.key for one in wakeups.take_due(NOON)] == ["gathered"]
-    assert [one.key for one in wakeups.take_due(NOON + SECOND)] == ["timer/42/0"]
+    wakeups.set_wakeup(of_it, NOON + SECOND)
+    assert [one.key for one in wakeups.take_due_facts(NOON)] == ["gathered"]
+    assert [one.key for one in wakeups.take_due_facts(NOON + SECOND)] == ["timer/42/0"]

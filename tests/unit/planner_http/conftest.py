@@ -5,7 +5,7 @@ from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from tests.support.api import ApiWorld
 
-from noetl_planner.http.app import create_app
+from noetl_planner.api.app import create_app
 
 Api = AsyncTestClient[Litestar]
 

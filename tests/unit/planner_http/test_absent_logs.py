@@ -9,7 +9,7 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import ApiWorld, beginning, ending
 from tests.support.storage import an_execution
 
-from noetl_planner.http.app import create_app
+from noetl_planner.api.app import create_app
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2

@@ -9,20 +9,24 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import ApiWorld, beginning, ending
 from tests.support.storage import ORGANIZATION, TENANT, an_execution
 
-from noetl_contracts import codec, facts
+from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import Event
-from noetl_contracts.events.context import CtxPatched
-from noetl_contracts.events.control import ExecutionPaused
-from noetl_contracts.events.execution import CancelRequested, ExecutionCancelled
-from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit
+from noetl_contracts.events.execution_events import (
+    CancelRequested,
+    CtxPatched,
+    ExecutionCancelled,
+    ExecutionPaused,
+)
+from noetl_contracts.events.step_events import CallDone, CallError, StepEnter, StepExit
 from noetl_contracts.ids import CommandId, ExecutionId, RunId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.requests import facts
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain.draft import Limits
-from noetl_planner.http.app import create_app
-from noetl_playbook import carried, kept
-from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_planner.api.app import create_app
+from noetl_planner.domain.decision.draft import Limits
+from noetl_playbook.views import ctx_references, result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
 
 Api = AsyncTestClient[Litestar]
 ROWS = [{"i": index} for index in range(10)]
@@ -41,8 +45,8 @@ def left(run: str) -> StepExit:
 
 
 async def stored(world: ApiWorld, value: Any) -> PayloadRef:
-    return await world.payloads.put(
-        codec.encode(value),
+    return await world.payloads.put_payload(
+        codec.encode_json(value),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type="application/json",
@@ -61,7 +65,7 @@ def asked(world: ApiWorld) -> list[facts.Fact]:
     return [
         fact
         for message in world.store.message_by_id.values()
-        for fact in facts.decode_batch(message.row.data).facts
+        for fact in facts.decode_fact_batch(message.row.data).facts
     ]
 
 
@@ -129,7 +133,7 @@ async def test_the_status_holds_what_the_language_promises(api: Api, world: ApiW
 
 async def test_values_of_ctx_are_read_by_name(api: Api, world: ApiWorld) -> None:
     big = {"list": [1, 2, 3]}
-    marker = kept.marker(await stored(world, big), big)
+    marker = ctx_references.build_marker(await stored(world, big), big)
     known = await running(world, CtxPatched(patch={"n": 1, "big": marker}))
     shown = (await api.get(f"/api/vars/{known}")).json()["variables"]
     assert shown["n"] == 1
@@ -153,14 +157,14 @@ async def test_a_write_is_a_wish_and_a_large_value_goes_by_reference(
     assert isinstance(second, facts.CtxWriteRequested)
     assert isinstance(third, facts.CtxWriteRequested)
     assert first.patch == {"n": None}
-    reference = kept.reference_of(second.patch["text"])
-    assert codec.decode(await world.payloads.read(reference)) == large
+    reference = ctx_references.get_marker_reference(second.patch["text"])
+    assert codec.decode_json(await world.payloads.read_payload(reference)) == large
     assert third.removed == ["n"]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "status"),
-    [("no name", 1, 422), ("1st", 1, 422), ("fine", {kept.KEY: {}}, 422)],
+    [("no name", 1, 422), ("1st", 1, 422), ("fine", {ctx_references.KEY: {}}, 422)],
 )
 async def test_a_write_that_makes_no_sense_is_refused(
     api: Api, world: ApiWorld, name: str, value: object, status: int
@@ -183,7 +187,7 @@ async def test_what_has_ended_takes_no_write(api: Api, world: ApiWorld) -> None:
 
 async def test_a_step_whose_name_has_slashes_has_a_result_too(api: Api, world: ApiWorld) -> None:
     name = "load a/b (50%)"
-    result = ResultEnvelope(status="ok", context=carried.inline(of({"n": 1})))
+    result = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(of({"n": 1})))
     known = await running(world, ended_well(result, step=name))
     shown = (await api.get(f"/api/result/{known}/{quote(name, safe='')}")).json()
     assert (shown["step"], shown["data"]) == (name, {"n": 1})
@@ -194,8 +198,10 @@ async def test_a_step_whose_name_has_slashes_has_a_result_too(api: Api, world: A
 async def test_the_last_result_is_of_the_step_that_ended_last_with_one(
     api: Api, world: ApiWorld
 ) -> None:
-    nothing = ResultEnvelope(status="ok", context=carried.inline(of({})))
-    something = ResultEnvelope(status="ok", context=carried.inline(of({"n": 1})))
+    nothing = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(of({})))
+    something = ResultEnvelope(
+        status="ok", context=result_envelope.build_inline_context(of({"n": 1}))
+    )
     known = await running(
         world, ended_well(something), ended_well(something, step="b"), ended_well(nothing, step="c")
     )
@@ -210,7 +216,9 @@ async def test_results_are_read_by_step_and_row_sets_by_windows(api: Api, world:
     raw = {"rows": ROWS, "row_count": 10, "columns": ["i"], "status": "ok"}
     reference = await stored(world, of(raw, "postgres"))
     result = ResultEnvelope(
-        status="ok", reference=reference, context=carried.referenced(of(raw), {"row_count": 10})
+        status="ok",
+        reference=reference,
+        context=result_envelope.build_reference_context(of(raw), {"row_count": 10}),
     )
     known = await running(world, ended_well(result), left("11"))
     answer = await api.get(f"/api/result/{known}/start", params={"offset": 8, "limit": 5})
@@ -238,7 +246,7 @@ async def test_results_are_read_by_step_and_row_sets_by_windows(api: Api, world:
 
 async def test_a_result_that_is_none_is_said_to_be_none(api: Api, world: ApiWorld) -> None:
     reference = await stored(world, {"tasks": 7})
-    context = {"shape": carried.PIPELINE, "fields": {}}
+    context = {"shape": result_envelope.PIPELINE, "fields": {}}
     result = ResultEnvelope(status="ok", reference=reference, context=context)
     known = await running(world, ended_well(result), left("11"))
     of_run, of_task = (f"noetl://execution/{known}/result/start/11{task}" for task in ("", "/t"))
@@ -252,8 +260,8 @@ async def test_a_result_that_is_none_is_said_to_be_none(api: Api, world: ApiWorl
 
 
 async def test_an_earlier_run_and_a_task_of_it_resolve_as_well(api: Api, world: ApiWorld) -> None:
-    first = ResultEnvelope(status="ok", context=carried.inline(of({"a": 1})))
-    second = ResultEnvelope(status="ok", context=carried.inline(of({"a": 2})))
+    first = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(of({"a": 1})))
+    second = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(of({"a": 2})))
     known = await running(
         world,
         ended_well(first),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.planner_http.conftest import Api
 
-from noetl_contracts.credential_types import TYPES
+from noetl_contracts.credentials import TYPES
 
 
 async def put(api: Api, kind: str, data: dict[str, Any]) -> Any:

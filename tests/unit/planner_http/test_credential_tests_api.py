@@ -7,9 +7,9 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import ApiWorld
 from tests.unit.planner_http.conftest import Api
 
-from noetl_contracts.lanes import Pools
-from noetl_planner.domain.draft import Limits
-from noetl_planner.http.app import create_app
+from noetl_contracts.commands.worker_pools import Pools
+from noetl_planner.api.app import create_app
+from noetl_planner.domain.decision.draft import Limits
 
 PATH = "system/credential-test"
 PLAYBOOK = f"""\

@@ -10,20 +10,20 @@ from tests.support.storage import ORGANIZATION, TENANT
 
 from noetl_contracts import subjects
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_messaging import topology
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
-from noetl_messaging.ports import Message
-from noetl_planner.http import dead_letters
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Message
+from noetl_planner.api.triggers import dead_letters
 
 Api = AsyncTestClient[Litestar]
-OWN = subjects.ingest(0, TENANT, ORGANIZATION)
-OTHERS = subjects.ingest(0, TenantId("other"), OrganizationId("org"))
+OWN = subjects.build_ingest_subject(0, TENANT, ORGANIZATION)
+OTHERS = subjects.build_ingest_subject(0, TenantId("other"), OrganizationId("org"))
 
 
 @pytest.fixture(autouse=True)
 async def _streams(world: ApiWorld) -> None:
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
 
 
 async def buried(
@@ -31,16 +31,16 @@ async def buried(
 ) -> int:
     """Have a message given up; return its letter's number."""
     letters = MemoryDeadLetters(world.broker)
-    name = f"m-{await letters.count()}"
-    world.broker.put(Message(subject=subject, message_id=name, data=data))
+    name = f"m-{await letters.count_letters()}"
+    world.broker.store_message(Message(subject=subject, message_id=name, data=data))
     await give_up(world, reason=reason)
     return (await letters.list_letters(letters_max=5000))[-1].sequence
 
 
 async def give_up(world: ApiWorld, *, reason: str = "odd") -> None:
     consumer = MemoryConsumer(world.broker, stream=topology.INGEST, name="planner-0")
-    (delivery,) = await consumer.fetch(messages_max=1, wait_s=1)
-    await MemoryDeadLetters(world.broker).bury(
+    (delivery,) = await consumer.fetch_batch(messages_max=1, wait_s=1)
+    await MemoryDeadLetters(world.broker).bury_delivery(
         delivery, stream=topology.INGEST, consumer="planner-0", reason=reason
     )
 
@@ -52,7 +52,7 @@ async def asked(api: Api, path: str, **body: Any) -> tuple[int, Any]:
 
 async def waiting(world: ApiWorld) -> int:
     consumer = MemoryConsumer(world.broker, stream=topology.INGEST, name="planner-0")
-    return sum(await consumer.pending())
+    return sum(await consumer.count_pending())
 
 
 async def test_a_letter_is_listed_and_shown_with_its_message(api: Api, world: ApiWorld) -> None:
@@ -146,7 +146,7 @@ async def test_letters_of_others_are_not_there(api: Api, world: ApiWorld, act: s
     assert (await asked(api, f"/api/dead-letters/{sequence}"))[0] == 404
     body = {"who": "ann", "reason": "r"} if act == "drop" else {"who": "ann"}
     assert (await asked(api, f"/api/dead-letters/{sequence}/{act}", **body))[0] == 404
-    assert await MemoryDeadLetters(world.broker).count() == 1
+    assert await MemoryDeadLetters(world.broker).count_letters() == 1
 
 
 async def test_a_letter_whose_subject_names_nobody_is_seen_by_everyone(

@@ -5,8 +5,8 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import ApiWorld, beginning
 from tests.support.storage import an_execution
 
-from noetl_contracts.events.command import CommandStarted
-from noetl_contracts.events.step import CallDone
+from noetl_contracts.events.command_events import CommandStarted
+from noetl_contracts.events.step_events import CallDone
 from noetl_contracts.ids import CommandId, RunId, WorkerId
 from noetl_contracts.payloads import ResultEnvelope
 

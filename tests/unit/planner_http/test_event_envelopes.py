@@ -6,10 +6,10 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, ApiWorld, beginning, ending
 from tests.support.storage import ORGANIZATION, TENANT, an_execution
 
-from noetl_contracts import facts
-from noetl_contracts.envelope_fields import CORRELATION_CHARACTERS_MAX
-from noetl_contracts.facts import ExecutionRequested
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger.envelope import CORRELATION_CHARACTERS_MAX
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import ExecutionRequested
 
 Api = AsyncTestClient[Litestar]
 ENVELOPE = {
@@ -31,7 +31,7 @@ async def asked(api: Api, world: ApiWorld, *, flow: str | None = None, **body: s
     (batch,) = [
         found
         for row in rows
-        if (found := facts.decode_batch(row.data)).execution_id == execution_id
+        if (found := facts.decode_fact_batch(row.data)).execution_id == execution_id
     ]
     (request,) = batch.facts
     assert isinstance(request, ExecutionRequested)

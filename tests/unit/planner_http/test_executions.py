@@ -6,13 +6,14 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, SHARD_COUNT, ApiWorld, beginning, ending
 from tests.support.storage import an_execution
 
-from noetl_contracts import codec, facts, subjects
+from noetl_contracts import codec, subjects
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events.execution import PlaybookFailed
-from noetl_contracts.facts import CancelRequested, ExecutionRequested
-from noetl_contracts.ids import shard_of
-from noetl_contracts.plain import DEPTH_MAX
-from noetl_planner.http.app import create_app
+from noetl_contracts.events.execution_events import PlaybookFailed
+from noetl_contracts.ids import find_shard
+from noetl_contracts.json_values import DEPTH_MAX
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import CancelRequested, ExecutionRequested
+from noetl_planner.api.app import create_app
 
 Api = AsyncTestClient[Litestar]
 
@@ -40,16 +41,16 @@ async def test_an_accepted_execution_is_a_durable_request_with_its_message(
     execution_id = str(accepted["execution_id"])
     assert accepted["status"] == "PENDING"
     (message,) = world.store.message_by_id.values()
-    batch = facts.decode_batch(message.row.data)
+    batch = facts.decode_fact_batch(message.row.data)
     assert batch.facts == [
         ExecutionRequested(
             path="demo/hello", version=1, workload={"who": "moon"}, requested_by="api"
         )
     ]
     assert batch.request_id == batch.key == f"execute-{execution_id}"
-    shard = subjects.parse_shard(message.row.subject).shard
-    assert shard == shard_of(batch.execution_id, SHARD_COUNT)
-    assert world.hints.poked == [subjects.poke("outbox")]
+    shard = subjects.parse_shard_subject(message.row.subject).shard
+    assert shard == find_shard(batch.execution_id, SHARD_COUNT)
+    assert world.hints.poked == [subjects.build_hint_subject("outbox")]
 
 
 async def test_an_accepted_execution_is_pending_before_any_planner_has_seen_it(api: Api) -> None:
@@ -147,11 +148,11 @@ async def test_large_inputs_are_stored_and_the_request_refers_to_them(
     first = await api.post("/api/execute", json=body, headers=headers)
     assert first.status_code == 202, first.text
     (message,) = world.store.message_by_id.values()
-    (fact,) = facts.decode_batch(message.row.data).facts
+    (fact,) = facts.decode_fact_batch(message.row.data).facts
     assert isinstance(fact, ExecutionRequested)
     assert (fact.workload, len(message.row.data) < 2_000) == ({}, True)
     assert fact.workload_ref is not None
-    assert codec.decode(await world.payloads.read(fact.workload_ref)) == inputs
+    assert codec.decode_json(await world.payloads.read_payload(fact.workload_ref)) == inputs
     again = await api.post("/api/execute", json=body, headers=headers)
     assert again.json()["execution_id"] == first.json()["execution_id"]
     other = await api.post(
@@ -170,7 +171,7 @@ async def test_deeply_nested_inputs_are_stored_and_deeper_ones_are_refused(
     answer = await api.post("/api/execute", content=body % deep, headers=kind)
     assert answer.status_code == 202, answer.text
     (message,) = world.store.message_by_id.values()
-    (fact,) = facts.decode_batch(message.row.data).facts
+    (fact,) = facts.decode_fact_batch(message.row.data).facts
     assert isinstance(fact, ExecutionRequested)
     assert (fact.workload, fact.workload_ref is None) == ({}, False)
     endless = b"[" * 20_000 + b"]" * 20_000
@@ -235,7 +236,7 @@ async def test_cancelling_is_a_durable_request(api: Api, world: ApiWorld) -> Non
     assert answer.status_code == 202
     assert answer.json() == {"execution_id": execution_id, "status": "RUNNING", "accepted": True}
     messages = [message.row for message in world.store.message_by_id.values()]
-    assert facts.decode_batch(messages[-1].data).facts == [
+    assert facts.decode_fact_batch(messages[-1].data).facts == [
         CancelRequested(reason="enough", requested_by="api")
     ]
 

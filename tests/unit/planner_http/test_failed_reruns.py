@@ -9,17 +9,18 @@ from tests.support import storage
 from tests.support.api import ApiWorld
 from tests.support.storage import an_execution
 
-from noetl_contracts import codec, facts, ids
+from noetl_contracts import codec, ids
+from noetl_contracts.commands.loop_collections import TakenItem
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import Event
-from noetl_contracts.events.execution import PlaybookFailed, PlaybookInitialized
-from noetl_contracts.events.loop import LoopStarted
-from noetl_contracts.events.step import CallDone, CallError, StepEnter
+from noetl_contracts.events.execution_events import PlaybookFailed, PlaybookInitialized
+from noetl_contracts.events.loop_events import LoopStarted
+from noetl_contracts.events.step_events import CallDone, CallError, StepEnter
 from noetl_contracts.ids import CatalogId, ExecutionId, RunId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef, ResultEnvelope
-from noetl_contracts.taken_items import TakenItem
-from noetl_planner.shell.taken_results import TakenResults
-from noetl_storage.payloads import mentions
+from noetl_contracts.requests import facts
+from noetl_planner.loops.taken_units import TakenResults
+from noetl_storage.payloads import payload_references
 
 Api = AsyncTestClient[Litestar]
 RUN = RunId("11")
@@ -36,8 +37,8 @@ workflow:
 
 
 async def put(world: ApiWorld, value: Any) -> PayloadRef:
-    return await world.payloads.put(
-        codec.encode(value),
+    return await world.payloads.put_payload(
+        codec.encode_json(value),
         media_type=JSON_MEDIA_TYPE,
         tenant_id=storage.TENANT,
         organization_id=storage.ORGANIZATION,
@@ -48,7 +49,7 @@ def item(index: int, reference: PayloadRef, **patch: Any) -> CallDone:
     return CallDone(
         step="each",
         run_id=RUN,
-        command_id=ids.command_id(RUN, f"item-{index}"),
+        command_id=ids.derive_command_id(RUN, f"item-{index}"),
         result=ResultEnvelope(status="ok", reference=reference),
         item_index=index,
         patch=patch,
@@ -88,7 +89,7 @@ def broken(index: int) -> CallError:
     return CallError(
         step="each",
         run_id=RUN,
-        command_id=ids.command_id(RUN, f"item-{index}"),
+        command_id=ids.derive_command_id(RUN, f"item-{index}"),
         error=CAUSE,
         item_index=index,
         patch={"wrote": "before it failed"},
@@ -97,7 +98,7 @@ def broken(index: int) -> CallError:
 
 def asked(world: ApiWorld) -> facts.Rerun:
     (message,) = world.store.message_by_id.values()
-    (fact,) = facts.decode_batch(message.row.data).facts
+    (fact,) = facts.decode_fact_batch(message.row.data).facts
     assert isinstance(fact, facts.ExecutionRequested)
     assert fact.rerun is not None
     return fact.rerun
@@ -105,9 +106,9 @@ def asked(world: ApiWorld) -> facts.Rerun:
 
 async def is_mentioned(world: ApiWorld, digest: str, reference: PayloadRef) -> bool:
     async def pieces() -> AsyncIterator[bytes]:
-        yield await world.payloads.read(reference)
+        yield await world.payloads.read_payload(reference)
 
-    return digest in await mentions.mentioned(pieces(), {digest})
+    return digest in await payload_references.find_mentioned(pieces(), {digest})
 
 
 async def test_the_request_holds_what_the_completed_items_gave(api: Api, world: ApiWorld) -> None:
@@ -123,17 +124,21 @@ async def test_the_request_holds_what_the_completed_items_gave(api: Api, world: 
     assert taken is not None
     assert (taken.execution_id, taken.run_id) == (known, RUN)
     assert (taken.total, taken.completed, taken.todo) == (3, 2, 1)
-    assert codec.decode(await world.payloads.read(taken.todo_ref)) == [1]
+    assert codec.decode_json(await world.payloads.read_payload(taken.todo_ref)) == [1]
     assert taken.collection_ref is not None
-    assert codec.decode(await world.payloads.read(taken.collection_ref)) == ["a", "b", "c"]
+    assert codec.decode_json(await world.payloads.read_payload(taken.collection_ref)) == [
+        "a",
+        "b",
+        "c",
+    ]
     results = TakenResults(world.payloads, taken)
     assert [one async for one in results.read_items()] == [
         TakenItem(index=0, result=ResultEnvelope(status="ok", reference=first)),
         TakenItem(index=2, result=ResultEnvelope(status="ok", reference=last)),
     ]
     # From the request to each result there is a chain of mentions: none of them is collected.
-    parts = codec.decode(await world.payloads.read(taken.results_ref))["parts"]
-    part = codec.convert(parts[0]["ref"], PayloadRef)
+    parts = codec.decode_json(await world.payloads.read_payload(taken.results_ref))["parts"]
+    part = codec.convert_value(parts[0]["ref"], PayloadRef)
     assert await is_mentioned(world, part.sha256, taken.results_ref)
     assert await is_mentioned(world, first.sha256, part)
     assert await is_mentioned(world, last.sha256, part)

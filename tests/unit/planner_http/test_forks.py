@@ -11,8 +11,8 @@ from tests.unit.planner_http.test_reruns import asked, failed, failed_history
 
 from noetl_contracts.ids import ExecutionId
 from noetl_replay import snapshot
-from noetl_replay.fold import fold as fold_history
-from noetl_replay.state import empty
+from noetl_replay.fold import fold_history
+from noetl_replay.state import build_empty_state
 
 Api = AsyncTestClient[Litestar]
 
@@ -93,9 +93,9 @@ async def test_a_snapshot_of_the_past_gives_the_same_fork(api: Api, world: ApiWo
     assert first["http"] == 202
     before = asked(world).rerun
     history = world.store.history_by_execution[known]
-    begun = empty(known, history[0].tenant_id, history[0].organization_id)
-    await world.services().past.keep(
-        snapshot.take(fold_history(begun, history[:4])), spacing_versions=0
+    begun = build_empty_state(known, history[0].tenant_id, history[0].organization_id)
+    await world.services().past.keep_snapshot(
+        snapshot.build_snapshot(fold_history(begun, history[:4])), spacing_versions=0
     )
     world.store.message_by_id.clear()
     await fork(api, known, as_of_position=5)

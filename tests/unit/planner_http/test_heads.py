@@ -7,7 +7,7 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from noetl_planner.http.heads import PromptProtocol
+from noetl_planner.api.http.connection_protocol import HeaderTimeoutProtocol
 
 LARGE = b"x" * 100_000
 
@@ -29,13 +29,13 @@ class _Wire(asyncio.Transport):
         self.written.append(b"closed")
 
 
-async def _connected() -> tuple[PromptProtocol, _Wire]:
+async def _connected() -> tuple[HeaderTimeoutProtocol, _Wire]:
     async def nothing(_scope: Any, _receive: Any, _send: Any) -> None:
         """Answer nothing."""
 
-    config = Config(nothing, http=PromptProtocol, log_config=None)
+    config = Config(nothing, http=HeaderTimeoutProtocol, log_config=None)
     config.load()
-    protocol, wire = PromptProtocol(config, ServerState(), {}), _Wire()
+    protocol, wire = HeaderTimeoutProtocol(config, ServerState(), {}), _Wire()
     protocol.connection_made(wire)
     return protocol, wire
 

@@ -11,9 +11,9 @@ from tests.support.api import ApiWorld, beginning
 from tests.support.loop_lag import watch_loop
 
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http import bodies
-from noetl_planner.http.app import create_app
-from noetl_planner.http.seats import SeatLimits, Seats
+from noetl_planner.api.app import create_app
+from noetl_planner.api.http import bodies
+from noetl_planner.api.http.limiters import FollowerLimiter, FollowerLimits
 
 MIB = 1024 * 1024
 # The largest body that is accepted is decoded at once; no other one may hold the loop much longer.
@@ -103,22 +103,22 @@ async def test_nul_and_numbers_over_64_bits_are_refused(api: httpx.AsyncClient, 
 @pytest.mark.parametrize(
     ("limits", "who"),
     [
-        (SeatLimits(client=1), "this client's address follows 1 executions"),
-        (SeatLimits(execution=1), "1 clients follow execution 7 already"),
+        (FollowerLimits(client=1), "this client's address follows 1 executions"),
+        (FollowerLimits(execution=1), "1 clients follow execution 7 already"),
     ],
 )
 async def test_share_of_followers_is_refused_with_the_way_out(
-    world: ApiWorld, limits: SeatLimits, who: str
+    world: ApiWorld, limits: FollowerLimits, who: str
 ) -> None:
     await world.append(ExecutionId("7"), beginning())
     await world.project(ExecutionId("7"))
-    seats = Seats()
+    seats = FollowerLimiter()
     app = create_app(world.services(seats=seats, seat_limits=limits))
     transport = httpx.ASGITransport(app=app, client=("10.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
-        with seats.taken("10.0.0.1", "7"):
+        with seats.hold_seat("10.0.0.1", "7"):
             answer = await client.get("/api/executions/7/stream")
     assert (answer.status_code, answer.json()["code"]) == (429, "too_many_streams")
     assert who in answer.json()["detail"]
     assert "noetl events ID" in answer.json()["hint"]
-    assert seats.client_has_room("10.0.0.1", limits)
+    assert seats.has_client_seat("10.0.0.1", limits)

@@ -11,12 +11,12 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import ApiWorld, beginning, ending
 from tests.support.storage import ORGANIZATION, TENANT, an_execution
 
-from noetl_chassis.sealing import TEXT_PREFIX
+from noetl_chassis.seals.credential_seal import TEXT_PREFIX
 from noetl_contracts import codec
 from noetl_contracts.ids import CommandId, ExecutionId, WorkerId
-from noetl_contracts.log_chunks import LogChunk, LogLine, LogSource, name_chunk
-from noetl_planner.http.app import create_app
-from noetl_planner.http.log_chunks import LogChunks, LogFollower
+from noetl_contracts.log_chunks import LogChunk, LogLine, LogSource, build_chunk_name
+from noetl_planner.api.app import create_app
+from noetl_planner.api.watch.log_chunks import LogChunks, LogFollower
 
 START = datetime(2026, 11, 26, 23, 59, 59, 900_000, tzinfo=UTC)
 
@@ -47,11 +47,11 @@ def chunk_of(
 
 
 async def put(world: ApiWorld, chunk: LogChunk, at: datetime) -> str:
-    data = codec.encode(chunk)
+    data = codec.encode_json(chunk)
     await world.payloads.put_named(
-        name_chunk(chunk, at), data, tenant_id=TENANT, organization_id=ORGANIZATION
+        build_chunk_name(chunk, at), data, tenant_id=TENANT, organization_id=ORGANIZATION
     )
-    return codec.digest(data)
+    return codec.digest_hex(data)
 
 
 async def put_log(world: ApiWorld, execution_id: ExecutionId, count: int = 3) -> None:

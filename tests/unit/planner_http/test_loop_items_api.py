@@ -10,19 +10,23 @@ from tests.support.api import ApiWorld, beginning
 from tests.support.storage import an_execution
 
 from noetl_contracts import codec, ids, locators
+from noetl_contracts.commands.loop_collections import (
+    CollectionCut,
+    CollectionForm,
+    ListPart,
+    PartList,
+)
 from noetl_contracts.errors import ErrorObject, FailedTry
 from noetl_contracts.events import Event
-from noetl_contracts.events.command import CommandIssued, CommandReissued
-from noetl_contracts.events.frame import FrameCommitted, FrameDispatched, FrameFailed
-from noetl_contracts.events.loop import LoopStarted
-from noetl_contracts.events.stage import StageOpened
-from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.events.command_events import CommandIssued, CommandReissued
+from noetl_contracts.events.frame_events import FrameCommitted, FrameDispatched, FrameFailed
+from noetl_contracts.events.loop_events import LoopStarted, StageOpened
+from noetl_contracts.events.step_events import CallDone, CallError
 from noetl_contracts.ids import ExecutionId, RunId, StageId, WorkerId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef, ResultEnvelope
-from noetl_contracts.slicing import Cut, Form, ListPart, PartList
 from noetl_contracts.status import StageKind
-from noetl_playbook import carried
-from noetl_playbook.results import LoopResult
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import LoopResult
 
 Api = AsyncTestClient[Litestar]
 RUN = RunId("11")
@@ -43,7 +47,7 @@ def started(**about: Any) -> LoopStarted:
 def issued(index: int) -> CommandIssued:
     unit = f"item-{index}"
     return CommandIssued(
-        command_id=ids.command_id(RUN, unit),
+        command_id=ids.derive_command_id(RUN, unit),
         run_id=RUN,
         step="start",
         unit=unit,
@@ -55,12 +59,12 @@ def issued(index: int) -> CommandIssued:
 
 
 def done(index: int) -> CallDone:
-    command_id = ids.command_id(RUN, f"item-{index}")
+    command_id = ids.derive_command_id(RUN, f"item-{index}")
     return CallDone(step="start", run_id=RUN, command_id=command_id, result=OK, item_index=index)
 
 
 def broken(index: int, cause: ErrorObject) -> CallError:
-    command_id = ids.command_id(RUN, f"item-{index}")
+    command_id = ids.derive_command_id(RUN, f"item-{index}")
     return CallError(step="start", run_id=RUN, command_id=command_id, error=cause, item_index=index)
 
 
@@ -78,7 +82,7 @@ async def test_an_item_has_its_input_its_error_and_its_attempts(api: Api, world:
     tried = FailedTry(task="t", attempt=1, at=storage.WallClock().now(), kind="http", message="503")
     cause = error(tries=[tried], details={"traceback": "line 3"})
     lost = CommandReissued(
-        command_id=ids.command_id(RUN, "item-1"),
+        command_id=ids.derive_command_id(RUN, "item-1"),
         run_id=RUN,
         step="start",
         attempt=2,
@@ -109,20 +113,20 @@ async def test_an_item_has_its_input_its_error_and_its_attempts(api: Api, world:
 
 async def test_a_large_input_is_shown_by_where_it_is_kept(api: Api, world: ApiWorld) -> None:
     large = {"text": f"{SEALED} " + "x" * 10_000}
-    part = await world.payloads.put(
-        codec.encode(["a", large]),
+    part = await world.payloads.put_payload(
+        codec.encode_json(["a", large]),
         media_type=JSON_MEDIA_TYPE,
         tenant_id=storage.TENANT,
         organization_id=storage.ORGANIZATION,
     )
     listed = PartList(total=5, parts=[ListPart(start=3, end=5, ref=part)])
-    reference = await world.payloads.put(
-        codec.encode(listed),
+    reference = await world.payloads.put_payload(
+        codec.encode_json(listed),
         media_type=JSON_MEDIA_TYPE,
         tenant_id=storage.TENANT,
         organization_id=storage.ORGANIZATION,
     )
-    loop = started(total=5, collection_ref=reference, collection_form=Form.PARTS)
+    loop = started(total=5, collection_ref=reference, collection_form=CollectionForm.PARTS)
     page = await told(api, world, [loop, issued(4), broken(4, error())], state="failed")
     (item,) = page["items"]
     assert item["input"] is None
@@ -135,7 +139,7 @@ async def test_a_large_input_is_shown_by_where_it_is_kept(api: Api, world: ApiWo
 
 async def test_an_input_whose_payload_is_gone_says_so(api: Api, world: ApiWorld) -> None:
     missing = PayloadRef(
-        uri=locators.payload(storage.TENANT, storage.ORGANIZATION, "0" * 64),
+        uri=locators.build_payload_locator(storage.TENANT, storage.ORGANIZATION, "0" * 64),
         sha256="0" * 64,
         media_type=JSON_MEDIA_TYPE,
         payload_bytes=9,
@@ -159,10 +163,10 @@ def dispatched(
     slot: int, rows: int, *, index: int = 0, start: int | None = None
 ) -> FrameDispatched:
     return FrameDispatched(
-        frame_id=ids.frame_id(STAGE, slot=slot, frame_index=index),
+        frame_id=ids.derive_frame_id(STAGE, slot=slot, frame_index=index),
         stage_id=STAGE,
         step="start",
-        command_id=ids.command_id(RUN, f"frame-{slot}-{index}"),
+        command_id=ids.derive_command_id(RUN, f"frame-{slot}-{index}"),
         slot=slot,
         frame_index=index,
         attempt=1,
@@ -178,9 +182,11 @@ def dispatched(
 def frame_failed(slot: int, rows: int, failed: int, result: list[Any] | None) -> FrameFailed:
     kept = None
     if result is not None:
-        kept = ResultEnvelope(status="ok", context=carried.inline(LoopResult(results=result)))
+        kept = ResultEnvelope(
+            status="ok", context=result_envelope.build_inline_context(LoopResult(results=result))
+        )
     return FrameFailed(
-        frame_id=ids.frame_id(STAGE, slot=slot, frame_index=0),
+        frame_id=ids.derive_frame_id(STAGE, slot=slot, frame_index=0),
         stage_id=STAGE,
         step="start",
         slot=slot,
@@ -197,7 +203,12 @@ def record(message: str) -> dict[str, Any]:
     return {"status": "error", "error": {"kind": "python", "message": message}}
 
 
-CHUNKS = {"mode": "chunked", "total": 6, "stage_id": STAGE, "cut": Cut(items=6, units=2, size=3)}
+CHUNKS = {
+    "mode": "chunked",
+    "total": 6,
+    "stage_id": STAGE,
+    "cut": CollectionCut(items=6, units=2, size=3),
+}
 
 
 async def test_a_failed_frame_tells_which_rows_failed(api: Api, world: ApiWorld) -> None:
@@ -206,7 +217,7 @@ async def test_a_failed_frame_tells_which_rows_failed(api: Api, world: ApiWorld)
         world,
         [
             opened(max_rows=3),
-            started(collection_form=Form.RANGE, **CHUNKS),
+            started(collection_form=CollectionForm.RANGE, **CHUNKS),
             dispatched(0, 3, start=0),
             frame_failed(0, 3, 1, [1, record("bad row"), 3]),
         ],
@@ -233,7 +244,7 @@ async def test_a_frame_without_a_record_of_its_rows_is_shown_as_one(
         world,
         [
             opened(max_rows=3),
-            started(collection_form=Form.RANGE, **CHUNKS),
+            started(collection_form=CollectionForm.RANGE, **CHUNKS),
             dispatched(0, 3, start=0),
             frame_failed(0, 3, 1, result),
         ],
@@ -249,15 +260,15 @@ async def test_rows_of_a_cursor_are_read_from_the_records_of_their_frames(
     api: Api, world: ApiWorld
 ) -> None:
     known = an_execution()
-    frame = ids.frame_id(STAGE, slot=1, frame_index=0)
+    frame = ids.derive_frame_id(STAGE, slot=1, frame_index=0)
     await world.payloads.put_named(
         f"frames/{known}/{frame}",
-        codec.encode({"rows": [{"id": 8}, {"id": 9}]}),
+        codec.encode_json({"rows": [{"id": 8}, {"id": 9}]}),
         tenant_id=storage.TENANT,
         organization_id=storage.ORGANIZATION,
     )
     committed = FrameCommitted(
-        frame_id=ids.frame_id(STAGE, slot=0, frame_index=0),
+        frame_id=ids.derive_frame_id(STAGE, slot=0, frame_index=0),
         stage_id=STAGE,
         step="start",
         slot=0,

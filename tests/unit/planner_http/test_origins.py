@@ -5,8 +5,8 @@ from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from tests.support.api import ApiWorld
 
-from noetl_planner.http.app import create_app
-from noetl_planner.http.origins import is_own_name
+from noetl_planner.api.app import create_app
+from noetl_planner.api.http.host_and_origin_checks import is_own_host
 
 Api = AsyncTestClient[Litestar]
 NAMES = ("noetl.example.org", "*.ops.example.org")
@@ -36,7 +36,7 @@ UNKNOWN = 404  # the playbook, so the request itself was let in
     ],
 )
 def test_a_planner_knows_its_names(host: str, *, is_own: bool) -> None:
-    assert is_own_name(host, NAMES) is is_own
+    assert is_own_host(host, NAMES) is is_own
 
 
 @pytest.mark.parametrize(

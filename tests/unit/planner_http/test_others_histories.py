@@ -8,10 +8,10 @@ from tests.support.api import ApiWorld, beginning, ending
 from tests.support.storage import ORGANIZATION, TENANT, an_execution
 
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.stored import StoredEvent
-from noetl_planner.http.app import create_app
-from noetl_storage.errors import HistoryDropped
-from noetl_storage.memory.audit import MemoryLedgerAudit
+from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_planner.api.app import create_app
+from noetl_storage.memory.ledger import MemoryLedgerAudit
+from noetl_storage.ports.errors import HistoryDropped
 
 STRANGERS = [(TENANT, "other"), ("other", ORGANIZATION), ("other", "other")]
 ROUTES = [
@@ -34,7 +34,7 @@ ROUTES = [
 class DroppedAudit(MemoryLedgerAudit):
     """Histories of which the events were dropped, and the heads are there."""
 
-    async def read_stored(self, *_args: object, **_rest: object) -> list[StoredEvent]:
+    async def read_stored_events(self, *_args: object, **_rest: object) -> list[StoredEvent]:
         raise HistoryDropped("its owner's policy has removed it")
 
 

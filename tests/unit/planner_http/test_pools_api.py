@@ -11,17 +11,16 @@ from tests.support.api import PLAYBOOK, ApiWorld, beginning
 from tests.support.storage import an_execution
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import facts
-from noetl_contracts.events.command import CommandIssued
-from noetl_contracts.facts import ExecutionRequested
+from noetl_contracts.commands.worker_pools import Pools, Priority, WorkerHeartbeat
+from noetl_contracts.events.command_events import CommandIssued
 from noetl_contracts.ids import CommandId, ExecutionId, RunId, WorkerId
-from noetl_contracts.lanes import Pools, Priority
-from noetl_contracts.workers import WorkerBeat
-from noetl_messaging import topology
-from noetl_messaging.memory.backlogs import MemoryBacklogs
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_messaging.memory.broker import MemoryBroker
-from noetl_planner.domain.draft import Limits
-from noetl_planner.http.app import create_app
+from noetl_messaging.memory.consumer import MemoryBacklogs
+from noetl_messaging.streams import topology
+from noetl_planner.api.app import create_app
+from noetl_planner.domain.decision.draft import Limits
 
 Api = AsyncTestClient[Litestar]
 POOLS = Pools(by_stream=("default", "gpu"), by_http=("edge",))
@@ -29,8 +28,10 @@ POOLS = Pools(by_stream=("default", "gpu"), by_http=("edge",))
 
 @asynccontextmanager
 async def opened(world: ApiWorld) -> AsyncIterator[tuple[Api, MemoryBroker]]:
-    broker = MemoryBroker(topology.declare(shard_count=1, pools=POOLS.by_stream), SystemClock())
-    await broker.ensure()
+    broker = MemoryBroker(
+        topology.declare_topology(shard_count=1, pools=POOLS.by_stream), SystemClock()
+    )
+    await broker.ensure_streams()
     services = world.services(limits=Limits(pools=POOLS), backlogs=MemoryBacklogs(broker))
     async with AsyncTestClient(create_app(services)) as api:
         yield api, broker
@@ -129,7 +130,7 @@ async def test_a_request_may_name_a_pool_and_a_priority(world: ApiWorld) -> None
     (fact,) = [
         fact
         for message in world.store.message_by_id.values()
-        for fact in facts.decode_batch(message.row.data).facts
+        for fact in facts.decode_fact_batch(message.row.data).facts
         if isinstance(fact, ExecutionRequested)
     ]
     assert (fact.pool, fact.priority) == ("gpu", Priority.HIGH)
@@ -137,8 +138,8 @@ async def test_a_request_may_name_a_pool_and_a_priority(world: ApiWorld) -> None
 
 async def test_the_api_lists_workers_by_what_they_last_said(world: ApiWorld) -> None:
     services = world.services()
-    services.crowd.note(
-        WorkerBeat(
+    services.crowd.note_beat(
+        WorkerHeartbeat(
             worker_id=WorkerId("w"),
             pool="gpu",
             lanes=("io",),

@@ -11,20 +11,20 @@ from tests.support import hostile_tables as hostile
 from tests.support.hostile_tables import watched
 from tests.support.storage import ORGANIZATION, TENANT
 
-from noetl_contracts import codec, spread
+from noetl_contracts import codec, spread_table
 from noetl_contracts.payloads import PayloadRef
-from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
-from noetl_planner.http import reading
-from noetl_planner.http.problems import ApiError
-from noetl_planner.http.services import ApiServices
-from noetl_storage import encoding
-from noetl_storage.encoding import PARQUET_MEDIA_TYPE
+from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.lookup import payload_reader
+from noetl_storage.arrow import encoding
+from noetl_storage.arrow.encoding import PARQUET_MEDIA_TYPE
 from noetl_storage.payloads.memory import MemoryPayloads
 
 MIB = 1024 * 1024
 ABOUT = {
-    b"noetl.kept": codec.encode({"rows": []}),
-    b"noetl.path": codec.encode([]),
+    b"noetl.kept": codec.encode_json({"rows": []}),
+    b"noetl.path": codec.encode_json([]),
     b"noetl.shape": b"mappings",
 }
 
@@ -35,19 +35,21 @@ def payloads() -> MemoryPayloads:
 
 
 async def put(payloads: MemoryPayloads, data: bytes, media_type: str) -> PayloadRef:
-    return await payloads.put(
+    return await payloads.put_payload(
         data, tenant_id=TENANT, organization_id=ORGANIZATION, media_type=media_type
     )
 
 
 async def read(payloads: MemoryPayloads, reference: PayloadRef) -> Any:
-    return await reading.read(cast("ApiServices", SimpleNamespace(payloads=payloads)), reference)
+    return await payload_reader.read_payload(
+        cast("ApiServices", SimpleNamespace(payloads=payloads)), reference
+    )
 
 
 async def refused(payloads: MemoryPayloads, reference: PayloadRef) -> ApiError:
     with watched() as peak, pytest.raises(ApiError) as found:
         await read(payloads, reference)
-    assert peak.bytes < 4 * reading.RESOLVED_BYTES_MAX
+    assert peak.bytes < 4 * payload_reader.RESOLVED_BYTES_MAX
     return found.value
 
 
@@ -60,7 +62,11 @@ def a_result(rows: int) -> bytes:
 async def test_a_small_result_that_unpacks_to_much_is_too_large(payloads: MemoryPayloads) -> None:
     data = a_result(500_000)
     assert len(data) < 100_000
-    for one in (data, encoding.compress(data, "zstd"), encoding.compress(b" " * 17 * MIB, "gzip")):
+    for one in (
+        data,
+        encoding.compress_bytes(data, "zstd"),
+        encoding.compress_bytes(b" " * 17 * MIB, "gzip"),
+    ):
         problem = await refused(payloads, await put(payloads, one, PARQUET_MEDIA_TYPE))
         assert problem.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         assert problem.code == "payload_too_large"
@@ -72,7 +78,7 @@ async def test_parts_that_unpack_to_much_together_are_too_large(payloads: Memory
     part = await put(payloads, data, PARQUET_MEDIA_TYPE)
 
     async def of_parts(count: int) -> PayloadRef:
-        rows = Spread(
+        rows = SpreadTable(
             row_count=10_000 * count,
             payload_bytes=part.payload_bytes * count,
             schema="",
@@ -80,8 +86,8 @@ async def test_parts_that_unpack_to_much_together_are_too_large(payloads: Memory
             parts=[part] * count,
             head=[],
         )
-        task = {"kind": "spark", "raw": {"rows": spread.marker(rows)}}
-        kept = codec.encode({"tasks": {"t": task}, "last": "t"})
+        task = {"kind": "spark", "raw": {"rows": spread_table.build_marker(rows)}}
+        kept = codec.encode_json({"tasks": {"t": task}, "last": "t"})
         return await put(payloads, kept, SPREAD_MEDIA_TYPE)
 
     value = await read(payloads, await of_parts(1))
@@ -102,17 +108,17 @@ async def test_what_may_take_long_is_decoded_beside_the_loop(
 ) -> None:
     data = {
         "table": a_result(2),
-        "packed": encoding.compress(b"{}", "gzip"),
-        "long": codec.encode(["x" * 1000] * 100),
+        "packed": encoding.compress_bytes(b"{}", "gzip"),
+        "long": codec.encode_json(["x" * 1000] * 100),
     }[form]
     threads: list[int] = []
-    decode = encoding.decode
+    decode = encoding.decode_payload
 
     def seen(*args: Any, **named: Any) -> Any:
         threads.append(threading.get_ident())
         return decode(*args, **named)
 
-    monkeypatch.setattr(encoding, "decode", seen)
+    monkeypatch.setattr(encoding, "decode_payload", seen)
     await read(payloads, await put(payloads, data, PARQUET_MEDIA_TYPE))
     assert threads
     assert threading.get_ident() not in threads

@@ -12,16 +12,17 @@ from tests.support.api import ApiWorld, beginning, ending
 from tests.support.builders import a_cursor_loop
 from tests.support.storage import NOON, ORGANIZATION, TENANT, an_execution
 
-from noetl_contracts import codec, stored
-from noetl_contracts.events.step import CallDone
+from noetl_contracts import codec
+from noetl_contracts.events.step_events import CallDone
 from noetl_contracts.ids import CommandId, ExecutionId, RunId
+from noetl_contracts.ledger import stored_event
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef, ResultEnvelope
-from noetl_planner.http.app import create_app
+from noetl_planner.api.app import create_app
 from noetl_replay import snapshot
-from noetl_replay.fold import fold
-from noetl_replay.state import empty
-from noetl_storage.errors import StorageUnavailable
-from noetl_storage.memory.audit import MemoryLedgerAudit
+from noetl_replay.fold import fold_history
+from noetl_replay.state import build_empty_state
+from noetl_storage.memory.ledger import MemoryLedgerAudit
+from noetl_storage.ports.errors import StorageUnavailable
 
 Api = AsyncTestClient[Litestar]
 PLACE = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
@@ -61,10 +62,10 @@ async def test_the_latest_state_is_the_live_one(api: Api, world: ApiWorld) -> No
     }
     for surface, found in keyed.items():
         assert state["surfaces"][surface] == found
-        assert state["projection_checksums"][surface] == codec.checksum(found)
+        assert state["projection_checksums"][surface] == codec.compute_checksum(found)
     assert live["row_counts"]["frame"] == len(live["rows"]["frame"]) > 0
-    assert live["rows_checksum"] == codec.checksum(live["rows"])
-    assert codec.checksum(state["state"]) == state["state_checksum"]
+    assert live["rows_checksum"] == codec.compute_checksum(live["rows"])
+    assert codec.compute_checksum(state["state"]) == state["state_checksum"]
 
 
 async def test_event_position_and_time_cut_alike(api: Api, world: ApiWorld) -> None:
@@ -127,9 +128,9 @@ async def test_a_snapshot_of_the_past_changes_nothing_but_time(api: Api, world: 
     execution_id = await a_loop(world)
     history = world.store.history_by_execution[execution_id]
     without = await ask(api, "state", execution_id, projection="execution", as_of_position=15)
-    folded = fold(empty(execution_id, TENANT, ORGANIZATION), history[:12])
-    kept = snapshot.take(folded)
-    await world.services().past.keep(kept, spacing_versions=1)
+    folded = fold_history(build_empty_state(execution_id, TENANT, ORGANIZATION), history[:12])
+    kept = snapshot.build_snapshot(folded)
+    await world.services().past.keep_snapshot(kept, spacing_versions=1)
     within = await ask(api, "state", execution_id, projection="execution", as_of_position=15)
     assert (without.pop("events_folded"), within.pop("events_folded")) == (15, 3)
     assert without == within
@@ -139,7 +140,7 @@ async def test_a_snapshot_of_the_past_changes_nothing_but_time(api: Api, world: 
         structs.replace(kept, state=kept.state.replace(b"RUNNING", b"PENDING")),
         structs.replace(kept, upcaster_digest="0" * 64),
         structs.replace(kept, fold_version=99),
-        structs.replace(kept, state=b"{", checksum=codec.digest(b"{")),
+        structs.replace(kept, state=b"{", checksum=codec.digest_hex(b"{")),
     ):
         world.store.past_by_execution[execution_id] = {12: damaged}
         again = await ask(api, "state", execution_id, projection="execution", as_of_position=15)
@@ -172,15 +173,17 @@ async def test_stored_events_prove_themselves(api: Api, world: ApiWorld) -> None
     assert len(events) == len(world.store.history_by_execution[execution_id])
     before = codec.CHECKSUM_NONE
     for one in events:
-        assert stored.is_sealed(codec.convert(one, stored.StoredEvent), before)
+        assert stored_event.is_stored_event_sealed(
+            codec.convert_value(one, stored_event.StoredEvent), before
+        )
         before = one["envelope_checksum"]
 
 
 async def with_payload(world: ApiWorld, *, data: bytes | None) -> ExecutionId:
     execution_id = an_execution()
-    reference = await world.payloads.put(b'{"a": 1}', media_type=JSON_MEDIA_TYPE, **PLACE)
+    reference = await world.payloads.put_payload(b'{"a": 1}', media_type=JSON_MEDIA_TYPE, **PLACE)
     if data is None:
-        await world.payloads.delete(reference)
+        await world.payloads.delete_payload(reference)
     done = CallDone(
         step="start",
         run_id=RunId("11"),
@@ -214,7 +217,7 @@ async def test_payloads_of_a_store_that_is_away_are_to_be_asked_for_again(
         yield b""
 
     execution_id = await with_payload(world, data=b"kept")
-    monkeypatch.setattr(world.payloads, "stream", away)
+    monkeypatch.setattr(world.payloads, "stream_payload", away)
     answer = await ask(api, path, execution_id, resolve_payloads=True)
     assert answer["http"] == 503
 

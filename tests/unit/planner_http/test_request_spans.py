@@ -8,8 +8,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from noetl_chassis import audience, tracing
-from noetl_planner.http.request_spans import TracedApi
+from noetl_chassis.observability import span_recording, tracing
+from noetl_planner.api.http.request_spans import TracedApi
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -34,7 +34,7 @@ async def ask(
     seen: list[str | None] = []
 
     async def app(scope: dict[str, Any], _receive: Any, send: Any) -> None:
-        seen.append(tracing.traceparent())
+        seen.append(tracing.get_traceparent())
         scope["path_template"] = "/api/executions/{execution_id}"
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -107,11 +107,11 @@ async def test_probes_have_no_spans(exporter: InMemorySpanExporter) -> None:
 async def test_without_anybody_to_tell_the_clients_trace_goes_on(
     exporter: InMemorySpanExporter,
 ) -> None:
-    with audience.absent():
+    with span_recording.suspend_span_recording():
         assert await ask("/api/executions/1", PARENT) == PARENT
         assert await ask("/api/executions/1") is None
     assert exporter.get_finished_spans() == ()
-    assert tracing.traceparent() is None
+    assert tracing.get_traceparent() is None
 
 
 async def test_the_token_of_a_callback_is_in_no_span(exporter: InMemorySpanExporter) -> None:

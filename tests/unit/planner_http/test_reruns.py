@@ -8,14 +8,14 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import ApiWorld
 from tests.support.storage import an_execution
 
-from noetl_contracts import codec, facts
+from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import Event
-from noetl_contracts.events.context import CtxPatched
-from noetl_contracts.events.execution import PlaybookFailed, PlaybookInitialized
-from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit
+from noetl_contracts.events.execution_events import CtxPatched, PlaybookFailed, PlaybookInitialized
+from noetl_contracts.events.step_events import CallDone, CallError, StepEnter, StepExit
 from noetl_contracts.ids import CatalogId, CommandId, ExecutionId, RunId
 from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.requests import facts
 from noetl_contracts.status import RunStatus
 
 Api = AsyncTestClient[Litestar]
@@ -90,7 +90,7 @@ async def failed(api: Api, world: ApiWorld) -> ExecutionId:
 
 def asked(world: ApiWorld) -> facts.ExecutionRequested:
     (message,) = world.store.message_by_id.values()
-    (fact,) = facts.decode_batch(message.row.data).facts
+    (fact,) = facts.decode_fact_batch(message.row.data).facts
     assert isinstance(fact, facts.ExecutionRequested)
     return fact
 
@@ -172,7 +172,7 @@ async def test_much_that_is_taken_over_is_stored(api: Api, world: ApiWorld) -> N
     assert rerun is not None
     assert rerun.inherited is None
     assert rerun.inherited_ref is not None
-    kept = codec.decode(await world.payloads.read(rerun.inherited_ref))
+    kept = codec.decode_json(await world.payloads.read_payload(rerun.inherited_ref))
     assert len(kept["ctx"]) == 21
 
 

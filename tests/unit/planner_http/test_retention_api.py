@@ -10,15 +10,21 @@ from tests.support.api import ApiWorld, beginning, ending
 from tests.support.storage import ORGANIZATION, TENANT, an_execution
 from tests.unit.planner_http.test_reruns import asked, failed
 
-from noetl_contracts import archives, stored, upcast
-from noetl_contracts.archives import Unit
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http.app import create_app
+from noetl_contracts.ledger import archive_format, stored_event, upcasters
+from noetl_contracts.ledger.archive_format import ManifestUnit
+from noetl_planner.api.app import create_app
 from noetl_replay.fold import FOLD_VERSION
 from noetl_storage.archive import units
-from noetl_storage.archive.reading import Archive, ArchivedAudit, ArchivedLedger
-from noetl_storage.memory.audit import MemoryLedgerAudit
-from noetl_storage.retention_ports import Action, Archived, ArchiveUnit, Span, UnitStatus
+from noetl_storage.archive.archive_reader import ArchivedAudit, ArchivedLedger, ArchiveReader
+from noetl_storage.memory.ledger import MemoryLedgerAudit
+from noetl_storage.ports.retention_ports import (
+    ArchivedSpan,
+    ArchiveUnit,
+    RetentionAction,
+    UnitStatus,
+    VersionSpan,
+)
 
 Api = AsyncTestClient[Litestar]
 PLACE = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
@@ -90,8 +96,8 @@ async def test_a_hold_names_something(api: Api) -> None:
 class OneUnit:
     """Says that a history has left for one unit."""
 
-    def __init__(self, unit: Unit, span: Span, action: Action) -> None:
-        self._archived = Archived(
+    def __init__(self, unit: ManifestUnit, span: VersionSpan, action: RetentionAction) -> None:
+        self._archived = ArchivedSpan(
             span=span,
             unit=ArchiveUnit(
                 manifest_id=unit.manifest_id,
@@ -102,7 +108,7 @@ class OneUnit:
                 status=UnitStatus.DROPPED,
                 partition_name="event_default",
                 histories=1,
-                events=span.events,
+                events=span.event_count,
                 fold_version=unit.fold_version,
                 upcaster_digest=unit.upcaster_digest,
                 planned_at=unit.planned_at,
@@ -110,29 +116,29 @@ class OneUnit:
             ),
         )
 
-    async def find_archived(self, execution_id: ExecutionId) -> list[Archived]:
+    async def find_archived(self, execution_id: ExecutionId) -> list[ArchivedSpan]:
         return [self._archived] if execution_id == self._archived.span.execution_id else []
 
 
-async def leave(world: ApiWorld, execution_id: ExecutionId, action: Action) -> Litestar:
+async def leave(world: ApiWorld, execution_id: ExecutionId, action: RetentionAction) -> Litestar:
     """Take a history out of the ledger, and serve what is left of it."""
     history = world.store.history_by_execution[execution_id]
-    unit = Unit(
+    unit = ManifestUnit(
         manifest_id="7",
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
-        month=archives.month_of(execution_id),
+        month=archive_format.find_start_month(execution_id),
         planned_at=LATER,
         fold_version=FOLD_VERSION,
-        upcaster_digest=upcast.digest(),
+        upcaster_digest=upcasters.digest_registry(),
     )
 
     async def events() -> Any:
         for one in history:
-            yield stored.of(one)
+            yield stored_event.to_stored_event(one)
 
-    await units.write(world.payloads, unit, events())
-    span = Span(
+    await units.write_unit(world.payloads, unit, events())
+    span = VersionSpan(
         execution_id=execution_id,
         first_version=1,
         last_version=len(history),
@@ -141,7 +147,7 @@ async def leave(world: ApiWorld, execution_id: ExecutionId, action: Action) -> L
         left_at=LATER,
     )
     world.store.history_by_execution[execution_id] = []
-    archive = Archive(OneUnit(unit, span, action), world.payloads)
+    archive = ArchiveReader(OneUnit(unit, span, action), world.payloads)
     return create_app(
         world.services(
             ledger=ArchivedLedger(world.ledger, world.ledger, archive),
@@ -173,7 +179,7 @@ async def answers(api: Api, execution_id: ExecutionId) -> list[Any]:
 async def test_a_history_that_was_archived_answers_as_before(api: Api, world: ApiWorld) -> None:
     execution_id = await a_run(world)
     before = await answers(api, execution_id)
-    app = await leave(world, execution_id, Action.ARCHIVE)
+    app = await leave(world, execution_id, RetentionAction.ARCHIVE)
     async with AsyncTestClient(app) as client:
         assert await answers(client, execution_id) == before
     assert {status for status, _ in before} <= {200, 404}
@@ -184,7 +190,7 @@ async def test_a_history_that_was_dropped_says_so(api: Api, world: ApiWorld) -> 
     execution_id = await a_run(world)
     head = await world.ledger.find_head(execution_id)
     assert head is not None
-    app = await leave(world, execution_id, Action.DROP)
+    app = await leave(world, execution_id, RetentionAction.DROP)
     async with AsyncTestClient(app) as client:
         shown = await client.get(f"/api/executions/{execution_id}")
         gone = await client.get("/api/replay/state", params={"execution_id": execution_id, **PLACE})
@@ -216,7 +222,7 @@ async def test_an_archived_execution_is_forked_and_rerun_as_before(
     assert (await api.post(where, json=body)).status_code == 202
     before = asked(world)
     world.store.message_by_id.clear()
-    app = await leave(world, known, Action.ARCHIVE)
+    app = await leave(world, known, RetentionAction.ARCHIVE)
     async with AsyncTestClient(app) as client:
         answer = await client.post(where, json=body)
     assert answer.status_code == 202, answer.text

@@ -7,13 +7,13 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, SECRET_KEY, ApiWorld
 from tests.support.storage import ORGANIZATION, TENANT
 
-from noetl_chassis.sealing import Sealer
+from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_contracts import codec
-from noetl_contracts.credentials import SealedCredential, object_name
+from noetl_contracts.credentials import SealedCredential, build_object_name
 from noetl_contracts.errors import Retryable
-from noetl_planner.http.app import create_app
-from noetl_playbook.model import Playbook
-from noetl_storage.errors import StorageUnavailable
+from noetl_planner.api.app import create_app
+from noetl_playbook.model.playbook import Playbook
+from noetl_storage.ports.errors import StorageUnavailable
 
 Api = AsyncTestClient[Litestar]
 YAML = {"Content-Type": "text/yaml"}
@@ -32,7 +32,7 @@ async def test_a_registered_playbook_is_a_version_of_its_path(api: Api) -> None:
     shown = (await api.get("/api/catalog/demo/hello?version=1")).json()
     assert shown["source"] == PLAYBOOK
     assert shown["versions"] == [1, 2]
-    assert codec.convert(shown["model"], Playbook).metadata.path == "demo/hello"
+    assert codec.convert_value(shown["model"], Playbook).metadata.path == "demo/hello"
     listed = (await api.get("/api/catalog")).json()["playbooks"]
     assert [(one["path"], one["version"]) for one in listed] == [("demo/hello", 2)]
 
@@ -113,12 +113,14 @@ async def test_a_credential_is_sealed_in_both_stores_and_never_shown(
     shown = await api.get("/api/credentials/main_db")
     assert "s3cr3t!" not in kept.text + again.text + listed.text + shown.text
     data = await world.payloads.find_named(
-        object_name("main_db", 2), tenant_id=TENANT, organization_id=ORGANIZATION
+        build_object_name("main_db", 2), tenant_id=TENANT, organization_id=ORGANIZATION
     )
     assert data is not None
     assert b"s3cr3t!" not in data
     sealed = codec.decode_as(data, SealedCredential)
-    opened = Sealer(SECRET_KEY).open(sealed, tenant_id=TENANT, organization_id=ORGANIZATION)
+    opened = CredentialSealer(SECRET_KEY).open_credential(
+        sealed, tenant_id=TENANT, organization_id=ORGANIZATION
+    )
     assert opened == body["data"]
 
 
@@ -135,15 +137,15 @@ async def test_credentials_of_another_key_are_listed_without_their_fields(
     api: Api, world: ApiWorld
 ) -> None:
     await api.post("/api/credentials", json={"name": "t", "type": "bearer", "data": {"token": "x"}})
-    other = Sealer(base64.b64encode(b"k" * 32).decode())
+    other = CredentialSealer(base64.b64encode(b"k" * 32).decode())
     async with AsyncTestClient(create_app(world.services(sealer=other))) as stranger:
         (listed,) = (await stranger.get("/api/credentials")).json()["credentials"]
     assert listed["fields"] is None
 
 
 async def test_a_payload_is_read_by_reference_in_windows(api: Api, world: ApiWorld) -> None:
-    ref = await world.payloads.put(
-        codec.encode(list(range(10))),
+    ref = await world.payloads.put_payload(
+        codec.encode_json(list(range(10))),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type="application/json",
@@ -154,7 +156,7 @@ async def test_a_payload_is_read_by_reference_in_windows(api: Api, world: ApiWor
 
 
 async def test_a_corrupt_payload_is_named_and_not_shown(api: Api, world: ApiWorld) -> None:
-    ref = await world.payloads.put(
+    ref = await world.payloads.put_payload(
         b'{"a": 1}', tenant_id=TENANT, organization_id=ORGANIZATION, media_type="application/json"
     )
     (key,) = world.payloads.bytes_by_key
@@ -200,7 +202,7 @@ class _Away:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    async def list_paths(self, **_: object) -> None:
+    async def list_playbooks(self, **_: object) -> None:
         raise self._error
 
 

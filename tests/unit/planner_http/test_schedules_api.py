@@ -7,8 +7,8 @@ from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, ApiWorld
 
-from noetl_contracts import facts
-from noetl_contracts.facts import ExecutionRequested
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import ExecutionRequested
 
 Api = AsyncTestClient[Litestar]
 DAILY: dict[str, Any] = {
@@ -104,7 +104,7 @@ async def test_running_one_by_hand_is_an_execution_beside_its_times(
     (asked,) = [
         fact
         for message in world.store.message_by_id.values()
-        for fact in facts.decode_batch(message.row.data).facts
+        for fact in facts.decode_fact_batch(message.row.data).facts
         if isinstance(fact, ExecutionRequested)
     ]
     assert (asked.path, asked.requested_by) == ("demo/hello", "schedule daily")

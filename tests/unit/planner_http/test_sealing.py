@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 from tests.support.api import SECRET_KEY
 
-from noetl_chassis.sealing import KeyUnusable, SealBroken, Sealer
+from noetl_chassis.seals.credential_seal import CredentialSealer, KeyUnusable, SealBroken
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.ids import OrganizationId, TenantId
 
@@ -15,33 +15,36 @@ FIELDS: dict[str, Any] = {"user": "u", "password": "p4ssw0rd", "port": 5432}
 PLACE: dict[str, Any] = {"tenant_id": TenantId("t"), "organization_id": OrganizationId("o")}
 
 
-def seal(sealer: Sealer) -> SealedCredential:
-    return sealer.seal(FIELDS, name="db", version=1, kind="postgres", **PLACE)
+def seal(sealer: CredentialSealer) -> SealedCredential:
+    return sealer.seal_credential(FIELDS, name="db", version=1, kind="postgres", **PLACE)
 
 
 def test_what_was_sealed_opens_in_its_place() -> None:
-    sealer = Sealer(SECRET_KEY)
-    assert sealer.open(seal(sealer), **PLACE) == FIELDS
+    sealer = CredentialSealer(SECRET_KEY)
+    assert sealer.open_credential(seal(sealer), **PLACE) == FIELDS
 
 
 def test_the_same_fields_never_look_the_same() -> None:
-    sealer = Sealer(SECRET_KEY)
+    sealer = CredentialSealer(SECRET_KEY)
     assert seal(sealer).ciphertext != seal(sealer).ciphertext
 
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"version": 2}, {"nonce": "AAAA"}])
 def test_a_sealed_value_cannot_be_moved(change: dict[str, Any]) -> None:
-    sealer = Sealer(SECRET_KEY)
+    sealer = CredentialSealer(SECRET_KEY)
     with pytest.raises(SealBroken, match="put it again"):
-        sealer.open(structs.replace(seal(sealer), **change), **PLACE)
+        sealer.open_credential(structs.replace(seal(sealer), **change), **PLACE)
 
 
 def test_a_sealed_value_does_not_open_for_another_tenant_or_key() -> None:
-    sealer, other = Sealer(SECRET_KEY), Sealer(base64.b64encode(b"x" * 32).decode())
+    sealer, other = (
+        CredentialSealer(SECRET_KEY),
+        CredentialSealer(base64.b64encode(b"x" * 32).decode()),
+    )
     with pytest.raises(SealBroken):
-        sealer.open(seal(sealer), **{**PLACE, "tenant_id": TenantId("z")})
+        sealer.open_credential(seal(sealer), **{**PLACE, "tenant_id": TenantId("z")})
     with pytest.raises(SealBroken) as told:
-        other.open(seal(sealer), **PLACE)
+        other.open_credential(seal(sealer), **PLACE)
     assert sealer.key_id in str(told.value)
     assert "p4ssw0rd" not in str(told.value)
 
@@ -49,5 +52,5 @@ def test_a_sealed_value_does_not_open_for_another_tenant_or_key() -> None:
 @pytest.mark.parametrize("key", ["", "short", "!!!", base64.b64encode(b"x" * 31).decode()])
 def test_an_unusable_key_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(KeyUnusable) as told:
-        Sealer(key)
+        CredentialSealer(key)
     assert not key or key not in str(told.value)

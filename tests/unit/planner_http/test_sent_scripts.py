@@ -7,7 +7,7 @@ import pytest
 from tests.support.api import ApiWorld
 from tests.unit.planner_http.conftest import Api
 
-from noetl_playbook.script_files import SCRIPT_BYTES_MAX
+from noetl_playbook.sections.script_files import SCRIPT_BYTES_MAX
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2

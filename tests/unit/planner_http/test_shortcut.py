@@ -12,8 +12,9 @@ from litestar.testing import AsyncTestClient
 from litestar.types import HTTPReceiveMessage, Receive, Scope, Send
 from tests.support.api import PLAYBOOK
 
-from noetl_planner.http import beginning, bodies, shortcut
-from noetl_planner.http.problems import ApiError
+from noetl_planner.api.executions import fast_path, start_requests
+from noetl_planner.api.http import bodies
+from noetl_planner.api.http.problems import ApiError
 
 Api = AsyncTestClient[Litestar]
 PLAIN = {"Content-Type": "application/json"}
@@ -36,13 +37,13 @@ async def known(api: Api) -> Api:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The status of each answer that was begun, whichever way it went."""
     statuses: list[int] = []
-    write = shortcut._send
+    write = fast_path._send_answer
 
-    async def watched(answer: beginning.Answer, send: Send) -> None:
+    async def watched(answer: start_requests.StartAnswer, send: Send) -> None:
         statuses.append(answer.status)
         await write(answer, send)
 
-    monkeypatch.setattr(shortcut, "_send", watched)
+    monkeypatch.setattr(fast_path, "_send_answer", watched)
     return statuses
 
 
@@ -135,14 +136,14 @@ async def test_the_methods_of_its_address_are_told_as_everywhere(known: Api) -> 
     ],
 )
 async def test_a_server_need_not_say_that_nothing_follows(first: Any) -> None:
-    found = await shortcut._decoded(first)
+    found = await fast_path._decode_body(first)
     assert found is not None
     assert found.path == "demo/hello"
 
 
 async def test_a_server_need_not_name_an_empty_body() -> None:
     first: Any = {"type": "http.request"}
-    assert await shortcut._decoded(first) is None
+    assert await fast_path._decode_body(first) is None
 
 
 async def test_a_body_in_parts_is_the_frameworks_from_its_first_byte() -> None:
@@ -162,7 +163,7 @@ async def test_a_body_in_parts_is_the_frameworks_from_its_first_byte() -> None:
         raise AssertionError("nothing is to be answered here")
 
     scope: Any = {"method": "POST", "headers": [(b"content-type", b"application/json")]}
-    await shortcut.Shortcut(framework)(scope, receive, send)
+    await fast_path.FastPath(framework)(scope, receive, send)
     assert heard == parts
 
 
@@ -174,4 +175,4 @@ async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.M
         raise AssertionError("it never comes")
 
     with pytest.raises(ApiError, match="did not arrive"):
-        await bodies.first_part(never)
+        await bodies.receive_first_part(never)

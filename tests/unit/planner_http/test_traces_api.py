@@ -77,6 +77,6 @@ async def test_a_trace_needs_no_stored_results(api: Api, world: ApiWorld) -> Non
     await world.append(execution_id, beginning())
     await world.project(execution_id)
     await world.append(execution_id, stored_history())
-    assert await world.projections.trace(execution_id, "last", links_max=9) == []
+    assert await world.projections.trace_results(execution_id, "last", links_max=9) == []
     found = (await api.get(f"/api/executions/{execution_id}/trace/last")).json()
     assert (found["source"], len(found["links"])) == ("ledger", 5)

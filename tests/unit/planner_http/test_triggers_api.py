@@ -10,18 +10,18 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, ApiWorld
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import facts, triggers
-from noetl_contracts.facts import ExecutionRequested
 from noetl_contracts.ids import TenantId
-from noetl_messaging import topology
-from noetl_messaging.memory.broker import MemoryBroker, matches
+from noetl_contracts.requests import facts, triggers
+from noetl_contracts.requests.facts import ExecutionRequested
+from noetl_messaging.memory.broker import MemoryBroker, matches_pattern
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
-from noetl_messaging.ports import DeadLetter, Message
-from noetl_planner.http.services import ApiServices
-from noetl_planner.http.triggering import Listener
-from noetl_storage.errors import StorageUnavailable
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import DeadLetter, Message
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_storage.memory.triggers import MemoryTriggers
+from noetl_storage.ports.errors import StorageUnavailable
 
 Api = AsyncTestClient[Litestar]
 ADDRESS = "/api/triggers/orders"
@@ -32,7 +32,7 @@ class Bus:
 
     def __init__(self, world: ApiWorld, **changes: object) -> None:
         self.services: ApiServices = world.services(**changes)
-        self.broker = MemoryBroker(topology.declare(shard_count=1), SystemClock())
+        self.broker = MemoryBroker(topology.declare_topology(shard_count=1), SystemClock())
         self.letters = MemoryDeadLetters(self.broker)
         place = self.services.place
         self.prefix = f"noetl.triggers.{place['tenant_id']}.{place['organization_id']}"
@@ -40,14 +40,16 @@ class Bus:
     async def publish(self, subject: str, data: bytes, *, message_id: str = "") -> None:
         name = message_id or f"m{len(data)}{subject}"
         subject = subject if subject.startswith("noetl.") else f"{self.prefix}.{subject}"
-        await self.broker.publish(Message(subject=subject, message_id=name, data=data))
+        await self.broker.publish_message(Message(subject=subject, message_id=name, data=data))
 
     def consumer(self) -> MemoryConsumer:
         return MemoryConsumer(self.broker, stream=topology.TRIGGERS, name=topology.TRIGGER_CONSUMER)
 
     async def take(self) -> None:
-        listener = Listener(self.services, consumer=self.consumer(), dead_letters=self.letters)
-        await listener.take(await self.consumer().fetch(messages_max=9, wait_s=0))
+        listener = TriggerListener(
+            self.services, consumer=self.consumer(), dead_letters=self.letters
+        )
+        await listener.take_deliveries(await self.consumer().fetch_batch(messages_max=9, wait_s=0))
 
     async def dead(self) -> list[DeadLetter]:
         return await self.letters.list_letters(letters_max=9)
@@ -58,7 +60,7 @@ async def bus(world: ApiWorld, api: Api) -> Bus:
     text = {"Content-Type": "text/yaml"}
     assert (await api.post("/api/catalog/register", content=PLAYBOOK, headers=text)).is_success
     made = Bus(world)
-    await made.broker.ensure()
+    await made.broker.ensure_streams()
     return made
 
 
@@ -70,7 +72,7 @@ def asked(world: ApiWorld) -> list[ExecutionRequested]:
     return [
         fact
         for message in world.store.message_by_id.values()
-        for fact in facts.decode_batch(message.row.data).facts
+        for fact in facts.decode_fact_batch(message.row.data).facts
         if isinstance(fact, ExecutionRequested)
     ]
 
@@ -86,7 +88,7 @@ async def test_a_message_starts_its_playbook_with_the_inputs_that_the_trigger_ma
     (fact,) = asked(world)
     assert fact.workload == {"who": "Ada", "of": "orders.created", "id": "o-1"}
     assert (fact.path, fact.requested_by) == ("demo/hello", "trigger orders")
-    assert await bus.consumer().pending() == (0, 0)
+    assert await bus.consumer().count_pending() == (0, 0)
     assert await bus.dead() == []
 
 
@@ -95,10 +97,10 @@ async def test_a_message_that_is_handled_twice_starts_one_execution(
 ) -> None:
     await keep(api)
     await bus.publish("orders.created", b'{"who": "Ada"}', message_id="o-1")
-    (delivery,) = await bus.consumer().fetch(messages_max=1, wait_s=0)
+    (delivery,) = await bus.consumer().fetch_batch(messages_max=1, wait_s=0)
     for _ in range(2):
-        listener = Listener(bus.services, consumer=bus.consumer(), dead_letters=bus.letters)
-        await listener.take([delivery])
+        listener = TriggerListener(bus.services, consumer=bus.consumer(), dead_letters=bus.letters)
+        await listener.take_deliveries([delivery])
     assert len(asked(world)) == 1
     assert await bus.dead() == []
 
@@ -115,7 +117,7 @@ async def test_messages_for_which_the_filter_is_false_start_nothing_and_are_sett
         await bus.publish("orders.created", b'{"total": %d}' % total, message_id=f"o-{total}")
     await bus.take()
     assert [fact.workload for fact in asked(world)] == [{"total": 101}]
-    assert await bus.consumer().pending() == (0, 0)
+    assert await bus.consumer().count_pending() == (0, 0)
     assert await bus.dead() == []
 
 
@@ -169,7 +171,7 @@ async def test_a_message_that_can_start_nothing_becomes_a_dead_letter_with_its_r
     assert reason in letter.reason
     assert letter.data == data
     assert asked(world) == []
-    assert await bus.consumer().pending() == (0, 0)
+    assert await bus.consumer().count_pending() == (0, 0)
 
 
 async def test_a_dead_letter_starts_its_playbook_once_the_trigger_is_there(
@@ -179,7 +181,7 @@ async def test_a_dead_letter_starts_its_playbook_once_the_trigger_is_there(
     await bus.take()
     (letter,) = await bus.dead()
     await keep(api)
-    await bus.letters.requeue(letter.sequence)
+    await bus.letters.requeue_letter(letter.sequence)
     await bus.take()
     assert [fact.workload for fact in asked(world)] == [{"who": "Ada"}]
 
@@ -190,11 +192,11 @@ async def test_messages_wait_while_the_store_is_away(world: ApiWorld, api: Api) 
             raise StorageUnavailable("no database")
 
     bus = Bus(world, triggers=Away(world.store))
-    await bus.broker.ensure()
+    await bus.broker.ensure_streams()
     await bus.publish("orders.created", b"{}")
     await bus.take()
     assert await bus.dead() == []
-    assert (await bus.consumer().pending())[1] == 1
+    assert (await bus.consumer().count_pending())[1] == 1
 
 
 async def test_another_tenants_message_finds_none_of_ours(
@@ -252,8 +254,10 @@ SUBJECTS = st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map(".".join)
 def test_patterns_overlap_where_one_subject_is_both_s(
     first: str, second: str, subject: str
 ) -> None:
-    assert triggers.fault(first) is None
-    assert triggers.matches(first, subject) == matches(first, subject)
-    if matches(first, subject) and matches(second, subject):
-        assert triggers.overlap(first, second)
-    assert triggers.overlap(first, second) == triggers.overlap(second, first)
+    assert triggers.find_subject_fault(first) is None
+    assert triggers.matches_subject(first, subject) == matches_pattern(first, subject)
+    if matches_pattern(first, subject) and matches_pattern(second, subject):
+        assert triggers.do_patterns_overlap(first, second)
+    assert triggers.do_patterns_overlap(first, second) == triggers.do_patterns_overlap(
+        second, first
+    )

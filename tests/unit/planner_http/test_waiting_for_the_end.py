@@ -8,15 +8,15 @@ import pytest
 from tests.support.api import PLAYBOOK, ApiWorld, beginning, ending
 from tests.support.polling import eventually
 
-from noetl_contracts import facts
-from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events.execution import PlaybookFailed
+from noetl_contracts.events.execution_events import PlaybookFailed
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http import following
-from noetl_planner.http.app import create_app
-from noetl_planner.http.ending import wait_s
-from noetl_planner.http.seats import SeatLimits
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.requests import facts
+from noetl_planner.api.app import create_app
+from noetl_planner.api.executions.end_wait import parse_wait_s
+from noetl_planner.api.http.limiters import FollowerLimits
+from noetl_planner.api.watch import event_stream
 from noetl_storage.memory.ledger import MemoryLedger
 
 # A test that waited so long would be over its time.
@@ -49,7 +49,7 @@ async def asked_for(world: ApiWorld) -> ExecutionId:
 
     async def find() -> list[ExecutionId]:
         messages = world.store.message_by_id.values()
-        return [facts.decode_batch(one.row.data).execution_id for one in messages]
+        return [facts.decode_fact_batch(one.row.data).execution_id for one in messages]
 
     (execution_id,) = await eventually(find)
     return execution_id
@@ -81,15 +81,15 @@ async def test_what_was_just_accepted_is_not_asked_of_the_ledger(
     world: ApiWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Without a commit the ledger is looked at now and then: not within this test.
-    monkeypatch.setattr(following, "POLL_FIRST_S", 60.0)
+    monkeypatch.setattr(event_stream, "POLL_FIRST_S", 60.0)
     reads: list[ExecutionId] = []
 
     class Watched(MemoryLedger):
-        async def read(
+        async def read_events(
             self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 500
         ) -> list[Envelope]:
             reads.append(execution_id)
-            return await super().read(
+            return await super().read_events(
                 execution_id, after_version=after_version, events_max=events_max
             )
 
@@ -104,10 +104,10 @@ async def test_what_was_just_accepted_is_not_asked_of_the_ledger(
         waiting = asyncio.create_task(api.post("/api/execute", json=ASKED, headers=LONG))
         execution_id = await asked_for(world)
         await world.append(execution_id, [*beginning(), *ending()])
-        history = await world.ledger.read(execution_id, after_version=0, events_max=500)
+        history = await world.ledger.read_events(execution_id, after_version=0, events_max=500)
 
         async def shown() -> bool:
-            services.board.put(execution_id, history, services.clock.now())
+            services.board.put_commits(execution_id, history, services.clock.now())
             return waiting.done()
 
         await eventually(shown)
@@ -141,7 +141,7 @@ async def test_a_planner_that_ends_keeps_nobody_waiting(
 
 
 async def test_with_too_many_clients_nobody_waits(world: ApiWorld) -> None:
-    async with serve(world, seat_limits=SeatLimits(all=0)) as api:
+    async with serve(world, seat_limits=FollowerLimits(all=0)) as api:
         await register(api)
         async with asyncio.timeout(30):
             answer = await api.post("/api/execute", json=ASKED, headers=LONG)
@@ -165,4 +165,4 @@ async def test_with_too_many_clients_nobody_waits(world: ApiWorld) -> None:
     ],
 )
 def test_how_long_to_wait_is_read_from_the_header(prefer: str | None, seconds: int) -> None:
-    assert wait_s(prefer) == seconds
+    assert parse_wait_s(prefer) == seconds

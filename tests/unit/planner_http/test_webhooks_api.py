@@ -9,8 +9,9 @@ from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, ApiWorld
 
-from noetl_contracts import codec, facts, webhooks
-from noetl_contracts.facts import ExecutionRequested
+from noetl_contracts import codec
+from noetl_contracts.requests import facts, webhooks
+from noetl_contracts.requests.facts import ExecutionRequested
 
 Api = AsyncTestClient[Litestar]
 SECRET = "a secret that nobody guesses"  # noqa: S105 - made for this test
@@ -24,7 +25,7 @@ def signed(
     return {
         "Content-Type": "application/json",
         "X-Noetl-Timestamp": timestamp,
-        "X-Noetl-Signature": webhooks.sign(secret, timestamp, body),
+        "X-Noetl-Signature": webhooks.sign_call(secret, timestamp, body),
         **headers,
     }
 
@@ -33,7 +34,7 @@ def asked(world: ApiWorld) -> list[ExecutionRequested]:
     return [
         fact
         for message in world.store.message_by_id.values()
-        for fact in facts.decode_batch(message.row.data).facts
+        for fact in facts.decode_fact_batch(message.row.data).facts
         if isinstance(fact, ExecutionRequested)
     ]
 
@@ -178,7 +179,7 @@ async def test_wrong_webhooks_are_refused(
 async def test_webhooks_are_shown_and_removed_without_their_secret(hooked: Api) -> None:
     listed = await hooked.get("/api/webhooks")
     assert SECRET not in listed.text
-    (one,) = codec.decode(listed.content)["webhooks"]
+    (one,) = codec.decode_json(listed.content)["webhooks"]
     assert (one["name"], one["credential"], one["unsigned"]) == ("orders", "shop", False)
     assert (await hooked.get(ADDRESS)).json() == one
     assert (await hooked.delete(ADDRESS)).json()["removed"]

@@ -2,14 +2,14 @@
 
 import pytest
 
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.problems import Level
 
 REST = "kind: Playbook\nmetadata: {name: p}\nworkflow: [{step: a, tool: {kind: noop}}]\n"
 
 
 def judged(head: str, level: Level) -> list[tuple[str, str]]:
-    found = parse(head + REST, level=level).problems
+    found = parse_playbook(head + REST, level=level).problems
     return [(each.code, each.severity.value) for each in found]
 
 

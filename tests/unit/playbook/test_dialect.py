@@ -2,8 +2,8 @@
 
 import pytest
 
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.problems import Level
 
 HEAD = "apiVersion: noetl.io/{}\nkind: Playbook\nmetadata: {{name: keys}}\n"
 NOOP = "tool: {kind: noop, result: {a: 1}}"
@@ -13,7 +13,7 @@ def problems(workflow: str, *, version: str = "v2", root: str = "") -> list[tupl
     text = HEAD.format(version) + root + "workflow:\n" + workflow
     return [
         (each.path, each.is_error, each.hint or "")
-        for each in parse(text).problems
+        for each in parse_playbook(text).problems
         if each.code == "E103"
     ]
 
@@ -63,7 +63,7 @@ def test_maps_of_the_authors_own_take_any_key(key: str) -> None:
         "{name: keys}", "{name: keys, owner: me, labels: {x: 1}}"
     )
     text += f"workflow:\n  - {{step: a, {NOOP}, input: {{any: 1}}}}\n"
-    assert parse(text, level=Level.STRICT).problems == ()
+    assert parse_playbook(text, level=Level.STRICT).problems == ()
 
 
 def test_the_older_dialect_keeps_extra_keys_with_a_warning() -> None:
@@ -93,7 +93,7 @@ def test_a_slip_is_refused_in_the_older_dialect_too() -> None:
     ],
 )  # fmt: skip
 def test_short_forms_are_of_today_and_older_forms_are_not(step: str, mode: str) -> None:
-    playbook = parse(HEAD.format("v2") + f"workflow:\n  - {step}\n").playbook
+    playbook = parse_playbook(HEAD.format("v2") + f"workflow:\n  - {step}\n").playbook
     assert playbook is not None
     assert playbook.executor.spec.undefined == mode
 
@@ -101,7 +101,7 @@ def test_short_forms_are_of_today_and_older_forms_are_not(step: str, mode: str) 
 def test_labels_take_any_scalar_as_it_is_written() -> None:
     labels = "{nightly: true, priority: 7, since: 2026-01-01, version: 1.10, big: 0x1F, on: 'yes'}"
     text = HEAD.format("v2").replace("{name: keys}", f"{{name: keys, labels: {labels}}}")
-    parsed = parse(text + f"workflow:\n  - {{step: a, {NOOP}}}\n", level=Level.STRICT)
+    parsed = parse_playbook(text + f"workflow:\n  - {{step: a, {NOOP}}}\n", level=Level.STRICT)
     assert parsed.problems == ()
     assert parsed.playbook is not None
     assert parsed.playbook.metadata.labels == {

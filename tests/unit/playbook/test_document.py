@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from noetl_playbook.document import NODES_MAX, UnreadableError, read, read_all
+from noetl_playbook.source.yaml_document import (
+    NODES_MAX,
+    UnreadableError,
+    read_document,
+    read_documents,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,32 +38,37 @@ from noetl_playbook.document import NODES_MAX, UnreadableError, read, read_all
     ],
 )
 def test_plain_scalars_follow_the_core_schema(text: str, expected: Any) -> None:
-    found = read(f"a: {text}").value["a"]
+    found = read_document(f"a: {text}").value["a"]
     assert found == expected
     assert type(found) is type(expected)
 
 
 def test_keys_are_always_text() -> None:
-    assert read("on: 1\n1: 2\ntrue: 3\nnull: 4\n").value == {"on": 1, "1": 2, "true": 3, "null": 4}
+    assert read_document("on: 1\n1: 2\ntrue: 3\nnull: 4\n").value == {
+        "on": 1,
+        "1": 2,
+        "true": 3,
+        "null": 4,
+    }
 
 
 def test_merge_keys_and_aliases_are_expanded() -> None:
     text = "base: &b {x: 1, y: 2}\nc: {<<: *b, y: 3}\nd: *b\n"
-    assert read(text).value == {"base": {"x": 1, "y": 2}, "c": {"x": 1, "y": 3},
+    assert read_document(text).value == {"base": {"x": 1, "y": 2}, "c": {"x": 1, "y": 3},
                                 "d": {"x": 1, "y": 2}}  # fmt: skip
 
 
 def test_everything_has_its_place() -> None:
-    document = read("a:\n  - b: {c: 1}\n    d: |\n      text\n")
-    assert document.place(("a", 0, "b", "c")).line == 2
-    assert document.place(("a", 0, "b", "c")).column == 12
-    assert document.place(("a", 0, "b", "c"), of_key=True).column == 9
-    assert document.place(("a", 0, "d")).is_block
-    assert document.place(("a", 0, "b", "nothing")).column == 8
+    document = read_document("a:\n  - b: {c: 1}\n    d: |\n      text\n")
+    assert document.find_place(("a", 0, "b", "c")).line == 2
+    assert document.find_place(("a", 0, "b", "c")).column == 12
+    assert document.find_place(("a", 0, "b", "c"), of_key=True).column == 9
+    assert document.find_place(("a", 0, "d")).is_block
+    assert document.find_place(("a", 0, "b", "nothing")).column == 8
 
 
 def test_ambiguous_words_are_remarked() -> None:
-    assert [remark.code for remark in read("a: yes\nb: 'no'\n").remarks] == ["W906"]
+    assert [remark.code for remark in read_document("a: yes\nb: 'no'\n").remarks] == ["W906"]
 
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -89,8 +99,11 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 def test_what_could_hurt_is_refused(text: str, message: str) -> None:
     with pytest.raises(UnreadableError, match=message):
-        read(text)
+        read_document(text)
 
 
 def test_several_documents_are_read_one_by_one() -> None:
-    assert [document.value for document in read_all("a: 1\n---\nb: 2\n")] == [{"a": 1}, {"b": 2}]
+    assert [document.value for document in read_documents("a: 1\n---\nb: 2\n")] == [
+        {"a": 1},
+        {"b": 2},
+    ]

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from noetl_playbook import expressions
-from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
-from noetl_playbook.scope import Clockwork, Parts, Scope
+from noetl_playbook.templates import expressions
+from noetl_playbook.templates.expressions import TemplateError, compile_condition, compile_value
+from noetl_playbook.templates.scope import ScopeParts, TemplateScope, TimeSource
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-CLOCK = Clockwork(now=lambda: NOW, new_uuid=lambda: "0-0-0-0-7")
+CLOCK = TimeSource(now=lambda: NOW, new_uuid=lambda: "0-0-0-0-7")
 WORKLOAD = {
     "a": {"b": 1, "items": "the key", "_ref": "r"},
     "rows": [{"x": 1, "y": "5"}, {"x": 2, "y": "6"}],
@@ -23,7 +23,7 @@ WORKLOAD = {
     "word": "grüß",
     "mixed": {"b": [1, None, True], "a": "é"},
 }
-SCOPE = Scope({"iter": {"page": 3}, **CLOCK.names()}, Parts(workload=WORKLOAD))
+SCOPE = TemplateScope({"iter": {"page": 3}, **CLOCK.build_names()}, ScopeParts(workload=WORKLOAD))
 
 
 def rendered(source: Any, *, flavour: Any = "text") -> Any:
@@ -133,7 +133,7 @@ def test_using_what_is_not_there_is_an_error(source: str) -> None:
 def test_an_error_names_step_task_field_expression_and_the_near_name() -> None:
     with pytest.raises(TemplateError) as caught:
         rendered({"params": [{"q": "page {{ n }} and {{ iter.pag }}"}]})
-    assert expressions.located(caught.value, step="load", task="fetch", field="url") == (
+    assert expressions.describe_location(caught.value, step="load", task="fetch", field="url") == (
         "step 'load', task 'fetch', field 'url.params[0].q': "
         "'iter.pag' is undefined in {{ iter.pag }} (did you mean 'iter.page'?)"
     )
@@ -267,9 +267,9 @@ def test_a_condition_has_python_truth(source: Any, expected: Any) -> None:
     condition = compile_condition(source)
     if expected is None:
         with pytest.raises(TemplateError, match="neither true nor false"):
-            condition.holds(SCOPE)
+            condition.is_true(SCOPE)
     else:
-        assert condition.holds(SCOPE) is expected
+        assert condition.is_true(SCOPE) is expected
 
 
 def test_names_and_paths_are_known_without_rendering() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from noetl_playbook.parse import parse
+from noetl_playbook.parse.playbook import parse_playbook
 
 HEAD = """
 apiVersion: noetl.io/v2
@@ -15,7 +15,7 @@ workflow:
 
 
 def codes(fields: str) -> list[str]:
-    return [problem.code for problem in parse(HEAD % fields).problems if problem.is_error]
+    return [problem.code for problem in parse_playbook(HEAD % fields).problems if problem.is_error]
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_other_kinds_and_missing_fields_are_refused(fields: str, code: str) -> N
 
 
 def test_a_misspelt_field_inside_is_named() -> None:
-    problems = parse(HEAD % "submit: {kind: http, url: u, jsn: {}}").problems
+    problems = parse_playbook(HEAD % "submit: {kind: http, url: u, jsn: {}}").problems
     assert any("jsn" in problem.message for problem in problems)
 
 
 def test_a_description_is_the_approvals_own() -> None:
-    playbook = parse(HEAD % "mode: approval, description: why").playbook
+    playbook = parse_playbook(HEAD % "mode: approval, description: why").playbook
     assert playbook is not None
     assert playbook.workflow[0].tool[0].fields["description"] == "why"

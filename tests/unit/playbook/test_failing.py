@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl_playbook.envelope import Output
-from noetl_playbook.expressions import TemplateError, compile_condition
-from noetl_playbook.views import ResultView
+from noetl_playbook.templates.expressions import TemplateError, compile_condition
+from noetl_playbook.views.output_view import OutputView
+from noetl_playbook.views.result_view import ResultView
 
-WELL = {"output": Output(ResultView({"error": {"kind": "parse"}, "n": 0}), kind="http")}
+WELL = {"output": OutputView(ResultView({"error": {"kind": "parse"}, "n": 0}), kind="http")}
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ WELL = {"output": Output(ResultView({"error": {"kind": "parse"}, "n": 0}), kind=
 def test_what_only_errors_can_fulfil_is_known(condition: str) -> None:
     compiled = compile_condition(condition)
     assert compiled.needs_error
-    assert not compiled.holds(WELL)
+    assert not compiled.is_true(WELL)
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_nothing_that_is_passed_over_could_have_held(text: str) -> None:
     except TemplateError:
         return
     if compiled.needs_error:
-        assert compiled.holds(WELL) is False
+        assert compiled.is_true(WELL) is False

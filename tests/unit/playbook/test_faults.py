@@ -7,13 +7,19 @@ import pytest
 from tests.support.planning import NOON
 
 from noetl_contracts.errors import NoetlError
-from noetl_playbook.expressions import TemplateError, compile_condition, compile_value, located
-from noetl_playbook.faults import FAULTS, readable
-from noetl_playbook.handles import Needed
-from noetl_playbook.scope import Clockwork, Parts, Scope
-from noetl_playbook.templates.rendering import LimitExceededError
+from noetl_playbook.templates.expressions import (
+    TemplateError,
+    compile_condition,
+    compile_value,
+    describe_location,
+)
+from noetl_playbook.templates.render_limits import FAULTS, LimitExceededError, flatten_message
+from noetl_playbook.templates.scope import ScopeParts, TemplateScope, TimeSource
+from noetl_playbook.views.payload_handle import NeededForRender
 
-SCOPE = Scope(Clockwork(now=lambda: NOON, new_uuid=lambda: "0" * 32).names(), Parts())
+SCOPE = TemplateScope(
+    TimeSource(now=lambda: NOON, new_uuid=lambda: "0" * 32).build_names(), ScopeParts()
+)
 # Groups of errors are made by who runs tasks, warnings by who asks for them.
 NEVER_RAISED = (ExceptionGroup, Warning, StopAsyncIteration, ImportError)
 
@@ -26,7 +32,7 @@ def test_whatever_a_library_answers_is_a_fault() -> None:
 
 
 def test_what_the_engine_asks_for_passes_through() -> None:
-    for each in (Needed, NoetlError):
+    for each in (NeededForRender, NoetlError):
         assert not issubclass(each, tuple(set(FAULTS) - {LimitExceededError}))
 
 
@@ -49,12 +55,12 @@ def test_a_filter_that_fails_in_any_way_fails_its_template_by_name(
     for source in ("{{ " + value + " }}", "text {{ " + value + " }}"):
         with pytest.raises(TemplateError) as told:
             compile_value(source).render(SCOPE)
-        text = located(told.value, step="s", field="f")
+        text = describe_location(told.value, step="s", field="f")
         assert re.search(message, told.value.message)
         assert text.startswith("step 's', field 'f': ")
         assert value in text
     with pytest.raises(TemplateError):
-        compile_condition("{{ " + value + " }}").judge(SCOPE)
+        compile_condition("{{ " + value + " }}").evaluate_condition(SCOPE)
 
 
 def test_a_message_is_of_a_length_and_of_signs_that_any_event_can_hold() -> None:
@@ -64,4 +70,4 @@ def test_a_message_is_of_a_length_and_of_signs_that_any_event_can_hold() -> None
         told.value.message.encode()
         assert len(told.value.message) <= 1_000
         assert "\n" not in told.value.message
-    assert readable("a\n b\ud800") == "a b\\ud800"
+    assert flatten_message("a\n b\ud800") == "a b\\ud800"

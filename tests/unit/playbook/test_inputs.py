@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from noetl_playbook import inputs
-from noetl_playbook.inputs import InputFault
-from noetl_playbook.model import Playbook
-from noetl_playbook.parse import parse
+from noetl_playbook.model.playbook import Playbook
+from noetl_playbook.parse import inputs
+from noetl_playbook.parse.inputs import InputFault
+from noetl_playbook.parse.playbook import parse_playbook
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 
@@ -15,20 +15,20 @@ HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 def read(workload: str, result: str = "1") -> Playbook:
     declared = f"workload: {workload}\n" if workload else ""
     tool = f"{{kind: noop, result: {result}}}"
-    parsed = parse(f"{HEAD}{declared}workflow:\n  - {{step: fetch, tool: {tool}}}\n")
+    parsed = parse_playbook(f"{HEAD}{declared}workflow:\n  - {{step: fetch, tool: {tool}}}\n")
     assert parsed.playbook is not None, parsed.problems
     return parsed.playbook
 
 
 def judge(playbook: Playbook, given: dict[str, Any]) -> InputFault | None:
-    return inputs.find_fault(playbook.workload, playbook.inputs, given)
+    return inputs.find_input_fault(playbook.workload, playbook.inputs, given)
 
 
 def test_a_mistyped_name_is_refused_with_the_nearest_one_and_all_others() -> None:
     fault = judge(read("{region: eu, api: x}"), {"regoin": "us"})
     assert fault is not None
     assert fault.is_refused
-    assert fault.text == (
+    assert fault.full_text == (
         "the playbook has no input 'regoin'; its workload has api, region "
         "(did you mean 'region'? otherwise declare it under workload in the playbook, "
         "or leave it out)"
@@ -94,7 +94,7 @@ def test_names_that_mean_something_else_are_no_inputs(result: str) -> None:
 def test_python_code_reads_inputs(code: str, name: str, *, is_input: bool) -> None:
     body = "".join(f"        {line}\n" for line in code.splitlines())
     step = "workflow:\n  - step: s\n    tool:\n      kind: python\n      code: |\n"
-    playbook = parse(f"{HEAD}workload: {{region: eu}}\n{step}{body}").playbook
+    playbook = parse_playbook(f"{HEAD}workload: {{region: eu}}\n{step}{body}").playbook
     assert playbook is not None
     assert (judge(playbook, {name: 1}) is None) is is_input
 
@@ -131,7 +131,7 @@ def test_the_input_of_a_schedules_firing_is_always_taken() -> None:
 
 
 def test_a_playbook_that_was_stored_before_takes_every_input() -> None:
-    assert inputs.find_fault_of_model({"workload": {"region": "eu"}}, {"regoin": 1}) is None
+    assert inputs.find_model_input_fault({"workload": {"region": "eu"}}, {"regoin": 1}) is None
 
 
 def test_the_older_dialect_is_told_and_not_refused() -> None:
@@ -139,6 +139,6 @@ def test_the_older_dialect_is_told_and_not_refused() -> None:
     lenient = {**model, "executor": {"spec": {"undefined": "lenient"}}}
     strict = {**model, "executor": {"spec": {"undefined": "strict"}}}
     for each, is_refused in ((lenient, False), (strict, True)):
-        fault = inputs.find_fault_of_model(each, {"regoin": 1})
+        fault = inputs.find_model_input_fault(each, {"regoin": 1})
         assert fault is not None
         assert fault.is_refused is is_refused

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from noetl_playbook import sandbox
-from noetl_playbook.expressions import TemplateError, compile_value
-from noetl_playbook.lookup import SafeCall
-from noetl_playbook.names import SEAL
-from noetl_playbook.scope import Clockwork, Parts, Scope, last_name
+from noetl_playbook.model.language_names import SEAL
+from noetl_playbook.templates import sandbox
+from noetl_playbook.templates.expressions import TemplateError, compile_value
+from noetl_playbook.templates.lookup import SafeCall
+from noetl_playbook.templates.scope import ScopeParts, TemplateScope, TimeSource, last_name_key
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ROWS = [{"x": 2, "k": "b"}, {"x": 1, "k": "a"}]
-CLOCK = Clockwork(now=lambda: NOW, new_uuid=lambda: "0-0-0-0-1")
-SCOPE = Scope(
-    {**CLOCK.names(), SEAL: SafeCall(lambda text: f"sealed({text})")},
-    Parts(workload={"rows": ROWS, "day": NOW, "text": "Ab c", "none": None}),
+CLOCK = TimeSource(now=lambda: NOW, new_uuid=lambda: "0-0-0-0-1")
+SCOPE = TemplateScope(
+    {**CLOCK.build_names(), SEAL: SafeCall(lambda text: f"sealed({text})")},
+    ScopeParts(workload={"rows": ROWS, "day": NOW, "text": "Ab c", "none": None}),
 )
 
 
@@ -94,7 +94,7 @@ FILTERS = {
 
 
 def test_every_filter_has_a_case_and_there_are_no_others() -> None:
-    known = {name for name in sandbox.environment("text").filters if name.isidentifier()}
+    known = {name for name in sandbox.get_environment("text").filters if name.isidentifier()}
     assert known == FILTERS.keys()
 
 
@@ -193,8 +193,10 @@ def test_every_test_of_jinja_is_there(source: str, expected: bool) -> None:  # n
 def test_bare_names_are_looked_for_in_order(hidden_in: tuple[str, ...], expected: str) -> None:
     places = ("variables", "tasks", "iterators", "steps", "ctx", "workload")
     parts = {place: {} if place in hidden_in else {"input": place} for place in places}
-    fixed = {last_name("input"): "input"} | ({} if "fixed" in hidden_in else {"input": "fixed"})
-    assert compile_value("{{ input }}").render(Scope(fixed, Parts(**parts))) == expected
+    fixed = {last_name_key("input"): "input"} | ({} if "fixed" in hidden_in else {"input": "fixed"})
+    assert (
+        compile_value("{{ input }}").render(TemplateScope(fixed, ScopeParts(**parts))) == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,8 +216,8 @@ def test_bare_names_are_looked_for_in_order(hidden_in: tuple[str, ...], expected
 def test_older_names_still_lead_somewhere(source: str, expected: Any) -> None:
     fixed = {
         "output": {"data": {"n": 1}},
-        last_name("payload"): {"p": 2},
-        last_name("input"): {"i": 3},
-        last_name("parent_execution_id"): "9",
+        last_name_key("payload"): {"p": 2},
+        last_name_key("input"): {"i": 3},
+        last_name_key("parent_execution_id"): "9",
     }
-    assert compile_value(source).render(Scope(fixed, Parts(ctx={"c": 4}))) == expected
+    assert compile_value(source).render(TemplateScope(fixed, ScopeParts(ctx={"c": 4}))) == expected

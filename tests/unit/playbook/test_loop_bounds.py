@@ -3,8 +3,8 @@
 import pytest
 from tests.support.playbooks import a_step, codes, judged
 
-from noetl_playbook.model import CursorOptions, Failure
-from noetl_playbook.problems import Level
+from noetl_playbook.model.playbook import CursorOptions, Failure
+from noetl_playbook.source.problems import Level
 
 NOOP = "tool: {kind: noop}"
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from noetl_playbook.envelope import Output
-from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
-from noetl_playbook.scope import Parts, Scope
-from noetl_playbook.views import ResultView
+from noetl_playbook.templates.expressions import TemplateError, compile_condition, compile_value
+from noetl_playbook.templates.scope import ScopeParts, TemplateScope
+from noetl_playbook.views.output_view import OutputView
+from noetl_playbook.views.result_view import ResultView
 
 FETCH = ResultView({"has_bad_rows": True, "nested": {"n": 1}, "none": None})
 NAMES: dict[str, Any] = {"fetch": FETCH, "rows": [{"x": 1}, {"y": 2}], "n": 3}
-STRICT = Scope({}, Parts(workload=NAMES))
-LENIENT = Scope({}, Parts(workload=NAMES, is_lenient=True))
+STRICT = TemplateScope({}, ScopeParts(workload=NAMES))
+LENIENT = TemplateScope({}, ScopeParts(workload=NAMES, is_lenient=True))
 
 MISSING = (
     "fetchd",
@@ -83,7 +83,7 @@ def test_testing_what_is_not_there_fails(position: str, missing: str) -> None:
     with pytest.raises(TemplateError, match=r"is not there|is undefined"):
         compile_value(source).render(STRICT)
     with pytest.raises(TemplateError):
-        compile_condition(source).holds(STRICT)
+        compile_condition(source).is_true(STRICT)
 
 
 @pytest.mark.parametrize("missing", MISSING)
@@ -93,7 +93,7 @@ def test_a_lenient_playbook_keeps_missing_values_false(
 ) -> None:
     source = at(position, missing)
     if expected is None:
-        assert compile_condition(source).holds(LENIENT) is False
+        assert compile_condition(source).is_true(LENIENT) is False
         return
     assert compile_value(source).render(LENIENT) == expected
 
@@ -102,23 +102,23 @@ def test_a_lenient_playbook_keeps_missing_values_false(
 @pytest.mark.parametrize(("position", "expected"), ALLOWED.items())
 @pytest.mark.parametrize("scope", [STRICT, LENIENT], ids=["strict", "lenient"])
 def test_what_asks_whether_it_is_there_is_always_allowed(
-    scope: Scope, position: str, expected: Any, missing: str
+    scope: TemplateScope, position: str, expected: Any, missing: str
 ) -> None:
     assert compile_value(at(position, missing)).render(scope) == expected
 
 
 def test_get_asks_for_what_may_be_absent() -> None:
     condition = compile_condition("{{ fetch.get('has_bad_row') }}")
-    assert not condition.holds(STRICT)
-    assert compile_condition("{{ fetch.nested.get('m', 1) == 1 }}").holds(STRICT)
+    assert not condition.is_true(STRICT)
+    assert compile_condition("{{ fetch.nested.get('m', 1) == 1 }}").is_true(STRICT)
 
 
 @pytest.mark.parametrize("missing", MISSING)
 def test_a_condition_that_is_missing_as_a_whole_fails_or_is_told(missing: str) -> None:
     condition = compile_condition("{{ " + missing + " }}")
     with pytest.raises(TemplateError):
-        condition.judge(STRICT)
-    holds, path = condition.judge(LENIENT)
+        condition.evaluate_condition(STRICT)
+    holds, path = condition.evaluate_condition(LENIENT)
     assert not holds
     assert path
 
@@ -128,7 +128,7 @@ def test_a_condition_that_is_missing_as_a_whole_fails_or_is_told(missing: str) -
 )
 def test_the_error_names_the_path_and_the_nearest_name(source: str) -> None:
     with pytest.raises(TemplateError) as caught:
-        compile_condition(source).holds(STRICT)
+        compile_condition(source).is_true(STRICT)
     assert str(caught.value).startswith(
         "'fetch.has_bad_row' is not there (did you mean 'has_bad_rows'?) in {"
     )
@@ -155,9 +155,11 @@ def test_filters_test_fields_by_the_same_rule(source: str, *, is_strict_error: b
         assert compile_value(source).render(STRICT)
 
 
-SUCCESS = Output(ResultView({"more": True}), kind="python")
-FAILURE = Output(ResultView(None), kind="http", error={"kind": "connection", "message": "refused"})
-FAILED_QUERY = Output(
+SUCCESS = OutputView(ResultView({"more": True}), kind="python")
+FAILURE = OutputView(
+    ResultView(None), kind="http", error={"kind": "connection", "message": "refused"}
+)
+FAILED_QUERY = OutputView(
     ResultView(None),
     kind="postgres",
     error={"kind": "constraint", "message": "m", "pg_code": "23505", "details": {"table": "t"}},
@@ -192,17 +194,17 @@ def test_the_languages_own_fields_are_absent_where_they_do_not_apply(
     condition = compile_condition(source)
     if of_success is None:
         with pytest.raises(TemplateError):
-            condition.holds(Scope({"output": SUCCESS}, Parts()))
+            condition.is_true(TemplateScope({"output": SUCCESS}, ScopeParts()))
     else:
-        assert condition.holds(Scope({"output": SUCCESS}, Parts())) is of_success
-    assert condition.holds(Scope({"output": FAILURE}, Parts())) is of_failure
+        assert condition.is_true(TemplateScope({"output": SUCCESS}, ScopeParts())) is of_success
+    assert condition.is_true(TemplateScope({"output": FAILURE}, ScopeParts())) is of_failure
 
 
 def test_a_field_of_an_error_that_does_not_apply_is_absent() -> None:
-    names = Scope({"output": FAILED_QUERY}, Parts())
-    assert compile_condition("{{ output.pg.constraint == 'c' }}").holds(names) is False
-    assert compile_condition("{{ output.error.details.table == 't' }}").holds(names)
-    assert compile_condition("{{ output.error.exception_type != 'x' }}").holds(names)
+    names = TemplateScope({"output": FAILED_QUERY}, ScopeParts())
+    assert compile_condition("{{ output.pg.constraint == 'c' }}").is_true(names) is False
+    assert compile_condition("{{ output.error.details.table == 't' }}").is_true(names)
+    assert compile_condition("{{ output.error.exception_type != 'x' }}").is_true(names)
 
 
 @pytest.mark.parametrize(
@@ -219,24 +221,26 @@ def test_a_field_of_an_error_that_does_not_apply_is_absent() -> None:
 )
 def test_a_mistyped_field_of_the_languages_own_is_a_mistake(source: str) -> None:
     with pytest.raises(TemplateError, match="is not there"):
-        compile_condition(source).holds(Scope({"output": SUCCESS}, Parts()))
+        compile_condition(source).is_true(TemplateScope({"output": SUCCESS}, ScopeParts()))
 
 
 def test_a_mistyped_field_of_an_error_is_a_mistake_where_there_is_one() -> None:
     with pytest.raises(TemplateError, match=r"did you mean 'kind'\?"):
-        compile_condition("{{ output.error.knid }}").holds(Scope({"output": FAILURE}, Parts()))
+        compile_condition("{{ output.error.knid }}").is_true(
+            TemplateScope({"output": FAILURE}, ScopeParts())
+        )
 
 
 @pytest.mark.parametrize("name", ["output", "event", "_prev", "result", "response", "error"])
 def test_a_name_of_the_language_without_a_value_here_is_absent(name: str) -> None:
-    assert not compile_condition("{{ " + name + " }}").holds(Scope({}, Parts()))
+    assert not compile_condition("{{ " + name + " }}").is_true(TemplateScope({}, ScopeParts()))
     text = "{% if " + name + " %}true{% endif %}"
-    assert not compile_condition(text).holds(Scope({}, Parts()))
+    assert not compile_condition(text).is_true(TemplateScope({}, ScopeParts()))
 
 
 def test_what_is_absent_is_still_no_value() -> None:
     with pytest.raises(TemplateError, match=r"'output\.error' is undefined"):
-        compile_value("{{ output.error }}").render(Scope({"output": SUCCESS}, Parts()))
+        compile_value("{{ output.error }}").render(TemplateScope({"output": SUCCESS}, ScopeParts()))
 
 
 @pytest.mark.parametrize(
@@ -257,5 +261,5 @@ def test_what_lies_deeper_and_what_an_entry_is_are_told(source: str, told: str) 
         "other": {"key": "total", "value": 3},
     }
     with pytest.raises(TemplateError) as caught:
-        compile_value(source).evaluate(Scope(names, Parts()))
+        compile_value(source).evaluate(TemplateScope(names, ScopeParts()))
     assert told in str(caught.value)

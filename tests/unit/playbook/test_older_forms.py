@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl_playbook import document
-from noetl_playbook.model import Playbook
-from noetl_playbook.parse import Parsed, parse
-from noetl_playbook.problems import Level, Problem
-from noetl_playbook.rewriting import dialect
-from noetl_playbook.rewriting.shapes import BESIDE
-from noetl_playbook.writing import document_of
+from noetl_playbook.canonical_document import build_document
+from noetl_playbook.compat import dialect
+from noetl_playbook.compat.placed_tasks import BESIDE
+from noetl_playbook.model.playbook import Playbook
+from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbook
+from noetl_playbook.source import yaml_document
+from noetl_playbook.source.problems import Level, Problem
 
 HEAD = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "test"}}
 CORPUS = Path(__file__).parent / "older"
@@ -30,22 +30,22 @@ def cases() -> list[Any]:
     return [
         pytest.param(case, id=f"{file.stem}: {case['about']}")
         for file in sorted(CORPUS.glob("*.yaml"))
-        for case in document.read(file.read_text()).value
+        for case in yaml_document.read_document(file.read_text()).value
     ]
 
 
-def read(sections: dict[str, Any], *, level: Level = Level.TOLERANT) -> Parsed:
+def read(sections: dict[str, Any], *, level: Level = Level.TOLERANT) -> ParsedPlaybook:
     """Read a document given as its sections; JSON is YAML."""
     found = {key: item for key, item in {**HEAD, **sections}.items() if item is not None}
-    return parse(msgspec.json.encode(found).decode(), level=level)
+    return parse_playbook(msgspec.json.encode(found).decode(), level=level)
 
 
-def canonical(parsed: Parsed) -> Playbook:
+def canonical(parsed: ParsedPlaybook) -> Playbook:
     assert parsed.playbook is not None, parsed.problems
     return parsed.playbook
 
 
-def older_codes(parsed: Parsed) -> list[str]:
+def older_codes(parsed: ParsedPlaybook) -> list[str]:
     return sorted({each.code for each in parsed.problems if each.code.startswith("W90")} - {"W905"})
 
 
@@ -63,14 +63,14 @@ def test_an_older_form_loads_as_the_canonical_one(case: dict[str, Any]) -> None:
     if case["canonical"] is not None:
         today = canonical(read(case["canonical"]))
         # All that is left of the older dialect is what it says of missing values.
-        assert dialect.settle_undefined(found, "strict") == today
+        assert dialect.write_undefined_mode(found, "strict") == today
         assert today == canonical(read(case["canonical"], level=Level.STRICT))
 
 
 @pytest.mark.parametrize("case", cases())
 def test_normalising_twice_changes_nothing(case: dict[str, Any]) -> None:
     once = canonical(read(case["older"]))
-    again = parse(msgspec.json.encode(document_of(once)).decode())
+    again = parse_playbook(msgspec.json.encode(build_document(once)).decode())
     assert canonical(again) == once
     if case["canonical"] is not None:
         assert older_codes(again) == []
@@ -101,7 +101,9 @@ def test_strict_refuses_it_and_its_replacements_lead_to_the_canonical_form(
 def test_no_replacement_holds_another_older_form(case: dict[str, Any]) -> None:
     for problem in read(case["older"], level=Level.STRICT).problems:
         if problem.replacement is not None and problem.code.startswith("W90"):
-            assert older_keys(document.read(problem.replacement).value) == set(), problem
+            assert older_keys(yaml_document.read_document(problem.replacement).value) == set(), (
+                problem
+            )
 
 
 def older_keys(value: Any) -> set[str]:
@@ -117,8 +119,8 @@ def older_keys(value: Any) -> set[str]:
 def replace(root: dict[str, Any], problem: Problem) -> None:
     """Do what a reader of the problem would: put the fragment in place of what it is about."""
     assert problem.replacement is not None
-    fragment = document.read(problem.replacement).value
-    *way, last = document.read(f"[{path_segments(problem.path)}]").value
+    fragment = yaml_document.read_document(problem.replacement).value
+    *way, last = yaml_document.read_document(f"[{path_segments(problem.path)}]").value
     if "tool" in fragment and last in STRUCTURAL:
         replace_pipeline(root["workflow"][way[1]], fragment)
         return
@@ -173,7 +175,7 @@ def test_root_vars_are_replaced_by_a_step_that_sets_them() -> None:
     (problem,) = strict.problems
     assert (problem.code, problem.path, problem.is_error) == ("W901", "vars", True)
     assert problem.replacement is not None
-    (first,) = document.read(problem.replacement).value["workflow"]
+    (first,) = yaml_document.read_document(problem.replacement).value["workflow"]
     found = read({"workflow": [first, *older["workflow"]]}, level=Level.STRICT)
     assert canonical(found).workflow[0].set == {"ctx.a": "{{ workload.b }}"}
     assert [arc.step for arc in canonical(found).workflow[0].next.arcs] == ["s"]

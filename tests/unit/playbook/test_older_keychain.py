@@ -3,7 +3,7 @@
 import pytest
 from tests.support.playbooks import judged
 
-from noetl_playbook.problems import Level
+from noetl_playbook.source.problems import Level
 
 NOOP = "- {step: a, tool: {kind: noop}}"
 CALL = "- {step: a, tool: {kind: http, url: u, auth: %s}}"

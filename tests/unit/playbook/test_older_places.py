@@ -3,13 +3,13 @@
 import pytest
 from tests.support.playbooks import HEADER, a_step, codes, judged
 
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.problems import Level
 
 
 def places(workflow: str, *, level: Level = Level.TOLERANT) -> dict[str, tuple[int, int]]:
     """The places of the faults that are about templates and values, by path."""
-    parsed = parse(f"{HEADER}workflow:\n{workflow}", level=level)
+    parsed = parse_playbook(f"{HEADER}workflow:\n{workflow}", level=level)
     older = ("W901", "W902", "W903")
     return {
         each.path: (each.line, each.column) for each in parsed.problems if each.code not in older

@@ -7,10 +7,16 @@ import pytest
 import yaml
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from noetl_playbook import expressions, fallback, forms, lasting, syntax
-from noetl_playbook.expressions import TemplateError, compile_value
-from noetl_playbook.scope import Parts, Scope
-from noetl_playbook.templates import rendering
+from noetl_playbook.templates import (
+    expressions,
+    jinja_fallback,
+    json_render,
+    output_forms,
+    render_limits,
+    syntax,
+)
+from noetl_playbook.templates.expressions import TemplateError, compile_value
+from noetl_playbook.templates.scope import ScopeParts, TemplateScope
 
 CORPUS = yaml.safe_load((Path(__file__).parent / "jinja" / "ordinary.yaml").read_text("utf-8"))
 VALUES: dict[str, Any] = CORPUS["values"]
@@ -43,34 +49,34 @@ LEFT_OUT = {
 }
 
 
-def scope(limits: rendering.RenderLimits = rendering.WORKER) -> Scope:
-    return Scope({}, Parts(workload=VALUES, limits=limits))
+def scope(limits: render_limits.RenderLimits = render_limits.WORKER) -> TemplateScope:
+    return TemplateScope({}, ScopeParts(workload=VALUES, limits=limits))
 
 
 def plain_value(source: str) -> Any:
     """What plain Jinja gives: the value of a lone expression, else the text."""
-    value = syntax.parse(source).value
+    value = syntax.parse_template(source).value
     if value is None:
         return PLAIN.from_string(source).render(VALUES)
     inner = source.strip().removeprefix("{{").removesuffix("}}")
-    return forms.plain(PLAIN.compile_expression(inner, undefined_to_none=False)(**VALUES))
+    return output_forms.to_plain(PLAIN.compile_expression(inner, undefined_to_none=False)(**VALUES))
 
 
 def by_jinja(source: str) -> Any:
     """Render by Jinja's own code, also what our closures cover."""
-    tree = syntax.parse(source)
+    tree = syntax.parse_template(source)
     if tree.value is None:
-        return fallback.text(tree, "text")(scope())
-    return forms.plain(fallback.value(tree, tree.value)(scope()))
+        return jinja_fallback.compile_text_by_jinja(tree, "text")(scope())
+    return output_forms.to_plain(jinja_fallback.compile_value_by_jinja(tree, tree.value)(scope()))
 
 
 @pytest.mark.parametrize("source", TEMPLATES)
 def test_it_renders_as_plain_jinja_does(source: str) -> None:
     expected = plain_value(source)
-    expressions._cached_text.cache_clear()
+    expressions._compile_text_cached.cache_clear()
     assert compile_value(source).render(scope()) == expected
     assert compile_value(source).render(scope()) == expected
-    assert lasting.rendered(source, scope(rendering.PLANNER)) == expected
+    assert json_render.render_as_json(source, scope(render_limits.PLANNER)) == expected
     assert by_jinja(source) == expected
     inside = compile_value({"list": [source]}).render(scope())
     assert inside == {"list": [expected]}

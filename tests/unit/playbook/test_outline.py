@@ -6,13 +6,13 @@ import msgspec
 import pytest
 from tests.support.playbooks import a_playbook
 
-from noetl_playbook.outline import Outline, PlanStep, Stage, outline_of
+from noetl_playbook.outline import Outline, PlanStep, Stage, build_outline
 
 NOOP = "tool: {kind: noop}"
 
 
 def the_plan(workflow: str, *, root: str = "", given: dict[str, Any] | None = None) -> Outline:
-    return outline_of(a_playbook(workflow, root=root), given=given)
+    return build_outline(a_playbook(workflow, root=root), given=given)
 
 
 def the_step(outline: Outline, name: str) -> PlanStep:

@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from noetl_playbook.parse import parse
-from noetl_playbook.rewriting import dialect
-from noetl_playbook.writing import document_of
+from noetl_playbook.canonical_document import build_document
+from noetl_playbook.compat import dialect
+from noetl_playbook.parse.playbook import parse_playbook
 
 ROOT = Path(__file__).parents[3]
 PAGE = sorted((Path(__file__).parent / "page").glob("*.yaml"))
@@ -24,23 +24,25 @@ OF_PARTS = {"E205", "E303", "E304", "W908"}
 
 @pytest.mark.parametrize("file", [*PAGE, *TREE], ids=lambda file: file.stem)
 def test_it_loads_and_normalising_it_again_changes_nothing(file: Path) -> None:
-    parsed = parse(file.read_text())
+    parsed = parse_playbook(file.read_text())
     assert parsed.playbook is not None, parsed.problems
     found = {each.code for each in parsed.problems}
     assert found <= OF_PARTS | (OLDER if "older" in file.stem else set())
-    written = msgspec.json.encode(document_of(parsed.playbook)).decode()
-    again = parse(written)
+    written = msgspec.json.encode(build_document(parsed.playbook)).decode()
+    again = parse_playbook(written)
     assert again.playbook == parsed.playbook
     assert {each.code for each in again.problems} <= OF_PARTS
 
 
 def test_the_older_example_of_the_page_becomes_its_canonical_one() -> None:
     older, canonical = (
-        parse((Path(__file__).parent / "page" / f"repeat-{name}.yaml").read_text()).playbook
+        parse_playbook(
+            (Path(__file__).parent / "page" / f"repeat-{name}.yaml").read_text()
+        ).playbook
         for name in ("older", "canonical")
     )
     assert older is not None
-    assert dialect.settle_undefined(older, "strict") == canonical
+    assert dialect.write_undefined_mode(older, "strict") == canonical
 
 
 def test_there_are_examples_to_load() -> None:

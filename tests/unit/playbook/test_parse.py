@@ -4,11 +4,11 @@ import msgspec
 import pytest
 from tests.support.playbooks import HEADER, a_playbook, a_step, codes, document, judged
 
-from noetl_playbook.model import Loop, Playbook, Step
-from noetl_playbook.parse import parse, parse_all
-from noetl_playbook.problems import Level, text_form
-from noetl_playbook.rewriting import dialect
-from noetl_playbook.writing import document_of
+from noetl_playbook.canonical_document import build_document
+from noetl_playbook.compat import dialect
+from noetl_playbook.model.playbook import Loop, Playbook, Step
+from noetl_playbook.parse.playbook import parse_playbook, parse_playbooks
+from noetl_playbook.source.problems import Level, format_problem
 
 NOOP = "- {step: s, tool: {kind: noop}}"
 TO_END = "- {step: end, tool: {kind: noop}}"
@@ -20,7 +20,7 @@ def the_loop(step: Step) -> Loop:
 
 
 def test_the_smallest_playbook_has_every_default() -> None:
-    parsed = parse(f"{HEADER}workflow:\n  {NOOP}\n", level=Level.STRICT)
+    parsed = parse_playbook(f"{HEADER}workflow:\n  {NOOP}\n", level=Level.STRICT)
     assert parsed.problems == ()
     assert parsed.playbook is not None
     assert parsed.playbook.metadata.path == "test"
@@ -45,8 +45,8 @@ def test_a_playbook_survives_the_wire() -> None:
 
 def normalised_again(playbook: Playbook) -> Playbook:
     """Write a playbook as a document and read that strictly."""
-    text = msgspec.json.encode(document_of(playbook)).decode()
-    parsed = parse(text, level=Level.STRICT)
+    text = msgspec.json.encode(build_document(playbook)).decode()
+    parsed = parse_playbook(text, level=Level.STRICT)
     assert parsed.playbook is not None, parsed.problems
     return parsed.playbook
 
@@ -316,7 +316,7 @@ def test_faults_outside_the_workflow_are_found(root: str, code: str) -> None:
     ],
 )
 def test_documents_that_are_no_playbooks_are_refused(text: str, codes_expected: list[str]) -> None:
-    assert sorted(codes(parse(text))) == sorted(codes_expected)
+    assert sorted(codes(parse_playbook(text))) == sorted(codes_expected)
 
 
 def test_all_problems_are_reported_at_once_in_order_with_their_places() -> None:
@@ -334,7 +334,7 @@ def test_all_problems_are_reported_at_once_in_order_with_their_places() -> None:
               SELECT 1;
               SELECT {{ a | uper }}
         """)
-    lines = [text_form(problem, file="f.yaml") for problem in parsed.problems]
+    lines = [format_problem(problem, file="f.yaml") for problem in parsed.problems]
     assert lines == [
         (
             "f.yaml:7:26: error E203 workflow[0].next.arcs[0].step: arc target 'finsh' is not a"
@@ -425,7 +425,7 @@ def test_names_that_can_resolve_are_not_reported() -> None:
     ],
 )  # fmt: skip
 def test_older_forms_become_canonical_and_strict_refuses_them(older: str, canonical: str) -> None:
-    today = dialect.settle_undefined(a_playbook(older), "strict")
+    today = dialect.write_undefined_mode(a_playbook(older), "strict")
     assert today == a_playbook(canonical)
     assert normalised_again(today) == normalised_again(a_playbook(canonical))
     strict = judged(older, level=Level.STRICT)
@@ -442,8 +442,8 @@ def test_root_vars_are_kept_for_the_start() -> None:
 
 def test_each_document_of_a_text_is_its_own_playbook() -> None:
     text = document(NOOP) + "---\n" + document("- {step: t}")
-    first, second = parse_all(text)
+    first, second = parse_playbooks(text)
     assert first.playbook is not None
     assert second.playbook is not None
     assert second.playbook.workflow[0].step == "t"
-    assert parse(text).playbook is None
+    assert parse_playbook(text).playbook is None

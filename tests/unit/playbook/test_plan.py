@@ -3,15 +3,15 @@
 import pytest
 from tests.support.playbooks import a_playbook
 
-from noetl_playbook.aliases import event_name
-from noetl_playbook.model import Arc
-from noetl_playbook.plan import Graph, is_failure_aware
+from noetl_playbook.model.language_names import alias_event_name
+from noetl_playbook.model.playbook import Arc
+from noetl_playbook.plan import WorkflowGraph, is_failure_aware
 
 NOOP = "tool: {kind: noop}"
 
 
-def graph(workflow: str, *, root: str = "") -> Graph:
-    return Graph.of(a_playbook(workflow, root=root))
+def graph(workflow: str, *, root: str = "") -> WorkflowGraph:
+    return WorkflowGraph.from_playbook(a_playbook(workflow, root=root))
 
 
 SPLIT = f"""
@@ -51,7 +51,7 @@ def test_a_stream_target_has_no_implicit_arc() -> None:
 
 def test_reachability_counts_implicit_arcs_and_cycles() -> None:
     found = graph(SPLIT)
-    assert found.reachable("left") == {"merge", "end"}
+    assert found.list_reachable("left") == {"merge", "end"}
     assert found.can_reach("split", "end")
     assert found.can_reach("right", "right")
     assert not found.can_reach("left", "left")
@@ -93,9 +93,9 @@ def test_arcs_that_look_at_the_failure_see_failures(arc: Arc, expected: object) 
 
 
 def test_boundary_events_equal_their_aliases() -> None:
-    assert event_name("loop.done") == "call.done"
-    assert event_name("loop.done") != "call.error"
-    assert event_name("loop.failed") != "loop.done"
-    assert event_name("call.error") == "step.failed"
-    assert event_name("loop.failed") == "call.error"
-    assert event_name("call.done") != "loop.done"
+    assert alias_event_name("loop.done") == "call.done"
+    assert alias_event_name("loop.done") != "call.error"
+    assert alias_event_name("loop.failed") != "loop.done"
+    assert alias_event_name("call.error") == "step.failed"
+    assert alias_event_name("loop.failed") == "call.error"
+    assert alias_event_name("call.done") != "loop.done"

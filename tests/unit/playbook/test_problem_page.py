@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from noetl_playbook.code_table import CODES
-from noetl_playbook.problem_page import page
+from noetl_playbook.lint.problem_page import render_page
+from noetl_playbook.source.code_table import CODES
 
 ROOT = Path(__file__).parents[3]
 SOURCES = sorted((ROOT / "libs/playbook/src").glob("**/*.py"))
@@ -13,8 +13,8 @@ USED = re.compile(r'"([EW]\d{3})"')
 
 def test_the_page_is_current() -> None:
     written = (ROOT / "docs/reference/language/problems.md").read_text("utf-8")
-    assert written == page(), (
-        "python -m noetl_playbook.problem_page > docs/reference/language/problems.md"
+    assert written == render_page(), (
+        "python -m noetl_playbook.lint.problem_page > docs/reference/language/problems.md"
     )
 
 

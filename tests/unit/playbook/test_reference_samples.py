@@ -6,8 +6,8 @@ import pytest
 import yaml
 from tests.support.page_samples import Sample, complete_playbook, list_samples
 
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.problems import Level
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = sorted((ROOT / "docs/reference").rglob("*.md"))
@@ -27,7 +27,7 @@ OLDER_CODES = {"W901", "W902", "W903", "W904"}
 def problems_of(text: str, level: Level = Level.STRICT) -> dict[str, str]:
     return {
         problem.code: problem.message
-        for problem in parse(complete_playbook(text), level=level).problems
+        for problem in parse_playbook(complete_playbook(text), level=level).problems
     }
 
 

@@ -3,16 +3,16 @@
 import pytest
 from tests.support.playbooks import document
 
-from noetl_playbook.model import Playbook
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
+from noetl_playbook.model.playbook import Playbook
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.problems import Level
 
 NOOP = "tool: {kind: noop}"
 
 
 def read(steps: str, *, metadata: str = "{name: test}", root: str = "") -> Playbook:
     text = document(steps, root=root).replace("{name: test}", metadata)
-    parsed = parse(text, level=Level.STRICT)
+    parsed = parse_playbook(text, level=Level.STRICT)
     assert parsed.playbook is not None, parsed.problems
     return parsed.playbook
 
@@ -66,5 +66,5 @@ def test_a_keychain_entry_keeps_its_text_as_written() -> None:
 
 def test_what_is_no_scalar_is_no_text() -> None:
     text = document(f"- {{step: s, {NOOP}}}").replace("{name: test}", "{name: t, labels: {a: [1]}}")
-    (problem,) = parse(text).problems
+    (problem,) = parse_playbook(text).problems
     assert (problem.code, problem.message) == ("E104", "expected text, found a list")

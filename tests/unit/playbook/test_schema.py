@@ -1,11 +1,11 @@
 """The JSON Schema for editors follows the model and the table of kinds."""
 
-from noetl_playbook import tools
-from noetl_playbook.schema import document_schema
+from noetl_playbook.model import tools
+from noetl_playbook.schema import build_document_schema
 
 
 def test_the_schema_describes_tasks_as_documents_write_them() -> None:
-    definitions = document_schema()["$defs"]
+    definitions = build_document_schema()["$defs"]
     task = definitions["Task"]
     assert "fields" not in task["properties"]
     every = {*tools.KINDS, *tools.KIND_ALIASES}
@@ -20,7 +20,7 @@ def test_the_schema_describes_tasks_as_documents_write_them() -> None:
 
 
 def test_every_reference_has_its_definition() -> None:
-    schema = document_schema()
+    schema = build_document_schema()
 
     def references(value: object) -> set[str]:
         if isinstance(value, dict):

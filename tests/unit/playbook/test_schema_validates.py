@@ -7,14 +7,14 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.support.playbooks import document
 
-from noetl_playbook.document import UnreadableError, read
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
-from noetl_playbook.schema import document_schema
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.schema import build_document_schema
+from noetl_playbook.source.problems import Level
+from noetl_playbook.source.yaml_document import UnreadableError, read_document
 
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(__file__).parent
-VALIDATOR = Draft202012Validator(document_schema())
+VALIDATOR = Draft202012Validator(build_document_schema())
 RIGHT = [
     *sorted((FOLDER / "right").glob("*.yaml")),
     *sorted((ROOT / "docs/examples").glob("*.yaml")),
@@ -28,13 +28,13 @@ SEEN = ("E102", "E103", "E104-m", "E105", "E106", "E401-h", "E401-p", "E402", "E
 
 def value_of(file: Path) -> Any:
     try:
-        return read(file.read_text("utf-8")).value
+        return read_document(file.read_text("utf-8")).value
     except UnreadableError:
         return None
 
 
 def test_the_schema_is_a_schema() -> None:
-    Draft202012Validator.check_schema(document_schema())
+    Draft202012Validator.check_schema(build_document_schema())
 
 
 @pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
@@ -57,7 +57,7 @@ def test_wrong_playbooks_that_a_schema_can_see_do_not_validate() -> None:
 @pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
 def test_the_schema_is_never_stricter_than_the_loader(file: Path) -> None:
     value = value_of(file)
-    parsed = parse(file.read_text("utf-8"), level=Level.STRICT)
+    parsed = parse_playbook(file.read_text("utf-8"), level=Level.STRICT)
     if value is not None and not any(each.is_error for each in parsed.problems):
         assert list(VALIDATOR.iter_errors(value)) == []
 
@@ -79,5 +79,5 @@ def test_the_schema_is_never_stricter_than_the_loader(file: Path) -> None:
 )
 def test_tolerated_spellings_validate(step: str) -> None:
     text = document(f"- {step}")
-    assert not any(each.is_error for each in parse(text, level=Level.STRICT).problems)
-    assert list(VALIDATOR.iter_errors(read(text).value)) == []
+    assert not any(each.is_error for each in parse_playbook(text, level=Level.STRICT).problems)
+    assert list(VALIDATOR.iter_errors(read_document(text).value)) == []

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from noetl_contracts import codec
-from noetl_playbook.parse import Parsed, parse, parse_all
-from noetl_playbook.script_files import SCRIPT_BYTES_MAX, SCRIPTS_BYTES_MAX, ScriptFault
+from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbook, parse_playbooks
+from noetl_playbook.sections.script_files import SCRIPT_BYTES_MAX, SCRIPTS_BYTES_MAX, ScriptFault
 
 CODE = "result = {'text': f'{{1}} {% if %}'}\n"
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: a, path: a}\n"
@@ -22,23 +22,23 @@ def of(*scripts: str, kind: str = "python") -> str:
     return f"{HEAD}workflow:\n{steps}"
 
 
-def read(text: str, files: Mapping[str, str]) -> Parsed:
+def read(text: str, files: Mapping[str, str]) -> ParsedPlaybook:
     def read_script(name: str) -> str:
         if name not in files:
             raise ScriptFault(f"script {name!r} is not there", hint="write it")
         return files[name]
 
-    return parse(text, read_script=read_script)
+    return parse_playbook(text, read_script=read_script)
 
 
-def script_of(parsed: Parsed, step: int = 0) -> dict[str, Any]:
+def script_of(parsed: ParsedPlaybook, step: int = 0) -> dict[str, Any]:
     assert parsed.playbook is not None, parsed.problems
     found = parsed.playbook.workflow[step].tool[0].fields["script"]
     assert isinstance(found, dict)
     return found
 
 
-def errors(parsed: Parsed) -> list[tuple[str, int]]:
+def errors(parsed: ParsedPlaybook) -> list[tuple[str, int]]:
     return [(one.code, one.line) for one in parsed.problems if one.is_error]
 
 
@@ -47,7 +47,7 @@ def test_a_file_beside_the_playbook_is_carried_by_its_content(kind: str) -> None
     parsed = read(of("{uri: lib/model.py}", kind=kind), {"lib/model.py": CODE})
     found = script_of(parsed)
     assert found["uri"] == "lib/model.py"
-    assert found["sha256"] == codec.digest(CODE.encode()).removeprefix("sha256:")
+    assert found["sha256"] == codec.digest_hex(CODE.encode()).removeprefix("sha256:")
     assert found["source"]["type"] == "inline"
     assert b64decode(found["source"]["code_b64"]).decode() == CODE
     assert parsed.script_by_name == {"lib/model.py": CODE}
@@ -72,7 +72,7 @@ def test_a_script_from_elsewhere_stays_as_it_is(script: str) -> None:
 
 
 def test_without_files_a_name_is_one_of_the_workers() -> None:
-    parsed = parse(of("{uri: model.py}"))
+    parsed = parse_playbook(of("{uri: model.py}"))
     assert script_of(parsed) == {"uri": "model.py"}
 
 
@@ -84,7 +84,7 @@ def test_a_file_that_is_not_there_is_told_with_its_place() -> None:
 
 
 def test_a_digest_must_be_that_of_the_file() -> None:
-    digest = codec.digest(CODE.encode())
+    digest = codec.digest_hex(CODE.encode())
     right = digest.removeprefix("sha256:")
     for good in (right, digest, right.upper()):
         assert errors(read(of(f"{{uri: a.py, sha256: '{good}'}}"), {"a.py": CODE})) == []
@@ -124,11 +124,11 @@ def test_each_playbook_of_a_text_has_the_files_that_it_names() -> None:
     other = of("{uri: b.py}").replace("name: a, path: a", "name: b, path: b")
     text = f"{of('{uri: a.py}')}---\n{other}"
     files = {"a.py": CODE, "b.py": CODE}
-    found = parse_all(text, read_script=lambda name: files[name])
+    found = parse_playbooks(text, read_script=lambda name: files[name])
     assert [list(one.script_by_name) for one in found] == [["a.py"], ["b.py"]]
 
 
 def test_a_canonical_script_is_read_again_as_it_is() -> None:
     first = script_of(read(of("{uri: a.py}"), {"a.py": CODE}))
-    again = parse(of(codec.encode(first).decode()))
+    again = parse_playbook(of(codec.encode_json(first).decode()))
     assert script_of(again) == first

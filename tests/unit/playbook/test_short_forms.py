@@ -4,13 +4,13 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.support.playbooks import document
 
-from noetl_playbook.document import read
-from noetl_playbook.parse import Parsed, parse
-from noetl_playbook.problems import Level
-from noetl_playbook.rewriting.retry import WORTH_A_RETRY
-from noetl_playbook.schema import document_schema
+from noetl_playbook.compat.retry import WORTH_A_RETRY
+from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbook
+from noetl_playbook.schema import build_document_schema
+from noetl_playbook.source.problems import Level
+from noetl_playbook.source.yaml_document import read_document
 
-VALIDATOR = Draft202012Validator(document_schema())
+VALIDATOR = Draft202012Validator(build_document_schema())
 NOOP = "tool: {kind: noop}"
 CALL = "kind: http, url: u"
 ONCE_MORE = (
@@ -24,7 +24,7 @@ def both(step: str) -> str:
     return document(f"- {{step: a, {step}}}\n{ENDS}")
 
 
-def told(found: Parsed) -> list[tuple[str, str]]:
+def told(found: ParsedPlaybook) -> list[tuple[str, str]]:
     """List what is said but for steps that nothing leads to."""
     return [(each.code, each.path) for each in found.problems if each.code != "E205"]
 
@@ -53,13 +53,13 @@ def told(found: Parsed) -> list[tuple[str, str]]:
 )
 @pytest.mark.parametrize("level", list(Level))
 def test_a_short_form_is_the_long_one(short: str, long: str, level: Level) -> None:
-    found = parse(both(short), level=level)
+    found = parse_playbook(both(short), level=level)
     assert told(found) == []
     assert found.playbook is not None
-    canonical = parse(both(long), level=level).playbook
+    canonical = parse_playbook(both(long), level=level).playbook
     assert canonical is not None
     assert found.playbook == canonical
-    assert list(VALIDATOR.iter_errors(read(both(short)).value)) == []
+    assert list(VALIDATOR.iter_errors(read_document(both(short)).value)) == []
 
 
 @pytest.mark.parametrize("level", list(Level))
@@ -68,22 +68,22 @@ def test_pages_are_fetched_and_collected_by_a_short_form(level: Level) -> None:
         'continue_while: "{{ response.more }}", next_page: {params: {page: 2}}, merge_path: rows'
     )
     text = both(f"tool: {{{CALL}, params: {{page: 1}}, pagination: {{{pages}}}}}")
-    found = parse(text, level=level)
+    found = parse_playbook(text, level=level)
     assert told(found) == []
     assert found.playbook is not None
     assert [task.name for task in found.playbook.workflow[0].tool] == ["a_task", "a_task__page"]
-    assert list(VALIDATOR.iter_errors(read(text).value)) == []
+    assert list(VALIDATOR.iter_errors(read_document(text).value)) == []
 
 
 def test_a_sink_inside_a_retry_is_still_an_older_form() -> None:
     sink = "{tool: postgres, auth: d, table: t}"
     text = both(f'tool: {{{CALL}, retry: {{when: "{{{{ response.more }}}}", sink: {sink}}}}}')
-    found = parse(text)
+    found = parse_playbook(text)
     assert told(found) == [("W903", "workflow[0].tool.retry")]
 
 
 def test_short_forms_keep_the_rules_of_today() -> None:
     wrong = both(f"{NOOP}, retry: 3, next: b, nxt: c")
-    found = parse(wrong)
+    found = parse_playbook(wrong)
     assert told(found) == [("E103", "workflow[0].nxt")]
     assert found.playbook is None

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from noetl_playbook.expressions import compile_value
-from noetl_playbook.scope import Parts, Scope
+from noetl_playbook.templates.expressions import compile_value
+from noetl_playbook.templates.scope import ScopeParts, TemplateScope
 
 
 class Watched(UserDict[str, Any]):
@@ -19,9 +19,9 @@ class Watched(UserDict[str, Any]):
         return self.data.get(key, default)
 
 
-def row(number: int, workload: Watched, steady: dict[Any, Any] | None) -> Scope:
+def row(number: int, workload: Watched, steady: dict[Any, Any] | None) -> TemplateScope:
     fixed = {"workload": workload, "frame": {"id": "f"}, "iter": {"n": number}}
-    return Scope(fixed, Parts(), steady=steady)
+    return TemplateScope(fixed, ScopeParts(), steady=steady)
 
 
 def rendered(template: str, *, steady: dict[Any, Any] | None) -> tuple[list[Any], int]:
@@ -61,5 +61,5 @@ def test_a_scope_that_is_extended_shares_unless_a_steady_name_means_something_el
     compiled = compile_value("{{ workload.n }}")
     first = row(0, Watched({"n": 1}), {})
     assert compiled.render(first) == 1
-    assert compiled.render(first.extended({"ctx": {}})) == 1
-    assert compiled.render(first.extended({"workload": {"n": 2}})) == 2
+    assert compiled.render(first.extend_scope({"ctx": {}})) == 1
+    assert compiled.render(first.extend_scope({"workload": {"n": 2}})) == 2

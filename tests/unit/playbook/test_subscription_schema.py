@@ -3,9 +3,9 @@
 import pytest
 from jsonschema import Draft202012Validator
 
-from noetl_playbook import mixed_text
-from noetl_playbook.document import read
-from noetl_playbook.subscriptions import subscription_schema
+from noetl_playbook.parse import mixed_text
+from noetl_playbook.parse.subscriptions import subscription_schema
+from noetl_playbook.source.yaml_document import read_document
 
 VALIDATOR = Draft202012Validator(subscription_schema())
 HEAD = "apiVersion: noetl.io/v2\nkind: Subscription\nmetadata: {name: orders, labels: {a: b}}\n"
@@ -32,7 +32,7 @@ WRONG = [
 
 
 def is_read(text: str) -> bool:
-    (found,) = mixed_text.read_text(text).subscriptions
+    (found,) = mixed_text.read_mixed_text(text).subscriptions
     return found.subscription is not None
 
 
@@ -44,13 +44,13 @@ def test_the_schema_is_a_schema() -> None:
 def test_what_the_reader_takes_validates(spec: str) -> None:
     text = f"{HEAD}spec: {spec}\n"
     assert is_read(text)
-    assert list(VALIDATOR.iter_errors(read(text).value)) == []
+    assert list(VALIDATOR.iter_errors(read_document(text).value)) == []
 
 
 @pytest.mark.parametrize("spec", WRONG)
 def test_what_the_schema_refuses_the_reader_refuses_too(spec: str) -> None:
     text = f"{HEAD}spec: {spec}\n"
-    assert not VALIDATOR.is_valid(read(text).value)
+    assert not VALIDATOR.is_valid(read_document(text).value)
     assert not is_read(text)
 
 
@@ -65,5 +65,5 @@ def test_what_the_schema_refuses_the_reader_refuses_too(spec: str) -> None:
 )
 def test_a_wrong_head_does_not_validate(head: str) -> None:
     text = f"{head}spec: {RIGHT[0]}\n"
-    assert not VALIDATOR.is_valid(read(text).value)
+    assert not VALIDATOR.is_valid(read_document(text).value)
     assert not is_read(text)

@@ -2,10 +2,14 @@
 
 import pytest
 
-from noetl_playbook import mixed_text
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Problem
-from noetl_playbook.subscriptions import Dispatch, Source, Subscription
+from noetl_playbook.parse import mixed_text
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.parse.subscriptions import (
+    Subscription,
+    SubscriptionDispatch,
+    SubscriptionSource,
+)
+from noetl_playbook.source.problems import Problem
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Subscription\nmetadata: {name: orders}\n"
 WHOLE = (
@@ -32,7 +36,7 @@ workflow:
 
 
 def only(text: str) -> tuple[Subscription | None, list[Problem]]:
-    (found,) = mixed_text.read_text(text).subscriptions
+    (found,) = mixed_text.read_mixed_text(text).subscriptions
     return found.subscription, list(found.problems)
 
 
@@ -40,8 +44,8 @@ def test_a_subscription_says_source_filter_and_playbook() -> None:
     assert only(WHOLE) == (
         Subscription(
             name="orders",
-            source=Source(subject="orders.*"),
-            dispatch=Dispatch(
+            source=SubscriptionSource(subject="orders.*"),
+            dispatch=SubscriptionDispatch(
                 playbook="sales/order",
                 version=2,
                 input={"order": "{{ body }}", "id": "{{ message_id }}"},
@@ -134,14 +138,14 @@ def test_a_filter_without_braces_is_a_condition_all_the_same() -> None:
 
 def test_playbooks_keep_their_lines_beside_subscriptions() -> None:
     text = f"---\n{WHOLE}---\n{PLAYBOOK}---\n{WHOLE.replace('orders', 'others', 1)}"
-    found = mixed_text.read_text(text)
+    found = mixed_text.read_mixed_text(text)
     assert [one.subscription and one.subscription.name for one in found.subscriptions] == [
         "orders",
         "others",
     ]
     assert len(found.playbooks) == 1
-    assert found.problems == []
-    assert parse(found.playbook_text).problems == ()
+    assert found.all_problems == []
+    assert parse_playbook(found.playbook_text).problems == ()
     lines = found.playbook_text.splitlines()
     assert lines.index("kind: Playbook") == text.splitlines().index("kind: Playbook")
     assert "Subscription" not in found.playbook_text
@@ -150,19 +154,21 @@ def test_playbooks_keep_their_lines_beside_subscriptions() -> None:
 def test_problems_come_in_the_order_of_the_text() -> None:
     bad_subscription = WHOLE.replace("orders.*", "a..b")
     bad_playbook = PLAYBOOK.replace("kind: noop", "kind: nope")
-    found = mixed_text.read_text(f"{bad_subscription}---\n{bad_playbook}---\n{bad_subscription}")
-    lines = [problem.line for problem in found.problems if problem.is_error]
+    found = mixed_text.read_mixed_text(
+        f"{bad_subscription}---\n{bad_playbook}---\n{bad_subscription}"
+    )
+    lines = [problem.line for problem in found.all_problems if problem.is_error]
     assert lines == sorted(lines)
     assert len(lines) == 3
 
 
 @pytest.mark.parametrize("text", ["a: [", "", "\x00"])
 def test_a_text_that_is_no_yaml_is_told_once(text: str) -> None:
-    found = mixed_text.read_text(text)
-    assert [one.code for one in found.problems] == ["E101"]
-    assert mixed_text.read_bytes(text.encode()).problems == found.problems
+    found = mixed_text.read_mixed_text(text)
+    assert [one.code for one in found.all_problems] == ["E101"]
+    assert mixed_text.read_mixed_bytes(text.encode()).all_problems == found.all_problems
 
 
 def test_a_subscription_is_no_playbook() -> None:
-    hints = [one.hint for one in parse(WHOLE).problems if one.path == "kind"]
+    hints = [one.hint for one in parse_playbook(WHOLE).problems if one.path == "kind"]
     assert hints == ["noetl register FILE keeps it"]

@@ -3,7 +3,7 @@
 import pytest
 from tests.support.playbooks import a_step, codes, judged
 
-from noetl_playbook.problems import Level
+from noetl_playbook.source.problems import Level
 
 OBJECT = "kind: nats, operation: object_get, bucket: b"
 

@@ -6,13 +6,24 @@ import pytest
 
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_playbook import carried, error_view
-from noetl_playbook.envelope import Output
-from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
-from noetl_playbook.handles import Handle, PayloadNeeded
-from noetl_playbook.results import LoopResult, PipelineResult, Stored, TaskResult
-from noetl_playbook.scope import Parts, Scope, item_names, last_name
-from noetl_playbook.views import ResultView, Views, loop_view, pipeline_view, task_view
+from noetl_playbook.templates.expressions import TemplateError, compile_condition, compile_value
+from noetl_playbook.templates.scope import (
+    ScopeParts,
+    TemplateScope,
+    build_item_names,
+    last_name_key,
+)
+from noetl_playbook.views import error_view, result_envelope
+from noetl_playbook.views.output_view import OutputView
+from noetl_playbook.views.payload_handle import PayloadHandle, PayloadNeeded
+from noetl_playbook.views.result_view import (
+    ResultView,
+    ViewNamespace,
+    view_loop,
+    view_pipeline,
+    view_task,
+)
+from noetl_playbook.views.results import LoopResult, PipelineResult, StoredResult, TaskResult
 
 BODY = {"paging": {"next": 2}, "items": [1, 2], "url": "from the body"}
 HTTP = {"status_code": 200, "headers": {"x": "y"}, "url": "http://h", "elapsed": 0.1, "body": BODY}
@@ -49,7 +60,7 @@ def value(source: str, **names: Any) -> Any:
     ],
 )
 def test_an_http_result_carries_its_body(source: str, expected: Any) -> None:
-    assert value(source, s=task_view(TaskResult(kind="http", raw=HTTP))) == expected
+    assert value(source, s=view_task(TaskResult(kind="http", raw=HTTP))) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,7 +73,7 @@ def test_an_http_result_carries_its_body(source: str, expected: Any) -> None:
     ],
 )
 def test_a_nats_result_carries_its_value(raw: Any, source: str, expected: Any) -> None:
-    assert value(source, s=task_view(TaskResult(kind="nats", raw=raw))) == expected
+    assert value(source, s=view_task(TaskResult(kind="nats", raw=raw))) == expected
 
 
 @pytest.mark.parametrize(
@@ -86,7 +97,7 @@ def test_a_nats_result_carries_its_value(raw: Any, source: str, expected: Any) -
     ],
 )
 def test_a_sql_result_indexes_and_iterates_as_rows(source: str, expected: Any) -> None:
-    assert value(source, s=task_view(TaskResult(kind="postgres", raw=SQL))) == expected
+    assert value(source, s=view_task(TaskResult(kind="postgres", raw=SQL))) == expected
 
 
 @pytest.mark.parametrize(
@@ -106,7 +117,7 @@ def test_a_sql_result_indexes_and_iterates_as_rows(source: str, expected: Any) -
     ],
 )
 def test_a_python_value_is_the_view_itself(raw: Any, source: str, expected: Any) -> None:
-    assert value(source, s=task_view(TaskResult(kind="python", raw=raw))) == expected
+    assert value(source, s=view_task(TaskResult(kind="python", raw=raw))) == expected
 
 
 PIPELINE = PipelineResult(
@@ -135,17 +146,17 @@ PIPELINE = PipelineResult(
     ],
 )
 def test_a_pipeline_result_is_reachable_in_three_ways(source: str, expected: Any) -> None:
-    assert value(source, s=pipeline_view(PIPELINE)) == expected
+    assert value(source, s=view_pipeline(PIPELINE)) == expected
 
 
 def test_the_plain_form_is_finite_and_holds_every_name() -> None:
-    plain = value("s", s=pipeline_view(PIPELINE))
+    plain = value("s", s=view_pipeline(PIPELINE))
     assert plain["count"] == 2
     assert plain["url"] == "parsed"
     assert plain["results"]["get"]["data"] == BODY
     assert plain["get"]["body"] == BODY
     assert plain["all_items"] == [1, 2, 3]
-    sql = value("s", s=task_view(TaskResult(kind="postgres", raw=SQL)))
+    sql = value("s", s=view_task(TaskResult(kind="postgres", raw=SQL)))
     assert sql["command_0"]["status"] == "CREATE TABLE"
     assert sql["rows"] == SQL["rows"]
 
@@ -154,7 +165,7 @@ def test_the_plain_form_of_one_task_is_what_it_returned() -> None:
     """Handed from step to step, it stays as long as it is."""
     plain: Any = {"count": 5}
     for task in ("parse", "check", "pass_on"):
-        view = pipeline_view(
+        view = view_pipeline(
             PipelineResult(tasks={task: TaskResult(kind="python", raw=plain)}, last=task)
         )
         assert value(f"[s.{task}.count, s.results.{task}.count]", s=view) == [5, 5]
@@ -165,7 +176,7 @@ def test_the_plain_form_of_one_task_is_what_it_returned() -> None:
 
 def test_a_failed_task_that_the_pipeline_passed_leaves_a_failure_record() -> None:
     failed = TaskResult(kind="http", raw={"status_code": 404}, error={"kind": "not_found"})
-    view = pipeline_view(PipelineResult(tasks={"get": failed}))
+    view = view_pipeline(PipelineResult(tasks={"get": failed}))
     assert value("s.status", s=view) == "error"
     assert value("s.error.kind", s=view) == "not_found"
     assert value("s", s=view)["error"] == {"kind": "not_found", "retryable": False}
@@ -176,11 +187,13 @@ def test_the_result_of_a_failed_pipeline_is_the_record_of_what_failed() -> None:
     bad = TaskResult(kind="http", raw={"status_code": 422}, error={"kind": "client_error"})
     error = {"kind": "client_error", "task": "bad", "status": 422}
     kept = PipelineResult(tasks={"good": good, "bad": bad}, last="good")
-    view = pipeline_view(kept, error=error)
+    view = view_pipeline(kept, error=error)
     assert value("[s.status, s.error.task, s.status_code]", s=view) == ["error", "bad", 422]
     assert value("[s.n, s.good.n, s.results.good.n]", s=view) == [1, 1, 1]
-    assert value("s.http.status", s=Output(view, error=error)) == 422
-    assert pipeline_view(PipelineResult(), error=error).find("error")["kind"] == "client_error"
+    assert value("s.http.status", s=OutputView(view, error=error)) == 422
+    assert (
+        view_pipeline(PipelineResult(), error=error).find_member("error")["kind"] == "client_error"
+    )
 
 
 @pytest.mark.parametrize("raw", [5, "words", None, False, [1, 2]])
@@ -190,59 +203,62 @@ def test_a_carried_value_that_is_no_mapping_is_found_bare_and_as_data(raw: Any) 
         "t": TaskResult(kind="python", raw=raw),
     }
     envelope = ResultEnvelope(
-        status="ok", context=carried.inline(PipelineResult(tasks=tasks, last="t"))
+        status="ok",
+        context=result_envelope.build_inline_context(PipelineResult(tasks=tasks, last="t")),
     )
-    view = carried.view(envelope, execution_id="1", step="s", run="r", find=carried.found_in({}))
+    view = result_envelope.view_result(
+        envelope, execution_id="1", step="s", run="r", find=result_envelope.make_payload_finder({})
+    )
     assert value("[s, s.data, s.result, s.first.n]", s=view)[1:] == [raw, raw, 1]
     assert value("s == x", s=view, x=raw) is True
 
 
 def test_an_error_always_says_whether_it_is_retryable_and_its_status_by_three_names() -> None:
-    shown = error_view.shown(ErrorObject(kind="not_found", message="m", status=404))
+    shown = error_view.show_error(ErrorObject(kind="not_found", message="m", status=404))
     assert shown == {
         "kind": "not_found",
         "message": "m",
         "retryable": False,
         **dict.fromkeys(("status", "status_code", "http_status"), 404),
     }
-    assert error_view.shown({"kind": "timeout", "retryable": True, "code": None}) == {
+    assert error_view.show_error({"kind": "timeout", "retryable": True, "code": None}) == {
         "kind": "timeout",
         "retryable": True,
     }
 
 
 def test_the_envelope_of_a_stored_result_knows_its_kind_and_its_reference() -> None:
-    stored = Stored(
+    stored = StoredResult(
         reference=PayloadRef(
             uri="file:///x", sha256="0" * 64, payload_bytes=1, media_type="application/json"
         ),
         locator="noetl://execution/1/result/s/r",
     )
-    view = pipeline_view(PipelineResult(tasks={"t": TaskResult(kind="http", raw=HTTP)}, last="t"))
-    envelope = Output(Handle(stored, load=lambda _: view))
+    view = view_pipeline(PipelineResult(tasks={"t": TaskResult(kind="http", raw=HTTP)}, last="t"))
+    envelope = OutputView(PayloadHandle(stored, load=lambda _: view))
     assert value("o.http.status", o=envelope) == 200
     assert value("o.ref.ref", o=envelope) == "noetl://execution/1/result/s/r"
     with pytest.raises(PayloadNeeded):
-        value("o.http.status", o=Output(Handle(stored)))
+        value("o.http.status", o=OutputView(PayloadHandle(stored)))
 
 
 def test_a_loop_result_gives_its_results_as_data() -> None:
-    view = loop_view(LoopResult(results=[{"a": 1}], stats={"total": 1}, fanin={"status": "x"}))
+    view = view_loop(LoopResult(results=[{"a": 1}], stats={"total": 1}, fanin={"status": "x"}))
     assert value("s.data[0].a", s=view) == 1
     assert value("s.stats.total", s=view) == 1
     assert value("s.fanin.status", s=view) == "x"
 
 
 def test_the_words_for_an_outcome_are_equal() -> None:
-    output = Output(ResultView({"n": 3}))
+    output = OutputView(ResultView({"n": 3}))
     for word in ("ok", "success", "Completed", "done"):
-        assert compile_condition(f"output.status == '{word}'").holds({"output": output})
-        assert compile_condition(f"output.status in ['x', '{word}']").holds({"output": output})
-    assert compile_condition("output.status != 'error'").holds({"output": output})
+        assert compile_condition(f"output.status == '{word}'").is_true({"output": output})
+        assert compile_condition(f"output.status in ['x', '{word}']").is_true({"output": output})
+    assert compile_condition("output.status != 'error'").is_true({"output": output})
     assert value("output.status", output=output) == "ok"
     assert type(value("output.status", output=output)) is str
-    failed = Output(error={"kind": "timeout"})
-    assert compile_condition("output.status == 'FAILED'").holds({"output": failed})
+    failed = OutputView(error={"kind": "timeout"})
+    assert compile_condition("output.status == 'FAILED'").is_true({"output": failed})
 
 
 @pytest.mark.parametrize(
@@ -261,22 +277,22 @@ def test_the_words_for_an_outcome_are_equal() -> None:
 )
 def test_the_envelope_reaches_through_to_its_data(source: str, expected: Any) -> None:
     data = ResultView(HTTP, kind="http")
-    assert value(source, output=Output(data, kind="http", meta={"attempt": 2})) == expected
+    assert value(source, output=OutputView(data, kind="http", meta={"attempt": 2})) == expected
 
 
 def test_an_error_envelope_has_its_error_and_what_was_produced() -> None:
     error = {"kind": "rate_limit", "http_status": 429, "retry_after": None, "retryable": True}
-    output = Output(ResultView({"status_code": 429, "body": "slow"}, kind="http"), kind="http",
+    output = OutputView(ResultView({"status_code": 429, "body": "slow"}, kind="http"), kind="http",
                     error=error)  # fmt: skip
     assert value("output.error.status", output=output) == 429
     assert value("output.error.status_code", output=output) == 429
     assert value("output.error.retry_after is defined", output=output) is False
     assert value("output.data.body", output=output) == "slow"
     assert value("output.http.status == 429", output=output) is True
-    nothing = Output(kind="http", error={"kind": "connection"})
+    nothing = OutputView(kind="http", error={"kind": "connection"})
     assert value("output.http", output=nothing) == {}
     assert value("output.data is defined", output=nothing) is False
-    broken = Output(error={"kind": "db_constraint", "code": "PG_23505", "pg_code": "23505"})
+    broken = OutputView(error={"kind": "db_constraint", "code": "PG_23505", "pg_code": "23505"})
     assert value("output.pg.sqlstate", output=broken) == "23505"
 
 
@@ -287,7 +303,7 @@ def test_a_variable_keeps_the_view_and_ctx_receives_the_plain_form() -> None:
     assert compiled.render({"output": view})["data"] == BODY
 
 
-STORED = Stored(
+STORED = StoredResult(
     reference=PayloadRef(
         uri="u", sha256="d", media_type="application/json", payload_bytes=9, row_count=3
     ),
@@ -310,20 +326,20 @@ STORED = Stored(
     ],
 )
 def test_metadata_of_a_stored_result_needs_no_payload(source: str, expected: Any) -> None:
-    assert value(source, s=Handle(STORED)) == expected
+    assert value(source, s=PayloadHandle(STORED)) == expected
 
 
 @pytest.mark.parametrize("source", ["s", "s.other", "s.rows[2].n", "s | first", "s.count + s.x"])
 def test_anything_else_asks_for_the_payload_and_then_renders(source: str) -> None:
     with pytest.raises(PayloadNeeded) as needed:
-        value(source, s=Handle(STORED))
+        value(source, s=PayloadHandle(STORED))
     assert needed.value.stored is STORED
     loaded = ResultView({"other": 1, "x": 1, "rows": [{"n": 1}] * 3, "columns": ["n"]})
-    assert value(source, s=Handle(STORED, load=lambda _: loaded)) is not None
+    assert value(source, s=PayloadHandle(STORED, load=lambda _: loaded)) is not None
 
 
 def test_bare_names_resolve_in_the_stated_order() -> None:
-    parts = Parts(
+    parts = ScopeParts(
         variables={"a": "variable"},
         tasks={"a": "task", "b": "task"},
         iterators={"b": "iterator", "c": "iterator"},
@@ -332,12 +348,12 @@ def test_bare_names_resolve_in_the_stated_order() -> None:
         workload={"e": "workload", "f": "workload"},
     )
     fixed = {
-        "output": Output(ResultView({"n": 1})),
+        "output": OutputView(ResultView({"n": 1})),
         "ctx": parts.ctx,
-        last_name("input"): {"i": 1, "e": 2},
-        last_name("payload"): {"p": 1},
+        last_name_key("input"): {"i": 1, "e": 2},
+        last_name_key("payload"): {"p": 1},
     }
-    scope = Scope(fixed, parts)
+    scope = TemplateScope(fixed, parts)
     found = compile_value("{{ [a, b, c, d, e, f] }}").render(scope)
     assert found == ["variable", "task", "iterator", "step", "ctx", "workload"]
     assert compile_value("{{ output.n }}").render(scope) == 1
@@ -352,9 +368,9 @@ def test_bare_names_resolve_in_the_stated_order() -> None:
 
 def test_a_scope_sees_changes_of_its_parts_and_extends_without_touching_them() -> None:
     ctx: dict[str, Any] = {}
-    scope = Scope({}, Parts(ctx=ctx))
+    scope = TemplateScope({}, ScopeParts(ctx=ctx))
     ctx["late"] = 1
-    inner = scope.extended(item_names(iterator="row", item={"id": 7}, index=0, total=2,
+    inner = scope.extend_scope(build_item_names(iterator="row", item={"id": 7}, index=0, total=2,
                                       loop_id="L"))  # fmt: skip
     assert compile_value("{{ late + iter.row.id + loop.index }}").render(inner) == 8
     assert compile_value("{{ iter._first }}{{ iter._last }} {{ iter._key }}").render(inner) == (
@@ -364,7 +380,7 @@ def test_a_scope_sees_changes_of_its_parts_and_extends_without_touching_them() -
 
 
 def test_steps_with_any_name_are_reached_by_index() -> None:
-    steps = Views({"a/b": Output(ResultView({"n": 4}))})
+    steps = ViewNamespace({"a/b": OutputView(ResultView({"n": 4}))})
     assert value("steps['a/b'].data.n", steps=steps) == 4
     assert value("steps['a/b'].status", steps=steps) == "ok"
     assert value("steps.gone is defined", steps=steps) is False
@@ -372,7 +388,7 @@ def test_steps_with_any_name_are_reached_by_index() -> None:
 
 def test_an_error_says_whether_to_retry_and_names_its_status_thrice() -> None:
     error = {"kind": "not_found", "status": 404, "code": None}
-    for shown in (Output(error=error), ResultView({"body": 1}, kind="http", error=error)):
+    for shown in (OutputView(error=error), ResultView({"body": 1}, kind="http", error=error)):
         assert value("o.error.retryable", o=shown) is False
         assert value("[o.error.status_code, o.error.http_status]", o=shown) == [404, 404]
         assert value("o.error.code is defined", o=shown) is False

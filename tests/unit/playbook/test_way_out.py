@@ -3,9 +3,9 @@
 import pytest
 from tests.support.playbooks import document, judged
 
-from noetl_playbook.parse import parse, parse_all
-from noetl_playbook.problems import Level, text_form
-from noetl_playbook.reading import HINTS_MAX, PROBLEMS_MAX
+from noetl_playbook.parse.playbook import parse_playbook, parse_playbooks
+from noetl_playbook.source.document_reader import HINTS_MAX, PROBLEMS_MAX
+from noetl_playbook.source.problems import Level, format_problem
 
 NOOP = "tool: {kind: noop}"
 ARC = "next: {{arcs: [{}]}}"
@@ -63,7 +63,7 @@ def test_the_nearest_name_is_offered(code: str, workflow: str, meant: str) -> No
 
 def test_a_reserved_kind_is_told_in_the_sentence_of_the_language() -> None:
     (problem,) = judged("- {step: a, tool: {kind: agent}}", level=Level.STRICT).problems
-    assert text_form(problem, file="f.yaml").endswith(
+    assert format_problem(problem, file="f.yaml").endswith(
         "error E402 workflow[0].tool.kind: kind 'agent' is reserved and not available;"
         " call it with kind http, python or external"
     )
@@ -102,7 +102,7 @@ def test_a_playbook_without_a_name_is_told_what_is_wrong_with_it(
     metadata: str, message: str, hint: str | None
 ) -> None:
     text = document(f"- {{step: a, {NOOP}}}").replace("{name: test}", metadata)
-    (problem,) = parse(text).problems
+    (problem,) = parse_playbook(text).problems
     assert (problem.code, problem.message, problem.hint) == ("E102", message, hint)
 
 
@@ -154,6 +154,6 @@ def test_problems_have_a_maximum_that_is_told() -> None:
 
 def test_a_problem_in_a_later_document_has_its_place_in_the_file() -> None:
     text = document(f"- {{step: a, {NOOP}}}") + "---\n" + document("- {step: a, tool: {kind: nop}}")
-    first, second = parse_all(text)
+    first, second = parse_playbooks(text)
     assert first.problems == ()
     assert [(each.line, each.column) for each in second.problems] == [(11, 28)]

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from tests.support.playbooks import a_playbook, a_step, codes, judged
 
-from noetl_playbook.model import Assertion, Step
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
-from noetl_playbook.writing import document_of
+from noetl_playbook.canonical_document import build_document
+from noetl_playbook.model.playbook import Assertion, Step
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.problems import Level
 
 ROOT = """
 workload: {n: 30}
@@ -104,8 +104,8 @@ def test_older_constructs_apply_to_what_the_entry_is() -> None:
 
 def test_the_canonical_form_holds_the_entrys_kind_and_stays_so() -> None:
     once = a_playbook("- {step: s, tool: {kind: workbook, name: grade, input: {n: 1}}}", root=ROOT)
-    text = msgspec.json.encode(document_of(once)).decode()
-    assert parse(text).playbook == once
+    text = msgspec.json.encode(build_document(once)).decode()
+    assert parse_playbook(text).playbook == once
 
 
 def test_an_unused_entry_that_is_incomplete_is_only_a_warning() -> None:

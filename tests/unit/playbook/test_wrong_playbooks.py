@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from noetl_playbook.code_table import CODES
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.code_table import CODES
+from noetl_playbook.source.problems import Level
 
 FOLDER = Path(__file__).parent / "wrong"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -35,7 +35,7 @@ def expected(text: str, level: Level) -> list[Found]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_wrong_playbook_gets_exactly_its_problems(file: Path, level: Level) -> None:
     text = file.read_text(encoding="utf-8")
-    parsed = parse(text, level=level)
+    parsed = parse_playbook(text, level=level)
     found = [
         (each.line, each.column, each.code, each.path or "-", str(each.severity))
         for each in parsed.problems
@@ -47,7 +47,7 @@ def test_a_wrong_playbook_gets_exactly_its_problems(file: Path, level: Level) ->
 
 @pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
 def test_a_right_playbook_has_no_problems(file: Path) -> None:
-    assert parse(file.read_text(encoding="utf-8"), level=Level.STRICT).problems == ()
+    assert parse_playbook(file.read_text(encoding="utf-8"), level=Level.STRICT).problems == ()
 
 
 def test_every_file_expects_something() -> None:

@@ -13,16 +13,16 @@ from tests.support.storage import memory_stores
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec
-from noetl_contracts.events import execution
+from noetl_contracts.events import execution_events
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import CatalogEntry
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.lineage_ports import LineageEndpoint, LineageRefused
+from noetl_contracts.ledger.records import CatalogEntry
 from noetl_messaging.memory.lineage import MemoryLineageEndpoint
-from noetl_messaging.openlineage.endpoint import open_endpoint
-from noetl_playbook import parse
-from noetl_projector.domain.lineage import LineagePolicy
-from noetl_projector.shell.lineages import Lineages, LineageStores
+from noetl_messaging.openlineage.endpoint import open_lineage_endpoint
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import LineageEndpoint, LineageRefused
+from noetl_playbook.parse import playbook
+from noetl_projector.domain.policy import LineagePolicy
+from noetl_projector.projection.lineage_relay import LineageRelay, LineageStores
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -37,13 +37,13 @@ workflow:
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
     async with memory_bus() as bus:
-        await bus.streams.ensure()
+        await bus.streams.ensure_streams()
         yield Desk(memory_stores(), bus)
 
 
-def lineages(desk: Desk, endpoint: LineageEndpoint, **policy: Any) -> Lineages:
+def lineages(desk: Desk, endpoint: LineageEndpoint, **policy: Any) -> LineageRelay:
     chosen = {"is_kept": True, "execution_shard_count": SHARD_COUNT, "page_versions": 7, **policy}
-    return Lineages(
+    return LineageRelay(
         stores=LineageStores(
             histories=desk.stores.steps,
             rows=desk.stores.lineage,
@@ -55,15 +55,17 @@ def lineages(desk: Desk, endpoint: LineageEndpoint, **policy: Any) -> Lineages:
     )
 
 
-async def run_dry(telling: Lineages) -> None:
-    while await telling.tell():
+async def run_dry(telling: LineageRelay) -> None:
+    while await telling.record_lineage():
         pass
-    while await telling.deliver():
+    while await telling.deliver_lineage():
         pass
 
 
 async def bodies(desk: Desk, execution_id: ExecutionId) -> list[str]:
-    return [one.body for one in await desk.stores.lineage.list_rows(execution_id, rows_max=999)]
+    return [
+        one.body for one in await desk.stores.lineage.list_lineage_rows(execution_id, rows_max=999)
+    ]
 
 
 def other(history: History) -> History:
@@ -90,8 +92,8 @@ async def test_statements_come_from_the_playbook_of_the_run(desk: Desk) -> None:
     history.start()
     history.enter("fetch")
     started = history.envelopes[0].event
-    assert isinstance(started, execution.PlaybookInitialized)
-    await desk.stores.catalog.register(
+    assert isinstance(started, execution_events.PlaybookInitialized)
+    await desk.stores.catalog.register_playbook(
         CatalogEntry(
             catalog_id=started.catalog_id,
             tenant_id=TENANT,
@@ -100,14 +102,14 @@ async def test_statements_come_from_the_playbook_of_the_run(desk: Desk) -> None:
             version=0,
             digest="d",
             source=PLAYBOOK,
-            model=codec.builtins(parse.parse(PLAYBOOK).playbook),
+            model=codec.to_builtins(playbook.parse_playbook(PLAYBOOK).playbook),
             diagnostics=[],
         )
     )
     await desk.append(history)
     await run_dry(lineages(desk, MemoryLineageEndpoint()))
     _, entered = await bodies(desk, history.execution_id)
-    assert codec.decode(entered)["job"]["facets"]["sql"] == {
+    assert codec.decode_json(entered)["job"]["facets"]["sql"] == {
         "_producer": "https://noetl.io",
         "_schemaURL": "https://openlineage.io/spec/facets/1-1-0/SQLJobFacet.json"
         "#/$defs/SQLJobFacet",
@@ -121,12 +123,12 @@ async def test_told_in_parts_or_again_the_bytes_are_the_same(desk: Desk) -> None
     half = len(history.envelopes) // 2
     telling = lineages(desk, MemoryLineageEndpoint(), page_versions=3, pages_max=1)
     await desk.append(history, until=half)
-    await telling.tell()
+    await telling.record_lineage()
     await desk.append(history, after=half)
     # Another process, which knows nothing of what the first one held.
     await run_dry(lineages(desk, MemoryLineageEndpoint(), page_versions=2))
     first = await bodies(desk, history.execution_id)
-    await desk.stores.lineage.forget(history.execution_id)
+    await desk.stores.lineage.forget_lineage(history.execution_id)
     endpoint = MemoryLineageEndpoint()
     await run_dry(lineages(desk, endpoint))
     assert await bodies(desk, history.execution_id) == first
@@ -139,17 +141,17 @@ async def test_a_receiver_that_is_away_gets_everything_later(desk: Desk) -> None
     endpoint = MemoryLineageEndpoint()
     endpoint.absent = 2
     telling = lineages(desk, endpoint, retry_min_s=0.01, retry_max_s=0.01)
-    await telling.tell()
+    await telling.record_lineage()
     expected = await bodies(desk, history.execution_id)
     while endpoint.bodies != expected:
-        await telling.deliver()
+        await telling.deliver_lineage()
 
 
 async def test_without_a_receiver_nothing_is_read_or_kept(desk: Desk) -> None:
     history = a_failed_run()
     await desk.append(history)
     telling = lineages(desk, MemoryLineageEndpoint(), is_kept=False)
-    assert (await telling.tell(), await telling.deliver()) == (0, 0)
+    assert (await telling.record_lineage(), await telling.deliver_lineage()) == (0, 0)
     assert await bodies(desk, history.execution_id) == []
 
 
@@ -159,7 +161,7 @@ class Refusing:
     def __init__(self) -> None:
         self.taken = 0
 
-    async def deliver(self, body: str) -> None:
+    async def deliver_event(self, body: str) -> None:
         self.taken += 1
         if self.taken == 1:
             raise LineageRefused("422")
@@ -193,15 +195,15 @@ async def test_an_endpoint_is_told_over_http(status: int, failure: type[Exceptio
     await site.start()
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-        async with open_endpoint(url, api_key="k") as endpoint:
+        async with open_lineage_endpoint(url, api_key="k") as endpoint:
             if failure is None:
-                await endpoint.deliver('{"a": 1}')
+                await endpoint.deliver_event('{"a": 1}')
             else:
                 with pytest.raises(failure, match=f"{status}: so it is"):
-                    await endpoint.deliver('{"a": 1}')
+                    await endpoint.deliver_event('{"a": 1}')
     finally:
         await runner.cleanup()
     assert received == [("/api/v1/lineage", "Bearer k", '{"a": 1}')]
-    async with open_endpoint(url, api_key="") as endpoint:
+    async with open_lineage_endpoint(url, api_key="") as endpoint:
         with pytest.raises(MessagingUnavailable, match="does not answer"):
-            await endpoint.deliver("{}")
+            await endpoint.deliver_event("{}")

@@ -2,8 +2,13 @@
 
 from tests.support.builders import History, a_batch, a_cursor_loop
 
-from noetl_contracts.envelope import EventBatch
-from noetl_projector.domain.ordering import Gap, Run, arrange, disorder
+from noetl_contracts.ledger.envelope import EventBatch
+from noetl_projector.domain.version_order import (
+    EventRun,
+    VersionGap,
+    arrange_batches,
+    find_disorder,
+)
 
 
 def versions(history: History, first: int, last: int) -> EventBatch:
@@ -12,11 +17,11 @@ def versions(history: History, first: int, last: int) -> EventBatch:
 
 def shape(version: int, *batches: EventBatch) -> list[tuple[str, int, int]]:
     steps = []
-    for step in arrange(version, batches).steps:
+    for step in arrange_batches(version, batches).steps:
         match step:
-            case Gap():
+            case VersionGap():
                 steps.append(("gap", step.after + 1, step.until))
-            case Run():
+            case EventRun():
                 first, last = step.envelopes[0], step.envelopes[-1]
                 steps.append(("run", first.stream_version, last.stream_version))
     return steps
@@ -30,7 +35,7 @@ def test_batches_are_folded_by_version_whatever_order_they_came_in() -> None:
 
 def test_what_was_projected_is_dropped() -> None:
     history = a_cursor_loop()
-    order = arrange(5, [versions(history, 1, 3), versions(history, 4, 7)])
+    order = arrange_batches(5, [versions(history, 1, 3), versions(history, 4, 7)])
     assert order.duplicates == 5
     assert shape(5, versions(history, 4, 7)) == [("run", 6, 7)]
 
@@ -50,7 +55,7 @@ def test_missing_versions_are_read_from_the_ledger() -> None:
 def test_a_batch_that_lies_about_its_range_is_refused() -> None:
     history = a_cursor_loop()
     good = versions(history, 2, 4)
-    assert disorder(good) is None
+    assert find_disorder(good) is None
     short = EventBatch(
         execution_id=good.execution_id,
         tenant_id=good.tenant_id,
@@ -59,7 +64,7 @@ def test_a_batch_that_lies_about_its_range_is_refused() -> None:
         last_version=5,
         events=good.events,
     )
-    assert "versions 2 to 5" in str(disorder(short))
+    assert "versions 2 to 5" in str(find_disorder(short))
 
 
 def test_a_batch_with_events_of_another_execution_is_refused() -> None:
@@ -73,4 +78,4 @@ def test_a_batch_with_events_of_another_execution_is_refused() -> None:
         last_version=4,
         events=good.events,
     )
-    assert "holds events of" in str(disorder(mixed))
+    assert "holds events of" in str(find_disorder(mixed))

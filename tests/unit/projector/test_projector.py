@@ -18,17 +18,17 @@ from tests.support.projecting import Desk, run_dry
 from tests.support.storage import memory_stores
 
 from noetl_contracts import codec, ids
-from noetl_contracts.events import command
+from noetl_contracts.events import command_events
 from noetl_contracts.ids import ExecutionId
-from noetl_messaging import topology
-from noetl_storage.errors import StorageUnavailable
-from noetl_storage.ports import Projections
+from noetl_messaging.streams import topology
+from noetl_storage.ports.errors import StorageUnavailable
+from noetl_storage.ports.ledger_ports import Projections
 
 
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
     async with memory_bus() as bus:
-        await bus.streams.ensure()
+        await bus.streams.ensure_streams()
         yield Desk(memory_stores(), bus)
 
 
@@ -49,7 +49,7 @@ class FailingProjections:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def apply(
+    async def apply_rows(
         self,
         *,
         shard: int,
@@ -60,7 +60,7 @@ class FailingProjections:
         if self._before:
             self._before -= 1
             raise StorageUnavailable("no answer before the commit")
-        left_out = await self._inner.apply(
+        left_out = await self._inner.apply_rows(
             shard=shard, rows=rows, positions=positions, results=results
         )
         if self._after:
@@ -148,7 +148,7 @@ async def test_a_cleared_projection_is_built_again(desk: Desk) -> None:
     await desk.append(history)
     projector = desk.projector()
     await projector.catch_up()
-    await desk.stores.projections.clear(history.execution_id)
+    await desk.stores.projections.clear_execution(history.execution_id)
     await projector.catch_up()
     assert await desk.list_differences(history.envelopes) == []
 
@@ -180,7 +180,7 @@ async def test_two_projectors_of_one_shard_do_no_harm(desk: Desk) -> None:
     await desk.append(history)
     one, two = (desk.projector(batch_messages_max=1) for _ in range(2))
     await desk.send(history.batches(size=2))
-    while await one.project() + await two.project():
+    while await one.project_batches() + await two.project_batches():
         desk.bus.elapse(0.1)
     assert await desk.list_differences(history.envelopes) == []
 
@@ -195,7 +195,7 @@ async def test_a_projector_whose_position_was_moved_loads_the_state_again(desk: 
     await two.catch_up()
     # The first projector still believes that version 6 is the position.
     await desk.send(batches[1:2])
-    await one.project()
+    await one.project_batches()
     desk.bus.elapse(0.1)
     await run_dry(one)
     assert await desk.find_position(history) == len(history.envelopes)
@@ -212,7 +212,7 @@ async def test_a_failed_transaction_settles_nothing_and_is_made_again(
     failing = FailingProjections(desk.stores.projections, **{moment: 1})
     projector = desk.projector(projections=failing)
     with pytest.raises(StorageUnavailable):
-        await projector.project()
+        await projector.project_batches()
     desk.bus.elapse(0.1)
     await run_dry(projector)
     assert await desk.list_differences(history.envelopes) == []
@@ -224,8 +224,8 @@ async def test_what_lies_behind_a_full_fetch_is_projected_in_the_same_turn(desk:
     batches = history.batches(size=3)
     await desk.send(batches)
     projector = desk.projector(batch_messages_max=2)
-    assert await projector.project() == min(len(batches), 16)
-    assert projector.summarize()["gaps"] == 0
+    assert await projector.project_batches() == min(len(batches), 16)
+    assert projector.summarize_state()["gaps"] == 0
     await run_dry(projector)
     assert await desk.list_differences(history.envelopes) == []
 
@@ -237,17 +237,19 @@ async def test_what_was_read_meanwhile_comes_again_after_a_failed_transaction(de
     failing = FailingProjections(desk.stores.projections, before=1)
     projector = desk.projector(projections=failing, batch_messages_max=2)
     with pytest.raises(StorageUnavailable):
-        await projector.project()
-    consumer = desk.bus.consumer(topology.EVENTS, topology.projector_consumer(index=0, count=1))
+        await projector.project_batches()
+    consumer = desk.bus.consumer(
+        topology.EVENTS, topology.build_projector_consumer(index=0, count=1)
+    )
     desk.bus.elapse(0.1)
-    returned = await consumer.fetch(messages_max=4, wait_s=1.0)
-    assert [one.delivered for one in returned] == [2, 2, 2, 2]
+    returned = await consumer.fetch_batch(messages_max=4, wait_s=1.0)
+    assert [one.delivery_count for one in returned] == [2, 2, 2, 2]
 
 
 async def test_an_unknown_event_type_is_buried_and_the_ledger_fills_in(desk: Desk) -> None:
     history = a_single_step()
     await desk.append(history)
-    bad = codec.encode(a_batch(history.envelopes[:2])).replace(b"step.enter", b"step.leapt")
+    bad = codec.encode_json(a_batch(history.envelopes[:2])).replace(b"step.enter", b"step.leapt")
     await desk.send_bytes(bad, execution_id=history.execution_id)
     await desk.send([a_batch(history.envelopes[2:])])
     await run_dry(desk.projector())
@@ -263,7 +265,7 @@ async def test_what_is_not_a_batch_is_buried(desk: Desk, data: bytes) -> None:
     await desk.send_bytes(data, execution_id=history.execution_id)
     await desk.send(history.batches(size=4))
     await run_dry(desk.projector())
-    assert await desk.bus.letters.count() == 1
+    assert await desk.bus.letters.count_letters() == 1
     assert await desk.list_differences(history.envelopes) == []
 
 
@@ -271,9 +273,9 @@ async def test_a_history_that_cannot_be_folded_stops_no_other(desk: Desk) -> Non
     broken = History()
     broken.start()
     broken.add(
-        command.CommandHeartbeat(
-            command_id=ids.command_id(ids.run_id(broken.execution_id, 1), "step"),
-            run_id=ids.run_id(broken.execution_id, 1),
+        command_events.CommandHeartbeat(
+            command_id=ids.derive_command_id(ids.derive_run_id(broken.execution_id, 1), "step"),
+            run_id=ids.derive_run_id(broken.execution_id, 1),
             step="fetch",
             attempt=1,
             worker_id=ids.WorkerId("worker-1"),
@@ -299,7 +301,7 @@ async def test_snapshots_are_kept_on_the_way_and_at_the_end(desk: Desk) -> None:
     for batch in history.batches(size=4):
         await desk.send([batch])
         await run_dry(projector)
-        found = await desk.stores.snapshots.find(history.execution_id)
+        found = await desk.stores.snapshots.find_snapshot(history.execution_id)
         kept.add(found.version if found is not None else 0)
     assert len(history.envelopes) in kept
     assert len(kept) > 2
@@ -309,8 +311,8 @@ async def test_a_snapshot_beyond_the_position_is_not_used(desk: Desk) -> None:
     history = a_cursor_loop()
     await desk.append(history)
     await desk.projector().catch_up()
-    assert await desk.stores.snapshots.find(history.execution_id) is not None
-    await desk.stores.projections.clear(history.execution_id)
+    assert await desk.stores.snapshots.find_snapshot(history.execution_id) is not None
+    await desk.stores.projections.clear_execution(history.execution_id)
     await desk.send([a_batch(history.envelopes[:20])])
     await run_dry(desk.projector())
     await desk.projector().catch_up()
@@ -322,9 +324,9 @@ async def test_a_damaged_snapshot_changes_nothing(desk: Desk) -> None:
     await desk.append(history)
     await desk.send(history.batches(size=8)[:4])
     await run_dry(desk.projector())
-    found = await desk.stores.snapshots.find(history.execution_id)
+    found = await desk.stores.snapshots.find_snapshot(history.execution_id)
     assert found is not None
-    await desk.stores.snapshots.put(msgspec.structs.replace(found, state=b"{}"))
+    await desk.stores.snapshots.put_snapshot(msgspec.structs.replace(found, state=b"{}"))
     await desk.send(history.batches(size=8)[4:])
     await run_dry(desk.projector())
     await desk.projector().catch_up()
@@ -337,9 +339,9 @@ async def test_a_message_under_a_wrong_subject_is_projected_all_the_same(desk: D
     wrong = next(
         ExecutionId(str(number))
         for number in range(1, 100)
-        if ids.shard_of(ExecutionId(str(number)), 2) != ids.shard_of(history.execution_id, 2)
+        if ids.find_shard(ExecutionId(str(number)), 2) != ids.find_shard(history.execution_id, 2)
     )
-    await desk.send_bytes(codec.encode(a_batch(history.envelopes)), execution_id=wrong)
+    await desk.send_bytes(codec.encode_json(a_batch(history.envelopes)), execution_id=wrong)
     await run_dry(desk.projector())
     assert await desk.list_differences(history.envelopes) == []
 

@@ -11,20 +11,21 @@ from tests.support.bus import memory_bus
 from tests.support.projecting import SHARD_COUNT, Desk, run_dry
 from tests.support.storage import memory_stores
 
-from noetl_contracts import codec, envelope, ids, subjects
-from noetl_contracts.envelope import Envelope
+from noetl_contracts import codec, ids, subjects
 from noetl_contracts.ids import ExecutionId
-from noetl_messaging.ports import Message
+from noetl_contracts.ledger import envelope
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_messaging.streams.ports import Message
+from noetl_projector.projection.histories import LedgerWentBack
 from noetl_projector.service import Projector
-from noetl_projector.shell.histories import LedgerWentBack
-from noetl_storage.errors import HistoryDropped
-from noetl_storage.ports import LedgerReader
+from noetl_storage.ports.errors import HistoryDropped
+from noetl_storage.ports.ledger_ports import LedgerReader
 
 
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
     async with memory_bus() as bus:
-        await bus.streams.ensure()
+        await bus.streams.ensure_streams()
         yield Desk(memory_stores(), bus)
 
 
@@ -35,18 +36,18 @@ async def test_each_kind_of_trouble_is_counted_apart(desk: Desk) -> None:
     batches = history.batches(size=5)
     await desk.send([batches[0], batches[0], batches[2]])
     await desk.send_bytes(b"{", execution_id=history.execution_id)
-    other = (ids.shard_of(history.execution_id, SHARD_COUNT) + 1) % SHARD_COUNT
-    await desk.bus.publisher.publish(
+    other = (ids.find_shard(history.execution_id, SHARD_COUNT) + 1) % SHARD_COUNT
+    await desk.bus.publisher.publish_message(
         Message(
-            subject=subjects.events(other, TENANT, ORGANIZATION),
+            subject=subjects.build_events_subject(other, TENANT, ORGANIZATION),
             message_id="astray",
-            data=codec.encode(batches[1]),
+            data=codec.encode_json(batches[1]),
         )
     )
     await desk.send(batches[3:])
     projector = desk.projector(batch_messages_max=3)
     await run_dry(projector)
-    told = projector.summarize()
+    told = projector.summarize_state()
     counts = {name: told[name] for name in ("events", "gaps", "gap_events", "duplicates")}
     assert counts == {"events": last, "gaps": 1, "gap_events": 5, "duplicates": 10}
     assert (told["undecodable"], told["misplaced"], told["unowned"]) == (1, 1, 0)
@@ -54,17 +55,17 @@ async def test_each_kind_of_trouble_is_counted_apart(desk: Desk) -> None:
     assert told["last_event_id"] == history.envelopes[-1].event_id
     assert told["last_batch"]["messages"] > 0
     assert told["shards"] == (0, 1)
-    assert codec.decode(codec.encode(told))["count"] == 1
+    assert codec.decode_json(codec.encode_json(told))["count"] == 1
 
 
 async def test_messages_of_another_projectors_shards_are_projected_and_counted(desk: Desk) -> None:
     history = a_cursor_loop()
-    stranger = (ids.shard_of(history.execution_id, SHARD_COUNT) + 1) % SHARD_COUNT
+    stranger = (ids.find_shard(history.execution_id, SHARD_COUNT) + 1) % SHARD_COUNT
     await desk.append(history)
     await desk.send([a_batch(history.envelopes)])
     projector = desk.projector(index=stranger, count=SHARD_COUNT)
     await run_dry(projector)
-    assert projector.summarize()["unowned"] == 1
+    assert projector.summarize_state()["unowned"] == 1
     assert await desk.list_differences(history.envelopes) == []
 
 
@@ -77,8 +78,8 @@ async def test_writes_that_came_too_late_are_counted_as_stale(desk: Desk) -> Non
     fast = desk.projector()
     await fast.catch_up()
     await desk.send([a_batch(history.envelopes[5:])])
-    await slow.project()
-    assert slow.summarize()["stale"] == 1
+    await slow.project_batches()
+    assert slow.summarize_state()["stale"] == 1
     assert await desk.list_differences(history.envelopes) == []
 
 
@@ -86,29 +87,33 @@ async def stopped(projector: Projector) -> str:
     """The sentence with which a projector ends."""
     with pytest.raises(LedgerWentBack) as ended:
         async with asyncio.timeout(5):
-            await projector.guard.watch(asyncio.Event())
+            await projector.guard.watch_for_failure(asyncio.Event())
     return str(ended.value)
 
 
 async def test_a_projection_ahead_of_the_ledger_stops_the_projector_loudly(desk: Desk) -> None:
     history = a_cursor_loop()
     await desk.append(history, until=3)
-    await desk.stores.projections.apply(shard=0, rows={}, positions={history.execution_id: (0, 9)})
+    await desk.stores.projections.apply_rows(
+        shard=0, rows={}, positions={history.execution_id: (0, 9)}
+    )
     await desk.send([a_batch(history.envelopes[:3])])
     projector = desk.projector()
     with pytest.raises(LedgerWentBack):
-        await projector.project()
+        await projector.project_batches()
     said = await stopped(projector)
     assert "the ledger went backwards" in said
     assert "noetl projection rebuild --all" in said
-    assert await desk.bus.letters.count() == 0
+    assert await desk.bus.letters.count_letters() == 0
 
 
 async def test_a_ledger_that_went_backwards_is_found_at_the_start(desk: Desk) -> None:
-    await desk.stores.projections.apply(shard=0, rows={}, positions={ExecutionId("77"): (0, 9)})
+    await desk.stores.projections.apply_rows(
+        shard=0, rows={}, positions={ExecutionId("77"): (0, 9)}
+    )
     projector = desk.projector()
     with pytest.raises(LedgerWentBack, match="execution 77"):
-        await projector.guard.check_all()
+        await projector.guard.check_positions()
     assert "execution 77" in await stopped(projector)
 
 
@@ -126,7 +131,7 @@ async def test_a_ledger_with_another_history_stops_the_projector(desk: Desk) -> 
     await desk.send([a_batch(twin.envelopes[6:])])
     projector = desk.projector()
     with pytest.raises(LedgerWentBack, match="another version 6"):
-        await projector.project()
+        await projector.project_batches()
 
 
 def resealed(history: History) -> list[Envelope]:
@@ -134,7 +139,7 @@ def resealed(history: History) -> list[Envelope]:
     done: list[Envelope] = []
     before = codec.CHECKSUM_NONE
     for one in history.envelopes:
-        done.append(envelope.seal(structs.replace(one, producer="other"), before))
+        done.append(envelope.seal_envelope(structs.replace(one, producer="other"), before))
         before = done[-1].envelope_checksum
     return done
 
@@ -142,7 +147,7 @@ def resealed(history: History) -> list[Envelope]:
 async def test_a_projector_that_is_told_to_stop_stops_without_a_word(desk: Desk) -> None:
     stop = asyncio.Event()
     stop.set()
-    await desk.projector().guard.watch(stop)
+    await desk.projector().guard.watch_for_failure(stop)
 
 
 @pytest.mark.parametrize("counts", [(1, 2), (2, 1), (2, 2)])
@@ -164,13 +169,13 @@ async def test_the_number_of_projectors_may_change_under_way(
         await desk.append(history, after=8)
         await desk.send([*history.batches(size=4), *history.batches(size=3)])
     for projector in (*new, *old, *new):
-        await projector.project()
+        await projector.project_batches()
         await projector.catch_up()
     for projector in new:
         await run_dry(projector)
     for history in histories:
         assert await desk.list_differences(history.envelopes) == []
-    assert sum(one.summarize()["events"] for one in (*old, *new)) == sum(
+    assert sum(one.summarize_state()["events"] for one in (*old, *new)) == sum(
         len(history.envelopes) for history in histories
     )
 
@@ -196,7 +201,7 @@ async def test_the_past_is_remembered_on_the_way(desk: Desk) -> None:
     for batch in history.batches(size=4):
         await desk.send([batch])
         await run_dry(projector)
-    found = await desk.stores.past.find_before(history.execution_id, 9)
+    found = await desk.stores.past.find_snapshot_before(history.execution_id, 9)
     assert found is not None
     assert found.version == 8
     assert found.event_id == history.envelopes[7].event_id
@@ -230,5 +235,5 @@ async def test_a_repeated_message_of_a_dropped_history_is_let_go(desk: Desk) -> 
     # No snapshot is so far along: the history itself would have to be read.
     projector = desk.projector(ledger=ledger, snapshot_at_end_versions=10_000)
     await run_dry(projector)
-    told = projector.summarize()
+    told = projector.summarize_state()
     assert (told["duplicates"], told["poisoned"], told["set_aside"]) == (5, 0, [])

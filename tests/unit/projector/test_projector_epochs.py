@@ -18,7 +18,7 @@ from noetl_storage.memory.projections import MemoryProjections
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
     async with memory_bus() as bus:
-        await bus.streams.ensure()
+        await bus.streams.ensure_streams()
         yield Desk(memory_stores(), bus)
 
 
@@ -31,9 +31,9 @@ class Watched(MemoryProjections):
         super().__init__(inner._store)
         self.since: list[datetime | None] = []
 
-    async def list_behind(self, **wanted: Any) -> list[ExecutionId]:  # type: ignore[override]  # all by name
+    async def list_executions_behind(self, **wanted: Any) -> list[ExecutionId]:  # type: ignore[override]  # all by name
         self.since.append(wanted["since"])
-        return await super().list_behind(**wanted)
+        return await super().list_executions_behind(**wanted)
 
 
 async def test_without_an_epoch_everything_is_compared_and_then_only_what_is_recent(
@@ -41,32 +41,32 @@ async def test_without_an_epoch_everything_is_compared_and_then_only_what_is_rec
 ) -> None:
     watched = Watched(desk)
     projector = desk.projector(projections=watched)
-    await projector.begin()
+    await projector.begin_projection()
     await projector.catch_up()
     await projector.commit_epoch()
     await projector.catch_up()
-    told = projector.summarize()
+    told = projector.summarize_state()
     assert watched.since == [None, told["through_at"]]
     assert told["epochs"] == {0: 1, 1: 1}
-    assert codec.decode(codec.encode(told))["epochs"] == {"0": 1, "1": 1}
+    assert codec.decode_json(codec.encode_json(told))["epochs"] == {"0": 1, "1": 1}
     await projector.compare_all()
     assert watched.since[-1] is None
 
 
 async def test_a_restart_goes_on_from_the_latest_epochs(desk: Desk) -> None:
     first = desk.projector()
-    await first.begin()
+    await first.begin_projection()
     await first.commit_epoch()
     history = a_cursor_loop()
     await desk.append(history)
     watched = Watched(desk)
     second = desk.projector(projections=watched)
-    await second.begin()
+    await second.begin_projection()
     await second.catch_up()
-    assert watched.since == [first.summarize()["through_at"]]
+    assert watched.since == [first.summarize_state()["through_at"]]
     assert await desk.list_differences(history.envelopes) == []
     await second.commit_epoch()
-    assert second.summarize()["epochs"] == {0: 2, 1: 2}
+    assert second.summarize_state()["epochs"] == {0: 2, 1: 2}
 
 
 async def test_an_epoch_knows_the_latest_event_of_its_shard(desk: Desk) -> None:
@@ -75,7 +75,7 @@ async def test_an_epoch_knows_the_latest_event_of_its_shard(desk: Desk) -> None:
     projector = desk.projector()
     await projector.catch_up()
     await projector.commit_epoch()
-    found = await desk.stores.checkpoints.list_latest([0, 1], shard_count=2)
+    found = await desk.stores.checkpoints.list_latest_epochs([0, 1], shard_count=2)
     assert max(one.last_event_id for one in found) == int(history.envelopes[-1].event_id)
     assert min(one.last_event_id for one in found) == 0
 
@@ -88,19 +88,19 @@ async def test_what_was_set_aside_is_tried_again_by_the_next_process(desk: Desk)
     events[5] = events[4]
     first = desk.projector()
     await first.catch_up()
-    assert first.summarize()["set_aside"] == [history.execution_id]
+    assert first.summarize_state()["set_aside"] == [history.execution_id]
     await first.commit_epoch()
     events[5] = sound
     second = desk.projector()
-    await second.begin()
+    await second.begin_projection()
     # An epoch that comes before the first look vouches for it no more than the one before.
     await second.commit_epoch()
     third = desk.projector()
-    await third.begin()
+    await third.begin_projection()
     await third.catch_up()
     assert await desk.list_differences(history.envelopes) == []
     await third.commit_epoch()
-    found = await desk.stores.checkpoints.list_latest([0, 1], shard_count=2)
+    found = await desk.stores.checkpoints.list_latest_epochs([0, 1], shard_count=2)
     assert [one.set_aside for one in found] == [[], []]
 
 
@@ -114,7 +114,7 @@ async def test_wiped_positions_and_epochs_heal(desk: Desk) -> None:
         store = desk.stores.projections._store  # type: ignore[attr-defined]  # no port wipes it
         store.position_by_execution.clear()
         store.epochs_by_shard.clear()
-        await projector.begin()
+        await projector.begin_projection()
         await projector.catch_up()
         assert await desk.find_position(history) == len(history.envelopes)
         assert await desk.list_differences(history.envelopes) == []
@@ -123,7 +123,7 @@ async def test_wiped_positions_and_epochs_heal(desk: Desk) -> None:
 async def test_a_full_comparison_finds_what_an_epoch_passed_over(desk: Desk) -> None:
     """As a transaction would be that began before the horizon and was committed after."""
     projector = desk.projector()
-    await projector.begin()
+    await projector.begin_projection()
     await projector.commit_epoch()
     history = a_single_step()
     await desk.append(history)

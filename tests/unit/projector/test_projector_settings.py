@@ -12,7 +12,7 @@ NEEDED = {
 
 
 def test_the_defaults_make_one_projector_for_all_shards() -> None:
-    policy = settings.policy(settings.load(NEEDED))
+    policy = settings.build_policy(settings.load_settings(NEEDED))
     assert (policy.index, policy.count, policy.execution_shard_count) == (0, 1, 16)
 
 
@@ -23,22 +23,22 @@ def test_an_index_outside_the_count_is_refused() -> None:
         "NOETL_PROJECTOR_SHARD_COUNT": "2",
     }
     with pytest.raises(SettingsError, match="numbered from 0 to 1"):
-        settings.load(wrong)
+        settings.load_settings(wrong)
 
 
 def test_more_projectors_than_shards_are_refused() -> None:
     with pytest.raises(SettingsError, match="run no more projectors"):
-        settings.load({**NEEDED, "NOETL_PROJECTOR_SHARD_COUNT": "17"})
+        settings.load_settings({**NEEDED, "NOETL_PROJECTOR_SHARD_COUNT": "17"})
 
 
 PODS = {**NEEDED, "NOETL_PROJECTOR_SHARD_COUNT": "4"}
 
 
 def test_a_pods_ordinal_is_its_index() -> None:
-    found = settings.load({**PODS, "NOETL_PROJECTOR_POD_NAME": "noetl-projector-3"})
-    assert settings.policy(found).index == 3
+    found = settings.load_settings({**PODS, "NOETL_PROJECTOR_POD_NAME": "noetl-projector-3"})
+    assert settings.build_policy(found).index == 3
     same = {"NOETL_PROJECTOR_POD_NAME": "noetl-projector-2", "NOETL_PROJECTOR_SHARD_INDEX": "2"}
-    assert settings.load({**PODS, **same}).shard_index == 2
+    assert settings.load_settings({**PODS, **same}).shard_index == 2
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_a_pods_ordinal_is_its_index() -> None:
 def test_bad_wiring_is_refused(fields: dict[str, str], sentence: str) -> None:
     environ = {f"NOETL_PROJECTOR_{name}": value for name, value in fields.items()}
     with pytest.raises(SettingsError, match=sentence):
-        settings.load({**PODS, **environ})
+        settings.load_settings({**PODS, **environ})
 
 
 def test_lineage_is_told_where_a_receiver_is_named() -> None:
-    assert not settings.lineage_policy(settings.load(NEEDED)).is_kept
+    assert not settings.build_lineage_policy(settings.load_settings(NEEDED)).is_kept
     address = {"NOETL_PROJECTOR_OPENLINEAGE_URL": "http://marquez:5000"}
-    assert settings.lineage_policy(settings.load({**NEEDED, **address})).is_kept
+    assert settings.build_lineage_policy(settings.load_settings({**NEEDED, **address})).is_kept
     with pytest.raises(SettingsError, match="OPENLINEAGE_URL"):
-        settings.load({**NEEDED, "NOETL_PROJECTOR_OPENLINEAGE_URL": "marquez:5000"})
+        settings.load_settings({**NEEDED, "NOETL_PROJECTOR_OPENLINEAGE_URL": "marquez:5000"})

@@ -4,8 +4,8 @@ import pytest
 
 from noetl_contracts import ids
 from noetl_contracts.ids import ExecutionId
-from noetl_messaging import topology
-from noetl_projector.domain import sharding
+from noetl_messaging.streams import topology
+from noetl_projector.domain import shard_ownership
 
 SHARDS = 16
 
@@ -15,7 +15,7 @@ def test_every_shard_has_exactly_one_projector(count: int) -> None:
     owned = [
         shard
         for index in range(count)
-        for shard in sharding.owned_shards(index=index, count=count, shard_count=SHARDS)
+        for shard in shard_ownership.list_owned_shards(index=index, count=count, shard_count=SHARDS)
     ]
     assert sorted(owned) == list(range(SHARDS))
 
@@ -23,35 +23,38 @@ def test_every_shard_has_exactly_one_projector(count: int) -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 16])
 def test_the_shards_are_those_that_the_consumer_filters(count: int) -> None:
     for index in range(count):
-        own = sharding.owned_shards(index=index, count=count, shard_count=SHARDS)
-        assert own == topology.projector_shards(index=index, count=count, shard_count=SHARDS)
+        own = shard_ownership.list_owned_shards(index=index, count=count, shard_count=SHARDS)
+        assert own == topology.list_projector_shards(index=index, count=count, shard_count=SHARDS)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 16])
 def test_the_ledger_is_asked_for_the_same_executions_as_the_bus(count: int) -> None:
     for number in range(300):
         execution = ExecutionId(str(264905529753600000 + number))
-        shard = ids.shard_of(execution, SHARDS)
+        shard = ids.find_shard(execution, SHARDS)
         for index in range(count):
             asked = any(
-                ids.shard_of(execution, of) == wanted
-                for wanted, of in sharding.ledger_shards(
+                ids.find_shard(execution, of) == wanted
+                for wanted, of in shard_ownership.list_ledger_shards(
                     index=index, count=count, shard_count=SHARDS
                 )
             )
             assert asked == (
-                shard in sharding.owned_shards(index=index, count=count, shard_count=SHARDS)
+                shard
+                in shard_ownership.list_owned_shards(index=index, count=count, shard_count=SHARDS)
             )
 
 
 def place(subject: str, execution: ExecutionId, *, index: int = 0, count: int = 1) -> str | None:
-    found = sharding.stray(subject, execution, index=index, count=count, shard_count=SHARDS)
+    found = shard_ownership.find_stray(
+        subject, execution, index=index, count=count, shard_count=SHARDS
+    )
     return None if found is None else f"{found.kind}: {found.reason}"
 
 
 def test_messages_astray_are_told_apart() -> None:
     execution = ExecutionId("264905529753600000")
-    own = ids.shard_of(execution, SHARDS)
+    own = ids.find_shard(execution, SHARDS)
     other = (own + 1) % SHARDS
     right = f"noetl.events.{own}.acme.west"
     assert place(right, execution) is None

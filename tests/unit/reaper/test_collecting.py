@@ -8,11 +8,11 @@ import pytest
 
 from noetl_chassis.clock import ManualClock
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_reaper.shell.collecting import Collecting, Outcome
-from noetl_storage.errors import PayloadCorrupt
+from noetl_reaper.sweeps.payload_collection import PayloadCollection, SweepOutcome
 from noetl_storage.memory.leases import MemoryInstances
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.payload_ports import Owner, PayloadReferences
+from noetl_storage.ports.errors import PayloadCorrupt
+from noetl_storage.ports.payload_ports import Owner, PayloadReferences
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OWNERS = [Owner(tenant_id=TenantId(name), organization_id=OrganizationId("ops")) for name in "abc"]
@@ -34,17 +34,17 @@ class Damaged:
     def __init__(self) -> None:
         self.seen: list[Owner] = []
 
-    async def sweep(self, owner: Owner, **_rest: Any) -> Outcome:
+    async def sweep_owner(self, owner: Owner, **_rest: Any) -> SweepOutcome:
         self.seen.append(owner)
         if owner == OWNERS[1]:
             raise PayloadCorrupt("its digest is another")
-        return cast("Outcome", NOTHING)
+        return cast("SweepOutcome", NOTHING)
 
 
 async def test_a_damaged_payload_keeps_no_other_owners_from_being_collected() -> None:
     clock = ManualClock(NOON)
     collector = Damaged()
-    collecting = Collecting(
+    collecting = PayloadCollection(
         collector,
         references=cast("PayloadReferences", ThreeOwners()),
         instances=MemoryInstances(MemoryStore(clock=clock)),

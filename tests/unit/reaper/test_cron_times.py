@@ -4,15 +4,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from noetl_contracts import cron
-from noetl_contracts.cron import CronRefused
+from noetl_contracts.requests import cron
+from noetl_contracts.requests.cron import CronRefused
 
 BERLIN = "Europe/Berlin"
 
 
 def due(expression: str, day: tuple[int, int], count: int, hour: int = 0) -> list[str]:
     start = datetime(2026, *day, hour, tzinfo=UTC)
-    times = cron.list_next(expression, BERLIN, start, times_max=count)
+    times = cron.list_due_times(expression, BERLIN, start, times_max=count)
     return [time.strftime("%d %H:%M") for time in times]
 
 
@@ -30,7 +30,7 @@ def test_a_time_that_comes_twice_in_autumn_is_due_at_the_first() -> None:
 
 def test_between_both_comings_of_a_time_it_is_not_due_again() -> None:
     start = datetime(2026, 10, 25, 0, 45, tzinfo=UTC)
-    (following,) = cron.list_next("30 2 * * *", BERLIN, start, times_max=1)
+    (following,) = cron.list_due_times("30 2 * * *", BERLIN, start, times_max=1)
     assert following == datetime(2026, 10, 26, 1, 30, tzinfo=UTC)
 
 
@@ -60,4 +60,4 @@ def test_every_half_hour_goes_by_real_time_through_the_autumn() -> None:
 )
 def test_what_is_no_expression_is_refused(expression: str, zone: str, says: str) -> None:
     with pytest.raises(CronRefused, match=says):
-        cron.check(expression, zone)
+        cron.check_cron(expression, zone)

@@ -3,24 +3,24 @@
 from opentelemetry.metrics import CallbackOptions
 from tests.unit.reaper.test_reaper_service import World
 
-from noetl_chassis import instruments, names
-from noetl_chassis.names import Metric
+from noetl_chassis.observability import instruments, names
+from noetl_chassis.observability.names import Metric
 
 
 def shown(metric: Metric) -> list[float]:
     """What a scrape would be told."""
-    gauge = instruments._gauge(metric)  # a process has one telemetry, and a test no process
-    return [float(one.value) for one in gauge._observe(CallbackOptions())]
+    gauge = instruments._get_gauge(metric)  # a process has one telemetry, and a test no process
+    return [float(one.value) for one in gauge._observe_values(CallbackOptions())]
 
 
 async def test_a_reaper_that_leads_no_more_shows_nothing_of_before() -> None:
     world = World()
     one, two = world.reaper("one"), world.reaper("two")
     await one.sweep()
-    instruments.show(names.COMMAND_BACKLOG, 900, labels={names.POOL: "p", names.LANE: "io"})
+    instruments.set_gauge(names.COMMAND_BACKLOG, 900, labels={names.POOL: "p", names.LANE: "io"})
     assert shown(names.DLQ_MESSAGES) == [0]
     assert shown(names.COMMAND_BACKLOG)[-1:] == [900]
-    world.clock.advance(9)
+    world.clock.advance_by(9)
     assert await two.sweep()
     assert not await one.sweep()
     assert (shown(names.DLQ_MESSAGES), shown(names.COMMAND_BACKLOG)) == ([], [])

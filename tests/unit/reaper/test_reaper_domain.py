@@ -2,14 +2,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from noetl_contracts import facts, ids
+from noetl_contracts import ids
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import OverdueCommand
+from noetl_contracts.ledger.records import OverdueCommand
+from noetl_contracts.requests import facts
 from noetl_reaper import domain
-from noetl_reaper.domain import Policy, QueueState, Stalled
+from noetl_reaper.domain import QueueState, ReaperPolicy, StalledExecution
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-POLICY = Policy(lease_s=30, grace_s=2, stalled_age_s=60, shard_count=16)
+POLICY = ReaperPolicy(lease_s=30, grace_s=2, stalled_age_s=60, shard_count=16)
 X = ExecutionId("264905529753600000")
 MARK = 100
 
@@ -51,7 +52,7 @@ def is_suspect(
     facts: QueueState | None = None,
 ) -> bool:
     heard = facts or a_queue()
-    return domain.is_suspect(
+    return domain.is_suspect_command(
         command, facts=heard, commands=commands, mark=MARK, policy=POLICY, now=NOON
     )
 
@@ -110,26 +111,30 @@ def test_nobody_is_suspect_while_signs_of_life_may_wait_unread(
 
 def test_a_suspect_is_lost_once_the_projection_has_caught_up_with_the_suspicion() -> None:
     command = a_command()
-    suspected_at = {domain.key_of(command): 40}
-    behind = domain.confirm([command], suspected_at=suspected_at, position_by_execution={X: 39})
-    current = domain.confirm([command], suspected_at=suspected_at, position_by_execution={X: 40})
+    suspected_at = {domain.build_suspect_key(command): 40}
+    behind = domain.confirm_lost_commands(
+        [command], suspected_at=suspected_at, position_by_execution={X: 39}
+    )
+    current = domain.confirm_lost_commands(
+        [command], suspected_at=suspected_at, position_by_execution={X: 40}
+    )
     assert (behind, current) == ([], [command])
 
 
 def test_a_command_seen_for_the_first_time_is_not_yet_lost() -> None:
-    known = {domain.key_of(a_command(attempt=1)): 1}
-    fresh = domain.confirm(
+    known = {domain.build_suspect_key(a_command(attempt=1)): 1}
+    fresh = domain.confirm_lost_commands(
         [a_command(attempt=2)], suspected_at=known, position_by_execution={X: 99}
     )
     assert fresh == []
 
 
 def test_a_report_is_one_request_per_attempt() -> None:
-    one, two = (domain.report_lost(a_command(attempt=n), POLICY) for n in (1, 2))
+    one, two = (domain.build_lost_request(a_command(attempt=n), POLICY) for n in (1, 2))
     assert one.idempotency_key == "lost/77/1"
     assert two.idempotency_key != one.idempotency_key
-    assert one.subject == f"noetl.ingest.{ids.shard_of(X, 16)}.acme.west"
-    batch = facts.decode_batch(one.data)
+    assert one.subject == f"noetl.ingest.{ids.find_shard(X, 16)}.acme.west"
+    batch = facts.decode_fact_batch(one.data)
     assert batch.request_id == one.request_id
     assert batch.facts == [
         facts.CommandLost(command_id=ids.CommandId("77"), attempt=1, reason="lease_expired")
@@ -137,11 +142,11 @@ def test_a_report_is_one_request_per_attempt() -> None:
 
 
 def test_a_stalled_execution_is_nudged_once_per_period() -> None:
-    stalled = Stalled(
+    stalled = StalledExecution(
         execution_id=X, tenant_id=TenantId("acme"), organization_id=OrganizationId("west")
     )
     keys = {
-        domain.nudge(stalled, POLICY, NOON + timedelta(seconds=s)).idempotency_key
+        domain.build_nudge_request(stalled, POLICY, NOON + timedelta(seconds=s)).idempotency_key
         for s in (0, 30, 59, 60)
     }
     assert len(keys) == 2

@@ -6,21 +6,22 @@ from tests.support.storage import a_request
 
 from noetl_chassis import failpoints
 from noetl_chassis.clock import ManualClock
-from noetl_chassis.failpoints import Point
-from noetl_contracts import codec, facts, ids, subjects
-from noetl_contracts.facts import CommandLost, Fact, MessageArrived, TimerDue
+from noetl_chassis.failpoints import Failpoint
+from noetl_contracts import codec, ids, subjects
+from noetl_contracts.commands.waits import MessageWait
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import Head, Letter
-from noetl_contracts.parking import MessageWait
+from noetl_contracts.ledger.records import HistoryHead, InboxMessage
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_messaging import topology
-from noetl_messaging.errors import MessagingUnavailable, TopologyMismatch
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import CommandLost, Fact, MessageArrived, TimerDue
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
-from noetl_messaging.ports import Delivery, Message
-from noetl_reaper.domain import Bounds, Policy
-from noetl_reaper.service import Reaper, Tables
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.errors import MessagingUnavailable, TopologyMismatch
+from noetl_messaging.streams.ports import Delivery, Message
+from noetl_reaper.domain import ReaperPolicy, SweepBounds
+from noetl_reaper.service import Reaper, ReaperTables
 from noetl_storage.memory.leases import MemoryInstances
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryRequests
@@ -30,8 +31,8 @@ from noetl_storage.memory.store import MemoryStore
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 X = ExecutionId("264905529753600000")
 ACME, OPS = TenantId("acme"), OrganizationId("ops")
-POLICY = Policy(lease_s=30, grace_s=2, stalled_age_s=60, shard_count=1)
-BOUNDS = Bounds(
+POLICY = ReaperPolicy(lease_s=30, grace_s=2, stalled_age_s=60, shard_count=1)
+BOUNDS = SweepBounds(
     leader_lease_s=8,
     commands_max=10,
     request_age_s=5,
@@ -45,7 +46,7 @@ BOUNDS = Bounds(
 class NoPartitions:
     """A ledger that needs no partitions."""
 
-    async def ensure(self, months: int) -> int:
+    async def ensure_partitions(self, months: int) -> int:
         assert months == BOUNDS.partition_months
         return 0
 
@@ -56,13 +57,13 @@ class World:
     def __init__(self) -> None:
         self.clock = ManualClock(NOON)
         self.store = MemoryStore(clock=self.clock)
-        self.broker = MemoryBroker(topology.declare(shard_count=1), self.clock)
+        self.broker = MemoryBroker(topology.declare_topology(shard_count=1), self.clock)
         self.projections = MemoryProjections(self.store)
         self.requests = MemoryRequests(self.store)
 
     def reaper(self, owner: str = "reaper-1") -> Reaper:
         return Reaper(
-            tables=Tables(
+            tables=ReaperTables(
                 instances=MemoryInstances(self.store),
                 requests=self.requests,
                 projections=self.projections,
@@ -83,7 +84,9 @@ class World:
     ) -> None:
         """Show one command, heard just now, at a version; the ledger is there or ahead."""
         known = (await self.projections.list_positions([X])).get(X, 0)
-        self.store.head_by_execution[X] = Head(execution_id=X, version=head or version, checksum="")
+        self.store.head_by_execution[X] = HistoryHead(
+            execution_id=X, version=head or version, checksum=""
+        )
         place: dict[str, Any] = {"execution_id": X, "tenant_id": ACME, "organization_id": OPS}
         now = self.clock.now()
         execution = {**place, "status": "RUNNING", "updated_at": now, "ended_at": None}
@@ -96,7 +99,7 @@ class World:
             "lane": "io",
             "heard_at": now,
         }
-        await self.projections.apply(
+        await self.projections.apply_rows(
             shard=0,
             rows={"execution": [execution], "command": [command]},
             positions={X: (known, version)},
@@ -106,7 +109,7 @@ class World:
         return [
             fact
             for message in self.store.message_by_id.values()
-            for fact in facts.decode_batch(message.row.data).facts
+            for fact in facts.decode_fact_batch(message.row.data).facts
         ]
 
 
@@ -117,10 +120,10 @@ async def test_a_running_command_past_its_lease_is_reported_at_the_second_look_a
     world = World()
     await world.project(5)
     reaper = world.reaper()
-    world.clock.advance(32.1)
+    world.clock.advance_by(32.1)
     assert await reaper.sweep()
     assert world.reported() == []
-    world.clock.advance(2)
+    world.clock.advance_by(2)
     for _ in range(3):
         assert await reaper.sweep()
     assert world.reported() == [LOST]
@@ -129,11 +132,11 @@ async def test_a_running_command_past_its_lease_is_reported_at_the_second_look_a
 async def test_another_reaper_does_not_report_the_same_loss_again() -> None:
     world = World()
     await world.project(5)
-    world.clock.advance(33)
+    world.clock.advance_by(33)
     first, second = world.reaper("one"), world.reaper("two")
     for reaper in (first, first):
         await reaper.sweep()
-    world.clock.advance(9)
+    world.clock.advance_by(9)
     for reaper in (second, second):
         await reaper.sweep()
     assert world.reported() == [LOST]
@@ -145,9 +148,9 @@ async def test_a_reaper_that_ends_after_a_report_does_not_report_twice(
     world = World()
     await world.project(5)
     reaper = world.reaper()
-    world.clock.advance(34)
+    world.clock.advance_by(34)
     await reaper.sweep()
-    plan = failpoints.planned("reaper.reported:error@1")
+    plan = failpoints.parse_plan("reaper.reported:error@1")
     monkeypatch.setattr(failpoints, "_plan", plan)
     with pytest.raises(failpoints.FailpointError):
         await reaper.sweep()
@@ -155,7 +158,7 @@ async def test_a_reaper_that_ends_after_a_report_does_not_report_twice(
         await again.sweep()
     assert world.reported() == [LOST]
     assert plan is not None
-    assert set(plan.reached) == {point for point in Point if point.startswith("reaper.")}
+    assert set(plan.reached) == {point for point in Failpoint if point.startswith("reaper.")}
 
 
 async def test_a_command_within_its_lease_is_left_alone() -> None:
@@ -163,7 +166,7 @@ async def test_a_command_within_its_lease_is_left_alone() -> None:
     await world.project(5)
     reaper = world.reaper()
     for _ in range(15):
-        world.clock.advance(2)
+        world.clock.advance_by(2)
         await reaper.sweep()
     assert world.reported() == []
 
@@ -172,7 +175,7 @@ async def test_a_projection_that_lags_costs_nobody_their_work() -> None:
     world = World()
     await world.project(5, head=9)
     reaper = world.reaper()
-    world.clock.advance(33)
+    world.clock.advance_by(33)
     for _ in range(5):
         await reaper.sweep()
     assert world.reported() == []
@@ -186,11 +189,11 @@ async def test_the_next_attempt_has_a_lease_of_its_own() -> None:
     world = World()
     await world.project(5)
     reaper = world.reaper()
-    world.clock.advance(33)
+    world.clock.advance_by(33)
     for _ in range(2):
         await reaper.sweep()
     await world.project(6, attempt=2)
-    world.clock.advance(33)
+    world.clock.advance_by(33)
     for _ in range(2):
         await reaper.sweep()
     lost = [fact for fact in world.reported() if isinstance(fact, CommandLost)]
@@ -199,17 +202,17 @@ async def test_the_next_attempt_has_a_lease_of_its_own() -> None:
 
 async def test_an_issued_command_behind_others_is_not_lost_until_its_queue_is_empty() -> None:
     world = World()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     await world.project(5, status="ISSUED")
-    subject = subjects.command("default", "io", ACME, OPS)
-    await world.broker.publish(Message(subject=subject, message_id="1", data=b"other"))
+    subject = subjects.build_command_subject("default", "io", ACME, OPS)
+    await world.broker.publish_message(Message(subject=subject, message_id="1", data=b"other"))
     reaper = world.reaper()
-    world.clock.advance(40)
+    world.clock.advance_by(40)
     for _ in range(3):
         await reaper.sweep()
     assert CommandLost not in map(type, world.reported())
     pool = MemoryConsumer(world.broker, stream=topology.COMMANDS, name="worker-default-io")
-    await (await pool.fetch(messages_max=1, wait_s=0))[0].ack()
+    await (await pool.fetch_batch(messages_max=1, wait_s=0))[0].ack()
     for _ in range(2):
         await reaper.sweep()
     assert LOST in world.reported()
@@ -219,19 +222,21 @@ async def test_an_issued_command_whose_message_is_gone_is_lost_in_a_queue_that_n
     None
 ):
     world = World()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     await world.project(5, status="ISSUED")
-    subject = subjects.command("default", "io", ACME, OPS)
+    subject = subjects.build_command_subject("default", "io", ACME, OPS)
     pool = MemoryConsumer(world.broker, stream=topology.COMMANDS, name="worker-default-io")
     reaper = world.reaper()
 
     async def take(number: int) -> Delivery:
         for n in (2 * number, 2 * number + 1):  # one to take, and one that waits behind it
-            await world.broker.publish(Message(subject=subject, message_id=str(n), data=b"other"))
-        return (await pool.fetch(messages_max=1, wait_s=0))[0]
+            await world.broker.publish_message(
+                Message(subject=subject, message_id=str(n), data=b"other")
+            )
+        return (await pool.fetch_batch(messages_max=1, wait_s=0))[0]
 
     earlier = await take(0)
-    world.clock.advance(33)
+    world.clock.advance_by(33)
     for number in range(1, 4):
         # What may be the command's own message is still in somebody's hands.
         await (await take(number)).ack()
@@ -246,14 +251,14 @@ async def test_an_issued_command_whose_message_is_gone_is_lost_in_a_queue_that_n
 
 async def test_an_issued_command_of_a_wiped_stream_is_lost_although_others_wait() -> None:
     world = World()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     await world.project(5, status="ISSUED")
-    world.clock.advance(20)
-    world.broker.wipe()
+    world.clock.advance_by(20)
+    world.broker.wipe_all()
     reaper = world.reaper()
     await reaper.sweep()
-    subject = subjects.command("default", "io", ACME, OPS)
-    await world.broker.publish(Message(subject=subject, message_id="1", data=b"other"))
+    subject = subjects.build_command_subject("default", "io", ACME, OPS)
+    await world.broker.publish_message(Message(subject=subject, message_id="1", data=b"other"))
     for _ in range(2):
         await reaper.sweep()
     assert LOST in world.reported()
@@ -261,10 +266,10 @@ async def test_an_issued_command_of_a_wiped_stream_is_lost_although_others_wait(
 
 async def test_a_running_command_keeps_its_lease_when_the_stream_is_wiped() -> None:
     world = World()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     await world.project(5)
-    world.clock.advance(20)
-    world.broker.wipe()
+    world.clock.advance_by(20)
+    world.broker.wipe_all()
     reaper = world.reaper()
     for _ in range(3):
         await reaper.sweep()
@@ -275,18 +280,18 @@ async def test_wiped_streams_are_made_again() -> None:
     world = World()
     reaper = world.reaper()
     await reaper.sweep()
-    world.broker.wipe()
+    world.broker.wipe_all()
     await reaper.sweep()
-    assert await world.broker.verify() == []
+    assert await world.broker.list_mismatches() == []
 
 
 async def test_a_request_that_no_planner_settled_is_sent_again() -> None:
     world = World()
-    await world.requests.submit(a_request(data=b'{"nobody":"reads"}'))
+    await world.requests.submit_request(a_request(data=b'{"nobody":"reads"}'))
     (first,) = list(world.store.message_by_id)
     del world.store.message_by_id[first]
     reaper = world.reaper()
-    world.clock.advance(6)
+    world.clock.advance_by(6)
     await reaper.sweep()
     assert len(world.store.message_by_id) == 1
 
@@ -295,7 +300,7 @@ async def test_a_silent_execution_is_nudged_once_per_period() -> None:
     world = World()
     await world.project(5, status="COMPLETED")
     reaper = world.reaper()
-    world.clock.advance(61)
+    world.clock.advance_by(61)
     for _ in range(3):
         await reaper.sweep()
     assert world.reported() == [TimerDue(reason="stalled")]
@@ -305,7 +310,7 @@ async def test_only_one_of_two_reapers_leads_and_the_other_takes_over() -> None:
     world = World()
     one, two = world.reaper("one"), world.reaper("two")
     assert (await one.sweep(), await two.sweep()) == (True, False)
-    world.clock.advance(9)
+    world.clock.advance_by(9)
     assert (await two.sweep(), await one.sweep()) == (True, False)
 
 
@@ -314,15 +319,15 @@ async def test_one_duty_that_fails_does_not_keep_the_others_from_being_done(
     failure: type[Exception],
 ) -> None:
     class Unreachable(MemoryBroker):
-        async def ensure(self) -> list[str]:
+        async def ensure_streams(self) -> list[str]:
             raise failure("no NATS")
 
     world = World()
-    await world.broker.ensure()
+    await world.broker.ensure_streams()
     await world.project(5, status="COMPLETED")
-    broken = Unreachable(topology.declare(shard_count=1), world.clock)
+    broken = Unreachable(topology.declare_topology(shard_count=1), world.clock)
     world.broker = broken
-    world.clock.advance(61)
+    world.clock.advance_by(61)
     reaper = world.reaper()
     later: list[str] = []
 
@@ -346,12 +351,12 @@ async def test_messages_out_of_deliveries_become_letters() -> None:
         ),
         world.clock,
     )
-    await world.broker.ensure()
-    subject = subjects.ingest(0, ACME, OPS)
-    await world.broker.publish(Message(subject=subject, message_id="1", data=b"poison"))
+    await world.broker.ensure_streams()
+    subject = subjects.build_ingest_subject(0, ACME, OPS)
+    await world.broker.publish_message(Message(subject=subject, message_id="1", data=b"poison"))
     planner = MemoryConsumer(world.broker, stream=topology.INGEST, name="planner-0")
-    await planner.fetch(messages_max=1, wait_s=0)
-    world.clock.advance(6)
+    await planner.fetch_batch(messages_max=1, wait_s=0)
+    world.clock.advance_by(6)
     await world.reaper().sweep()
     (letter,) = await MemoryDeadLetters(world.broker).list_letters(letters_max=9)
     assert letter.data == b"poison"
@@ -359,21 +364,21 @@ async def test_messages_out_of_deliveries_become_letters() -> None:
 
 async def test_a_message_that_nobody_was_told_of_is_handed_over_once() -> None:
     world = World()
-    letter = Letter(
+    letter = InboxMessage(
         tenant_id=ACME,
         organization_id=OPS,
         address="signal/k",
         digest="d",
-        data=codec.encode(ResultEnvelope(status="ok", context={"data": 1})),
+        data=codec.encode_json(ResultEnvelope(status="ok", context={"data": 1})),
     )
-    await world.requests.keep_letter(letter, open_wait=None, is_single=False)
+    await world.requests.keep_message(letter, open_wait=None, is_single=False)
     reaper = world.reaper()
     await reaper.sweep()
     assert world.reported() == []
     wait = MessageWait(key="t/1/1", task="t", mode="signal", address="signal/k", timeout_s=60.0)
     await world.project(3, status="PARKED")
     (row,) = world.store.row_by_key_by_surface["command"].values()
-    row["wait"], row["step_name"] = codec.builtins(wait), "hold"
+    row["wait"], row["step_name"] = codec.to_builtins(wait), "hold"
     for _ in range(2):
         await reaper.sweep()
     (told,) = world.reported()
@@ -386,7 +391,7 @@ async def test_a_parked_command_is_held_by_nobody_and_never_reported_lost() -> N
     world = World()
     await world.project(3, status="PARKED")
     reaper = world.reaper()
-    world.clock.advance(50)
+    world.clock.advance_by(50)
     for _ in range(3):
         await reaper.sweep()
     assert world.reported() == []

@@ -9,7 +9,7 @@ from msgspec import Struct
 from noetl_chassis.clock import ManualClock
 from noetl_reaper import settings
 from noetl_reaper.settings import Settings
-from noetl_reaper.shell.retaining import Retaining
+from noetl_reaper.sweeps.history_retention import HistoryRetention
 from noetl_storage.archive.archivist import ROLE
 from noetl_storage.memory.leases import MemoryInstances
 from noetl_storage.memory.store import MemoryStore
@@ -28,7 +28,7 @@ class Archives:
         self.meanwhile = meanwhile
         self.found: list[bool] = []
 
-    async def run(self, tell: Callable[[Any], None]) -> None:
+    async def archive_all_due(self, tell: Callable[[Any], None]) -> None:
         tell(Done())
         if self.meanwhile is not None:
             self.found.append(await self.meanwhile())
@@ -38,19 +38,19 @@ async def test_one_at_a_time_lets_histories_leave() -> None:
     clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
     instances = MemoryInstances(MemoryStore(clock=clock))
 
-    def a_reaper(archives: Archives, owner: str) -> Retaining:
-        return Retaining(archives, instances=instances, role=ROLE, owner=owner, lease_s=60)
+    def a_reaper(archives: Archives, owner: str) -> HistoryRetention:
+        return HistoryRetention(archives, instances=instances, role=ROLE, owner=owner, lease_s=60)
 
     other = a_reaper(Archives(), "other")
     archives = Archives(meanwhile=other.sweep)
     assert await a_reaper(archives, "one").sweep()
     assert archives.found == [False]
-    clock.advance(1.0)
+    clock.advance_by(1.0)
     assert await other.sweep()
 
 
 def test_nothing_leaves_by_default() -> None:
-    config = settings.settings.load(
+    config = settings.settings.load_settings(
         Settings,
         prefix=settings.PREFIX,
         environ={

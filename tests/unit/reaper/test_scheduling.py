@@ -7,16 +7,16 @@ from msgspec import structs
 from tests.support.storage import ORGANIZATION, TENANT
 
 from noetl_chassis.clock import ManualClock
-from noetl_contracts import facts
-from noetl_contracts.facts import ExecutionRequested
-from noetl_contracts.schedules import CatchUp, Overlap, Schedule
-from noetl_messaging import topology
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import ExecutionRequested
+from noetl_contracts.requests.schedules import CatchUp, Overlap, Schedule
 from noetl_messaging.memory.broker import MemoryBroker
-from noetl_reaper.shell.scheduling import UNSEEN_S, Limits, Numbers, Scheduler
+from noetl_messaging.streams import topology
+from noetl_reaper.sweeps.scheduler import UNSEEN_S, NodeLease, Scheduler, SchedulerLimits
 from noetl_storage.memory.leases import MemoryInstances
 from noetl_storage.memory.projections import MemoryProjections
-from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.triggers import MemorySchedules
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR_S = 3600.0
@@ -44,7 +44,7 @@ class World:
         self.store = MemoryStore(clock=self.clock)
         self.schedules = MemorySchedules(self.store)
         self.projections = MemoryProjections(self.store)
-        self.broker = MemoryBroker(topology.declare(shard_count=1), self.clock)
+        self.broker = MemoryBroker(topology.declare_topology(shard_count=1), self.clock)
 
     def scheduler(self, owner: str = "one") -> Scheduler:
         return Scheduler(
@@ -52,8 +52,10 @@ class World:
             projections=self.projections,
             hints=self.broker,
             clock=self.clock,
-            numbers=Numbers(MemoryInstances(self.store), owner=owner, lease_s=60, clock=self.clock),
-            limits=Limits(schedules_max=10, shard_count=1),
+            numbers=NodeLease(
+                MemoryInstances(self.store), owner=owner, lease_s=60, clock=self.clock
+            ),
+            limits=SchedulerLimits(schedules_max=10, shard_count=1),
         )
 
     def fired(self) -> list[str]:
@@ -64,20 +66,20 @@ class World:
         return [
             fact
             for message in self.store.message_by_id.values()
-            for fact in facts.decode_batch(message.row.data).facts
+            for fact in facts.decode_fact_batch(message.row.data).facts
             if isinstance(fact, ExecutionRequested)
         ]
 
     async def kept(self) -> Schedule:
-        found = await self.schedules.find("hourly", **PLACE)
+        found = await self.schedules.find_schedule("hourly", **PLACE)
         assert found is not None
         return found
 
 
 async def test_a_due_schedule_asks_for_its_playbook_and_says_which_time_it_is_for() -> None:
     world = World()
-    await world.schedules.put(a_schedule(version=3))
-    world.clock.advance(1)
+    await world.schedules.put_schedule(a_schedule(version=3))
+    world.clock.advance_by(1)
     await world.scheduler().fire_due()
     await world.scheduler().fire_due()
     (asked,) = world.asked()
@@ -92,8 +94,8 @@ async def test_a_due_schedule_asks_for_its_playbook_and_says_which_time_it_is_fo
 
 async def test_nothing_is_fired_before_its_time_or_while_it_is_paused() -> None:
     world = World()
-    await world.schedules.put(a_schedule(next_at=NOON + timedelta(seconds=1)))
-    await world.schedules.put(a_schedule(name="paused", is_enabled=False))
+    await world.schedules.put_schedule(a_schedule(next_at=NOON + timedelta(seconds=1)))
+    await world.schedules.put_schedule(a_schedule(name="paused", is_enabled=False))
     await world.scheduler().fire_due()
     assert world.fired() == []
 
@@ -106,8 +108,8 @@ async def test_what_passed_while_nobody_looked_is_as_the_policy_says() -> None:
     }
     for policy, times in expected.items():
         world = World()
-        await world.schedules.put(a_schedule(catch_up=policy, catch_up_max=3))
-        world.clock.advance(5 * HOUR_S + 30)
+        await world.schedules.put_schedule(a_schedule(catch_up=policy, catch_up_max=3))
+        world.clock.advance_by(5 * HOUR_S + 30)
         await world.scheduler().fire_due()
         assert world.fired() == times, policy
         assert (await world.kept()).next_at == NOON + timedelta(hours=6)
@@ -115,8 +117,8 @@ async def test_what_passed_while_nobody_looked_is_as_the_policy_says() -> None:
 
 async def test_skip_drops_even_the_last_time_when_it_is_long_past() -> None:
     world = World()
-    await world.schedules.put(a_schedule(catch_up=CatchUp.SKIP))
-    world.clock.advance(5 * HOUR_S + 120)
+    await world.schedules.put_schedule(a_schedule(catch_up=CatchUp.SKIP))
+    world.clock.advance_by(5 * HOUR_S + 120)
     await world.scheduler().fire_due()
     assert world.fired() == []
     assert (await world.kept()).next_at == NOON + timedelta(hours=6)
@@ -125,58 +127,64 @@ async def test_skip_drops_even_the_last_time_when_it_is_long_past() -> None:
 async def test_a_year_without_a_look_ends_in_the_most_recent_times() -> None:
     world = World()
     every_minute = a_schedule(cron="* * * * *", catch_up=CatchUp.ALL, catch_up_max=2)
-    await world.schedules.put(every_minute)
-    world.clock.advance(365 * 24 * HOUR_S)
+    await world.schedules.put_schedule(every_minute)
+    world.clock.advance_by(365 * 24 * HOUR_S)
     await world.scheduler().fire_due()
     assert world.fired() == ["11:59", "12:00"]
 
 
 async def test_an_overlap_is_skipped_until_the_execution_before_has_ended() -> None:
     world = World()
-    await world.schedules.put(a_schedule(overlap=Overlap.SKIP))
+    await world.schedules.put_schedule(a_schedule(overlap=Overlap.SKIP))
     for _ in range(2):
         await world.scheduler().fire_due()
-        world.clock.advance(UNSEEN_S / 2)
-    world.clock.advance(1)
+        world.clock.advance_by(UNSEEN_S / 2)
+    world.clock.advance_by(1)
     begun = (await world.kept()).last_execution_id
     assert begun is not None
     row = {**PLACE, "execution_id": begun, "ended_at": None}
-    await world.projections.apply(shard=0, rows={"execution": [row]}, positions={begun: (0, 1)})
-    world.clock.advance(HOUR_S)
+    await world.projections.apply_rows(
+        shard=0, rows={"execution": [row]}, positions={begun: (0, 1)}
+    )
+    world.clock.advance_by(HOUR_S)
     await world.scheduler().fire_due()
     assert world.fired() == ["12:00"]
     ended = {**row, "ended_at": world.clock.now()}
-    await world.projections.apply(shard=0, rows={"execution": [ended]}, positions={begun: (1, 2)})
-    world.clock.advance(HOUR_S)
+    await world.projections.apply_rows(
+        shard=0, rows={"execution": [ended]}, positions={begun: (1, 2)}
+    )
+    world.clock.advance_by(HOUR_S)
     await world.scheduler().fire_due()
     assert world.fired() == ["12:00", "15:00"]
 
 
 async def test_an_execution_that_was_refused_does_not_block_its_schedule_for_good() -> None:
     world = World()
-    await world.schedules.put(a_schedule(overlap=Overlap.SKIP))
+    await world.schedules.put_schedule(a_schedule(overlap=Overlap.SKIP))
     await world.scheduler().fire_due()
-    world.clock.advance(2 * UNSEEN_S)
+    world.clock.advance_by(2 * UNSEEN_S)
     await world.scheduler().fire_due()
     assert world.fired() == ["12:00", "14:00"]
 
 
 async def test_two_leaders_that_read_the_same_fire_a_time_once() -> None:
     world = World()
-    read = await world.schedules.put(a_schedule(catch_up=CatchUp.ALL))
-    world.clock.advance(2 * HOUR_S)
+    read = await world.schedules.put_schedule(a_schedule(catch_up=CatchUp.ALL))
+    world.clock.advance_by(2 * HOUR_S)
     first, second = world.scheduler("one"), world.scheduler("two")
     await first.fire_due()
     # The second one acts on what it read before the first one fired.
     late = MemorySchedules(world.store)
-    assert await late.pass_over(read, next_at=None) is False
+    assert await late.skip_times(read, next_at=None) is False
     await second.fire_due()
     assert world.fired() == ["12:00", "13:00", "14:00"]
 
 
 async def test_a_schedule_that_cannot_be_read_does_not_keep_the_others_from_firing() -> None:
     world = World()
-    await world.schedules.put(a_schedule(name="a", schedule_id="8", timezone="Mars/Olympus"))
-    await world.schedules.put(structs.replace(a_schedule(), schedule_id="9"))
+    await world.schedules.put_schedule(
+        a_schedule(name="a", schedule_id="8", timezone="Mars/Olympus")
+    )
+    await world.schedules.put_schedule(structs.replace(a_schedule(), schedule_id="9"))
     await world.scheduler().fire_due()
     assert world.fired() == ["12:00"]

@@ -6,12 +6,13 @@ import pytest
 from msgspec import structs
 from tests.support.builders import History, Slots, a_cursor_loop
 
-from noetl_contracts import codec, stored
+from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Head
-from noetl_contracts.stored import StoredEvent
-from noetl_replay import chain
-from noetl_replay.chain import Damage
+from noetl_contracts.ledger import stored_event
+from noetl_contracts.ledger.records import HistoryHead
+from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_replay.audit import chain
+from noetl_replay.audit.chain import ChainDamage
 
 Events = list[StoredEvent]
 Damaging = Callable[[Events], Events]
@@ -19,7 +20,7 @@ PLACE = 7
 
 
 def a_history() -> Events:
-    return [stored.of(one) for one in a_cursor_loop().envelopes]
+    return [stored_event.to_stored_event(one) for one in a_cursor_loop().envelopes]
 
 
 def a_long_history() -> Events:
@@ -30,12 +31,12 @@ def a_long_history() -> Events:
         slots.take(index % 3, index // 3, rows=5)
     slots.close()
     history.finish(last="drain")
-    return [stored.of(one) for one in history.envelopes]
+    return [stored_event.to_stored_event(one) for one in history.envelopes]
 
 
-def head_of(events: Events) -> Head:
+def head_of(events: Events) -> HistoryHead:
     last = events[-1]
-    return Head(
+    return HistoryHead(
         execution_id=ExecutionId(last.execution_id),
         version=last.stream_version,
         checksum=last.envelope_checksum,
@@ -50,7 +51,7 @@ def resealed(events: Events) -> Events:
     """What somebody can do who may write everything."""
     done, before = [], codec.CHECKSUM_NONE
     for one in events:
-        before = codec.chained(before, stored.covered(one))
+        before = codec.chain_checksum(before, stored_event.encode_covered_fields(one))
         done.append(structs.replace(one, envelope_checksum=before))
     return done
 
@@ -101,24 +102,24 @@ def columns_changed(events: Events) -> Events:
 @pytest.mark.parametrize(
     ("damage", "kind", "version"),
     [
-        (changed, Damage.CHANGED, PLACE + 1),
-        (removed, Damage.REMOVED, PLACE + 1),
-        (removed_and_renumbered, Damage.REMOVED, PLACE + 1),
-        (inserted, Damage.INSERTED, PLACE + 1),
-        (swapped, Damage.REORDERED, PLACE + 1),
-        (moved, Damage.REORDERED, PLACE + 6),
-        (changed_and_resealed, Damage.CHANGED, PLACE + 2),
-        (columns_changed, Damage.COLUMN, PLACE + 1),
+        (changed, ChainDamage.CHANGED, PLACE + 1),
+        (removed, ChainDamage.REMOVED, PLACE + 1),
+        (removed_and_renumbered, ChainDamage.REMOVED, PLACE + 1),
+        (inserted, ChainDamage.INSERTED, PLACE + 1),
+        (swapped, ChainDamage.REORDERED, PLACE + 1),
+        (moved, ChainDamage.REORDERED, PLACE + 6),
+        (changed_and_resealed, ChainDamage.CHANGED, PLACE + 2),
+        (columns_changed, ChainDamage.COLUMN, PLACE + 1),
     ],
 )
 @pytest.mark.parametrize("history", [a_history, a_long_history])
 def test_damage_is_named(
-    damage: Damaging, kind: Damage, version: int, history: Callable[[], Events]
+    damage: Damaging, kind: ChainDamage, version: int, history: Callable[[], Events]
 ) -> None:
     events = history()
     wrong = damage(events)
     head = structs.replace(head_of(events), version=wrong[-1].stream_version)
-    found = chain.examine(wrong, head=head)
+    found = chain.examine_history(wrong, head=head)
     assert [(one.damage, one.version) for one in found] == [(kind, version)], found
     assert found[0].message
 
@@ -126,48 +127,48 @@ def test_damage_is_named(
 @pytest.mark.parametrize("history", [a_history, a_long_history])
 def test_an_untouched_history_is_found_whole(history: Callable[[], Events]) -> None:
     events = history()
-    assert chain.examine(events, head=head_of(events), exported=head_of(events[:5])) == []
+    assert chain.examine_history(events, head=head_of(events), exported=head_of(events[:5])) == []
 
 
 def test_an_inserted_event_is_named_by_its_identity() -> None:
     events = a_history()
     wrong = inserted(events)
-    (found,) = chain.examine(wrong, head=head_of(wrong))
+    (found,) = chain.examine_history(wrong, head=head_of(wrong))
     assert found.event_id == "77"
 
 
 def test_a_removed_end_shows_in_the_head() -> None:
     events = a_history()
-    (found,) = chain.examine(events[:-2], head=head_of(events))
-    assert (found.damage, found.version) == (Damage.REMOVED, len(events) - 1)
+    (found,) = chain.examine_history(events[:-2], head=head_of(events))
+    assert (found.damage, found.version) == (ChainDamage.REMOVED, len(events) - 1)
     assert "the ledger's head" in found.message
 
 
 def test_a_removed_end_and_head_show_in_the_exported_head() -> None:
     events = a_history()
     short = events[:-2]
-    assert chain.examine(short, head=head_of(short)) == []
-    (found,) = chain.examine(short, head=head_of(short), exported=head_of(events))
+    assert chain.examine_history(short, head=head_of(short)) == []
+    (found,) = chain.examine_history(short, head=head_of(short), exported=head_of(events))
     assert "the exported head" in found.message
 
 
 def test_a_history_sealed_anew_shows_in_the_exported_head() -> None:
     events = a_history()
     anew = resealed(changed(events))
-    assert chain.examine(anew, head=head_of(anew)) == []
-    (found,) = chain.examine(anew, head=head_of(anew), exported=head_of(events))
-    assert found.damage is Damage.HEAD
+    assert chain.examine_history(anew, head=head_of(anew)) == []
+    (found,) = chain.examine_history(anew, head=head_of(anew), exported=head_of(events))
+    assert found.damage is ChainDamage.HEAD
     assert "sealed anew" in found.message
 
 
 def test_events_behind_the_head_and_a_missing_head_are_found() -> None:
     events = a_history()
-    (behind,) = chain.examine(events, head=head_of(events[:-1]))
-    assert (behind.damage, behind.version) == (Damage.INSERTED, len(events))
-    (missing,) = chain.examine(events, head=None)
-    assert missing.damage is Damage.HEAD
+    (behind,) = chain.examine_history(events, head=head_of(events[:-1]))
+    assert (behind.damage, behind.version) == (ChainDamage.INSERTED, len(events))
+    (missing,) = chain.examine_history(events, head=None)
+    assert missing.damage is ChainDamage.HEAD
     other = structs.replace(head_of(events), checksum="0" * 64)
-    (another,) = chain.examine(events, head=other)
+    (another,) = chain.examine_history(events, head=other)
     assert "another last event" in another.message
 
 
@@ -176,8 +177,8 @@ def test_every_single_change_is_found_at_its_event(place: int) -> None:
     events = a_history()
     one = events[place]
     events[place] = structs.replace(one, meta={"x": 1})
-    found = chain.examine(events, head=head_of(events))
-    assert [(one.damage, one.version) for one in found] == [(Damage.CHANGED, place + 1)]
+    found = chain.examine_history(events, head=head_of(events))
+    assert [(one.damage, one.version) for one in found] == [(ChainDamage.CHANGED, place + 1)]
 
 
 def test_several_kinds_of_damage_are_all_named() -> None:
@@ -186,9 +187,9 @@ def test_several_kinds_of_damage_are_all_named() -> None:
     wrong[20] = structs.replace(wrong[20], producer="somebody")
     del wrong[50]
     wrong[90] = structs.replace(wrong[90], meta={"x": 1})
-    found = chain.examine(wrong, head=head_of(events))
+    found = chain.examine_history(wrong, head=head_of(events))
     assert [(one.damage, one.version) for one in found] == [
-        (Damage.CHANGED, 21),
-        (Damage.REMOVED, 51),
-        (Damage.CHANGED, 92),
+        (ChainDamage.CHANGED, 21),
+        (ChainDamage.REMOVED, 51),
+        (ChainDamage.CHANGED, 92),
     ]

@@ -17,7 +17,8 @@ from tests.support.proving import (
 )
 
 from noetl_contracts import codec
-from noetl_replay import checksum, evidence, evidence_checks, state
+from noetl_replay import comparison, state
+from noetl_replay.audit import evidence, evidence_folder
 
 Damaging = Callable[[Files], Files]
 
@@ -49,29 +50,29 @@ def recounted(change: Callable[[dict[str, Any]], None]) -> Damaging:
     def forge(body: Any) -> None:
         change(body["rows"])
         body["row_counts"] = {surface: len(found) for surface, found in body["rows"].items()}
-        body["rows_checksum"] = codec.checksum(body["rows"])
+        body["rows_checksum"] = codec.compute_checksum(body["rows"])
 
     return edited("live_rows", forge)
 
 
 def restated(body: Any) -> None:
     body["state"]["ctx"] = {"seen": 99}
-    body["state_checksum"] = codec.checksum(body["state"])
+    body["state_checksum"] = codec.compute_checksum(body["state"])
 
 
 def rerowed(body: Any) -> None:
     for row in body["surfaces"]["frame"].values():
         row["row_count"] = 1
-    body["projection_checksums"]["frame"] = codec.checksum(body["surfaces"]["frame"])
+    body["projection_checksums"]["frame"] = codec.compute_checksum(body["surfaces"]["frame"])
 
 
 def renamed_file(files: Files) -> Files:
-    index = codec.decode(files[evidence.INDEX])
+    index = codec.decode_json(files[evidence.INDEX])
     for one in index["entries"]:
         if one["role"] == "payloads":
             one["path"] = "other.json"
     moved = {("other.json" if name == "payloads.json" else name): files[name] for name in files}
-    return {**moved, evidence.INDEX: codec.encode(index)}
+    return {**moved, evidence.INDEX: codec.encode_json(index)}
 
 
 def swap_steps(body: Any) -> None:
@@ -79,23 +80,23 @@ def swap_steps(body: Any) -> None:
 
 
 def unresolve(body: Any) -> Any:
-    checks = [codec.convert(one, evidence.PayloadCheck) for one in body["payloads"]]
+    checks = [codec.convert_value(one, evidence.PayloadCheck) for one in body["payloads"]]
     missing = [
         *checks[1:],
         evidence.PayloadCheck(sha256=checks[0].sha256, uri="u", status="missing"),
     ]
-    return evidence.summarize(missing)
+    return evidence.build_payload_report(missing)
 
 
 def fewer_payloads(body: Any) -> Any:
-    checks = [codec.convert(one, evidence.PayloadCheck) for one in body["payloads"]]
-    return evidence.summarize(checks[1:])
+    checks = [codec.convert_value(one, evidence.PayloadCheck) for one in body["payloads"]]
+    return evidence.build_payload_report(checks[1:])
 
 
 def more_payloads(body: Any) -> Any:
-    checks = [codec.convert(one, evidence.PayloadCheck) for one in body["payloads"]]
+    checks = [codec.convert_value(one, evidence.PayloadCheck) for one in body["payloads"]]
     extra = evidence.PayloadCheck(sha256="f" * 64, uri="u", status=evidence.RESOLVED)
-    return evidence.summarize([*checks, extra])
+    return evidence.build_payload_report([*checks, extra])
 
 
 DAMAGE: dict[str, Damaging] = {
@@ -196,7 +197,7 @@ def test_there_are_thirty_kinds_of_damage_and_more() -> None:
 
 @pytest.mark.parametrize("code", DAMAGE)
 def test_every_damage_has_its_own_sentence(code: str) -> None:
-    found = evidence_checks.check(DAMAGE[code](a_folder()))
+    found = evidence_folder.check_folder(DAMAGE[code](a_folder()))
     assert code in {one.code for one in found}, found
     assert all(one.message and one.artifact for one in found)
 
@@ -204,7 +205,7 @@ def test_every_damage_has_its_own_sentence(code: str) -> None:
 def test_no_two_kinds_of_damage_say_the_same() -> None:
     said: dict[str, str] = {}
     for code, damage in DAMAGE.items():
-        for one in evidence_checks.check(damage(a_folder())):
+        for one in evidence_folder.check_folder(damage(a_folder())):
             if one.code == code:
                 said.setdefault(one.message, code)
     assert len(said) == len(DAMAGE)
@@ -213,18 +214,18 @@ def test_no_two_kinds_of_damage_say_the_same() -> None:
 @pytest.mark.parametrize("name", [name for name, _ in stories()])
 def test_the_evidence_of_every_story_checks_green(name: str) -> None:
     history = dict(stories())[name]
-    assert evidence_checks.check(a_folder(history)) == []
+    assert evidence_folder.check_folder(a_folder(history)) == []
 
 
 def test_evidence_says_the_same_wherever_it_lies_and_in_any_order() -> None:
     files = a_folder(a_cancelled_run())
-    assert evidence_checks.check(dict(reversed(files.items()))) == []
+    assert evidence_folder.check_folder(dict(reversed(files.items()))) == []
 
 
 def test_evidence_of_one_execution_does_not_pass_for_another() -> None:
     ours, theirs = a_folder(a_cancelled_run()), a_folder(a_single_step())
     mixed = indexed({**ours, "live-rows.json": theirs["live-rows.json"]})
-    assert "parity" in {one.code for one in evidence_checks.check(mixed)}
+    assert "parity" in {one.code for one in evidence_folder.check_folder(mixed)}
 
 
 @pytest.mark.parametrize("name", record.names())
@@ -232,11 +233,11 @@ def test_every_field_of_every_row_is_covered_by_its_surface(name: str) -> None:
     """A hand that changes any field of any row moves the checksum of its surface."""
     history = record.load(name)
     first = history[0]
-    begun = state.empty(first.execution_id, first.tenant_id, first.organization_id)
-    _, surfaces = checksum.replay_surfaces(begun, history)
+    begun = state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+    _, surfaces = comparison.replay_surfaces(begun, history)
     for surface, found in surfaces.items():
-        before = codec.checksum(found)
+        before = codec.compute_checksum(found)
         for key, row in found.items():
             for field in row:
                 changed = {**found, key: {**row, field: ["changed", row[field]]}}
-                assert codec.checksum(changed) != before, (surface, field)
+                assert codec.compute_checksum(changed) != before, (surface, field)

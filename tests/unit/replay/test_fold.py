@@ -12,32 +12,32 @@ from tests.support.builders import (
     run_items,
 )
 
-from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import MalformedMessage
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import ExecutionStatus
 from noetl_replay import fold, rows, state
 from noetl_replay.state import ExecutionState, take_changes
 
 
 def folded(history: History, until: int | None = None) -> ExecutionState:
-    return fold.fold(begun(history.envelopes[0]), history.envelopes[:until])
+    return fold.fold_history(begun(history.envelopes[0]), history.envelopes[:until])
 
 
 def begun(first: Envelope) -> ExecutionState:
-    return state.empty(first.execution_id, first.tenant_id, first.organization_id)
+    return state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
 
 
 def test_a_history_that_skips_a_version_is_refused() -> None:
     history = a_single_step()
     with pytest.raises(MalformedMessage, match="version 2 does not follow 0"):
-        fold.fold(begun(history.envelopes[0]), history.envelopes[1:])
+        fold.fold_history(begun(history.envelopes[0]), history.envelopes[1:])
 
 
 def test_a_repeated_event_is_refused() -> None:
     history = a_single_step()
     ended = folded(history)
     with pytest.raises(MalformedMessage, match="does not follow"):
-        fold.evolve(ended, history.envelopes[-1])
+        fold.fold_event(ended, history.envelopes[-1])
 
 
 def test_a_completed_execution_keeps_its_result_and_no_open_work() -> None:
@@ -109,7 +109,7 @@ def test_a_state_does_not_grow_with_finished_frames() -> None:
 def test_changes_hold_what_was_touched_and_are_taken_once() -> None:
     history = a_single_step()
     ended = folded(history)
-    shown = rows.changed_rows(ended, take_changes(ended))
+    shown = rows.build_changed_rows(ended, take_changes(ended))
     assert [row["status"] for row in shown["command"]] == ["COMPLETED"]
-    again = rows.changed_rows(ended, take_changes(ended))
+    again = rows.build_changed_rows(ended, take_changes(ended))
     assert again["command"] == []

@@ -6,21 +6,23 @@ from tests.support.lineage import stored_history
 from tests.support.storage import ORGANIZATION, TENANT, a_stream, an_execution
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events.step import StepEnter
+from noetl_contracts.events.step_events import StepEnter
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_replay import fold, rows
-from noetl_replay.replaying import Replay
-from noetl_replay.snapshot import restore, take
-from noetl_replay.state import empty, take_changes
-from noetl_storage import tracing
+from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.snapshot import build_snapshot, restore_state
+from noetl_replay.state import build_empty_state, take_changes
+from noetl_storage.ledger import histories
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.store import MemoryStore
 
 
 def results_of(history: list[Envelope]) -> dict[str, rows.Row]:
     first = history[0]
-    replay = Replay(empty(first.execution_id, first.tenant_id, first.organization_id))
-    replay.feed(history)
+    replay = HistoryReplay(
+        build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+    )
+    replay.feed_events(history)
     return replay.results
 
 
@@ -56,9 +58,9 @@ async def test_lineage_says_what_the_trace_of_the_ledger_says(name: str) -> None
     store.history_by_execution[execution] = history
     ledger = MemoryLedger(store)
     for step in {e.event.step for e in history if isinstance(e.event, StepEnter)}:
-        entered = tracing.latest_entry(history, step)
+        entered = histories.find_latest_entry(history, step)
         assert entered is not None
-        links = await ledger.trace(execution, step, links_max=1000)
+        links = await ledger.trace_runs(execution, step, links_max=1000)
         kept = [
             str(link.ref_id)
             for link in links
@@ -73,10 +75,12 @@ def test_a_snapshot_in_the_middle_changes_no_lineage() -> None:
     history = list(a_stream(an_execution(), stored_history()).envelopes)
     whole = results_of(history)
     for cut in range(1, len(history)):
-        before = fold.fold(empty(history[0].execution_id, TENANT, ORGANIZATION), history[:cut])
-        first = rows.result_rows(before, take_changes(before))
-        after = restore(take(before))
+        before = fold.fold_history(
+            build_empty_state(history[0].execution_id, TENANT, ORGANIZATION), history[:cut]
+        )
+        first = rows.build_result_rows(before, take_changes(before))
+        after = restore_state(build_snapshot(before))
         assert after is not None
-        fold.fold(after, history[cut:])
-        found = [*first, *rows.result_rows(after, take_changes(after))]
+        fold.fold_history(after, history[cut:])
+        found = [*first, *rows.build_result_rows(after, take_changes(after))]
         assert {row["ref_id"]: row for row in found} == whole

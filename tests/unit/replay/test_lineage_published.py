@@ -43,7 +43,7 @@ def sql_file(version: str) -> dict[str, Any]:
 def published(folder: Path, *files: dict[str, Any]) -> Published:
     (folder / "facets").mkdir()
     for number, file in enumerate(files):
-        (folder / "facets" / f"{number}.json").write_bytes(codec.encode(file))
+        (folder / "facets" / f"{number}.json").write_bytes(codec.encode_json(file))
     (folder / "package.json").write_bytes(b'{"name": "something else"}')
     return Published(folder)
 

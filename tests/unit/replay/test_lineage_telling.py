@@ -10,34 +10,35 @@ from tests.support import openlineage
 from tests.support.builders import History, a_failed_run, a_ref, a_single_step, an_item_loop
 
 from noetl_contracts import codec
-from noetl_contracts.datasets import Dataset, StepData
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import step
+from noetl_contracts.events import step_events
 from noetl_contracts.ids import CommandId, RunId
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.openlineage import Dataset, StepData
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_playbook import datasets, parse
+from noetl_playbook import step_data
+from noetl_playbook.parse import playbook
 from noetl_replay import lineage
-from noetl_replay.lineage import Lineage, Told
+from noetl_replay.lineage import LineageEvent, LineageState
 
 NAMES = record.names()
 ENDS = {"COMPLETE", "FAIL", "ABORT"}
 
 
-def begun(history: list[Envelope]) -> Lineage:
+def begun(history: list[Envelope]) -> LineageState:
     first = history[0]
-    return Lineage(
+    return LineageState(
         execution_id=first.execution_id,
         tenant_id=first.tenant_id,
         organization_id=first.organization_id,
     )
 
 
-def told(history: list[Envelope], plan: lineage.Plan | None = None) -> list[Told]:
-    return lineage.tell(begun(history), history, plan or {})
+def told(history: list[Envelope], plan: lineage.Plan | None = None) -> list[LineageEvent]:
+    return lineage.build_lineage_events(begun(history), history, plan or {})
 
 
-def shown(found: list[Told]) -> list[dict[str, Any]]:
-    return [openlineage.check(codec.encode(one.event)) for one in found]
+def shown(found: list[LineageEvent]) -> list[dict[str, Any]]:
+    return [openlineage.check(codec.encode_json(one.event)) for one in found]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,7 +68,7 @@ def test_each_run_of_a_history_is_told_once_and_as_the_standard_wants(name: str)
     ],
 )
 def test_the_schema_refuses_what_the_standard_does_not_know(place: list[str], value: Any) -> None:
-    event = codec.decode(codec.encode(told(a_single_step().envelopes)[0].event))
+    event = codec.decode_json(codec.encode_json(told(a_single_step().envelopes)[0].event))
     openlineage.SCHEMA.validate(event)
     holder = event
     for name in place[:-1]:
@@ -79,26 +80,26 @@ def test_the_schema_refuses_what_the_standard_does_not_know(place: list[str], va
 @pytest.mark.parametrize("name", NAMES)
 def test_a_history_is_told_alike_wherever_it_is_cut(name: str) -> None:
     history = record.load(name)
-    whole = [codec.encode(one) for one in told(history)]
+    whole = [codec.encode_json(one) for one in told(history)]
     for cut in {1, len(history) // 3, len(history) // 2, len(history) - 1}:
         kept = begun(history)
-        found = lineage.tell(kept, history[:cut], {})
-        resumed = codec.decode_as(codec.encode(kept), Lineage)
-        found += lineage.tell(resumed, history[cut:], {})
-        assert [codec.encode(one) for one in found] == whole
+        found = lineage.build_lineage_events(kept, history[:cut], {})
+        resumed = codec.decode_as(codec.encode_json(kept), LineageState)
+        found += lineage.build_lineage_events(resumed, history[cut:], {})
+        assert [codec.encode_json(one) for one in found] == whole
 
 
 def test_what_does_not_matter_may_be_left_out() -> None:
     for name in NAMES:
         history = record.load(name)
-        few = [one for one in history if lineage.is_told(one)]
+        few = [one for one in history if lineage.is_lineage_event(one)]
         assert told(few) == told(history)
 
 
 def test_items_are_not_told_one_by_one() -> None:
     history = an_item_loop().envelopes
     runs = {one.event.run.run_id for one in told(history)}
-    steps = sum(isinstance(one.event, step.StepEnter) for one in history)
+    steps = sum(isinstance(one.event, step_events.StepEnter) for one in history)
     assert len(runs) == steps + 1
 
 
@@ -117,9 +118,9 @@ def test_a_result_is_a_dataset_whose_version_is_its_digest() -> None:
     run = RunId("7")
     result = ResultEnvelope(status="ok", reference=reference, context={"columns": ["id", "name"]})
     history.add(
-        step.StepEnter(step="read", run_id=run, activation=1),
-        step.CallDone(step="read", run_id=run, command_id=CommandId("9"), result=result),
-        step.StepEnter(step="use", run_id=RunId("8"), activation=2, came_from="read"),
+        step_events.StepEnter(step="read", run_id=run, activation=1),
+        step_events.CallDone(step="read", run_id=run, command_id=CommandId("9"), result=result),
+        step_events.StepEnter(step="use", run_id=RunId("8"), activation=2, came_from="read"),
     )
     plan = {
         "read": StepData(
@@ -131,7 +132,7 @@ def test_a_result_is_a_dataset_whose_version_is_its_digest() -> None:
         "use": StepData(kind="python", uses=("read", "never")),
     }
     kept = begun(history.envelopes)
-    *_, entered = shown(lineage.tell(kept, history.envelopes, plan))
+    *_, entered = shown(lineage.build_lineage_events(kept, history.envelopes, plan))
     (source,) = entered["inputs"]
     assert source["name"] == "noetl://tenant/acme/org/west/result/examples%2Fstory/read"
     assert source["facets"]["version"]["datasetVersion"] == reference.sha256
@@ -172,8 +173,8 @@ workflow:
 
 
 def test_a_playbook_tells_its_data_without_what_is_secret() -> None:
-    parsed = parse.parse(PLAYBOOK)
-    found = datasets.of_playbook(parsed.playbook)
+    parsed = playbook.parse_playbook(PLAYBOOK)
+    found = step_data.list_step_data(parsed.playbook)
     assert found["get"].reads == (
         Dataset(namespace="https://api.example.com:8443", name="v1/items"),
     )

@@ -4,13 +4,13 @@ from typing import Any
 
 from tests.support.builders import History, a_ref, a_shop
 
-from noetl_replay import checksum, state
+from noetl_replay import comparison, state
 
 
 def objects(history: History) -> dict[str, dict[str, Any]]:
     first = history.envelopes[0]
-    begun = state.empty(first.execution_id, first.tenant_id, first.organization_id)
-    return checksum.replay_surfaces(begun, history.envelopes)[1]["business_object"]
+    begun = state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+    return comparison.replay_surfaces(begun, history.envelopes)[1]["business_object"]
 
 
 def test_an_object_is_what_its_changes_made_of_it() -> None:
@@ -44,6 +44,6 @@ def test_a_removed_object_keeps_its_row_and_may_come_back() -> None:
 def test_a_state_that_ended_holds_no_objects() -> None:
     history = a_shop()
     first = history.envelopes[0]
-    begun = state.empty(first.execution_id, first.tenant_id, first.organization_id)
-    ended, _ = checksum.replay_surfaces(begun, history.envelopes)
+    begun = state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+    ended, _ = comparison.replay_surfaces(begun, history.envelopes)
     assert ended.objects == {}

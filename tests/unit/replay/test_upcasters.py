@@ -4,10 +4,11 @@ import msgspec
 import pytest
 from tests.support.builders import History, a_batch, a_cursor_loop
 
-from noetl_contracts import codec, stored, upcast
+from noetl_contracts import codec
 from noetl_contracts.errors import MalformedMessage, UnknownEventType
-from noetl_contracts.events.frame import FrameAbandoned, FrameCommitRejected
-from noetl_contracts.upcast import BadRegistry, Body, Registry
+from noetl_contracts.events.frame_events import FrameAbandoned, FrameCommitRejected
+from noetl_contracts.ledger import stored_event, upcasters
+from noetl_contracts.ledger.upcasters import BadUpcasterRegistry, Body, Registry
 
 # As releases before the second version of each wrote them.
 ABANDONED = {
@@ -34,21 +35,21 @@ def renamed(body: Body) -> Body:
     return {"name": body["title"]}
 
 
-def older(event: dict[str, object], **changes: object) -> stored.StoredEvent:
+def older(event: dict[str, object], **changes: object) -> stored_event.StoredEvent:
     """An event of the ledger in its first version."""
-    like = stored.of(a_cursor_loop().envelopes[0])
+    like = stored_event.to_stored_event(a_cursor_loop().envelopes[0])
     name = f"noetl.{event['event_type']}"
     return msgspec.structs.replace(like, event=event, schema_name=name, schema_version=1, **changes)
 
 
 def test_the_current_shape_is_left_alone() -> None:
     body = {"step": "fetch"}
-    assert upcast.upcast("noetl.step.enter", upcast.FIRST_VERSION, body) is body
+    assert upcasters.upcast_body("noetl.step.enter", upcasters.FIRST_VERSION, body) is body
 
 
 def test_an_old_shape_is_advanced() -> None:
     registry = {("noetl.thing", 0): (1, renamed)}
-    assert upcast.upcast("noetl.thing", 0, {"title": "x"}, registry) == {"name": "x"}
+    assert upcasters.upcast_body("noetl.thing", 0, {"title": "x"}, registry) == {"name": "x"}
 
 
 def test_shapes_advance_one_after_the_other() -> None:
@@ -56,57 +57,63 @@ def test_shapes_advance_one_after_the_other() -> None:
         ("noetl.thing", 1): (2, lambda body: {"b": body["a"]}),
         ("noetl.thing", 2): (5, lambda body: {"c": body["b"]}),
     }
-    upcast.check(registry)
-    assert upcast.current_version("noetl.thing", registry) == 5
-    assert upcast.upcast("noetl.thing", 1, {"a": 1}, registry) == {"c": 1}
+    upcasters.check_registry(registry)
+    assert upcasters.get_current_version("noetl.thing", registry) == 5
+    assert upcasters.upcast_body("noetl.thing", 1, {"a": 1}, registry) == {"c": 1}
 
 
 def test_a_newer_shape_is_refused_with_the_way_out() -> None:
     with pytest.raises(UnknownEventType, match="upgrade before reading"):
-        upcast.upcast("noetl.step.enter", upcast.FIRST_VERSION + 1, {})
+        upcasters.upcast_body("noetl.step.enter", upcasters.FIRST_VERSION + 1, {})
     with pytest.raises(UnknownEventType, match=r"frame.abandoned version 3 .*current: 2"):
-        upcast.upcast("noetl.frame.abandoned", 3, {})
+        upcasters.upcast_body("noetl.frame.abandoned", 3, {})
 
 
 def test_an_upcaster_that_does_not_advance_is_refused() -> None:
     registry = {("noetl.thing", 0): (0, renamed)}
     with pytest.raises(UnknownEventType, match="does not advance"):
-        upcast.upcast("noetl.thing", 0, {"title": "x"}, registry)
-    with pytest.raises(BadRegistry, match="does not advance"):
-        upcast.check(registry)
+        upcasters.upcast_body("noetl.thing", 0, {"title": "x"}, registry)
+    with pytest.raises(BadUpcasterRegistry, match="does not advance"):
+        upcasters.check_registry(registry)
 
 
 def test_an_upcaster_that_leads_nowhere_is_refused() -> None:
-    with pytest.raises(BadRegistry, match="nothing leads from there to 4"):
-        upcast.check({("noetl.thing", 1): (2, renamed), ("noetl.thing", 3): (4, renamed)})
+    with pytest.raises(BadUpcasterRegistry, match="nothing leads from there to 4"):
+        upcasters.check_registry(
+            {("noetl.thing", 1): (2, renamed), ("noetl.thing", 3): (4, renamed)}
+        )
 
 
 def test_the_digest_says_which_transitions_exist() -> None:
-    assert upcast.digest() != upcast.digest({("noetl.thing", 0): (1, renamed)})
+    assert upcasters.digest_registry() != upcasters.digest_registry(
+        {("noetl.thing", 0): (1, renamed)}
+    )
 
 
 def test_upcasters_are_pure() -> None:
     for event in (ABANDONED, REJECTED):
-        before = codec.canonical(event)
-        one, two = (upcast.upcast(f"noetl.{event['event_type']}", 1, event) for _ in range(2))
+        before = codec.encode_canonical(event)
+        one, two = (
+            upcasters.upcast_body(f"noetl.{event['event_type']}", 1, event) for _ in range(2)
+        )
         assert one == two
-        assert codec.canonical(event) == before
+        assert codec.encode_canonical(event) == before
 
 
 def test_first_versions_are_read_as_the_second_ones() -> None:
-    abandoned = stored.read(older(ABANDONED))
+    abandoned = stored_event.read_envelope(older(ABANDONED))
     assert isinstance(abandoned.event, FrameAbandoned)
     assert (abandoned.event.previous_worker, abandoned.schema_version) == ("worker-1", 2)
-    rejected = stored.read(older(REJECTED)).event
+    rejected = stored_event.read_envelope(older(REJECTED)).event
     assert isinstance(rejected, FrameCommitRejected)
     assert rejected.current_attempt == 2
 
 
 def test_a_message_of_an_older_planner_is_read() -> None:
     before, last = older(ABANDONED, stream_version=1), older(REJECTED, stream_version=2)
-    batch = codec.builtins(a_batch(a_cursor_loop().envelopes[:2]))
-    batch["events"] = [codec.builtins(one) for one in (before, last)]
-    events = [one.event for one in stored.decode_batch(codec.encode(batch)).events]
+    batch = codec.to_builtins(a_batch(a_cursor_loop().envelopes[:2]))
+    batch["events"] = [codec.to_builtins(one) for one in (before, last)]
+    events = [one.event for one in stored_event.decode_event_batch(codec.encode_json(batch)).events]
     assert isinstance(events[0], FrameAbandoned)
     assert events[0].previous_worker == "worker-1"
     assert isinstance(events[1], FrameCommitRejected)
@@ -124,13 +131,13 @@ def test_a_message_of_a_newer_planner_is_refused_clearly(
 ) -> None:
     history = History()
     history.start()
-    batch = codec.builtins(a_batch(history.envelopes))
+    batch = codec.to_builtins(a_batch(history.envelopes))
     batch["events"][0][field] = value
     with pytest.raises(UnknownEventType, match=sentence):
-        stored.decode_batch(codec.encode(batch))
+        stored_event.decode_event_batch(codec.encode_json(batch))
 
 
 def test_a_message_that_is_none_is_malformed() -> None:
     for data in (b"{", b"{}", b'{"events": 3}'):
         with pytest.raises(MalformedMessage):
-            stored.decode_batch(data)
+            stored_event.decode_event_batch(data)

@@ -10,23 +10,24 @@ import pytest
 from msgspec import structs
 from tests.support.builders import History, a_cursor_loop, a_failed_run, stories
 
-from noetl_chassis.payload_sealing import read_keys
-from noetl_contracts import archives, codec, stored, upcast
-from noetl_contracts.archives import Manifest, Unit
+from noetl_chassis.seals.payload_seal import read_payload_keys
+from noetl_contracts import codec
 from noetl_contracts.errors import MalformedMessage
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.stored import StoredEvent
-from noetl_replay import replaying
+from noetl_contracts.ledger import archive_format, stored_event, upcasters
+from noetl_contracts.ledger.archive_format import ArchiveManifest, ManifestUnit
+from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_replay import history_replay
 from noetl_replay.fold import FOLD_VERSION
-from noetl_replay.replaying import Replay
-from noetl_replay.state import empty
-from noetl_storage.archive import checking, parquet, units
-from noetl_storage.errors import PayloadCorrupt, PayloadMissing
+from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.state import build_empty_state
+from noetl_storage.archive import parquet, units
 from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_storage.ports.errors import PayloadCorrupt, PayloadMissing
 
 
 def events_of(history: History) -> list[StoredEvent]:
-    return [stored.of(one) for one in history.envelopes]
+    return [stored_event.to_stored_event(one) for one in history.envelopes]
 
 
 FAILED = events_of(a_failed_run())
@@ -40,7 +41,7 @@ DRAINED = [
 def resealed(events: Iterable[StoredEvent]) -> list[StoredEvent]:
     before, done = codec.CHECKSUM_NONE, []
     for one in events:
-        before = codec.chained(before, stored.covered(one))
+        before = codec.chain_checksum(before, stored_event.encode_covered_fields(one))
         done.append(structs.replace(one, envelope_checksum=before))
     return done
 
@@ -48,15 +49,15 @@ def resealed(events: Iterable[StoredEvent]) -> list[StoredEvent]:
 BOTH = [*FAILED, *resealed(DRAINED)]
 
 
-def a_unit() -> Unit:
-    return Unit(
+def a_unit() -> ManifestUnit:
+    return ManifestUnit(
         manifest_id="77",
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
-        month=archives.month_of(ExecutionId(FAILED[0].execution_id)),
+        month=archive_format.find_start_month(ExecutionId(FAILED[0].execution_id)),
         planned_at=datetime(2026, 3, 1, tzinfo=UTC),
         fold_version=FOLD_VERSION,
-        upcaster_digest=upcast.digest(),
+        upcaster_digest=upcasters.digest_registry(),
     )
 
 
@@ -65,24 +66,26 @@ async def paged(events: Iterable[StoredEvent]) -> AsyncIterator[StoredEvent]:
         yield one
 
 
-async def written(store: MemoryPayloads, events: Iterable[StoredEvent] = BOTH) -> Manifest:
-    return await units.write(store, a_unit(), paged(events), part_events_max=10)
+async def written(store: MemoryPayloads, events: Iterable[StoredEvent] = BOTH) -> ArchiveManifest:
+    return await units.write_unit(store, a_unit(), paged(events), part_events_max=10)
 
 
 async def test_histories_come_back_as_they_were() -> None:
     store = MemoryPayloads()
     manifest = await written(store)
-    assert await checking.verify(store, manifest) == manifest.events == len(BOTH)
+    assert await units.verify_unit(store, manifest) == manifest.events == len(BOTH)
     assert len(manifest.parts) > 1
     for whole in (FAILED, BOTH[len(FAILED) :]):
         execution = ExecutionId(whole[0].execution_id)
-        assert [one async for one in units.read(store, manifest, execution)] == whole
-        later = [one async for one in units.read(store, manifest, execution, after_version=4)]
+        assert [one async for one in units.read_unit_events(store, manifest, execution)] == whole
+        later = [
+            one async for one in units.read_unit_events(store, manifest, execution, after_version=4)
+        ]
         assert later == whole[4:]
-        kept = manifest.find(execution)
+        kept = manifest.find_history(execution)
         assert kept is not None
-        assert (kept.events, kept.checksum) == (len(whole), whole[-1].envelope_checksum)
-    assert [one async for one in units.read(store, manifest, ExecutionId("5"))] == []
+        assert (kept.event_count, kept.checksum) == (len(whole), whole[-1].envelope_checksum)
+    assert [one async for one in units.read_unit_events(store, manifest, ExecutionId("5"))] == []
 
 
 @pytest.mark.parametrize(
@@ -91,9 +94,11 @@ async def test_histories_come_back_as_they_were() -> None:
 async def test_every_story_folds_to_the_same_checksums(name: str, history: History) -> None:
     def report(envelopes: Iterable[StoredEvent]) -> object:
         first = history.envelopes[0]
-        replay = Replay(empty(first.execution_id, first.tenant_id, first.organization_id))
-        replay.feed(stored.read(one) for one in envelopes)
-        return replaying.report(replay)
+        replay = HistoryReplay(
+            build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+        )
+        replay.feed_events(stored_event.read_envelope(one) for one in envelopes)
+        return history_replay.build_replay_report(replay)
 
     whole = events_of(history)
     assert report(parquet.decode(parquet.encode(whole))) == report(whole), name
@@ -104,7 +109,10 @@ async def test_a_second_attempt_finds_what_the_first_one_wrote() -> None:
     assert await units.find_manifest(store, a_unit()) is None
     first = parquet.encode(BOTH[:10])
     await store.put_named(
-        archives.part_name(a_unit(), 0), first, tenant_id=TENANT, organization_id=ORGANIZATION
+        archive_format.build_part_name(a_unit(), 0),
+        first,
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
     )
     manifest = await written(store)
     assert await written(store) == manifest == await units.find_manifest(store, a_unit())
@@ -115,19 +123,19 @@ async def test_a_second_attempt_finds_what_the_first_one_wrote() -> None:
 async def test_part_of_a_history_follows_what_came_before() -> None:
     store = MemoryPayloads()
     execution = ExecutionId(FAILED[0].execution_id)
-    manifest = await units.write(
+    manifest = await units.write_unit(
         store,
         a_unit(),
         paged(FAILED[3:]),
         previous={execution: FAILED[2].envelope_checksum},
     )
-    assert await checking.verify(store, manifest) == len(FAILED) - 3
-    kept = manifest.find(execution)
+    assert await units.verify_unit(store, manifest) == len(FAILED) - 3
+    kept = manifest.find_history(execution)
     assert kept is not None
     assert (kept.first_version, kept.last_version) == (4, len(FAILED))
 
 
-Damaging = Callable[[Manifest], Manifest]
+Damaging = Callable[[ArchiveManifest], ArchiveManifest]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +151,7 @@ Damaging = Callable[[Manifest], Manifest]
 async def test_a_manifest_that_says_something_else_is_found(damage: Damaging, message: str) -> None:
     store = MemoryPayloads()
     with pytest.raises(PayloadCorrupt, match=message):
-        await checking.verify(store, damage(await written(store)))
+        await units.verify_unit(store, damage(await written(store)))
 
 
 async def test_a_part_that_was_changed_or_lost_is_named() -> None:
@@ -158,16 +166,18 @@ async def test_a_part_that_was_changed_or_lost_is_named() -> None:
     with pytest.raises(MalformedMessage, match="no part of an archive"):
         list(parquet.decode(b"PAR1 no more"))
     with pytest.raises(MalformedMessage, match=r"this release reads noetl\.archive 1"):
-        archives.decode_manifest(codec.encode(structs.replace(manifest, format_version=2)))
+        archive_format.decode_manifest(
+            codec.encode_json(structs.replace(manifest, format_version=2))
+        )
 
 
 async def test_a_sealed_store_gives_back_what_was_archived() -> None:
     key = f"one:{b64encode(b'k' * 32).decode()}"
-    store = MemoryPayloads(seals=read_keys(key, file=""))
+    store = MemoryPayloads(seals=read_payload_keys(key, file=""))
     manifest = await written(store)
-    assert await checking.verify(store, manifest) == len(BOTH)
+    assert await units.verify_unit(store, manifest) == len(BOTH)
     execution = ExecutionId(FAILED[0].execution_id)
-    assert [one async for one in units.read(store, manifest, execution)] == FAILED
+    assert [one async for one in units.read_unit_events(store, manifest, execution)] == FAILED
 
 
 async def test_columns_say_what_an_auditor_asks_for() -> None:
@@ -189,5 +199,5 @@ def test_a_month_is_that_of_the_start() -> None:
         ).total_seconds()
         * 1000
     )
-    assert archives.month_of(ExecutionId(str(began << 22))) == "2026-02"
-    assert archives.month_of(ExecutionId(str((began + 60_000) << 22))) == "2026-03"
+    assert archive_format.find_start_month(ExecutionId(str(began << 22))) == "2026-02"
+    assert archive_format.find_start_month(ExecutionId(str((began + 60_000) << 22))) == "2026-03"

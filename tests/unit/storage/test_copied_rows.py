@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from noetl_storage.memory.copying import copied
+from noetl_storage.memory.projections import copy_row
 
 
 def row() -> dict[str, Any]:
@@ -13,7 +13,7 @@ def row() -> dict[str, Any]:
 
 def test_a_copy_is_equal_and_nothing_that_can_change_is_shared() -> None:
     first = row()
-    second = copied(first)
+    second = copy_row(first)
     assert second == first
     second["deep"]["list"][0]["n"] = 2
     second["deep"]["list"][1].append("more")
@@ -25,7 +25,7 @@ def test_a_copy_is_equal_and_nothing_that_can_change_is_shared() -> None:
 
 def test_a_list_of_rows_is_copied_with_its_rows() -> None:
     rows = [row(), row()]
-    again = copied(rows)
+    again = copy_row(rows)
     again[0]["id"] = "8"
     again.pop()
     assert rows == [row(), row()]

@@ -3,8 +3,8 @@
 import asyncpg
 import pytest
 
-from noetl_storage.errors import StorageUnavailable
-from noetl_storage.postgres.failures import translated
+from noetl_storage.ports.errors import StorageUnavailable
+from noetl_storage.postgres.error_translation import translate_errors
 
 
 @pytest.mark.parametrize(
@@ -21,10 +21,10 @@ from noetl_storage.postgres.failures import translated
     ids=lambda failure: type(failure).__name__,
 )
 def test_a_connection_that_is_gone_is_unavailable(failure: Exception) -> None:
-    with pytest.raises(StorageUnavailable, match=str(failure)[:20]), translated():
+    with pytest.raises(StorageUnavailable, match=str(failure)[:20]), translate_errors():
         raise failure
 
 
 def test_a_call_that_can_never_work_stays_what_it_is() -> None:
-    with pytest.raises(asyncpg.InterfaceError), translated():
+    with pytest.raises(asyncpg.InterfaceError), translate_errors():
         raise asyncpg.InterfaceError("the server expects 2 arguments for this query, 1 was passed")

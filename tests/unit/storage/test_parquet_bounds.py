@@ -20,8 +20,8 @@ from tests.support.hostile_tables import (
     watched,
 )
 
-from noetl_storage import encoding
-from noetl_storage.encoding import PayloadTooLarge, PayloadUnreadable
+from noetl_storage.arrow import encoding
+from noetl_storage.arrow.encoding import PayloadTooLarge, PayloadUnreadable
 
 MIB = 1024 * 1024
 BOUND = 16 * MIB
@@ -116,18 +116,18 @@ def test_it_is_no_result_and_no_range_of_groups_either(name: str) -> None:
     data = HOSTILE[name]()
     with watched() as peak:
         with pytest.raises(PayloadUnreadable):
-            encoding.decode(data, bytes_max=BOUND)
+            encoding.decode_payload(data, bytes_max=BOUND)
         with pytest.raises(PayloadTooLarge):
-            encoding.Groups(data, bytes_max=BOUND).read(0, 1)
+            encoding.RowGroups(data, bytes_max=BOUND).read_groups(0, 1)
     assert peak.bytes < PEAK_MAX
 
 
 def test_a_bound_is_that_of_all_that_is_read_and_not_of_the_file() -> None:
     table = pa.table({"a": range(MIB)})
-    groups = encoding.Groups(hostile.parquet(table, groups=4), bytes_max=BOUND)
-    assert groups.read(1, 2).equals(table)
+    groups = encoding.RowGroups(hostile.parquet(table, groups=4), bytes_max=BOUND)
+    assert groups.read_groups(1, 2).equals(table)
     with pytest.raises(PayloadTooLarge):
-        groups.read(0, 4)
+        groups.read_groups(0, 4)
 
 
 def test_columns_that_lie_at_the_same_place_are_no_table() -> None:

@@ -13,18 +13,18 @@ from tests.support.hostile_tables import BYTE_ARRAY, INT64, ZSTD, Column, Page, 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_storage import encoding
-from noetl_storage.encoding import PayloadTooLarge, PayloadUnreadable
-from noetl_storage.errors import StorageUnavailable
+from noetl_storage.arrow import encoding
+from noetl_storage.arrow.encoding import PayloadTooLarge, PayloadUnreadable
 from noetl_storage.memory.payload_references import MemoryPayloadReferences
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.payload_ports import Owner
-from noetl_storage.payloads.collecting import Collector, Patience
+from noetl_storage.payloads.garbage import GarbageAge, GarbageCollector
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_storage.payloads.mentions import mentioned
-from noetl_storage.unpacking import texts
+from noetl_storage.payloads.payload_references import find_mentioned
+from noetl_storage.ports.errors import StorageUnavailable
+from noetl_storage.ports.payload_ports import Owner
+from noetl_storage.size_limits import texts
 
-DIGESTS = [codec.digest(b"%d" % n) for n in range(50)]
+DIGESTS = [codec.digest_hex(b"%d" % n) for n in range(50)]
 MIB = 1024 * 1024
 ROWS = {"tasks": {"t": {"raw": {"columns": ["a"], "rows": [{"a": f"x {one}"} for one in DIGESTS]}}}}
 
@@ -75,9 +75,9 @@ def tables() -> dict[str, bytes]:
 
 
 def forms() -> dict[str, bytes]:
-    plain = codec.encode(ROWS)
-    arrow = encoding.tabulate(ROWS, ("tasks", "t", "raw"), format_="arrow")
-    parquet = encoding.tabulate(ROWS, ("tasks", "t", "raw"), format_="parquet")
+    plain = codec.encode_json(ROWS)
+    arrow = encoding.encode_table(ROWS, ("tasks", "t", "raw"), format_="arrow")
+    parquet = encoding.encode_table(ROWS, ("tasks", "t", "raw"), format_="parquet")
     assert arrow is not None
     assert parquet is not None
     words = pa.table({"a": pa.array(DIGESTS).dictionary_encode()})
@@ -86,11 +86,11 @@ def forms() -> dict[str, bytes]:
         writer.write_table(words)
     return {
         "json": plain,
-        "gzip": encoding.compress(plain, "gzip"),
-        "zstd": encoding.compress(plain, "zstd"),
+        "gzip": encoding.compress_bytes(plain, "gzip"),
+        "zstd": encoding.compress_bytes(plain, "zstd"),
         "arrow": arrow,
         "parquet": parquet,
-        "packed parquet": encoding.compress(parquet, "zstd"),
+        "packed parquet": encoding.compress_bytes(parquet, "zstd"),
         "dictionary": sink.getvalue().to_pybytes(),
         **tables(),
         "glued": b"abcdef" + "".join(DIGESTS).encode(),
@@ -107,16 +107,16 @@ async def test_every_digest_is_found_whatever_the_form_and_the_pieces(
     if sizes == [1] and len(data) > 4000:
         sizes = [random.Random(form).randrange(2, 200)]
     wanted = set(DIGESTS[::2])
-    assert await mentioned(in_pieces(data, sizes), wanted) == wanted
+    assert await find_mentioned(in_pieces(data, sizes), wanted) == wanted
 
 
 async def test_nothing_is_found_in_nothing() -> None:
-    assert await mentioned(in_pieces(b"", [1]), set(DIGESTS)) == set()
-    assert await mentioned(in_pieces(b"ab", [1]), set(DIGESTS)) == set()
+    assert await find_mentioned(in_pieces(b"", [1]), set(DIGESTS)) == set()
+    assert await find_mentioned(in_pieces(b"ab", [1]), set(DIGESTS)) == set()
 
 
 async def told(data: bytes) -> set[str]:
-    return await mentioned(in_pieces(data, [MIB]), set(DIGESTS))
+    return await find_mentioned(in_pieces(data, [MIB]), set(DIGESTS))
 
 
 async def test_a_text_that_a_table_repeats_is_looked_at_once() -> None:
@@ -137,7 +137,7 @@ async def test_what_a_stream_unpacks_to_is_never_held_at_once() -> None:
     with watched() as peak:
         assert await told(data) == {DIGESTS[3]}
     assert peak.bytes < 16 * MIB
-    packed = encoding.compress(b" " * (256 * MIB) + DIGESTS[4].encode(), "zstd")
+    packed = encoding.compress_bytes(b" " * (256 * MIB) + DIGESTS[4].encode(), "zstd")
     with watched() as peak:
         assert await told(packed) == {DIGESTS[4]}
     assert peak.bytes < 32 * MIB
@@ -154,7 +154,7 @@ async def test_a_page_too_long_to_be_looked_through_is_refused_before_it_is_unpa
         await told(data)
     assert peak.bytes < 16 * MIB
     with pytest.raises(PayloadTooLarge):
-        await told(encoding.compress(data, "zstd"))
+        await told(encoding.compress_bytes(data, "zstd"))
 
 
 def many_empty_texts() -> bytes:
@@ -200,7 +200,7 @@ async def test_what_packs_better_than_any_text_is_not_looked_through_for_ever(
 ) -> None:
     monkeypatch.setattr(texts, "_TEXT_BYTES_MIN", 16 * MIB)
     with pytest.raises(PayloadTooLarge, match="a payload's text takes"):
-        await told(encoding.compress(b" " * (64 * MIB), "zstd"))
+        await told(encoding.compress_bytes(b" " * (64 * MIB), "zstd"))
 
 
 async def test_a_full_disk_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ async def test_a_full_disk_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("tempfile.SpooledTemporaryFile", lambda **_: Full())
     with pytest.raises(StorageUnavailable, match="TMPDIR"):
-        await told(encoding.compress(b"{}", "gzip"))
+        await told(encoding.compress_bytes(b"{}", "gzip"))
 
 
 async def test_an_owner_with_a_payload_that_cannot_be_told_is_not_collected_and_told_why() -> None:
@@ -219,17 +219,17 @@ async def test_an_owner_with_a_payload_that_cannot_be_told_is_not_collected_and_
     other = Owner(tenant_id=TenantId("other"), organization_id=OrganizationId("main"))
     store = MemoryPayloads()
     for one in (owner, other):
-        await store.put(
+        await store.put_payload(
             b"{}",
             tenant_id=one.tenant_id,
             organization_id=one.organization_id,
             media_type="application/json",
         )
     later = now + timedelta(days=9)
-    collector = Collector(
+    collector = GarbageCollector(
         shelf=store,
         references=MemoryPayloadReferences(MemoryStore(clock=SystemClock())),
-        patience=Patience(ttl=timedelta(days=7), shelf=timedelta(days=1)),
+        patience=GarbageAge(ttl=timedelta(days=7), shelf=timedelta(days=1)),
     )
     name = "artifacts/a/versions/0000000001"
     await store.put_named(
@@ -239,5 +239,5 @@ async def test_an_owner_with_a_payload_that_cannot_be_told_is_not_collected_and_
         organization_id=owner.organization_id,
     )
     with pytest.raises(PayloadUnreadable, match=f"{name} of acme/main.*remove it"):
-        await collector.sweep(owner, now=later, is_dry_run=False)
-    assert (await collector.sweep(other, now=later, is_dry_run=False)).shelved == 1
+        await collector.sweep_owner(owner, now=later, is_dry_run=False)
+    assert (await collector.sweep_owner(other, now=later, is_dry_run=False)).shelved == 1

@@ -7,19 +7,19 @@ import threading
 
 import pytest
 
-from noetl_storage.payloads.executor import Threads
+from noetl_storage.payloads.thread_runner import ThreadRunner
 
 # A process whose only call never ends by itself.
 STUCK = """
 import asyncio, threading
-from noetl_storage.payloads.executor import Threads
+from noetl_storage.payloads.thread_runner import ThreadRunner
 
 async def main():
-    threads, begun = Threads(1), threading.Event()
+    threads, begun = ThreadRunner(1), threading.Event()
     def block():
         begun.set()
         threading.Event().wait()
-    asking = asyncio.ensure_future(threads.run(block))
+    asking = asyncio.ensure_future(threads.run_call(block))
     await asyncio.to_thread(begun.wait)
     left = await threads.close(grace_s=0.01)
     print(left)
@@ -55,8 +55,8 @@ async def begun(call: Blocked) -> None:
 
 
 async def test_so_many_calls_run_at_once_and_no_more(blocked: Blocked) -> None:
-    threads = Threads(2)
-    asked = [asyncio.ensure_future(threads.run(blocked)) for _ in range(5)]
+    threads = ThreadRunner(2)
+    asked = [asyncio.ensure_future(threads.run_call(blocked)) for _ in range(5)]
     await begun(blocked)
     await begun(blocked)
     assert blocked.count == 2
@@ -66,16 +66,16 @@ async def test_so_many_calls_run_at_once_and_no_more(blocked: Blocked) -> None:
 
 
 async def test_a_failure_is_raised_where_the_call_was_asked_for() -> None:
-    threads = Threads(1)
+    threads = ThreadRunner(1)
     with pytest.raises(ValueError, match="invalid literal"):
-        await threads.run(int, "x")
-    assert await threads.run(int, "7") == 7
+        await threads.run_call(int, "x")
+    assert await threads.run_call(int, "7") == 7
     await threads.close()
 
 
 async def test_what_runs_may_finish_while_the_loop_goes_on(blocked: Blocked) -> None:
-    threads = Threads(1)
-    asked = asyncio.ensure_future(threads.run(blocked))
+    threads = ThreadRunner(1)
+    asked = asyncio.ensure_future(threads.run_call(blocked))
     await begun(blocked)
     closing = asyncio.ensure_future(threads.close(grace_s=600))
     await asyncio.sleep(0)
@@ -86,9 +86,9 @@ async def test_what_runs_may_finish_while_the_loop_goes_on(blocked: Blocked) -> 
 
 
 async def test_what_outlasts_its_grace_is_left_behind(blocked: Blocked) -> None:
-    threads = Threads(1)
-    asked = asyncio.ensure_future(threads.run(blocked))
-    waiting = asyncio.ensure_future(threads.run(blocked))
+    threads = ThreadRunner(1)
+    asked = asyncio.ensure_future(threads.run_call(blocked))
+    waiting = asyncio.ensure_future(threads.run_call(blocked))
     await begun(blocked)
     assert await threads.close(grace_s=0.01) == 1
     with pytest.raises(asyncio.CancelledError):
@@ -98,24 +98,24 @@ async def test_what_outlasts_its_grace_is_left_behind(blocked: Blocked) -> None:
 
 
 async def test_closed_threads_take_no_call() -> None:
-    threads = Threads(1)
+    threads = ThreadRunner(1)
     await threads.close()
     with pytest.raises(RuntimeError, match="closed"):
-        await threads.run(int)
+        await threads.run_call(int)
 
 
 async def test_a_call_that_nobody_waits_for_any_more_is_not_begun(blocked: Blocked) -> None:
-    threads = Threads(1)
-    asked = asyncio.ensure_future(threads.run(blocked))
+    threads = ThreadRunner(1)
+    asked = asyncio.ensure_future(threads.run_call(blocked))
     await begun(blocked)
-    given_up = asyncio.ensure_future(threads.run(blocked))
+    given_up = asyncio.ensure_future(threads.run_call(blocked))
     await asyncio.sleep(0)
     given_up.cancel()
     with pytest.raises(asyncio.CancelledError):
         await given_up
     blocked.released.set()
     await asked
-    assert await threads.run(int, "1") == 1
+    assert await threads.run_call(int, "1") == 1
     assert blocked.count == 1
     await threads.close()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl_storage import removal
+from noetl_storage.process import removal
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_files_folders_links_and_pipes_go(folder: Path, tmp_path: Path) -> None:
     (folder / "a" / "link").symlink_to(kept / "file")
     (folder / "a" / "b" / "gone").symlink_to("nowhere")
     os.mkfifo(folder / "a" / "pipe")
-    assert removal.removed(folder, within_s=5)
+    assert removal.remove_folder(folder, within_s=5)
     assert not folder.exists()
     assert sorted(path.name for path in kept.iterdir()) == ["below", "file"]
 
@@ -37,7 +37,7 @@ def test_what_was_closed_to_its_own_user_goes_too(folder: Path) -> None:
     (inner / "file").write_text("x")
     for path in (inner / "file", inner, folder / "a", folder):
         path.chmod(0)
-    assert removal.removed(folder, within_s=5)
+    assert removal.remove_folder(folder, within_s=5)
     assert not folder.exists()
 
 
@@ -50,25 +50,25 @@ def test_no_depth_is_too_deep(folder: Path) -> None:
             os.chdir("d")
     finally:
         os.chdir(before)
-    assert removal.removed(folder, within_s=30)
+    assert removal.remove_folder(folder, within_s=30)
 
 
 def test_what_takes_too_long_is_said_to_be_left(folder: Path) -> None:
     (folder / "file").write_text("x")
-    assert not removal.emptied(folder, within_s=-1)
-    assert not removal.removed(folder, within_s=-1)
+    assert not removal.empty_folder(folder, within_s=-1)
+    assert not removal.remove_folder(folder, within_s=-1)
     assert (folder / "file").exists()
 
 
 def test_a_home_is_removed_once(folder: Path) -> None:
-    assert removal.removed(folder, within_s=5)
-    assert removal.removed(folder, within_s=5)
+    assert removal.remove_folder(folder, within_s=5)
+    assert removal.remove_folder(folder, within_s=5)
 
 
 def test_a_link_in_the_place_of_a_home_is_not_followed(folder: Path, tmp_path: Path) -> None:
     (folder / "file").write_text("x")
     link = tmp_path / "link"
     link.symlink_to(folder)
-    assert not removal.removed(link, within_s=5)
+    assert not removal.remove_folder(link, within_s=5)
     assert (folder / "file").exists()
     assert stat.S_ISLNK(link.lstat().st_mode)

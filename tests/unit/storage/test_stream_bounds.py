@@ -10,8 +10,8 @@ from tests.support import hostile_tables as hostile
 from tests.support.hostile_tables import watched
 
 from noetl_contracts import codec
-from noetl_storage import encoding
-from noetl_storage.encoding import PayloadTooLarge, PayloadUnreadable
+from noetl_storage.arrow import encoding
+from noetl_storage.arrow.encoding import PayloadTooLarge, PayloadUnreadable
 
 MIB = 1024 * 1024
 BOUND = 16 * MIB
@@ -71,9 +71,9 @@ def test_a_stream_that_takes_much_is_refused_before_it_does(name: str) -> None:
         with pytest.raises(PayloadTooLarge, match=r"the limit is \d+: store it in"):
             encoding.read_table(data, bytes_max=BOUND)
         with pytest.raises(PayloadTooLarge):
-            encoding.Groups(data, bytes_max=BOUND)
+            encoding.RowGroups(data, bytes_max=BOUND)
         with pytest.raises(PayloadUnreadable):
-            encoding.decode(data, bytes_max=BOUND)
+            encoding.decode_payload(data, bytes_max=BOUND)
     assert peak.bytes < PEAK_MAX
 
 
@@ -105,16 +105,16 @@ def test_what_is_not_packed_may_be_as_long_as_it_lies_there() -> None:
 
 
 def test_a_packed_payload_that_is_too_long_says_so() -> None:
-    data = encoding.compress(b" " * 1000, "zstd")
+    data = encoding.compress_bytes(b" " * 1000, "zstd")
     with pytest.raises(PayloadTooLarge, match="packed as zstd, takes at least 101 bytes unpacked"):
-        encoding.decode(data, bytes_max=100)
+        encoding.decode_payload(data, bytes_max=100)
 
 
 def a_result(columns: dict[str, Any]) -> bytes:
     """Write a table as the result of a step, whatever its columns are."""
     about = {
-        b"noetl.kept": codec.encode({"rows": []}),
-        b"noetl.path": codec.encode([]),
+        b"noetl.kept": codec.encode_json({"rows": []}),
+        b"noetl.path": codec.encode_json([]),
         b"noetl.shape": b"mappings",
     }
     return hostile.stream(pa.table(columns).replace_schema_metadata(about))
@@ -158,7 +158,7 @@ def test_rows_that_take_more_than_their_table_are_refused_before_they_are_made(n
     data = a_result(ROWS[name]())
     assert len(data) < MIB
     with watched() as peak, pytest.raises(PayloadTooLarge, match="a table, as rows,"):
-        encoding.decode(data, bytes_max=BOUND)
+        encoding.decode_payload(data, bytes_max=BOUND)
     assert peak.bytes < PEAK_MAX
 
 
@@ -179,6 +179,6 @@ def test_rows_weigh_their_values_and_at_least_a_place_each() -> None:
 
 def test_a_result_within_its_bound_is_read() -> None:
     rows = {"a": pa.array(["x", None]), "b": pa.array(["x", "y"]).dictionary_encode()}
-    assert encoding.decode(a_result(rows), bytes_max=100) == {
+    assert encoding.decode_payload(a_result(rows), bytes_max=100) == {
         "rows": [{"a": "x", "b": "x"}, {"a": None, "b": "y"}]
     }

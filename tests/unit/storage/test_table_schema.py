@@ -3,9 +3,14 @@
 import pyarrow as pa
 import pytest
 
-from noetl_storage import row_tables, table_schema
-from noetl_storage.row_tables import RowTable
-from noetl_storage.table_schema import UnknownType, UnlikeTypes, parse_arrow_type, unify_types
+from noetl_storage.arrow import row_tables, table_schema
+from noetl_storage.arrow.row_tables import RowTable
+from noetl_storage.arrow.table_schema import (
+    IncompatibleTypes,
+    UnknownType,
+    parse_arrow_type,
+    unify_types,
+)
 
 TEXTS = [
     *("null", "bool", "int8", "uint64", "halffloat", "float", "double", "string", "binary"),
@@ -43,7 +48,7 @@ def test_kinds_of_one_meaning_have_one_name(kind: pa.DataType, text: str) -> Non
 )
 def test_what_is_no_type_is_refused_with_the_column(text: str) -> None:
     with pytest.raises(UnknownType, match="column 'a'"):
-        table_schema.kinds_of(["a"], [text])
+        table_schema.parse_column_kinds(["a"], [text])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +89,7 @@ def test_two_types_have_the_one_that_holds_both_exactly(one: str, other: str, bo
 def test_types_that_nothing_holds_both_of_are_refused_by_column_and_name(
     one: str, other: str
 ) -> None:
-    with pytest.raises(UnlikeTypes, match="column 'v'") as found:
+    with pytest.raises(IncompatibleTypes, match="column 'v'") as found:
         unify_types("v", parse_arrow_type(one), parse_arrow_type(other))
     assert one in str(found.value)
     assert other in str(found.value)
@@ -95,30 +100,34 @@ def a_table(kind: str, *values: object, name: str = "v") -> dict[str, object]:
 
 
 def test_tables_below_each_other_keep_their_types() -> None:
-    joined = row_tables.joined([a_table("decimal128(3, 2)", 0.1), a_table("int64", 2**53 + 1)])
+    joined = row_tables.join_results(
+        [a_table("decimal128(3, 2)", 0.1), a_table("int64", 2**53 + 1)]
+    )
     assert joined["types"] == ["decimal128(21, 2)"]
-    found = row_tables.records(joined)
+    found = row_tables.read_row_table(joined)
     assert found is not None
-    column = row_tables.table_of(*found).column("v")
+    column = row_tables.build_table(*found).column("v")
     assert [str(value) for value in column.to_pylist()] == ["0.10", "9007199254740993.00"]
 
 
 def test_a_column_without_a_type_in_one_of_the_tables_has_none() -> None:
     plain = {"columns": ["v"], "rows": [{"v": 1}]}
-    assert "types" not in row_tables.joined([a_table("int8", 1), plain])
+    assert "types" not in row_tables.join_results([a_table("int8", 1), plain])
     # Where a table lacks the column altogether, its type stays.
-    joined = row_tables.joined([a_table("int8", 1), a_table("date32[day]", "2026-01-01", name="d")])
+    joined = row_tables.join_results(
+        [a_table("int8", 1), a_table("date32[day]", "2026-01-01", name="d")]
+    )
     assert joined["types"] == ["int8", "date32[day]"]
 
 
 def test_tables_of_unlike_types_are_not_laid_below_each_other() -> None:
-    with pytest.raises(UnlikeTypes, match=r"column 'v' is int64 .* double"):
-        row_tables.joined([a_table("int64", 1), a_table("double", 0.5)])
+    with pytest.raises(IncompatibleTypes, match=r"column 'v' is int64 .* double"):
+        row_tables.join_results([a_table("int64", 1), a_table("double", 0.5)])
 
 
 def test_numbers_of_rows_without_types_stay_what_they_are() -> None:
     def column(*values: object) -> pa.ChunkedArray:
-        return row_tables.table_of([{"v": value} for value in values]).column("v")
+        return row_tables.build_table([{"v": value} for value in values]).column("v")
 
     assert column(1, 2.5).type == pa.float64()
     assert column(2**63, 1).type == pa.uint64()
@@ -134,7 +143,7 @@ def test_a_union_counts_its_parts() -> None:
         RowTable([{"v": 1}], ["v"], {"v": pa.int8()}),
         RowTable([{"v": 300}], ["v"], {"v": pa.int16()}),
     ]
-    found = row_tables.table_of(*row_tables.union(parts, part_column="_part"))
+    found = row_tables.build_table(*row_tables.union_tables(parts, part_column="_part"))
     assert found.schema == pa.schema([("v", pa.int16()), ("_part", pa.int64())])
     assert found.to_pylist() == [{"v": 1, "_part": 0}, {"v": 300, "_part": 1}]
 

@@ -8,10 +8,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from tests.support.calls import site
 
-from noetl_chassis import tracing
-from noetl_worker.domain.failures import failure
-from noetl_worker.tools.call import Call, Outcome, RequestMade, Timeout
-from noetl_worker.tools.call_spans import add_traceparent, run_in_span
+from noetl_chassis.observability import tracing
+from noetl_worker.domain.failures import build_error
+from noetl_worker.tools.calls.call import Call, Outcome, RequestMade, Timeout
+from noetl_worker.tools.calls.call_spans import add_traceparent, run_in_span
 
 URL_WITH_LOGIN = "https://ada:hunter2@api.example:8443/orders/7?key=hunter2"
 
@@ -52,7 +52,7 @@ async def test_a_request_is_a_clients_span_without_its_secrets(
     exporter: InMemorySpanExporter,
 ) -> None:
     made = RequestMade(method="POST", url=URL_WITH_LOGIN, status=503)
-    error = failure("server_error", "no")
+    error = build_error("server_error", "no")
     span = await span_of(
         exporter, a_call("http", method="post"), Outcome(error=error, request=made)
     )
@@ -94,7 +94,7 @@ def test_headers_name_the_current_span_unless_the_task_has_named_one(
     own = {"TraceParent": "mine"}
     add_traceparent(headers)
     assert headers == {}
-    with tracing.span("work", attributes={}):
+    with tracing.start_span("work", attributes={}):
         add_traceparent(headers)
         add_traceparent(own)
     (span,) = exporter.get_finished_spans()

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.support.calls import call_of
 
-from noetl_worker.sandbox import raised
-from noetl_worker.sandbox.calling import Ask, call
-from noetl_worker.tools.scripts import name_source
+from noetl_worker.sandbox import user_call
+from noetl_worker.sandbox.user_call import CallRequest, run_user_call
+from noetl_worker.tools.scripts.script_loader import name_source
 
 INLINE = {"type": "inline", "code": "x"}
 
@@ -32,9 +32,11 @@ def test_code_is_called_by_its_file_or_its_step(fields: dict[str, Any], name: st
     "code", ["rows = {}\nresult = rows['id']", "rows = {}\nreturn rows['id']", "x = 1\nx ="]
 )
 def test_a_traceback_names_the_file_of_a_script(code: str) -> None:
-    ask = Ask(code=code, inputs={}, execution_id="1", cpu_s=1, file="scripts/load.py")
+    ask = CallRequest(code=code, inputs={}, execution_id="1", cpu_s=1, file="scripts/load.py")
     with pytest.raises((KeyError, SyntaxError)) as found:
-        call(ask, lambda _: None)
-    answer = raised.describe(found.value, source=code, has_network=False, file=ask.file)
+        run_user_call(ask, lambda _: None)
+    answer = user_call.describe_exception(
+        found.value, source=code, has_network=False, file=ask.file
+    )
     assert 'File "scripts/load.py", line 2' in answer.traceback
     assert answer.line == 2

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl_contracts.plain import plain
-from noetl_storage import arrow_values
-from noetl_worker.domain import texts
-from noetl_worker.spark.copy_texts import find_texts
+from noetl_contracts.json_values import to_json_value
+from noetl_storage.arrow import arrow_values
+from noetl_worker.domain import text_values
+from noetl_worker.spark.tables.arrow_columns import find_column_texts
 
 MOMENTS = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
 
@@ -20,13 +20,15 @@ MOMENTS = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
 def one_by_one(values: pa.Array) -> list[str | None]:
     batch = pa.RecordBatch.from_arrays([values], names=["value"])
     return [
-        None if row["value"] is None else texts.text_of(plain(row["value"]))
-        for row in arrow_values.rows_of(batch, [""])
+        None
+        if row["value"] is None
+        else text_values.format_optional_text(to_json_value(row["value"]))
+        for row in arrow_values.batch_to_rows(batch, [""])
     ]
 
 
 def check(values: pa.Array) -> None:
-    found = find_texts(values)
+    found = find_column_texts(values)
     assert found is not None
     assert found.to_pylist() == one_by_one(values)
 
@@ -80,4 +82,4 @@ def test_what_arrow_writes_as_it_stands(values: pa.Array) -> None:
     ids=lambda values: str(values.type),
 )
 def test_other_values_are_looked_at_one_by_one(values: Any) -> None:
-    assert find_texts(values) is None
+    assert find_column_texts(values) is None

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from noetl_worker.tools import csv_table
+from noetl_worker.tools.tables import csv_table
 
 MIB = 1024 * 1024
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from noetl_worker.spark.driver_output import DriverOutput, capture
+from noetl_worker.spark.driver_output import DriverOutput, capture_output
 
 
 class Lines:
@@ -18,7 +18,7 @@ class Lines:
     def __init__(self) -> None:
         self.taken: list[tuple[str, str, str]] = []
 
-    def write(self, stream: str, data: bytes) -> None:
+    def write_output(self, stream: str, data: bytes) -> None:
         self.taken.append((stream, "", data.decode()))
 
     def add_line(self, stream: str, text: str, *, level: str = "") -> None:
@@ -27,7 +27,7 @@ class Lines:
     async def wait_for_room(self) -> None:
         return
 
-    def finish(self) -> None:
+    def finish_lines(self) -> None:
         self.taken.append(("finish", "", ""))
 
 
@@ -38,7 +38,7 @@ async def test_each_thread_writes_to_its_own_log_and_others_to_none(
     logs = [Lines(), Lines()]
 
     def work(number: int) -> None:
-        with capture(DriverOutput(logs[number], loop)):
+        with capture_output(DriverOutput(logs[number], loop)):
             both.wait()
             print("out", number)
             print("err", number, file=sys.stderr)
@@ -76,7 +76,7 @@ async def test_much_output_waits_for_the_log() -> None:
     output = DriverOutput(log, asyncio.get_running_loop())
 
     def work() -> None:
-        with capture(output):
+        with capture_output(output):
             for number in range(10_000):
                 print("line", number, "x" * 50)
 
@@ -91,7 +91,7 @@ async def test_what_is_written_behind_the_end_of_a_log_is_dropped() -> None:
     output.close()
 
     def work() -> None:
-        with capture(output):
+        with capture_output(output):
             print("late")
             logging.getLogger("shop").warning("late")
 
@@ -107,7 +107,7 @@ async def test_a_quiet_log_of_the_worker_hides_no_warning_of_a_task() -> None:
     root.setLevel(logging.CRITICAL)
 
     def work() -> None:
-        with capture(DriverOutput(log, loop)):
+        with capture_output(DriverOutput(log, loop)):
             assert other.level == logging.CRITICAL
             logging.getLogger("shop").warning("careful")
 

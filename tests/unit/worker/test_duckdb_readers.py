@@ -8,21 +8,21 @@ from pathlib import Path
 CODE = """
 import sys
 from pathlib import Path
-from noetl_worker.tools.duckdb_session import DuckSession, Limits, Places
+from noetl_worker.tools.duckdb.duckdb_session import DatabasePlaces, DuckdbLimits, DuckdbSession
 
 def opened():
-    session = DuckSession(limits=Limits())
-    session.open(Places(database=Path(sys.argv[1])), {})
+    session = DuckdbSession(limits=DuckdbLimits())
+    session.open_database(DatabasePlaces(database=Path(sys.argv[1])), {})
     return session
 
 first = opened()
-first.fetch("create table t as select * from range(100000)", [])
-begun = first.scan("select * from t", [], size=100)
+first.fetch_rows("create table t as select * from range(100000)", [])
+begun = first.scan_query("select * from t", [], size=100)
 next(begun.batches)
-rows = first.read("select * from t", [], size=100)[2]
+rows = first.read_windows("select * from t", [], size=100)[2]
 next(rows)
 first.close()
-print(opened().fetch("select count(*) from t", []))
+print(opened().fetch_rows("select count(*) from t", []))
 """
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from noetl_worker.domain.egress import is_allowed, parse
+from noetl_worker.domain.egress import is_address_allowed, parse_allowance
 
 
 @pytest.mark.parametrize(
@@ -14,12 +14,12 @@ from noetl_worker.domain.egress import is_allowed, parse
     ],
 )
 def test_addresses_that_are_not_public_are_refused(address: str) -> None:
-    assert not is_allowed(address, host="example.org", port=80, allowances=())
+    assert not is_address_allowed(address, host="example.org", port=80, allowances=())
 
 
 @pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1::1", "::ffff:8.8.8.8"])
 def test_public_addresses_are_allowed(address: str) -> None:
-    assert is_allowed(address, host="example.org", port=443, allowances=())
+    assert is_address_allowed(address, host="example.org", port=443, allowances=())
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,7 @@ def test_public_addresses_are_allowed(address: str) -> None:
 def test_the_allow_list_names_hosts_networks_and_ports(
     entry: str, host: str, address: str, port: int, *, expected: bool
 ) -> None:
-    assert is_allowed(address, host=host, port=port, allowances=(parse(entry),)) is expected
+    assert (
+        is_address_allowed(address, host=host, port=port, allowances=(parse_allowance(entry),))
+        is expected
+    )

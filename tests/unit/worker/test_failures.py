@@ -1,7 +1,11 @@
 import pytest
 
-from noetl_worker.domain.failures import failure, of_sqlstate, of_status
-from noetl_worker.domain.user_exceptions import of_exception
+from noetl_worker.domain.failures import (
+    build_error,
+    classify_exception,
+    classify_http_status,
+    classify_sqlstate,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +23,7 @@ from noetl_worker.domain.user_exceptions import of_exception
     ],
 )
 def test_http_statuses_have_kinds(status: int, kind: str, *, retryable: bool) -> None:
-    error = of_status(status, "m", retry_after=None)
+    error = classify_http_status(status, "m", retry_after=None)
     assert (error.kind, error.retryable, error.code) == (kind, retryable, f"HTTP_{status}")
 
 
@@ -39,7 +43,7 @@ def test_http_statuses_have_kinds(status: int, kind: str, *, retryable: bool) ->
     ],
 )
 def test_sqlstates_have_kinds(sqlstate: str, kind: str, *, retryable: bool) -> None:
-    error = of_sqlstate(sqlstate, "m", details={})
+    error = classify_sqlstate(sqlstate, "m", details={})
     assert (error.kind, error.retryable, error.pg_code) == (kind, retryable, sqlstate)
 
 
@@ -53,11 +57,11 @@ def test_sqlstates_have_kinds(sqlstate: str, kind: str, *, retryable: bool) -> N
     ],
 )
 def test_exceptions_have_kinds(name: str, bases: list[str], kind: str, *, retryable: bool) -> None:
-    error = of_exception(name, bases, "")
+    error = classify_exception(name, bases, "")
     assert (error.kind, error.retryable, error.exception_type) == (kind, retryable, name)
 
 
 def test_a_kind_is_its_own_code_unless_another_is_given() -> None:
-    assert failure("assertion", "m").code == "ASSERTION"
-    assert failure("connection", "m").code == "CONN"
-    assert failure("limit", "m", code="MAX_JUMPS").code == "MAX_JUMPS"
+    assert build_error("assertion", "m").code == "ASSERTION"
+    assert build_error("connection", "m").code == "CONN"
+    assert build_error("limit", "m", code="MAX_JUMPS").code == "MAX_JUMPS"

@@ -6,7 +6,7 @@ from threading import Barrier
 
 import pytest
 
-from noetl_worker.workspace.folder_walk import open_parent
+from noetl_worker.workspace.folder_files import open_parent
 
 THREADS = 8
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from noetl_worker.domain.frames import FramePolicy, rows_max
+from noetl_worker.domain.frames import FramePolicy, compute_rows_max
 
 
 @pytest.mark.parametrize(
@@ -13,4 +13,4 @@ def test_rows_above_the_bytes_of_a_frame_shrink_the_next_claim(
     size_bytes: int, expected: int
 ) -> None:
     policy = FramePolicy(max_rows=50, max_bytes=1_000)
-    assert rows_max(policy, rows=50, size_bytes=size_bytes) == expected
+    assert compute_rows_max(policy, rows=50, size_bytes=size_bytes) == expected

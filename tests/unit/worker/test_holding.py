@@ -6,8 +6,8 @@ import pytest
 from tests.support.polling import eventually
 
 from noetl_chassis.clock import SystemClock
-from noetl_worker.domain.heartbeat import Lease, lease
-from noetl_worker.holding import Hold, LeaseLost, Released
+from noetl_worker.commands.command_lease import CommandLease, LeaseLost, Released
+from noetl_worker.domain.lease_terms import Lease, fit_lease
 
 
 class Delivery:
@@ -26,22 +26,22 @@ class Delivery:
 
     async def term(self) -> None: ...
 
-    async def extend(self) -> bool:
+    async def extend_ack_wait(self) -> bool:
         self.beats += 1
         return True
 
 
-def a_hold(delivery: Delivery | None = None, *, heartbeat_s: float = 10) -> Hold:
+def a_hold(delivery: Delivery | None = None, *, heartbeat_s: float = 10) -> CommandLease:
     held = Lease(lease_s=30, heartbeat_s=heartbeat_s)
-    return Hold(delivery or Delivery(), lease=held, clock=SystemClock())
+    return CommandLease(delivery or Delivery(), lease=held, clock=SystemClock())
 
 
 async def test_a_short_command_is_not_attended_to() -> None:
     begun: list[str] = []
     hold = a_hold()
-    with hold.lasting(lambda: begun.append("now")):
+    with hold.extend_when_lasting(lambda: begun.append("now")):
         await asyncio.sleep(0)
-    hold.interrupt(Released())
+    hold.interrupt_work(Released())
     assert begun == []
 
 
@@ -52,9 +52,9 @@ async def test_one_that_lasts_is_attended_to_once() -> None:
     async def has_begun() -> bool:
         return bool(begun)
 
-    with hold.lasting(lambda: begun.append("now")):
+    with hold.extend_when_lasting(lambda: begun.append("now")):
         await eventually(has_begun)
-        hold.interrupt(Released())
+        hold.interrupt_work(Released())
     assert begun == ["now"]
 
 
@@ -62,8 +62,10 @@ async def test_an_interruption_is_heard_at_once() -> None:
     hold, raised = a_hold(), list[BaseException]()
 
     async def work(group: asyncio.TaskGroup) -> None:
-        with hold.lasting(lambda: group.create_task(hold.keep(on_beat=lambda: None)) and None):
-            hold.interrupt(Released())
+        with hold.extend_when_lasting(
+            lambda: group.create_task(hold.extend_until_settled(on_beat=lambda: None)) and None
+        ):
+            hold.interrupt_work(Released())
             await asyncio.Event().wait()
 
     try:
@@ -77,8 +79,8 @@ async def test_an_interruption_is_heard_at_once() -> None:
 async def test_a_message_that_was_overtaken_is_settled_until_the_end() -> None:
     former, latest = Delivery(7), Delivery(8)
     hold = a_hold(former, heartbeat_s=0.01)
-    await hold.adopt(latest)
-    keeping = asyncio.create_task(hold.keep(on_beat=lambda: None))
+    await hold.adopt_delivery(latest)
+    keeping = asyncio.create_task(hold.extend_until_settled(on_beat=lambda: None))
 
     async def is_settled_again() -> bool:
         return former.acknowledgements > 2
@@ -91,14 +93,16 @@ async def test_a_message_that_was_overtaken_is_settled_until_the_end() -> None:
 async def test_a_lease_begins_when_its_delivery_was_handed_over() -> None:
     assert not a_hold(Delivery(age_s=20)).is_over
     assert a_hold(Delivery(age_s=24.1)).is_over
-    wanted = lease(lease_s=5, heartbeat_s=1, ack_wait_s=30)
-    short = [Hold(Delivery(age_s=age_s), lease=wanted, clock=SystemClock()) for age_s in (28, 30)]
+    wanted = fit_lease(lease_s=5, heartbeat_s=1, ack_wait_s=30)
+    short = [
+        CommandLease(Delivery(age_s=age_s), lease=wanted, clock=SystemClock()) for age_s in (28, 30)
+    ]
     assert [one.is_over for one in short] == [False, True]
 
 
 async def test_one_that_was_long_on_its_way_is_prolonged_at_once() -> None:
     delivery = Delivery(age_s=20)
-    keeping = asyncio.create_task(a_hold(delivery).keep(on_beat=lambda: None))
+    keeping = asyncio.create_task(a_hold(delivery).extend_until_settled(on_beat=lambda: None))
 
     async def has_beaten() -> bool:
         return delivery.beats > 0
@@ -115,16 +119,16 @@ async def test_a_lease_is_lost_in_time_beside_an_acknowledgement_that_hangs() ->
                 await asyncio.Event().wait()
 
     class Unheard(Delivery):
-        async def extend(self) -> bool:
+        async def extend_ack_wait(self) -> bool:
             self.beats += 1
             # Once: so that what came before is settled, and the line breaks there.
             return self.beats == 1
 
     former, latest = Hanging(7), Unheard(8)
     held = Lease(lease_s=0.1, heartbeat_s=0.01)
-    hold = Hold(former, lease=held, clock=SystemClock())
-    await hold.adopt(latest)
+    hold = CommandLease(former, lease=held, clock=SystemClock())
+    await hold.adopt_delivery(latest)
     with pytest.raises(LeaseLost):
         async with asyncio.timeout(10):
-            await hold.keep(on_beat=lambda: None)
+            await hold.extend_until_settled(on_beat=lambda: None)
     assert former.acknowledgements > 1

@@ -1,11 +1,11 @@
 """Headers of an answer are plain text: results, previews and references are made of them."""
 
 from noetl_contracts import codec
-from noetl_worker.tools import http_exchange
+from noetl_worker.tools.http import exchange
 
 
 def read(*lines: bytes) -> dict[str, str]:
-    return http_exchange._headers(list(lines))
+    return exchange._decode_headers(list(lines))
 
 
 def test_headers_that_come_twice_are_joined_and_keep_their_case() -> None:
@@ -18,7 +18,7 @@ def test_headers_that_come_twice_are_joined_and_keep_their_case() -> None:
         b"\r\n",
     )
     assert found == {"Content-Type": "a", "Set-Cookie": "b, c", "ETag": ""}
-    assert codec.text(next(iter(found))) == '"Content-Type"'
+    assert codec.encode_text(next(iter(found))) == '"Content-Type"'
 
 
 def test_only_the_last_head_counts() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from noetl_chassis.blocking_work import in_thread, settled
+from noetl_chassis.blocking_work import run_in_thread, wait_until_ended
 
 
 class Work:
@@ -40,9 +40,9 @@ async def called_off(caller: "asyncio.Task[Any]", work: Work, *, times: int) -> 
 
 
 async def test_what_work_gives_and_raises_comes_back() -> None:
-    assert await in_thread(int, "7") == 7
+    assert await run_in_thread(int, "7") == 7
     with pytest.raises(ValueError, match="invalid literal"):
-        await in_thread(int, "x")
+        await run_in_thread(int, "x")
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -51,7 +51,7 @@ async def test_who_is_called_off_goes_when_the_work_has_ended(
     problem: OSError | None, times: int
 ) -> None:
     work = Work(problem)
-    await called_off(asyncio.create_task(in_thread(work)), work, times=times)
+    await called_off(asyncio.create_task(run_in_thread(work)), work, times=times)
 
 
 async def test_a_timeout_stays_one() -> None:
@@ -59,7 +59,7 @@ async def test_a_timeout_stays_one() -> None:
     asyncio.get_running_loop().call_later(0.05, work.may_end.set)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await in_thread(work)
+            await run_in_thread(work)
     assert work.has_ended.is_set()
 
 
@@ -74,7 +74,7 @@ async def test_work_is_urged_until_it_ends() -> None:
         if urged > 1:
             work.may_end.set()
 
-    caller = asyncio.create_task(settled(running, urge=urge))
+    caller = asyncio.create_task(wait_until_ended(running, urge=urge))
     await asyncio.to_thread(work.begun.wait)
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):

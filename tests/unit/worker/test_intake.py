@@ -6,36 +6,39 @@ from collections.abc import Sequence
 import pytest
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import lanes, subjects
+from noetl_contracts import subjects
+from noetl_contracts.commands import worker_pools
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_messaging import topology
-from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
-from noetl_messaging.ports import Delivery, Message
-from noetl_worker import intake as intake_module
-from noetl_worker.intake import FAIR_TURNS, Intake
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import Delivery, Message
+from noetl_worker.commands import intake as intake_module
+from noetl_worker.commands.intake import FAIR_TURNS, Intake
 
-HIGH, NORMAL, LOW = lanes.IO_LANES
+HIGH, NORMAL, LOW = worker_pools.IO_LANES
 
 
 @pytest.fixture
 async def broker() -> MemoryBroker:
-    made = MemoryBroker(topology.declare(shard_count=1), SystemClock())
-    await made.ensure()
+    made = MemoryBroker(topology.declare_topology(shard_count=1), SystemClock())
+    await made.ensure_streams()
     return made
 
 
 @pytest.fixture
 def intake(broker: MemoryBroker) -> Intake:
-    names = topology.worker_consumers("default")
+    names = topology.list_worker_consumers("default")
     return Intake([MemoryConsumer(broker, stream=topology.COMMANDS, name=one) for one in names])
 
 
 async def send(broker: MemoryBroker, lane: str, *names: str) -> None:
     for name in names:
-        subject = subjects.command("default", lane, TenantId("t"), OrganizationId("o"))
-        await broker.publish(Message(subject=subject, message_id=name, data=name.encode()))
+        subject = subjects.build_command_subject(
+            "default", lane, TenantId("t"), OrganizationId("o")
+        )
+        await broker.publish_message(Message(subject=subject, message_id=name, data=name.encode()))
 
 
 def texts(deliveries: Sequence[Delivery]) -> list[str]:
@@ -48,7 +51,8 @@ async def test_the_most_urgent_lane_is_emptied_first(broker: MemoryBroker, intak
     await send(broker, HIGH, "h1", "h2")
     async with asyncio.TaskGroup() as group:
         taken = [
-            texts(await intake.fetch(group, free=2, messages_max=8, wait_s=0.1)) for _ in range(3)
+            texts(await intake.fetch_deliveries(group, free=2, messages_max=8, wait_s=0.1))
+            for _ in range(3)
         ]
     assert taken == [["h1", "h2"], ["n1", "n2"], ["l1"]]
 
@@ -60,7 +64,10 @@ async def test_the_least_urgent_lane_moves_on_under_load(
     await send(broker, HIGH, *(f"h{i}" for i in range(20)))
     async with asyncio.TaskGroup() as group:
         taken = [
-            *[await intake.fetch(group, free=1, messages_max=8, wait_s=0.1) for _ in range(10)]
+            *[
+                await intake.fetch_deliveries(group, free=1, messages_max=8, wait_s=0.1)
+                for _ in range(10)
+            ]
         ]
     assert [texts(one) for one in taken].index(["low"]) == FAIR_TURNS - 1
 
@@ -70,7 +77,9 @@ async def test_a_free_worker_hears_of_every_lane_at_once(
 ) -> None:
     async with asyncio.TaskGroup() as group:
         for lane in (LOW, HIGH, NORMAL):
-            fetching = group.create_task(intake.fetch(group, free=64, messages_max=8, wait_s=30.0))
+            fetching = group.create_task(
+                intake.fetch_deliveries(group, free=64, messages_max=8, wait_s=30.0)
+            )
             await asyncio.sleep(0)
             await send(broker, lane, lane)
             assert texts(await fetching) == [lane]
@@ -88,17 +97,19 @@ async def test_no_more_is_taken_than_there_is_room_for(
     """Waits that go on count: what they bring finds room."""
     taken = 0
     async with asyncio.TaskGroup() as group:
-        assert await intake.fetch(group, free=free, messages_max=8, wait_s=0.2) == []
+        assert await intake.fetch_deliveries(group, free=free, messages_max=8, wait_s=0.2) == []
         for lane in (LOW, NORMAL, HIGH):
             await send(broker, lane, *(f"{lane}{i}" for i in range(5)))
         while taken < free:
-            taken += len(await intake.fetch(group, free=free - taken, messages_max=8, wait_s=0.2))
+            taken += len(
+                await intake.fetch_deliveries(group, free=free - taken, messages_max=8, wait_s=0.2)
+            )
         assert await intake.close() == []
     assert taken == free
 
 
 class Broken:
-    async def fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
+    async def fetch_batch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         raise MessagingUnavailable("no such consumer")
 
     async def pending(self) -> tuple[int, int]:
@@ -110,16 +121,18 @@ async def test_a_failure_loses_nothing_that_came_before_it(broker: MemoryBroker)
     intake = Intake([consumer, Broken()])
     await send(broker, NORMAL, "one")
     async with asyncio.TaskGroup() as group:
-        assert texts(await intake.fetch(group, free=8, messages_max=8, wait_s=0.1)) == ["one"]
+        assert texts(await intake.fetch_deliveries(group, free=8, messages_max=8, wait_s=0.1)) == [
+            "one"
+        ]
         with pytest.raises(MessagingUnavailable):
-            await intake.fetch(group, free=8, messages_max=8, wait_s=0.1)
+            await intake.fetch_deliveries(group, free=8, messages_max=8, wait_s=0.1)
 
 
 @pytest.fixture
 def eager(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Intake:
     """An intake whose looks after a while come too late for a test."""
     monkeypatch.setattr(intake_module, "LOOK_S", 600.0)
-    names = topology.worker_consumers("default")
+    names = topology.list_worker_consumers("default")
     return Intake([MemoryConsumer(broker, stream=topology.COMMANDS, name=one) for one in names])
 
 
@@ -130,11 +143,11 @@ async def test_lanes_without_work_keep_no_room_from_the_others(
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         for turn, sent in enumerate([1, 8, 8]):
             await send(broker, NORMAL, *(f"{turn}-{i}" for i in range(sent)))
-            found = await eager.fetch(group, free=64, messages_max=8, wait_s=2.0)
+            found = await eager.fetch_deliveries(group, free=64, messages_max=8, wait_s=2.0)
             assert len(found) == sent
         await send(broker, NORMAL, *(f"n{i}" for i in range(16)))
-        assert len(await eager.fetch(group, free=16, messages_max=8, wait_s=2.0)) == 8
-        assert len(await eager.fetch(group, free=8, messages_max=8, wait_s=2.0)) == 6
+        assert len(await eager.fetch_deliveries(group, free=16, messages_max=8, wait_s=2.0)) == 8
+        assert len(await eager.fetch_deliveries(group, free=8, messages_max=8, wait_s=2.0)) == 6
 
 
 async def test_room_that_becomes_free_is_filled_at_once(
@@ -142,16 +155,22 @@ async def test_room_that_becomes_free_is_filled_at_once(
 ) -> None:
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         # With room for one, the most urgent lane is waited for; the others are not heard of.
-        fetching = group.create_task(eager.fetch(group, free=1, messages_max=8, wait_s=20.0))
+        fetching = group.create_task(
+            eager.fetch_deliveries(group, free=1, messages_max=8, wait_s=20.0)
+        )
         for _ in range(9):
             await asyncio.sleep(0)
         await send(broker, NORMAL, "n1")
         for _ in range(9):
             await asyncio.sleep(0)
         assert not fetching.done()
-        eager.ended(subjects.command("default", NORMAL, TenantId("t"), OrganizationId("o")))
+        eager.count_ended(
+            subjects.build_command_subject("default", NORMAL, TenantId("t"), OrganizationId("o"))
+        )
         assert await fetching == []
-        assert texts(await eager.fetch(group, free=2, messages_max=8, wait_s=2.0)) == ["n1"]
+        assert texts(await eager.fetch_deliveries(group, free=2, messages_max=8, wait_s=2.0)) == [
+            "n1"
+        ]
         # The wait for the most urgent lane goes on.
         await send(broker, HIGH, "h1")
         assert texts(await eager.close()) == ["h1"]

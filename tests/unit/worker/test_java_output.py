@@ -38,7 +38,7 @@ class Log:
     def __init__(self) -> None:
         self.written: list[tuple[str, bytes]] = []
 
-    def write(self, stream: str, data: bytes) -> None:
+    def write_output(self, stream: str, data: bytes) -> None:
         self.written.append((stream, data))
 
 

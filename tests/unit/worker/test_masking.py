@@ -6,29 +6,29 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from noetl_contracts.errors import ErrorObject
-from noetl_worker.domain.masking import Mask
+from noetl_worker.domain.secret_mask import SecretMask
 
 
 def test_secrets_are_masked_in_every_form_in_which_they_appear() -> None:
-    mask = Mask()
-    mask.learn({"password": 'p"ss/word-0123456789', "nested": [{"token": "hunter22"}]})
-    assert mask.text('a p"ss/word-0123456789 b hunter22') == "a *** b ***"
-    assert mask.text("a p%22ss%2Fword-0123456789 b") == "a *** b"
-    assert mask.data(b'{"x":"p\\"ss/word-0123456789"}') == b'{"x":"***"}'
+    mask = SecretMask()
+    mask.learn_secrets({"password": 'p"ss/word-0123456789', "nested": [{"token": "hunter22"}]})
+    assert mask.mask_text('a p"ss/word-0123456789 b hunter22') == "a *** b ***"
+    assert mask.mask_text("a p%22ss%2Fword-0123456789 b") == "a *** b"
+    assert mask.mask_bytes(b'{"x":"p\\"ss/word-0123456789"}') == b'{"x":"***"}'
 
 
 def test_short_secrets_do_not_damage_data_and_very_short_ones_nothing() -> None:
-    mask = Mask()
-    mask.learn({"password": "hunter22", "pin": "12345"})
-    assert mask.data(b"hunter22 12345") == b"hunter22 12345"
-    assert mask.text("hunter22 12345") == "*** 12345"
+    mask = SecretMask()
+    mask.learn_secrets({"password": "hunter22", "pin": "12345"})
+    assert mask.mask_bytes(b"hunter22 12345") == b"hunter22 12345"
+    assert mask.mask_text("hunter22 12345") == "*** 12345"
 
 
 def test_errors_are_masked_in_message_and_details() -> None:
-    mask = Mask()
-    mask.learn({"password": "hunter22"})
+    mask = SecretMask()
+    mask.learn_secrets({"password": "hunter22"})
     error = ErrorObject(kind="auth", message="no hunter22", details={"traceback": "hunter22"})
-    masked = mask.error(error)
+    masked = mask.mask_error(error)
     assert masked.message == "no ***"
     assert masked.details == {"traceback": "***"}
 
@@ -57,9 +57,9 @@ AWKWARD = "p\"s's wörd/+&<%>\\x-0123456789"
     ],
 )
 def test_every_usual_spelling_of_a_secret_is_known(spelled: str) -> None:
-    mask = Mask()
-    mask.learn(AWKWARD)
-    masked = mask.text(f"<<{spelled}>>")
+    mask = SecretMask()
+    mask.learn_secrets(AWKWARD)
+    masked = mask.mask_text(f"<<{spelled}>>")
     assert "0123456789" not in masked
     assert not any(b64encode(b"0123456789")[i : i + 8].decode() in masked for i in range(4))
     assert masked.startswith("<<")
@@ -67,29 +67,29 @@ def test_every_usual_spelling_of_a_secret_is_known(spelled: str) -> None:
 
 
 def test_a_secret_inside_another_does_not_show_the_rest() -> None:
-    mask = Mask()
-    mask.learn(["hunter22", "hunter22-and-much-longer"])
-    assert mask.text("x hunter22-and-much-longer y") == "x *** y"
+    mask = SecretMask()
+    mask.learn_secrets(["hunter22", "hunter22-and-much-longer"])
+    assert mask.mask_text("x hunter22-and-much-longer y") == "x *** y"
 
 
 def test_each_line_of_a_key_is_masked() -> None:
-    mask = Mask()
-    mask.learn({"private_key": "-----BEGIN-----\nMIIEvQIBADANBgkqhkiG9w0\n-----END-----\n"})
-    assert mask.text("near 'MIIEvQIBADANBgkqhkiG9w0'") == "near '***'"
+    mask = SecretMask()
+    mask.learn_secrets({"private_key": "-----BEGIN-----\nMIIEvQIBADANBgkqhkiG9w0\n-----END-----\n"})
+    assert mask.mask_text("near 'MIIEvQIBADANBgkqhkiG9w0'") == "near '***'"
 
 
 def test_values_are_masked_at_any_depth_and_what_is_no_text_stays() -> None:
-    mask = Mask()
-    mask.learn("hunter22")
-    found = mask.value({"hunter22": [1, None, {"a": "x hunter22"}], "b": True})
+    mask = SecretMask()
+    mask.learn_secrets("hunter22")
+    found = mask.mask_value({"hunter22": [1, None, {"a": "x hunter22"}], "b": True})
     assert found == {"***": [1, None, {"a": "x ***"}], "b": True}
 
 
 def test_the_secrets_that_were_used_last_are_known_longest() -> None:
-    mask = Mask()
-    mask.learn("the-first-secret")
+    mask = SecretMask()
+    mask.learn_secrets("the-first-secret")
     for number in range(1023):
-        mask.learn(f"secret-number-{number}")
-    mask.learn("the-first-secret")
-    mask.learn("one-more-secret")
-    assert mask.text("the-first-secret secret-number-0") == "*** secret-number-0"
+        mask.learn_secrets(f"secret-number-{number}")
+    mask.learn_secrets("the-first-secret")
+    mask.learn_secrets("one-more-secret")
+    assert mask.mask_text("the-first-secret secret-number-0") == "*** secret-number-0"

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import pytest
 from tests.simulation.virtual import VirtualLoop
 
-from noetl_storage.errors import StorageRefused, StorageUnavailable
-from noetl_worker.own_time import own_time
-from noetl_worker.patience import patiently
+from noetl_storage.ports.errors import StorageRefused, StorageUnavailable
+from noetl_worker.payloads.payload_retry import retry_store_call
+from noetl_worker.payloads.task_timeout import task_timeout
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Store:
 
 
 def asked(store: Store) -> Awaitable[str]:
-    return patiently(store.get)
+    return retry_store_call(store.get)
 
 
 async def passes(seconds: float) -> None:
@@ -54,7 +54,7 @@ async def passes(seconds: float) -> None:
 @pytest.mark.parametrize("hangs_s", [0.0, 140.0])
 def test_a_store_that_is_away_does_not_use_up_the_time(hangs_s: float) -> None:
     async def task() -> str:
-        async with own_time(10):
+        async with task_timeout(10):
             await passes(4)
             found = await asked(Store(away_s=HOURS_S, hangs_s=hangs_s))
             await passes(4)
@@ -65,7 +65,7 @@ def test_a_store_that_is_away_does_not_use_up_the_time(hangs_s: float) -> None:
 
 def test_what_the_task_does_itself_is_counted_before_and_after() -> None:
     async def task() -> None:
-        async with own_time(10):
+        async with task_timeout(10):
             await passes(6)
             await asked(Store(away_s=HOURS_S))
             await passes(6)
@@ -76,7 +76,7 @@ def test_what_the_task_does_itself_is_counted_before_and_after() -> None:
 
 def test_a_store_that_answers_is_part_of_what_the_task_does() -> None:
     async def task() -> None:
-        async with own_time(10):
+        async with task_timeout(10):
             await asked(Store(takes_s=6))
             await asked(Store(takes_s=6))
             await passes(0.1)
@@ -87,7 +87,7 @@ def test_a_store_that_answers_is_part_of_what_the_task_does() -> None:
 
 def test_calls_at_the_same_time_stop_the_time_once() -> None:
     async def task(own_s: float) -> list[str]:
-        async with own_time(10):
+        async with task_timeout(10):
             stores = [Store(away_s=HOURS_S), Store(away_s=2 * HOURS_S), Store(takes_s=3)]
             found = await asyncio.gather(*map(asked, stores))
             await passes(own_s)
@@ -104,9 +104,9 @@ def test_a_store_that_refuses_is_not_away() -> None:
         raise StorageRefused("not this one")
 
     async def task() -> None:
-        async with own_time(10):
+        async with task_timeout(10):
             try:
-                await patiently(refuse)
+                await retry_store_call(refuse)
             except StorageRefused:
                 await passes(1)
 
@@ -116,7 +116,7 @@ def test_a_store_that_refuses_is_not_away() -> None:
 
 def test_a_task_may_be_called_off_while_it_waits() -> None:
     async def waiting() -> str:
-        async with own_time(10):
+        async with task_timeout(10):
             return await asked(Store(away_s=HOURS_S))
 
     async def task() -> None:
@@ -131,7 +131,7 @@ def test_a_task_may_be_called_off_while_it_waits() -> None:
 
 def test_what_outlives_the_task_stops_nothing() -> None:
     async def task() -> str:
-        async with own_time(10):
+        async with task_timeout(10):
             late = asyncio.ensure_future(asked(Store(away_s=60)))
             await passes(1)
         await passes(120)
@@ -143,7 +143,7 @@ def test_what_outlives_the_task_stops_nothing() -> None:
 
 def test_time_that_has_run_out_is_not_given_back() -> None:
     async def task() -> None:
-        async with own_time(1):
+        async with task_timeout(1):
             try:
                 await passes(2)
             finally:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from noetl_worker.domain import sql_text
-from noetl_worker.tools.postgres_statements import name_parameters
+from noetl_worker.sql import sql_statements
+from noetl_worker.tools.postgres.task_fields import name_parameters
 
 UNFIT = "parameter ${} is of type int4, which 'many' is not"
 
@@ -22,13 +22,13 @@ UNFIT = "parameter ${} is of type int4, which 'many' is not"
 def test_a_parameter_is_called_as_in_the_task(
     query: str, style: str, place: int, name: str
 ) -> None:
-    (statement,) = sql_text.statements(query, style)
+    (statement,) = sql_statements.cut_statements(query, style)
     told = name_parameters(UNFIT.format(place), statement)
     assert told == f"parameter {name} is of type int4, which 'many' is not"
 
 
 def test_what_is_no_parameter_stays() -> None:
-    (statement,) = sql_text.statements("select :id", "mapping")
+    (statement,) = sql_statements.cut_statements("select :id", "mapping")
     text = "price is $1, could not determine data type of parameter $1"
     told = "price is $1, could not determine data type of parameter :id"
     assert name_parameters(text, statement) == told

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from noetl_contracts.plain import plain
+from noetl_contracts.json_values import to_json_value
 
 
 class Colour(Enum):
@@ -38,23 +38,23 @@ class Colour(Enum):
     ],
 )
 def test_results_become_json(value: Any, expected: Any) -> None:
-    assert plain(value) == expected
+    assert to_json_value(value) == expected
 
 
 def test_a_result_that_contains_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(ValueError, match="nested deeper"):
-        plain(endless)
+        to_json_value(endless)
 
 
 def test_a_result_that_json_cannot_hold_is_refused_by_its_type() -> None:
     with pytest.raises(ValueError, match="of type object"):
-        plain({"a": object()})
+        to_json_value({"a": object()})
 
 
 def test_whole_numbers_that_json_libraries_cannot_hold_become_text() -> None:
-    assert plain([2**63, 2**64, -(2**63) - 1]) == [2**63, str(2**64), str(-(2**63) - 1)]
+    assert to_json_value([2**63, 2**64, -(2**63) - 1]) == [2**63, str(2**64), str(-(2**63) - 1)]
 
 
 class Columnar:
@@ -76,7 +76,7 @@ class NoMoment(datetime):
 
 
 def test_tables_become_columns_and_rows() -> None:
-    assert plain(Columnar()) == {
+    assert to_json_value(Columnar()) == {
         "columns": ["a"],
         "rows": [{"a": "NaN"}, {"a": None}],
         "row_count": 2,
@@ -85,13 +85,13 @@ def test_tables_become_columns_and_rows() -> None:
 
 def test_what_is_plain_is_not_copied() -> None:
     rows = [{"n": 1, "x": [1.5, None, "t", {"a": True}]}]
-    assert plain(rows) is rows
+    assert to_json_value(rows) is rows
     mixed = [rows[0], {"n": (1,)}, rows[0]]
-    found = plain(mixed)
+    found = to_json_value(mixed)
     assert found == [rows[0], {"n": [1]}, rows[0]]
     assert found[0] is rows[0]
     assert mixed[1] == {"n": (1,)}
-    assert plain({"a": 1, 2: iter([{"b": iter([3])}]), "c": 4}) == {
+    assert to_json_value({"a": 1, 2: iter([{"b": iter([3])}]), "c": 4}) == {
         "a": 1,
         "2": [{"b": [3]}],
         "c": 4,

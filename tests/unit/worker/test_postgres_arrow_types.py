@@ -6,11 +6,11 @@ import asyncpg
 import pyarrow as pa
 import pytest
 
-from noetl_worker.tools.postgres_arrow_types import (
-    arrow_type_of,
-    decimal_type_of,
-    digits_of,
+from noetl_worker.tools.postgres.arrow_types import (
+    choose_decimal_type,
+    get_arrow_type,
     has_open_digits,
+    parse_digits,
 )
 
 
@@ -45,10 +45,10 @@ def modifier_of(precision: int, scale: int) -> int:
     ],
 )
 def test_a_type_name_has_one_arrow_type(type_name: str, expected: pa.DataType) -> None:
-    assert arrow_type_of(type_name) == expected
+    assert get_arrow_type(type_name) == expected
     oid = 1
     attribute = asyncpg.Attribute("n", asyncpg.Type(oid, type_name, "scalar", "pg_catalog"))
-    assert arrow_type_of(attribute) == expected
+    assert get_arrow_type(attribute) == expected
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_declared_digits_are_the_decimal_type(
     precision: int, scale: int, expected: pa.DataType
 ) -> None:
     modifier = modifier_of(precision, scale)
-    assert digits_of(modifier) == (precision, scale)
+    assert parse_digits(modifier) == (precision, scale)
     assert not has_open_digits("numeric", modifier)
-    assert arrow_type_of("numeric", modifier) == expected
-    assert arrow_type_of("numeric[]", modifier) == pa.list_(expected)
+    assert get_arrow_type("numeric", modifier) == expected
+    assert get_arrow_type("numeric[]", modifier) == pa.list_(expected)
 
 
 @pytest.mark.parametrize("modifier", [None, -1])
@@ -78,7 +78,7 @@ def test_digits_that_nobody_declared_are_open(modifier: int | None) -> None:
     assert has_open_digits("numeric", modifier)
     assert has_open_digits("numeric[]", modifier)
     assert not has_open_digits("int4", modifier)
-    assert arrow_type_of("numeric", modifier) == pa.string()
+    assert get_arrow_type("numeric", modifier) == pa.string()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_digits_that_nobody_declared_are_open(modifier: int | None) -> None:
     ],
 )
 def test_open_digits_come_from_the_values(values: list[object], expected: pa.DataType) -> None:
-    found = decimal_type_of(values)
+    found = choose_decimal_type(values)
     assert found == expected
     if pa.types.is_decimal(found):
         exact = [None if value is None else Decimal(str(value)) for value in values]

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import pytest
 
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.keys.credential_vault import Credential
-from noetl_worker.tools import postgres_pool
-from noetl_worker.tools.leftovers import Leftovers
-from noetl_worker.tools.postgres_pool import Pool, Room
-from noetl_worker.tools.postgres_session import Session
+from noetl_worker.keychain.credential_vault import Credential
+from noetl_worker.tools.calls.background_tasks import BackgroundTasks
+from noetl_worker.tools.postgres import postgres_pool
+from noetl_worker.tools.postgres.postgres_pool import ConnectionPool, PoolLimits
+from noetl_worker.tools.postgres.postgres_session import PostgresSession
 
 LATE_S = 20.0
 
@@ -46,21 +46,23 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> type[Line]:
         await asyncio.sleep(0)
         return Line(credential.name)
 
-    monkeypatch.setattr(postgres_pool, "open_connection", connect)
+    monkeypatch.setattr(postgres_pool, "open_postgres_connection", connect)
     monkeypatch.setattr(Line, "open", Counter())
     monkeypatch.setattr(Line, "most", Counter())
     return Line
 
 
-def pool_of(most: int, *, name: str = "db", wait_s: float = LATE_S) -> Pool:
+def pool_of(most: int, *, name: str = "db", wait_s: float = LATE_S) -> ConnectionPool:
     credential = Credential(name=name, kind="postgres", version=1, fields={})
-    return Pool(credential, room=Room(most=most, soon=1, wait_s=wait_s), leftovers=Leftovers())
+    return ConnectionPool(
+        credential, room=PoolLimits(most=most, soon=1, wait_s=wait_s), leftovers=BackgroundTasks()
+    )
 
 
 class Crowd:
     """Frames, streams and plain tasks, with a file's lock between connections of two pools."""
 
-    def __init__(self, pools: list[Pool], seed: int) -> None:
+    def __init__(self, pools: list[ConnectionPool], seed: int) -> None:
         self._pools = pools
         self._random = random.Random(seed)
         self._file = asyncio.Lock()
@@ -76,8 +78,8 @@ class Crowd:
                 case _:
                     await self._frame(self._random.choice(self._pools))
 
-    async def _frame(self, pool: Pool) -> None:
-        session = await pool.acquire(patience_s=0.001, lasts=True)
+    async def _frame(self, pool: ConnectionPool) -> None:
+        session = await pool.acquire_session(patience_s=0.001, lasts=True)
         for _ in range(2):
             await self._rest()
             await self._move()
@@ -89,18 +91,18 @@ class Crowd:
         async with self._file:
             held = []
             for pool in self._pools:
-                held.append((pool, await pool.acquire(patience_s=0.001)))
+                held.append((pool, await pool.acquire_session(patience_s=0.001)))
                 await self._rest()
             for pool, session in held:
                 self._give_back(pool, session)
 
-    async def _task(self, pool: Pool) -> None:
-        session = await pool.acquire(patience_s=0.001)
+    async def _task(self, pool: ConnectionPool) -> None:
+        session = await pool.acquire_session(patience_s=0.001)
         await self._rest()
         self._give_back(pool, session)
 
-    def _give_back(self, pool: Pool, session: Session) -> None:
-        pool.release(session, is_sound=self._random.random() > 0.1)
+    def _give_back(self, pool: ConnectionPool, session: PostgresSession) -> None:
+        pool.release_session(session, is_sound=self._random.random() > 0.1)
 
     async def _rest(self) -> None:
         for _ in range(self._random.randrange(4)):
@@ -116,59 +118,59 @@ async def test_everybody_gets_a_connection(most: int, seed: int, lines: type[Lin
         for index in range(40):
             group.create_task(crowd.one(index))
     for pool in pools:
-        assert not pool.waiting
+        assert not pool.waiting_count
         await pool.close()
     assert max(lines.most.values()) <= max(most, 2)
 
 
 async def test_those_that_last_leave_one_to_the_others() -> None:
     pool = pool_of(3)
-    held = [await pool.acquire(lasts=True) for _ in range(2)]
-    third = asyncio.create_task(pool.acquire(lasts=True))
+    held = [await pool.acquire_session(lasts=True) for _ in range(2)]
+    third = asyncio.create_task(pool.acquire_session(lasts=True))
     await asyncio.sleep(0)
-    assert pool.waiting == 1
-    plain = await pool.acquire(patience_s=0)
-    pool.release(plain, is_sound=True)
+    assert pool.waiting_count == 1
+    plain = await pool.acquire_session(patience_s=0)
+    pool.release_session(plain, is_sound=True)
     assert not third.done()
-    pool.release(held.pop(), is_sound=True)
-    pool.release(await third, is_sound=True)
-    pool.release(held.pop(), is_sound=True)
+    pool.release_session(held.pop(), is_sound=True)
+    pool.release_session(await third, is_sound=True)
+    pool.release_session(held.pop(), is_sound=True)
 
 
 async def test_a_pool_of_one_has_a_second_connection_while_the_first_lasts(
     lines: type[Line],
 ) -> None:
     pool = pool_of(1)
-    plain = await pool.acquire()
-    lasting = asyncio.create_task(pool.acquire(patience_s=0, lasts=True))
+    plain = await pool.acquire_session()
+    lasting = asyncio.create_task(pool.acquire_session(patience_s=0, lasts=True))
     await asyncio.sleep(0)
-    after = asyncio.create_task(pool.acquire(patience_s=0))
+    after = asyncio.create_task(pool.acquire_session(patience_s=0))
     # Until nobody is patient any more, and all wait to be given one.
     for _ in range(10):
         await asyncio.sleep(0)
     # Nobody but the one that lasts gets the only connection; who waited meanwhile gets another.
-    pool.release(plain, is_sound=True)
+    pool.release_session(plain, is_sound=True)
     assert await lasting is plain
     second = await asyncio.wait_for(after, LATE_S)
     assert lines.open["db"] == 2
-    pool.release(plain, is_sound=True)
-    pool.release(second, is_sound=True)
-    assert await pool.acquire() is second
+    pool.release_session(plain, is_sound=True)
+    pool.release_session(second, is_sound=True)
+    assert await pool.acquire_session() is second
     assert lines.most["db"] == 2
 
 
 async def test_who_gives_up_waiting_takes_nothing_along() -> None:
     pool = pool_of(2, wait_s=0.01)
-    held = await pool.acquire(lasts=True)
+    held = await pool.acquire_session(lasts=True)
     with pytest.raises(ToolFailure, match=r"credential 'db' had no connection free within 0\.01 s"):
-        await pool.acquire(lasts=True)
-    other = await pool.acquire(patience_s=0)
+        await pool.acquire_session(lasts=True)
+    other = await pool.acquire_session(patience_s=0)
     with pytest.raises(ToolFailure) as caught:
-        await pool.acquire(patience_s=0)
+        await pool.acquire_session(patience_s=0)
     assert caught.value.error.retryable
-    pool.release(held, is_sound=True)
-    waiting = asyncio.create_task(pool.acquire(lasts=True, wait_s=LATE_S))
-    pool.release(await waiting, is_sound=True)
-    pool.release(other, is_sound=True)
-    assert not pool.waiting
+    pool.release_session(held, is_sound=True)
+    waiting = asyncio.create_task(pool.acquire_session(lasts=True, wait_s=LATE_S))
+    pool.release_session(await waiting, is_sound=True)
+    pool.release_session(other, is_sound=True)
+    assert not pool.waiting_count
     assert not pool.is_busy

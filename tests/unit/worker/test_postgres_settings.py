@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from noetl_worker.domain.postgres_connecting import Unusable
-from noetl_worker.tools.postgres_settings import settings
+from noetl_worker.domain.postgres_connection import UnusableCredential
+from noetl_worker.tools.duckdb.attachment import build_libpq_settings
 
 SERVER = {"host": "h", "port": "5433", "user": "u", "password": "p@:/ w", "dbname": "d"}
 
@@ -20,15 +20,15 @@ SERVER = {"host": "h", "port": "5433", "user": "u", "password": "p@:/ w", "dbnam
     ],
 )
 def test_every_spelling_is_the_same_server(fields: dict[str, Any]) -> None:
-    assert settings(fields) == SERVER
+    assert build_libpq_settings(fields) == SERVER
 
 
 def test_what_an_address_asks_for_besides_is_kept() -> None:
-    found = settings({"dsn": "postgres://h/d?sslmode=require"})
+    found = build_libpq_settings({"dsn": "postgres://h/d?sslmode=require"})
     assert found == {"host": "h", "port": "5432", "dbname": "d", "sslmode": "require"}
 
 
 def test_an_address_that_cannot_be_read_repeats_nothing() -> None:
-    with pytest.raises(Unusable) as refused:
-        settings({"dsn": "postgresql://u:s3cr3t@[h/d"})
+    with pytest.raises(UnusableCredential) as refused:
+        build_libpq_settings({"dsn": "postgresql://u:s3cr3t@[h/d"})
     assert "s3cr3t" not in str(refused.value)

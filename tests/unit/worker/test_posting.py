@@ -10,16 +10,22 @@ from tests.support.polling import eventually
 from tests.support.working import WORKER, command_of
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import facts
-from noetl_contracts.commands import Command
-from noetl_contracts.facts import CommandHeartbeat, Fact, FactBatch
+from noetl_contracts.commands.command_work import Command
 from noetl_contracts.ids import ExecutionId
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
-from noetl_worker import reporting
-from noetl_worker.domain.masking import Mask
-from noetl_worker.posting import KEYS_SEPARATOR, LETTERS_MAX, Letter, Post
-from noetl_worker.reporting import Desk, Reporter
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import CommandHeartbeat, Fact, FactBatch
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Message
+from noetl_worker.commands import fact_publisher
+from noetl_worker.commands.fact_publisher import (
+    KEYS_SEPARATOR,
+    LETTERS_MAX,
+    AttemptReporter,
+    FactBatcher,
+    FactBundle,
+    FactPublisher,
+)
+from noetl_worker.domain.secret_mask import SecretMask
 
 STEP = {"step": "s", "tool": [{"name": "t", "kind": "noop"}]}
 
@@ -34,14 +40,14 @@ class Stream:
         self.gate.set()
         self._refusals = refusals
 
-    async def publish(self, message: Message) -> None:
+    async def publish_message(self, message: Message) -> None:
         self.asked += 1
         await self.gate.wait()
         if self.asked <= self._refusals:
             raise MessagingUnavailable("not now")
         self.messages.append(message)
 
-    async def publish_all(self, messages: Sequence[Message]) -> list[bool]:
+    async def publish_batch(self, messages: Sequence[Message]) -> list[bool]:
         raise NotImplementedError
 
     async def is_asked(self) -> bool:
@@ -49,7 +55,7 @@ class Stream:
 
     @property
     def batches(self) -> list[FactBatch]:
-        return [facts.decode_batch(one.data) for one in self.messages]
+        return [facts.decode_fact_batch(one.data) for one in self.messages]
 
     @property
     def units(self) -> list[str]:
@@ -57,17 +63,21 @@ class Stream:
         return [fact.command_id for batch in self.batches for fact in batch.facts]  # type: ignore[union-attr]  # all are of commands
 
 
-def desk_of(stream: Stream) -> Desk:
-    return Desk(publisher=stream, worker_id=WORKER, shard_count=1, mask=Mask(), clock=SystemClock())
+def desk_of(stream: Stream) -> FactPublisher:
+    return FactPublisher(
+        publisher=stream, worker_id=WORKER, shard_count=1, mask=SecretMask(), clock=SystemClock()
+    )
 
 
 def beat(command: Command) -> Fact:
     return CommandHeartbeat(command_id=command.command_id, attempt=1, worker_id=WORKER)
 
 
-def letter(name: str, *, size_bytes: int = 10, command: Command | None = None) -> Letter:
+def letter(name: str, *, size_bytes: int = 10, command: Command | None = None) -> FactBundle:
     """A letter whose facts are not read by anybody."""
-    return Letter(key=name, command=command or command_of(STEP), facts=[b'"' + b"x" * size_bytes])
+    return FactBundle(
+        key=name, command=command or command_of(STEP), facts=[b'"' + b"x" * size_bytes]
+    )
 
 
 async def test_what_ends_in_the_same_turn_travels_as_one_message() -> None:
@@ -75,7 +85,7 @@ async def test_what_ends_in_the_same_turn_travels_as_one_message() -> None:
     desk = desk_of(stream)
     async with asyncio.TaskGroup() as group:
         for number, command in enumerate(commands):
-            group.create_task(desk.publish(command, [beat(command)], key=f"k{number}"))
+            group.create_task(desk.publish_facts(command, [beat(command)], key=f"k{number}"))
     (message,), (batch,) = stream.messages, stream.batches
     assert stream.units == [command.command_id for command in commands]
     assert message.message_id == KEYS_SEPARATOR.join(f"k{number}" for number in range(5))
@@ -88,7 +98,7 @@ async def test_what_comes_while_a_message_is_on_its_way_goes_with_the_next() -> 
     stream.gate.clear()
     async with asyncio.TaskGroup() as group:
         for number, command in enumerate(commands):
-            group.create_task(desk.publish(command, [beat(command)], key=f"k{number}"))
+            group.create_task(desk.publish_facts(command, [beat(command)], key=f"k{number}"))
             await eventually(stream.is_asked)
         stream.gate.set()
     assert [one.message_id for one in stream.messages] == ["k0", "k1+k2+k3"]
@@ -97,7 +107,9 @@ async def test_what_comes_while_a_message_is_on_its_way_goes_with_the_next() -> 
 async def test_executions_never_share_a_message() -> None:
     stream, one = Stream(), command_of(STEP)
     desk, other = desk_of(stream), structs.replace(one, execution_id=ExecutionId("7"))
-    await asyncio.gather(*(desk.publish(each, [beat(each)], key="k") for each in (one, other)))
+    await asyncio.gather(
+        *(desk.publish_facts(each, [beat(each)], key="k") for each in (one, other))
+    )
     assert {batch.execution_id for batch in stream.batches} == {one.execution_id, "7"}
 
 
@@ -107,7 +119,9 @@ async def test_of_whoever_gives_up_before_nothing_leaves() -> None:
     stream.gate.clear()
     for number in range(3):
         command = command_of(STEP)
-        sent.append(asyncio.ensure_future(desk.publish(command, [beat(command)], key=f"k{number}")))
+        sent.append(
+            asyncio.ensure_future(desk.publish_facts(command, [beat(command)], key=f"k{number}"))
+        )
         await eventually(stream.is_asked)
     sent[1].cancel()
     await asyncio.wait([sent[1]])
@@ -121,7 +135,7 @@ async def test_when_the_one_that_sends_for_all_gives_up_another_does() -> None:
     desk = desk_of(stream)
     stream.gate.clear()
     sent = [
-        asyncio.ensure_future(desk.publish(command, [beat(command)], key=f"k{number}"))
+        asyncio.ensure_future(desk.publish_facts(command, [beat(command)], key=f"k{number}"))
         for number, command in enumerate(commands)
     ]
     await eventually(stream.is_asked)
@@ -134,10 +148,10 @@ async def test_when_the_one_that_sends_for_all_gives_up_another_does() -> None:
 
 async def test_a_message_holds_no_more_than_it_may() -> None:
     stream = Stream()
-    post = Post(publisher=stream, producer=WORKER, shard_count=1)
+    post = FactBatcher(publisher=stream, producer=WORKER, shard_count=1)
     many = [letter(f"k{number}") for number in range(LETTERS_MAX + 1)]
     large = [letter(f"l{number}", size_bytes=MESSAGE_BYTES_MAX // 3) for number in range(3)]
-    await asyncio.gather(*(post.send(one) for one in [*many, *large]))
+    await asyncio.gather(*(post.send_bundle(one) for one in [*many, *large]))
     assert [one.message_id.count(KEYS_SEPARATOR) + 1 for one in stream.messages] == [
         LETTERS_MAX,
         3,
@@ -150,18 +164,21 @@ async def test_what_the_stream_refuses_is_sent_again_under_the_same_name() -> No
     stream, commands = Stream(refusals=3), [command_of(STEP) for _ in range(3)]
     desk = desk_of(stream)
     await asyncio.gather(
-        *(desk.publish(one, [beat(one)], key=f"k{number}") for number, one in enumerate(commands))
+        *(
+            desk.publish_facts(one, [beat(one)], key=f"k{number}")
+            for number, one in enumerate(commands)
+        )
     )
     assert sorted(stream.units) == sorted(command.command_id for command in commands)
 
 
 async def test_a_reporter_says_first_that_work_began() -> None:
     stream, command = Stream(), command_of(STEP)
-    reporter = Reporter(desk=desk_of(stream), command=command, holder="7")
-    reporter.report(beat(command))
-    await reporter.flush()
-    reporter.report(beat(command), beat(command))
-    await reporter.flush()
+    reporter = AttemptReporter(desk=desk_of(stream), command=command, holder="7")
+    reporter.report_facts(beat(command))
+    await reporter.flush_facts()
+    reporter.report_facts(beat(command), beat(command))
+    await reporter.flush_facts()
     kinds = [[type(fact).__name__ for fact in batch.facts] for batch in stream.batches]
     assert kinds == [["CommandStarted", "CommandHeartbeat"], ["CommandHeartbeat"] * 2]
     assert [one.message_id for one in stream.messages] == [
@@ -178,15 +195,15 @@ async def is_past(offset_s: float, *, every_s: float) -> bool:
 async def test_facts_that_linger_leave_together_whenever_they_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reporting, "LINGER_S", 0.4)
+    monkeypatch.setattr(fact_publisher, "LINGER_S", 0.4)
     stream, commands = Stream(), [command_of(STEP) for _ in range(3)]
     desk = desk_of(stream)
-    reporters = [Reporter(desk=desk, command=one, holder="7") for one in commands]
-    running = [asyncio.create_task(one.run()) for one in reporters]
+    reporters = [AttemptReporter(desk=desk, command=one, holder="7") for one in commands]
+    running = [asyncio.create_task(one.publish_until_cancelled()) for one in reporters]
     for number, (command, reporter) in enumerate(zip(commands, reporters, strict=True)):
         # Each a while after the one before, and all of them between the same two moments.
         await eventually(partial(is_past, 0.04 * number, every_s=0.4))
-        reporter.report(beat(command), lingers=True)
+        reporter.report_facts(beat(command), lingers=True)
     assert not stream.messages
     await eventually(stream.is_asked)
     for task in running:
@@ -200,6 +217,6 @@ async def test_a_letter_is_sent_once(*, is_stored: bool) -> None:
     stream = Stream()
     one = letter("k")
     one.is_stored = is_stored
-    await desk_of(stream).send(one)
-    await desk_of(stream).send(one)
+    await desk_of(stream).send_bundle(one)
+    await desk_of(stream).send_bundle(one)
     assert len(stream.messages) == (0 if is_stored else 1)

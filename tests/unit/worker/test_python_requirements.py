@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.user_python.requirements import (
+from noetl_worker.tools.python.requirements import (
     Policy,
     Requirements,
-    read_network,
-    read_requirements,
+    parse_network,
+    parse_requirements,
 )
 
 HASH = f"--hash=sha256:{'a' * 64}"
@@ -17,7 +17,7 @@ HASH = f"--hash=sha256:{'a' * 64}"
 
 def refusal_of(given: Any, policy: Policy = "any") -> tuple[str, str]:
     with pytest.raises(ToolFailure) as caught:
-        read_requirements({"requirements": given}, policy)
+        parse_requirements({"requirements": given}, policy)
     return caught.value.error.kind, caught.value.error.message
 
 
@@ -34,7 +34,7 @@ def refusal_of(given: Any, policy: Policy = "any") -> tuple[str, str]:
     ],
 )
 def test_packages_of_an_index_are_taken(line: str) -> None:
-    assert read_requirements({"requirements": [line]}, "any").lines == (line,)
+    assert parse_requirements({"requirements": [line]}, "any").lines == (line,)
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_options_addresses_and_files_are_refused(line: str) -> None:
 
 def test_a_text_has_one_package_a_line_and_comments() -> None:
     text = f"# ours\nb==1 \\\n  {HASH}\n\na==2 {HASH} # pinned\n"
-    found = read_requirements({"requirements": text}, "hashed")
+    found = parse_requirements({"requirements": text}, "hashed")
     assert found == Requirements(lines=(f"a==2 {HASH}", f"b==1 {HASH}"), has_hashes=True)
 
 
 def test_the_older_key_means_the_same_and_both_are_refused() -> None:
     older = {"deps": {"packages": ["a", "b"]}}
-    assert read_requirements(older, "any").lines == ("a", "b")
+    assert parse_requirements(older, "any").lines == ("a", "b")
     with pytest.raises(ToolFailure, match="mean the same"):
-        read_requirements({**older, "requirements": ["a"]}, "any")
-    assert read_requirements({}, "refused") == Requirements()
+        parse_requirements({**older, "requirements": ["a"]}, "any")
+    assert parse_requirements({}, "refused") == Requirements()
 
 
 def test_a_policy_refuses_by_the_name_of_its_setting() -> None:
@@ -106,10 +106,10 @@ def test_a_list_has_an_end() -> None:
 def test_the_network_is_asked_for(
     given: Any, *, expected: bool, is_open: bool, is_by_task: bool
 ) -> None:
-    assert read_network({"network": given}, is_open=is_open, is_by_task=is_by_task) is expected
+    assert parse_network({"network": given}, is_open=is_open, is_by_task=is_by_task) is expected
 
 
 @pytest.mark.parametrize("given", [True, "perhaps"])
 def test_the_network_is_refused_by_name(given: Any) -> None:
     with pytest.raises(ToolFailure, match=r"spec\.network"):
-        read_network({"network": given}, is_open=False, is_by_task=False)
+        parse_network({"network": given}, is_open=False, is_by_task=False)

@@ -10,17 +10,17 @@ import pyarrow.parquet
 import pytest
 
 from noetl_contracts import codec
-from noetl_storage.encoding import PayloadTooLarge
-from noetl_worker.tools import json_table, tables
+from noetl_storage.arrow.encoding import PayloadTooLarge
+from noetl_worker.tools.tables import file_tables
 
 ROWS = 500_000
 _PEAK = """
 import resource, sys
 from pathlib import Path
-from noetl_worker.tools import tables
+from noetl_worker.tools.tables import file_tables
 import pyarrow.csv, pyarrow.json, pyarrow.parquet
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-table = tables.read_file(Path(sys.argv[1]), sys.argv[2])
+table = file_tables.read_table_file(Path(sys.argv[1]), sys.argv[2])
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert table.num_rows == int(sys.argv[3])
 # Kilobytes on Linux, bytes on macOS.
@@ -49,7 +49,7 @@ def write(path: Path, format_: str) -> None:
             pa.csv.write_csv(table, path)
         case _:
             with path.open("wb") as file:
-                file.writelines(codec.encode(row) + b"\n" for row in table.to_pylist())
+                file.writelines(codec.encode_json(row) + b"\n" for row in table.to_pylist())
 
 
 # The table, and what the reader holds of the text beside it; a decoded row takes far more.
@@ -65,7 +65,7 @@ def test_a_file_is_read_in_bounded_memory(tmp_path: Path, format_: str, ratio: i
 
 
 def lines(path: Path, *given: dict[str, object]) -> Path:
-    path.write_bytes(b"".join(codec.encode(row) + b"\n" for row in given))
+    path.write_bytes(b"".join(codec.encode_json(row) + b"\n" for row in given))
     return path
 
 
@@ -81,26 +81,26 @@ def test_pieces_are_the_table_that_all_rows_would_be(
     ]
     for at, sample in enumerate(samples):
         path = lines(tmp_path / f"{at}.ndjson", *sample)
-        whole = tables.read_file(path, "ndjson")
+        whole = file_tables.read_table_file(path, "ndjson")
         with monkeypatch.context() as patch:
-            patch.setattr(json_table, "_PIECE_ROWS", 1)
-            assert tables.read_file(path, "ndjson").equals(whole), sample
+            patch.setattr(file_tables, "_PIECE_ROWS", 1)
+            assert file_tables.read_table_file(path, "ndjson").equals(whole), sample
 
 
 def test_what_must_be_read_as_a_whole_is_refused_beyond_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_table, "WHOLE_BYTES_MAX", 20)
-    monkeypatch.setattr(json_table, "_PIECE_ROWS", 1)
+    monkeypatch.setattr(file_tables, "WHOLE_BYTES_MAX", 20)
+    monkeypatch.setattr(file_tables, "_PIECE_ROWS", 1)
     whole = tmp_path / "whole.json"
-    whole.write_bytes(codec.encode([{"a": 1}] * 10))
+    whole.write_bytes(codec.encode_json([{"a": 1}] * 10))
     unlike = lines(tmp_path / "unlike.ndjson", {"a": 1 / 3}, {"a": "text"})
     for path, way_out in ((whole, "ndjson or Parquet"), (unlike, "name 'types'")):
         with pytest.raises(PayloadTooLarge, match=way_out):
-            json_table.read_json(path, None, is_lines=path is unlike, bytes_max=1_000_000)
+            file_tables.read_json(path, None, is_lines=path is unlike, bytes_max=1_000_000)
 
 
 def test_lines_are_refused_when_their_table_is_too_large(tmp_path: Path) -> None:
     path = lines(tmp_path / "rows.ndjson", *({"a": at / 7} for at in range(1_000)))
     with pytest.raises(PayloadTooLarge, match="the limit is 6000"):
-        json_table.read_json(path, None, is_lines=True, bytes_max=6_000)
+        file_tables.read_json(path, None, is_lines=True, bytes_max=6_000)

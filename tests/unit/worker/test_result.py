@@ -1,30 +1,30 @@
 import pytest
 
-from noetl_playbook.model import Accumulate, Output, Selection
-from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_playbook.model.playbook import Accumulate, Output, Selection
+from noetl_playbook.views.results import PipelineResult, TaskResult
 from noetl_worker.domain.result import (
     ABSENT,
-    Collection,
+    CollectedValue,
     SelectionTooLarge,
-    at_path,
-    fields_beside,
-    selected,
+    find_at_path,
+    list_readable_fields,
+    select_fields,
 )
 
 
 def test_paths_lead_through_mappings_and_lists() -> None:
     value = {"a": [{"b": 1}], "c.d": 2}
-    assert at_path(value, "a[0].b") == 1
-    assert at_path(value, "a[1].b") is ABSENT
-    assert at_path(value, "") is value
+    assert find_at_path(value, "a[0].b") == 1
+    assert find_at_path(value, "a[1].b") is ABSENT
+    assert find_at_path(value, "") is value
     # A digit, and no number.
-    assert at_path(value, "a.²") is ABSENT
+    assert find_at_path(value, "a.²") is ABSENT
 
 
 def test_a_selection_looks_into_the_result_then_into_its_body() -> None:
     raw = {"status_code": 200, "body": {"id": 7}}
     wanted = (Selection(path="status_code", as_="code"), Selection(path="id", as_="id"))
-    assert selected(raw, raw["body"], wanted) == {"code": 200, "id": 7}
+    assert select_fields(raw, raw["body"], wanted) == {"code": 200, "id": 7}
 
 
 def test_small_scalars_stay_readable_beside_a_reference() -> None:
@@ -32,13 +32,13 @@ def test_small_scalars_stay_readable_beside_a_reference() -> None:
     kept = PipelineResult(
         tasks={"t": TaskResult(kind="python", raw=raw, names={"first": 1})}, last="t"
     )
-    assert fields_beside(kept) == {"count": 5, "ok": True, "first": 1}
+    assert list_readable_fields(kept) == {"count": 5, "ok": True, "first": 1}
 
 
 def test_a_selected_field_has_a_limit() -> None:
     kept = PipelineResult(tasks={"t": TaskResult(kind="python", names={"big": "x" * 9000})})
     with pytest.raises(SelectionTooLarge, match="'big' has 9002 bytes"):
-        fields_beside(kept)
+        list_readable_fields(kept)
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def test_a_selected_field_has_a_limit() -> None:
 def test_accumulation_follows_its_strategy(
     strategy: str, values: list[object], expected: object
 ) -> None:
-    collection = Collection()
+    collection = CollectedValue()
     output = Output(accumulate=Accumulate(strategy=strategy))  # type: ignore[arg-type]  # the table is typed by hand
     for value in values:
-        collection.add(output, value)
-    collection.add(output, ABSENT)
+        collection.add_contribution(output, value)
+    collection.add_contribution(output, ABSENT)
     assert collection.value == expected
 
 
 def test_an_accumulation_keeps_the_first_items() -> None:
-    collection = Collection()
+    collection = CollectedValue()
     for value in range(5):
-        collection.add(Output(accumulate=Accumulate(max_items=2)), value)
+        collection.add_contribution(Output(accumulate=Accumulate(max_items=2)), value)
     assert collection.value == [0, 1]

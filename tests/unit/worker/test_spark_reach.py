@@ -8,9 +8,14 @@ import pytest
 from tests.support.services import free_port
 from tests.unit.worker.test_spark_settings import options
 
-from noetl_worker.spark.reaching import SETTING, addresses, check_reachable
-from noetl_worker.spark.session import Sparks
-from noetl_worker.spark.starting import SparkUnavailable, SparkUnreachable
+from noetl_worker.spark.session import SharedSparkSession
+from noetl_worker.spark.session_options import (
+    SETTING,
+    SparkUnavailable,
+    SparkUnreachable,
+    check_reachable,
+    list_addresses,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -30,13 +35,13 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_a_master_says_where_it_listens(master: str, expected: list[tuple[str, int]]) -> None:
-    assert addresses(master) == expected
+    assert list_addresses(master) == expected
 
 
 @pytest.mark.parametrize("master", ["spark://one:port", "sc://one:99999", "ftp://one"])
 def test_an_address_that_is_none_is_the_deployments_mistake(master: str) -> None:
     with pytest.raises(SparkUnavailable, match="no usable address"):
-        addresses(master)
+        list_addresses(master)
 
 
 @pytest.mark.parametrize("scheme", ["spark", "sc", "k8s://http"])
@@ -45,9 +50,9 @@ async def test_nothing_is_started_for_a_cluster_that_does_not_answer(
 ) -> None:
     master = f"{scheme}://127.0.0.1:{free_port()}"
     token = "" if scheme.startswith("k8s") else "/;token=hush"
-    sparks = Sparks(options(tmp_path, master=f"{master}{token}", reach_s=0.1))
+    sparks = SharedSparkSession(options(tmp_path, master=f"{master}{token}", reach_s=0.1))
     with pytest.raises(SparkUnreachable, match=SETTING) as found:
-        await sparks.run(lambda session: session, name="any")
+        await sparks.run_job(lambda session: session, name="any")
     assert f"nothing answers at {master} within 0.1 s" in str(found.value)
     assert "hush" not in str(found.value)
     assert not sparks.is_open

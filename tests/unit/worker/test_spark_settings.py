@@ -10,15 +10,20 @@ import pytest
 
 from noetl_chassis import java
 from noetl_chassis.java import JavaMissing
-from noetl_worker.spark.session import Sparks
-from noetl_worker.spark.starting import Options, SparkUnavailable, parse_conf, settings_of
+from noetl_worker.spark.session import SharedSparkSession
+from noetl_worker.spark.session_options import (
+    SessionOptions,
+    SparkUnavailable,
+    build_spark_settings,
+    parse_conf,
+)
 
 pytestmark = pytest.mark.unit
 
 
-def options(tmp_path: Path, **fields: object) -> Options:
+def options(tmp_path: Path, **fields: object) -> SessionOptions:
     known = {"master": "local[2]", "folder": tmp_path, "adopt": dict, "environ": {}}
-    return Options(**{**known, **fields})  # type: ignore[arg-type]  # each test sets what it is about
+    return SessionOptions(**{**known, **fields})  # type: ignore[arg-type]  # each test sets what it is about
 
 
 def fake_java(folder: Path, *, version: str, has_vector: bool = True) -> Path:
@@ -35,12 +40,12 @@ def test_an_old_java_is_passed_over_for_the_next(tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", version="11.0.2")
     new = fake_java(tmp_path / "new", version="21.0.1")
     environ = {"JAVA_HOME": str(old), "PATH": f"{new}/bin"}
-    assert java.java_home(environ, folder=tmp_path) == new
+    assert java.prepare_java_home(environ, folder=tmp_path) == new
 
 
 def test_a_java_without_the_vector_module_is_wrapped(tmp_path: Path) -> None:
     small = fake_java(tmp_path / "small", version="21.0.1", has_vector=False)
-    home = java.java_home({"JAVA_HOME": str(small)}, folder=tmp_path / "own")
+    home = java.prepare_java_home({"JAVA_HOME": str(small)}, folder=tmp_path / "own")
     wrapper = home / "bin/java"
     assert stat.S_IMODE(wrapper.stat().st_mode) == 0o700
     given = [str(wrapper), "-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", ""]
@@ -54,30 +59,30 @@ def test_no_java_is_an_error_that_says_what_to_do(
     monkeypatch.setattr(java, "_WHEEL", "no_such_package")
     old = fake_java(tmp_path / "old", version="1.8.0_292")
     with pytest.raises(JavaMissing, match=r"version 8.*set JAVA_HOME, or install"):
-        java.java_home({"JAVA_HOME": str(old), "PATH": ""}, folder=tmp_path)
+        java.prepare_java_home({"JAVA_HOME": str(old), "PATH": ""}, folder=tmp_path)
 
 
 @pytest.mark.parametrize("master", ["local", "local[4]", "spark://127.0.0.1:7077"])
 def test_a_session_on_this_machine_listens_to_nobody_else(tmp_path: Path, master: str) -> None:
-    found = settings_of(options(tmp_path, master=master))
+    found = build_spark_settings(options(tmp_path, master=master))
     assert found["spark.driver.bindAddress"] == "127.0.0.1"
     assert found["spark.ui.enabled"] == "false"
 
 
 def test_a_cluster_must_reach_its_driver(tmp_path: Path) -> None:
-    found = settings_of(options(tmp_path, master="spark://cluster.example:7077"))
+    found = build_spark_settings(options(tmp_path, master="spark://cluster.example:7077"))
     assert "spark.driver.bindAddress" not in found
 
 
 def test_spark_never_tries_a_task_again(tmp_path: Path) -> None:
-    found = settings_of(options(tmp_path))
+    found = build_spark_settings(options(tmp_path))
     assert (found["spark.task.maxFailures"], found["spark.speculation"]) == ("1", "false")
 
 
 def test_the_operators_settings_have_precedence(tmp_path: Path) -> None:
     conf = parse_conf("spark.executor.cores=2; spark.app.name=ours;")
     assert conf == {"spark.executor.cores": "2", "spark.app.name": "ours"}
-    assert settings_of(options(tmp_path, conf=conf))["spark.app.name"] == "ours"
+    assert build_spark_settings(options(tmp_path, conf=conf))["spark.app.name"] == "ours"
 
 
 @pytest.mark.parametrize(
@@ -113,6 +118,6 @@ async def test_a_session_without_spark_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "noetl_worker.spark.driver", None)
-    sparks = Sparks(options(tmp_path))
+    sparks = SharedSparkSession(options(tmp_path))
     with pytest.raises(SparkUnavailable, match=r"install noetl-worker\[spark\]"):
-        await sparks.run(lambda _: None, name="nothing")
+        await sparks.run_job(lambda _: None, name="nothing")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from noetl_worker.domain import spark_sql
+from noetl_worker.sql import lexer
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from noetl_worker.domain import spark_sql
 def test_semicolons_in_quotes_and_comments_end_nothing(
     text: str, statements: tuple[str, ...] | None
 ) -> None:
-    found = spark_sql.statements(text)
+    found = lexer.cut_spark_statements(text)
     if statements is None:
         assert len(found) == 2
         assert found[1] == "SELECT 2"
@@ -40,5 +40,5 @@ def test_semicolons_in_quotes_and_comments_end_nothing(
     ],
 )
 def test_only_temporary_views_of_a_query_are_views(text: str, view: tuple[str, str] | None) -> None:
-    found = spark_sql.view(text)
+    found = lexer.parse_temporary_view(text)
     assert (found and (found[0], found[1].strip())) == view

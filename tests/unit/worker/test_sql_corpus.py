@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from tests.support.sql_corpus import read_scripts
 
-from noetl_worker.domain import spark_sql
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.domain.sql_text import statements
+from noetl_worker.sql import lexer
+from noetl_worker.sql.sql_statements import cut_statements
 
 
 def _texts(dialect: str, script: dict[str, Any]) -> list[str]:
     if dialect == "spark":
-        return list(spark_sql.statements(script["sql"]))
+        return list(lexer.cut_spark_statements(script["sql"]))
     assert dialect in {"postgres", "duckdb"}
-    found = statements(script["sql"], script.get("style", ""), dialect)  # type: ignore[arg-type]  # it was checked
+    found = cut_statements(script["sql"], script.get("style", ""), dialect)  # type: ignore[arg-type]  # it was checked
     return [one.text for one in found]
 
 
@@ -39,11 +39,11 @@ def test_there_are_enough_scripts_of_each_dialect() -> None:
 
 _LAZY = """
 import sys
-from noetl_worker.domain import spark_sql
-from noetl_worker.domain.sql_text import statements
-assert len(statements("select 1 from t", "")) == 1
+from noetl_worker.sql import lexer
+from noetl_worker.sql.sql_statements import cut_statements
+assert len(cut_statements("select 1 from t", "")) == 1
 assert "sqlglot" not in sys.modules
-assert len(statements("select 1; select 2", "")) == 2
+assert len(cut_statements("select 1; select 2", "")) == 2
 assert "sqlglot" in sys.modules
 """
 

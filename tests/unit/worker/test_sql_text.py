@@ -1,10 +1,10 @@
 import pytest
 
-from noetl_worker.domain.sql_text import PlaceholderError, arguments, statements
+from noetl_worker.sql.sql_statements import PlaceholderError, cut_statements, order_arguments
 
 
 def texts(sql: str, style: str = "") -> list[str]:
-    return [one.text for one in statements(sql, style)]
+    return [one.text for one in cut_statements(sql, style)]
 
 
 @pytest.mark.parametrize(
@@ -44,37 +44,37 @@ def test_without_params_nothing_of_the_text_is_touched() -> None:
 
 
 def test_names_become_numbers_except_in_quotes_casts_and_slices() -> None:
-    (found,) = statements("select :a::int, ':a', a[1:2], :b, :a, $$:c$$ /* :d */", "mapping")
+    (found,) = cut_statements("select :a::int, ':a', a[1:2], :b, :a, $$:c$$ /* :d */", "mapping")
     assert found.text == "select $1::int, ':a', a[1:2], $2, $1, $$:c$$ /* :d */"
     assert found.slots == ("a", "b")
-    assert arguments(found, {"a": 1, "b": 2}) == [1, 2]
+    assert order_arguments(found, {"a": 1, "b": 2}) == [1, 2]
 
 
 def test_older_names_and_percents_are_understood() -> None:
-    (found,) = statements("select %(a)s, 10%%3", "mapping")
+    (found,) = cut_statements("select %(a)s, 10%%3", "mapping")
     assert (found.text, found.slots) == ("select $1, 10%3", ("a",))
 
 
 def test_positions_count_per_statement() -> None:
-    first, second = statements("select $2; select $1, $2, $1", "list")
+    first, second = cut_statements("select $2; select $1, $2, $1", "list")
     assert (first.text, first.slots) == ("select $1", (1,))
     assert (second.text, second.slots) == ("select $1, $2, $1", (0, 1))
-    assert arguments(first, ["x", "y"]) == ["y"]
+    assert order_arguments(first, ["x", "y"]) == ["y"]
 
 
 def test_unnumbered_places_take_the_values_in_order() -> None:
-    first, second = statements("select %s, %s; select %s", "list")
-    assert arguments(first, [1, 2, 3]) == [1, 2]
-    assert arguments(second, [1, 2, 3]) == [3]
+    first, second = cut_statements("select %s, %s; select %s", "list")
+    assert order_arguments(first, [1, 2, 3]) == [1, 2]
+    assert order_arguments(second, [1, 2, 3]) == [3]
 
 
 def test_a_missing_parameter_is_named_with_those_that_exist() -> None:
-    (found,) = statements("select :nam", "mapping")
+    (found,) = cut_statements("select :nam", "mapping")
     with pytest.raises(PlaceholderError, match=r":nam, but params has only: name"):
-        arguments(found, {"name": 1})
-    (found,) = statements("select $3", "list")
+        order_arguments(found, {"name": 1})
+    (found,) = cut_statements("select $3", "list")
     with pytest.raises(PlaceholderError, match=r"\$3, but params holds 1 values"):
-        arguments(found, [1])
+        order_arguments(found, [1])
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_missing_parameter_is_named_with_those_that_exist() -> None:
 def test_statements_that_need_no_transaction_are_recognised(
     sql: str, *, is_control: bool, is_outside: bool
 ) -> None:
-    (found,) = statements(sql, "")
+    (found,) = cut_statements(sql, "")
     assert found.is_transaction_control is is_control
     assert found.is_outside_transactions is is_outside
 
@@ -117,5 +117,5 @@ def test_statements_that_need_no_transaction_are_recognised(
 def test_statements_that_may_leave_something_on_the_session_are_recognised(
     sql: str, *, leaves: bool
 ) -> None:
-    (found,) = statements(sql, "")
+    (found,) = cut_statements(sql, "")
     assert found.leaves_session_state is leaves

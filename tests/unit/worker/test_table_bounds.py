@@ -14,12 +14,13 @@ import pytest
 from tests.support import hostile_tables as hostile
 from tests.support.hostile_tables import watched
 
-from noetl_storage import encoding, row_tables
-from noetl_storage.encoding import PARQUET_MEDIA_TYPE, PayloadTooLarge
+from noetl_storage.arrow import encoding, row_tables
+from noetl_storage.arrow.encoding import PARQUET_MEDIA_TYPE, PayloadTooLarge
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.tools import contents, csv_table, duckdb_inputs, tables
-from noetl_worker.tools.contents import Content
-from noetl_worker.tools.duckdb_inputs import InputReader
+from noetl_worker.tools.duckdb import inputs
+from noetl_worker.tools.duckdb.inputs import InputReader
+from noetl_worker.tools.tables import contents, csv_table, file_tables
+from noetl_worker.tools.tables.contents import Content
 
 MIB = 1024 * 1024
 
@@ -27,7 +28,7 @@ MIB = 1024 * 1024
 @pytest.fixture(autouse=True)
 def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "BYTES_MAX", 16 * MIB)
-    monkeypatch.setattr(tables, "BYTES_MAX", 16 * MIB)
+    monkeypatch.setattr(file_tables, "BYTES_MAX", 16 * MIB)
 
 
 def repeated(rows: int) -> pa.Table:
@@ -44,9 +45,9 @@ CONTENTS = {
     "a dictionary in parquet": lambda: hostile.parquet(one_word(1000)),
     "arrow": lambda: hostile.stream(repeated(100_000), compression="zstd"),
     "a dictionary in arrow": lambda: hostile.stream(one_word(1000)),
-    "packed parquet": lambda: encoding.compress(hostile.parquet(repeated(100_000)), "gzip"),
-    "packed csv": lambda: encoding.compress(b"a\n" + b"1\n" * 2 * MIB, "zstd"),
-    "packed text": lambda: encoding.compress(b"1" * 17 * MIB, "zstd"),
+    "packed parquet": lambda: encoding.compress_bytes(hostile.parquet(repeated(100_000)), "gzip"),
+    "packed csv": lambda: encoding.compress_bytes(b"a\n" + b"1\n" * 2 * MIB, "zstd"),
+    "packed text": lambda: encoding.compress_bytes(b"1" * 17 * MIB, "zstd"),
 }
 
 
@@ -61,7 +62,9 @@ def test_a_small_content_that_takes_much_is_refused_before_it_does(
     suffix = "txt" if format_ == "text" else format_
     content = Content(data=data, media_type="application/octet-stream")
     with watched() as peak, pytest.raises(ToolFailure) as found:
-        contents.decode(content, format_=format_ if is_told else None, name=f"http://x/y.{suffix}")
+        contents.decode_content(
+            content, format_=format_ if is_told else None, name=f"http://x/y.{suffix}"
+        )
     assert found.value.error.kind == "payload_too_large"
     assert "the limit is 16777216" in found.value.error.message
     assert peak.bytes < 64 * MIB
@@ -71,12 +74,12 @@ def test_contents_within_the_bound_are_read() -> None:
     table = pa.table({"a": ["x", None], "b": pa.array(["y", "y"]).dictionary_encode()})
     for data in (hostile.parquet(table), hostile.stream(table, compression="lz4")):
         content = Content(data=data, media_type=PARQUET_MEDIA_TYPE)
-        found, _ = contents.decode(
+        found, _ = contents.decode_content(
             content, format_="parquet" if data.startswith(b"PAR1") else "arrow", name="t"
         )
         assert found["rows"] == [{"a": "x", "b": "y"}, {"a": None, "b": "y"}]
     with pytest.raises(ToolFailure, match="does not read as parquet"):
-        contents.decode(
+        contents.decode_content(
             Content(data=b"junk", media_type=PARQUET_MEDIA_TYPE), format_=None, name="t"
         )
 
@@ -85,24 +88,24 @@ def test_a_small_file_that_takes_much_is_refused_before_it_does(tmp_path: Path) 
     path = tmp_path / "t.parquet"
     path.write_bytes(hostile.parquet(repeated(100_000), groups=5, compression="zstd"))
     with watched() as peak, pytest.raises(ToolFailure, match=r"t\.parquet: .*the limit") as found:
-        tables.read_file(path, "parquet", bytes_max=16 * MIB)
+        file_tables.read_table_file(path, "parquet", bytes_max=16 * MIB)
     assert found.value.error.kind == "payload_too_large"
     assert peak.bytes < 64 * MIB
-    assert tables.read_file(path, "parquet", bytes_max=600 * MIB).num_rows == 500_000
+    assert file_tables.read_table_file(path, "parquet", bytes_max=600 * MIB).num_rows == 500_000
 
 
 def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     table = pa.table({"a": range(1000), "w": pa.array(["x"] * 1000).dictionary_encode()})
     path = tmp_path / "t.parquet"
     pyarrow.parquet.write_table(table, path)
-    assert tables.read_file(path, "parquet").equals(table)
+    assert file_tables.read_table_file(path, "parquet").equals(table)
     path.write_bytes(b"junk")
     for format_, kind in (("parquet", "parse"), ("xml", "config")):
         with pytest.raises(ToolFailure) as found:
-            tables.read_file(path, format_)
+            file_tables.read_table_file(path, format_)
         assert found.value.error.kind == kind
     with pytest.raises(ToolFailure) as found:
-        tables.read_file(tmp_path / "none.parquet", "parquet")
+        file_tables.read_table_file(tmp_path / "none.parquet", "parquet")
     assert found.value.error.kind == "not_found"
 
 
@@ -130,9 +133,9 @@ def test_csv_stops_at_the_bound_and_so_does_what_cannot_be_read_by_blocks() -> N
 def test_json_that_is_far_longer_than_a_table_may_be_is_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "t.ndjson"
     path.write_bytes(b'{"a": 1}\n' * 10)
-    assert tables.read_file(path, "ndjson").num_rows == 10
+    assert file_tables.read_table_file(path, "ndjson").num_rows == 10
     with pytest.raises(ToolFailure) as found:
-        tables.read_file(path, "ndjson", bytes_max=10)
+        file_tables.read_table_file(path, "ndjson", bytes_max=10)
     assert found.value.error.kind == "payload_too_large"
 
 
@@ -145,9 +148,9 @@ class Served:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, windows: Windows) -> None:
         self.given = 0
         self._windows = windows
-        monkeypatch.setattr(duckdb_inputs, "read_query", self._query)
-        elsewhere = SimpleNamespace(open=None)
-        references: Any = SimpleNamespace(part=self._part)
+        monkeypatch.setattr(inputs, "read_query_windows", self._query)
+        elsewhere = SimpleNamespace(open_table=None)
+        references: Any = SimpleNamespace(load_part=self._part)
         nothing: Any = elsewhere
         self._reader = InputReader(references_=references, postgres=nothing, in_place=nothing)
 
@@ -162,7 +165,7 @@ class Served:
 
     def read(self, source: Any) -> pa.Table:
         call: Any = SimpleNamespace(site=None)
-        found: dict[str, Any] = asyncio.run(self._reader.read({"o": source}, call))
+        found: dict[str, Any] = asyncio.run(self._reader.read_inputs({"o": source}, call))
         table: pa.Table = found["o"]
         return table
 
@@ -205,7 +208,7 @@ def test_rows_that_come_in_windows_make_the_table_that_they_make_at_once(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     windows = [(("a", "n"), [{"a": one, "n": 1} for one in piece]) for piece in PIECES[name]]
-    at_once = row_tables.table_of([row for _, rows in windows for row in rows], ["a", "n"])
+    at_once = row_tables.build_table([row for _, rows in windows for row in rows], ["a", "n"])
     assert Served(monkeypatch, windows).read(QUERY).equals(at_once)
 
 

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 import pytest
 
 from noetl_contracts.log_chunks import LogSource
-from noetl_worker.domain.masking import Mask
-from noetl_worker.sandbox.output_records import END, MARK, OutputRecord, encode_record
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.sandbox.task_output import END, MARK, OutputRecord, encode_record
 from noetl_worker.task_logs import task_log
-from noetl_worker.task_logs.line_buffer import LineBuffer
-from noetl_worker.task_logs.line_text import (
+from noetl_worker.task_logs.task_log import (
     LINE_CHARACTERS_MAX,
     RAW_BYTES_MAX,
+    LineBuffer,
     RawLine,
-    texts_of,
+    TaskLog,
+    build_line_texts,
 )
-from noetl_worker.task_logs.task_log import TaskLog
-from noetl_worker.tools.python_output import OutputParser
+from noetl_worker.tools.python.process import OutputParser
 
 SECRET = "hunter2-hunter2-hunter2"  # noqa: S105 - that is what it stands for
 SOURCE = LogSource(task="t", unit="step", task_attempt=1)
@@ -31,28 +31,28 @@ class Lines:
     def add_lines(
         self, lines: Sequence[RawLine], stream: str, level: str, source: LogSource
     ) -> None:
-        self.lines += [(stream, level, text) for text in texts_of(lines, Mask())]
+        self.lines += [(stream, level, text) for text in build_line_texts(lines, SecretMask())]
 
 
 def log_of(lines: Lines) -> TaskLog:
     return TaskLog(SOURCE, lines)  # type: ignore[arg-type]  # it is added to alone
 
 
-def knowing(*secrets: str) -> Mask:
-    mask = Mask()
-    mask.learn(list(secrets))
+def knowing(*secrets: str) -> SecretMask:
+    mask = SecretMask()
+    mask.learn_secrets(list(secrets))
     return mask
 
 
-def text_of(line: RawLine, mask: Mask) -> str:
-    (text,) = texts_of([line], mask)
+def text_of(line: RawLine, mask: SecretMask) -> str:
+    (text,) = build_line_texts([line], mask)
     return text
 
 
 def split(*pieces: bytes) -> list[bytes]:
     buffer = LineBuffer()
-    lines = [line for piece in pieces for line in buffer.feed(piece)]
-    return [line.data for line in (*lines, *buffer.finish())]
+    lines = [line for piece in pieces for line in buffer.feed_bytes(piece)]
+    return [line.data for line in (*lines, *buffer.take_rest())]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
@@ -97,19 +97,19 @@ def test_lines_that_are_read_together_are_masked_as_each_alone() -> None:
     mask = knowing(SECRET, "first-line\nsecond\nthird-line-of-the-key")
     data = [b"clear", f"a {SECRET} b".encode(), b"  second\r", b"not second", b"x\r", b"\xff"]
     lines = [RawLine(data=line) for line in data]
-    together = texts_of(lines, mask)
+    together = build_line_texts(lines, mask)
     assert together == [text_of(line, mask) for line in lines]
     assert together == ["clear", "a *** b", "***", "not second", "x", "\ufffd"]
-    assert texts_of([lines[0], lines[4]], mask) == ["clear", "x"]
+    assert build_line_texts([lines[0], lines[4]], mask) == ["clear", "x"]
 
 
 def test_a_line_that_does_not_end_takes_a_bounded_room_and_says_its_length() -> None:
     lines = Lines()
     log = log_of(lines)
     for _ in range(40):
-        log.write("stdout", b"x" * 10_000)
+        log.write_output("stdout", b"x" * 10_000)
     assert lines.lines == []
-    log.write("stdout", b"\nnext\n")
+    log.write_output("stdout", b"\nnext\n")
     long, after = lines.lines
     assert long[2].endswith("[cut: the line has 400000 bytes]")
     assert len(long[2]) < LINE_CHARACTERS_MAX + 50
@@ -121,9 +121,9 @@ def test_a_log_is_cut_at_its_bound_and_says_so_twice(monkeypatch: pytest.MonkeyP
     lines = Lines()
     log = log_of(lines)
     for _ in range(10):
-        log.write("stdout", b"x" * 19 + b"\n")
+        log.write_output("stdout", b"x" * 19 + b"\n")
     log.add_line("logging", "lost", level="error")
-    log.finish()
+    log.finish_lines()
     assert [line[0] for line in lines.lines] == ["stdout"] * 5 + ["notice"] * 2
     assert "is cut here: it holds 100 bytes" in lines.lines[5][2]
     assert "105 more bytes are left out" in lines.lines[6][2]
@@ -132,9 +132,9 @@ def test_a_log_is_cut_at_its_bound_and_says_so_twice(monkeypatch: pytest.MonkeyP
 def test_what_has_no_end_of_line_is_kept_when_a_try_ends() -> None:
     lines = Lines()
     log = log_of(lines)
-    log.write("stdout", b"half")
-    log.write("stderr", b"other half")
-    log.finish()
+    log.write_output("stdout", b"half")
+    log.write_output("stderr", b"other half")
+    log.finish_lines()
     assert lines.lines == [("stdout", "", "half"), ("stderr", "", "other half")]
 
 
@@ -153,8 +153,8 @@ def test_records_and_the_bytes_of_other_programs_are_told_apart() -> None:
     for size in (1, 5, len(data)):
         lines, parser, ended = Lines(), OutputParser("stdout"), []
         log = log_of(lines)
-        ended += [parser.feed(data[at : at + size], log) for at in range(0, len(data), size)]
-        log.finish()
+        ended += [parser.feed_bytes(data[at : at + size], log) for at in range(0, len(data), size)]
+        log.finish_lines()
         assert [line for line in lines.lines if line[0] != "stdout"] == [
             ("stderr", "", "err"),
             ("logging", "warning", "two"),
@@ -181,9 +181,11 @@ def test_records_that_come_together_are_read_as_each_alone() -> None:
         lines, parser = Lines(), OutputParser("stdout")
         log = log_of(lines)
         ends.append(
-            [parser.feed(data[at : at + size], log) for at in range(0, len(data), size)].count(True)
+            [
+                parser.feed_bytes(data[at : at + size], log) for at in range(0, len(data), size)
+            ].count(True)
         )
-        log.finish()
+        log.finish_lines()
         shown.append(lines.lines)
     assert shown[0] == shown[1]
     assert ends == [1, 1]

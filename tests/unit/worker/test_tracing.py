@@ -6,9 +6,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.support.working import command_of
 
-from noetl_chassis import audience
-from noetl_chassis.tracing import traceparent
-from noetl_worker.lanes import tracing
+from noetl_chassis.observability import span_recording
+from noetl_chassis.observability.tracing import get_traceparent
+from noetl_worker.commands import command_progress
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -20,8 +20,8 @@ def test_a_command_goes_on_in_the_trace_that_it_came_with(
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
     step = {"step": "s", "tool": []}
-    with tracing.command_span(structs.replace(command_of(step), traceparent=PARENT)):
-        said = traceparent()
+    with command_progress.start_command_span(structs.replace(command_of(step), traceparent=PARENT)):
+        said = get_traceparent()
     (span,) = exporter.get_finished_spans()
     assert said is not None
     assert said.split("-")[1] == PARENT.split("-")[1]
@@ -31,29 +31,32 @@ def test_a_command_goes_on_in_the_trace_that_it_came_with(
 
 
 def test_without_a_trace_nothing_is_handed_on() -> None:
-    assert traceparent() is None
+    assert get_traceparent() is None
 
 
 def test_without_anybody_to_tell_a_trace_keeps_its_identity() -> None:
     step = {"step": "s", "tool": []}
     with (
-        audience.absent(),
-        tracing.command_span(structs.replace(command_of(step), traceparent=PARENT)),
+        span_recording.suspend_span_recording(),
+        command_progress.start_command_span(structs.replace(command_of(step), traceparent=PARENT)),
     ):
-        outer = traceparent()
-        with tracing.command_span(command_of(step)):
-            inner = traceparent()
+        outer = get_traceparent()
+        with command_progress.start_command_span(command_of(step)):
+            inner = get_traceparent()
     assert outer is not None
     assert inner is not None
     assert {one.split("-")[1] for one in (outer, inner)} == {PARENT.split("-")[1]}
     assert len({outer, inner, PARENT}) == 3
     assert {one.split("-")[3] for one in (outer, inner)} == {"01"}
-    assert traceparent() is None
+    assert get_traceparent() is None
 
 
 def test_without_anybody_to_tell_a_first_span_begins_a_trace() -> None:
-    with audience.absent(), tracing.command_span(command_of({"step": "s", "tool": []})):
-        said = traceparent()
+    with (
+        span_recording.suspend_span_recording(),
+        command_progress.start_command_span(command_of({"step": "s", "tool": []})),
+    ):
+        said = get_traceparent()
     assert said is not None
     assert said.endswith("-01")
 
@@ -66,7 +69,7 @@ def test_a_command_consumes_a_message_and_links_to_its_sending(
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
     sent_by = PARENT.replace("b7ad6b7169203331", "c7ad6b7169203331")
     step = {"step": "s", "tool": []}
-    with tracing.command_span(
+    with command_progress.start_command_span(
         structs.replace(command_of(step), traceparent=PARENT), sent_by=sent_by
     ):
         pass

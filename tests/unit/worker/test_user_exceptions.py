@@ -3,12 +3,11 @@
 import pytest
 
 from noetl_contracts import codec
-from noetl_contracts.error_summary import summarize_error
-from noetl_worker.domain.masking import Mask
-from noetl_worker.domain.user_exceptions import of_exception
-from noetl_worker.sandbox.source import FILE, compile_source
-from noetl_worker.sandbox.user_traceback import read_user_traceback
-from noetl_worker.user_python import errors as python_errors
+from noetl_contracts.errors import summarize_error
+from noetl_worker.domain.failures import classify_exception
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.sandbox.source import FILE, compile_source, read_user_traceback
+from noetl_worker.tools.python import errors as python_errors
 
 CODE = """\
 rows = {}
@@ -37,7 +36,7 @@ def test_an_exception_is_told_with_class_message_and_line() -> None:
     code = 'rows = {}\nvalue = rows["missing"]\n'
     found = read_user_traceback(raised_by(code), source=code, file=FILE)
     assert (found.line, found.line_text) == (2, 'value = rows["missing"]')
-    error = of_exception(
+    error = classify_exception(
         "KeyError",
         ["KeyError", "LookupError"],
         found.message,
@@ -47,7 +46,7 @@ def test_an_exception_is_told_with_class_message_and_line() -> None:
     )
     # Rules look into the message: it stays what the exception says.
     assert error.message == "'missing'"
-    summary = summarize_error(codec.builtins(error))
+    summary = summarize_error(codec.to_builtins(error))
     assert summary == "KeyError: 'missing' (line 2: value = rows[\"missing\"])"
     assert error.details is not None
     assert error.details["line"] == 2
@@ -78,62 +77,62 @@ def test_a_syntax_error_names_its_line() -> None:
 
 
 def test_an_exception_without_a_line_of_the_code_is_told_by_class_and_message() -> None:
-    error = of_exception("ValueError", ["ValueError"], "no")
+    error = classify_exception("ValueError", ["ValueError"], "no")
     assert (error.message, error.details) == ("no", None)
-    assert summarize_error(codec.builtins(error)) == "ValueError: no"
-    ended = of_exception("SystemExit", ["SystemExit"], "")
-    assert summarize_error(codec.builtins(ended)) == "SystemExit"
+    assert summarize_error(codec.to_builtins(error)) == "ValueError: no"
+    ended = classify_exception("SystemExit", ["SystemExit"], "")
+    assert summarize_error(codec.to_builtins(ended)) == "SystemExit"
 
 
 def test_a_long_message_is_cut_with_a_sign_and_keeps_its_line() -> None:
-    error = of_exception("ValueError", [], "x" * 10_000, line=3, line_text="y" * 1_000)
+    error = classify_exception("ValueError", [], "x" * 10_000, line=3, line_text="y" * 1_000)
     assert error.message.endswith("…")
-    summary = summarize_error(codec.builtins(error))
+    summary = summarize_error(codec.to_builtins(error))
     assert "(line 3: yyy" in summary
     assert len(summary) < 3_000
 
 
 def test_secrets_are_masked_before_texts_are_cut() -> None:
-    mask = Mask()
-    mask.learn({"token": "canary-canary-canary"})
+    mask = SecretMask()
+    mask.learn_secrets({"token": "canary-canary-canary"})
     # The limit of the message would cut this secret in two.
     message = "x" * 2_040 + "canary-canary-canary"
-    answer = python_errors.Answer(
+    answer = python_errors.CallAnswer(
         exception="ValueError",
         message=message,
         line=1,
         line_text="call('canary-canary-canary')",
         traceback="canary-canary-canary" + "y" * 4_090,
     )
-    error = python_errors.of_answer(answer, mask, memory_bytes=1)
+    error = python_errors.build_answer_error(answer, mask, memory_bytes=1)
     assert error is not None
     assert "canary" not in error.message + str(error.details)
-    assert "call('***')" in summarize_error(codec.builtins(error))
+    assert "call('***')" in summarize_error(codec.to_builtins(error))
 
 
 @pytest.mark.parametrize(
     ("answer", "hint"),
     [
         (
-            python_errors.Answer(exception="OSError", lacks_network=True),
+            python_errors.CallAnswer(exception="OSError", lacks_network=True),
             "spec.network: true",
         ),
         (
-            python_errors.Answer(exception="ModuleNotFoundError", absent_module="pandas.io"),
+            python_errors.CallAnswer(exception="ModuleNotFoundError", absent_module="pandas.io"),
             "requirements: [pandas]",
         ),
         (
-            python_errors.Answer(exception="MemoryError", bases=["MemoryError"]),
+            python_errors.CallAnswer(exception="MemoryError", bases=["MemoryError"]),
             "NOETL_WORKER_PYTHON_MEMORY_BYTES",
         ),
-        (python_errors.Answer(missing="pandas"), "requirements: [pandas]"),
-        (python_errors.Answer(result_bytes=9), "artifact task"),
+        (python_errors.CallAnswer(missing="pandas"), "requirements: [pandas]"),
+        (python_errors.CallAnswer(result_bytes=9), "artifact task"),
     ],
 )
 def test_an_error_names_what_would_have_prevented_it(
-    answer: python_errors.Answer, hint: str
+    answer: python_errors.CallAnswer, hint: str
 ) -> None:
-    error = python_errors.of_answer(answer, Mask(), memory_bytes=2**30)
+    error = python_errors.build_answer_error(answer, SecretMask(), memory_bytes=2**30)
     assert error is not None
     assert hint in error.message
 
@@ -143,6 +142,6 @@ def test_an_error_names_what_would_have_prevented_it(
     [(-24, "'timeout'"), (-9, "memory"), (-11, "NOETL_WORKER_PYTHON_MEMORY_BYTES"), (3, "code 3")],
 )
 def test_the_end_of_a_process_is_explained(code: int, hint: str) -> None:
-    error = python_errors.of_ended_process(code, timeout_s=5, memory_bytes=2**30)
+    error = python_errors.build_ended_error(code, timeout_s=5, memory_bytes=2**30)
     assert error.exception_type == "ProcessEnded"
     assert hint in error.message

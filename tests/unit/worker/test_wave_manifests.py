@@ -9,28 +9,28 @@ from tests.support.working import ORGANIZATION, TENANT
 from tests.unit.worker.test_waves import frame, sailing
 
 from noetl_contracts import codec
-from noetl_contracts.facts import CommandLost, FrameClosed
 from noetl_contracts.ids import WorkerId
+from noetl_contracts.requests.facts import CommandLost, FrameClosed
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain import waves
-from noetl_worker.domain.waves import Share
-from noetl_worker.lanes import manifests
-from noetl_worker.lanes.manifests import Bundler, Logbook
-from noetl_worker.spark.starting import SparkLost
-from noetl_worker.stores import Place, Remembered, TenantPayloads
+from noetl_worker.domain.waves import WavePartition
+from noetl_worker.payloads.tenant_payloads import PayloadCache, PayloadOwner, TenantPayloads
+from noetl_worker.spark import wave_manifests
+from noetl_worker.spark.session_options import SparkLost
+from noetl_worker.spark.wave_manifests import ManifestBundler, WaveManifests
 
 pytestmark = pytest.mark.unit
 
 WAVE = "waves/7/abc"
-PLACE = Place(tenant_id=TENANT, organization_id=ORGANIZATION)
+PLACE = PayloadOwner(tenant_id=TENANT, organization_id=ORGANIZATION)
 
 
 def stored() -> TenantPayloads:
-    return TenantPayloads(MemoryPayloads(), place=PLACE, remembered=Remembered(bytes_max=0))
+    return TenantPayloads(MemoryPayloads(), place=PLACE, remembered=PayloadCache(bytes_max=0))
 
 
-def share(part: int) -> Share:
-    return Share(
+def share(part: int) -> WavePartition:
+    return WavePartition(
         name=WAVE,
         part=part,
         tenant_id=TENANT,
@@ -41,19 +41,19 @@ def share(part: int) -> Share:
 
 
 async def bundled(payloads: TenantPayloads, part: int, *told: bytes) -> None:
-    bundler = Bundler(share(part), payloads)
+    bundler = ManifestBundler(share(part), payloads)
     async with asyncio.TaskGroup() as group:
-        group.create_task(bundler.run())
+        group.create_task(bundler.write_bundles())
         for one in told:
-            bundler.add(one)
+            bundler.add_manifest(one)
         bundler.close()
 
 
 async def test_manifests_of_one_moment_are_one_object() -> None:
     payloads = stored()
     await bundled(payloads, 0, b'{"a":1}', b'{"b":2}')
-    assert await payloads.list_names("waves/") == [waves.bundle_name(WAVE, 0, 0)]
-    assert await Logbook(WAVE, payloads).read() == [b'{"a":1}', b'{"b":2}']
+    assert await payloads.list_names("waves/") == [waves.build_bundle_name(WAVE, 0, 0)]
+    assert await WaveManifests(WAVE, payloads).read_manifests() == [b'{"a":1}', b'{"b":2}']
 
 
 async def test_a_partition_without_an_end_writes_nothing() -> None:
@@ -65,19 +65,19 @@ async def test_a_partition_without_an_end_writes_nothing() -> None:
 async def test_what_ended_is_there_while_the_partition_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(manifests, "BUNDLE_S", 0.001)
+    monkeypatch.setattr(wave_manifests, "BUNDLE_S", 0.001)
     payloads = stored()
-    bundler, logbook = Bundler(share(0), payloads), Logbook(WAVE, payloads)
+    bundler, logbook = ManifestBundler(share(0), payloads), WaveManifests(WAVE, payloads)
     found: list[bytes] = []
 
     async def are_read() -> bool:
-        found.extend(await logbook.read())
+        found.extend(await logbook.read_manifests())
         return len(found) == told
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(bundler.run())
+        group.create_task(bundler.write_bundles())
         for told in (1, 2):
-            bundler.add(b"%d" % told)
+            bundler.add_manifest(b"%d" % told)
             await eventually(are_read)
         bundler.close()
     assert found == [b"1", b"2"]
@@ -86,15 +86,15 @@ async def test_what_ended_is_there_while_the_partition_goes_on(
 async def test_a_second_task_of_a_partition_sees_what_the_first_one_said() -> None:
     payloads = stored()
     for part in (1, 11):
-        await bundled(payloads, part, codec.encode(part))
-    assert await Logbook(WAVE, payloads).read(1) == [b"1"]
+        await bundled(payloads, part, codec.encode_json(part))
+    assert await WaveManifests(WAVE, payloads).read_manifests(1) == [b"1"]
 
 
 async def test_a_bundle_that_cannot_be_read_hides_no_other() -> None:
     payloads = stored()
-    await payloads.put_named(waves.bundle_name(WAVE, 0, 0), b"[{")
+    await payloads.put_named(waves.build_bundle_name(WAVE, 0, 0), b"[{")
     await bundled(payloads, 1, b"1")
-    assert await Logbook(WAVE, payloads).read() == [b"1"]
+    assert await WaveManifests(WAVE, payloads).read_manifests() == [b"1"]
 
 
 async def names(payloads: MemoryPayloads) -> list[str]:
@@ -103,7 +103,7 @@ async def names(payloads: MemoryPayloads) -> list[str]:
 
 async def test_a_wave_that_has_ended_leaves_nothing() -> None:
     async with sailing() as (waves_, jobs):
-        facts = await asyncio.gather(*[waves_.run(frame(unit)) for unit in range(4)])
+        facts = await asyncio.gather(*[waves_.run_command_frame(frame(unit)) for unit in range(4)])
 
         async def is_cleared() -> bool:
             return await names(jobs.payloads) == []
@@ -118,7 +118,9 @@ async def test_no_partition_of_a_wave_that_broke_off_begins_late(
 ) -> None:
     async with sailing(poll_s=60) as (waves_, jobs):
         jobs.ended_before = lambda placed: placed.place == 0
-        running = [asyncio.ensure_future(waves_.run(frame(unit))) for unit in range(4)]
+        running = [
+            asyncio.ensure_future(waves_.run_command_frame(frame(unit))) for unit in range(4)
+        ]
         if is_given_up:
             jobs.gate.clear()
             await eventually(jobs.has_begun)
@@ -130,7 +132,7 @@ async def test_no_partition_of_a_wave_that_broke_off_begins_late(
 
         async def is_sealed() -> bool:
             (name,) = {share.name for share in jobs.waves[0]}
-            wanted = [waves.claim_name(name, part) for part in range(2)]
+            wanted = [waves.build_claim_name(name, part) for part in range(2)]
             return await names(jobs.payloads) == wanted
 
         await eventually(is_sealed)

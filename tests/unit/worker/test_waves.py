@@ -11,28 +11,28 @@ from tests.support.working import ORGANIZATION, TENANT, command_of
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec, ids
-from noetl_contracts.commands import Command, FrameWork
-from noetl_contracts.facts import CommandLost, FrameClosed
+from noetl_contracts.commands.command_work import Command, FrameWork
+from noetl_contracts.commands.task_metrics import SparkProgress
 from noetl_contracts.ids import StageId, WorkerId
 from noetl_contracts.payloads import PayloadRef
-from noetl_contracts.step_progress import SparkProgress
+from noetl_contracts.requests.facts import CommandLost, FrameClosed
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain import waves as cutting
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.domain.frames import Frame, FramePolicy, FrameResult, Ran
-from noetl_worker.domain.waves import Manifest, Placed, Share
-from noetl_worker.lanes.waves import FrameLost, Limits, Waves
-from noetl_worker.spark.starting import SparkLost, SparkUnavailable, SparkUnreachable
+from noetl_worker.domain.frames import Frame, FrameOutcome, FramePolicy, FrameResult
+from noetl_worker.domain.waves import FrameManifest, WaveFrame, WavePartition
+from noetl_worker.spark.session_options import SparkLost, SparkUnavailable, SparkUnreachable
+from noetl_worker.spark.wave_runner import FrameLost, WaveLimits, WaveRunner
 
 pytestmark = pytest.mark.unit
 
 STEP = {"step": "s", "tool": [{"name": "t", "kind": "noop"}]}
 STAGE = StageId("7")
-Job = Callable[[list[Share]], Any]
+Job = Callable[[list[WavePartition]], Any]
 
 
 def frame(unit: int, *, attempt: int = 1, run: str = "1") -> Command:
-    frame_id = ids.frame_id(STAGE, slot=unit, frame_index=0)
+    frame_id = ids.derive_frame_id(STAGE, slot=unit, frame_index=0)
     work = FrameWork(
         stage_id=STAGE,
         frame_id=frame_id,
@@ -46,10 +46,10 @@ def frame(unit: int, *, attempt: int = 1, run: str = "1") -> Command:
     )
     command = command_of(STEP, unit=f"frame-{unit}", attempt=attempt)
     fields = {"work": work, "run_id": run}
-    return codec.convert({**codec.builtins(command), **codec.builtins(fields)}, Command)
+    return codec.convert_value({**codec.to_builtins(command), **codec.to_builtins(fields)}, Command)
 
 
-def closed(placed: Placed, rows_left: int) -> Manifest:
+def closed(placed: WaveFrame, rows_left: int) -> FrameManifest:
     command = placed.command
     if placed.frame is not None:
         result = FrameResult(
@@ -61,8 +61,8 @@ def closed(placed: Placed, rows_left: int) -> Manifest:
             remaining=[],
             duration_s=0.1,
         )
-        ran = Ran(result=result, rows_left=rows_left)
-        return cutting.slot_manifest_of(placed, placed.frame, ran)
+        ran = FrameOutcome(result=result, rows_left=rows_left)
+        return cutting.build_slot_manifest(placed, placed.frame, ran)
     assert isinstance(command.work, FrameWork)
     fact = FrameClosed(
         command_id=command.command_id,
@@ -74,7 +74,7 @@ def closed(placed: Placed, rows_left: int) -> Manifest:
         frame_index=0,
         row_count=1,
     )
-    return cutting.manifest_of(placed, fact)
+    return cutting.build_manifest(placed, fact)
 
 
 class Jobs:
@@ -83,17 +83,17 @@ class Jobs:
     def __init__(self, payloads: MemoryPayloads, *, parts: int = 2) -> None:
         self.payloads = payloads
         self.parts = parts
-        self.waves: list[list[Share]] = []
+        self.waves: list[list[WavePartition]] = []
         self.cancelled = 0
         self.rows_left = 0
         self.is_open = True
         self.strange: list[bytes] = []
         self.problem: Exception | None = None
-        self.ended_before: Callable[[Placed], bool] = lambda _: True
+        self.ended_before: Callable[[WaveFrame], bool] = lambda _: True
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def spread(
+    async def spread_shares(
         self,
         cut: Callable[[int], list[bytes]],
         entry: Callable[..., Any],
@@ -103,13 +103,13 @@ class Jobs:
     ) -> list[bytes]:
         if tell_progress is not None:
             await tell_progress(SparkProgress(phase="session", seconds=1))
-        shares = [codec.decode_as(data, Share) for data in cut(self.parts)]
+        shares = [codec.decode_as(data, WavePartition) for data in cut(self.parts)]
         self.waves.append(shares)
         found = list(self.strange)
         for share in shares:
             for placed in filter(self.ended_before, share.frames):
-                data = codec.encode(closed(placed, self.rows_left))
-                name = cutting.bundle_name(share.name, share.part, placed.place)
+                data = codec.encode_json(closed(placed, self.rows_left))
+                name = cutting.build_bundle_name(share.name, share.part, placed.place)
                 await self.payloads.put_named(
                     name, b"[" + data + b"]", tenant_id=TENANT, organization_id=ORGANIZATION
                 )
@@ -136,27 +136,27 @@ class Jobs:
 @asynccontextmanager
 async def sailing(
     tell_progress: Callable[[Command, SparkProgress], Awaitable[None]] | None = None, **limits: Any
-) -> AsyncIterator[tuple[Waves, Jobs]]:
+) -> AsyncIterator[tuple[WaveRunner, Jobs]]:
     payloads = MemoryPayloads()
     jobs = Jobs(payloads)
-    waves = Waves(
+    waves = WaveRunner(
         sparks=jobs,  # type: ignore[arg-type]  # it does what waves ask of a session
         entry=lambda batches: batches,
         payloads=payloads,
         worker_id=WorkerId("w"),
         clock=SystemClock(),
-        limits=Limits(**{"linger_s": 0.001, "poll_s": 0.01, **limits}),
+        limits=WaveLimits(**{"linger_s": 0.001, "poll_s": 0.01, **limits}),
         tell_progress=tell_progress,
     )
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(waves.serve())
+        serving = group.create_task(waves.serve_waves())
         yield waves, jobs
         serving.cancel()
 
 
 async def test_frames_that_come_together_travel_together() -> None:
     async with sailing() as (waves, jobs):
-        facts = await asyncio.gather(*[waves.run(frame(unit)) for unit in range(10)])
+        facts = await asyncio.gather(*[waves.run_command_frame(frame(unit)) for unit in range(10)])
     assert jobs.sizes() == [10]
     assert [fact.slot for fact in facts if isinstance(fact, FrameClosed)] == list(range(10))
     assert [len(share.frames) for share in jobs.waves[0]] == [5, 5]
@@ -169,14 +169,14 @@ async def test_the_progress_of_a_wave_is_told_of_its_step() -> None:
         told.append((command.step, progress.phase))
 
     async with sailing(tell) as (waves, _):
-        await asyncio.gather(*[waves.run(frame(unit)) for unit in range(3)])
+        await asyncio.gather(*[waves.run_command_frame(frame(unit)) for unit in range(3)])
     assert told == [("s", "session")]
 
 
 async def test_waves_grow_while_they_are_short() -> None:
     async with sailing(waves_max=1, frames_max=64) as (waves, jobs):
         for _ in range(3):
-            await asyncio.gather(*[waves.run(frame(unit)) for unit in range(100)])
+            await asyncio.gather(*[waves.run_command_frame(frame(unit)) for unit in range(100)])
     assert jobs.sizes()[0] == 16
     assert max(jobs.sizes()) == 64
 
@@ -184,21 +184,23 @@ async def test_waves_grow_while_they_are_short() -> None:
 async def test_waiting_for_a_session_makes_no_wave_smaller() -> None:
     async with sailing(waves_max=1, frames_max=64) as (waves, jobs):
         jobs.is_open = False
-        await asyncio.gather(*[waves.run(frame(unit)) for unit in range(100)])
+        await asyncio.gather(*[waves.run_command_frame(frame(unit)) for unit in range(100)])
     assert set(jobs.sizes()[:6]) == {16}
 
 
 async def test_runs_do_not_share_a_wave() -> None:
     async with sailing() as (waves, jobs):
-        both = [waves.run(frame(unit, run=str(unit % 2))) for unit in range(6)]
+        both = [waves.run_command_frame(frame(unit, run=str(unit % 2))) for unit in range(6)]
         await asyncio.gather(*both)
     assert jobs.sizes() == [3, 3]
 
 
 async def test_what_was_lost_before_goes_alone() -> None:
     async with sailing() as (waves, jobs):
-        again = [waves.run(frame(unit, attempt=2)) for unit in range(2)]
-        await asyncio.gather(waves.run(frame(5)), waves.run(frame(6)), *again)
+        again = [waves.run_command_frame(frame(unit, attempt=2)) for unit in range(2)]
+        await asyncio.gather(
+            waves.run_command_frame(frame(5)), waves.run_command_frame(frame(6)), *again
+        )
     assert sorted(jobs.sizes()) == [1, 1, 2]
 
 
@@ -206,7 +208,7 @@ async def test_a_lost_job_gives_back_exactly_the_frames_without_a_manifest() -> 
     async with sailing(poll_s=60) as (waves, jobs):
         jobs.ended_before = lambda placed: placed.place % 3 == 0
         jobs.problem = SparkLost("gone")
-        facts = await asyncio.gather(*[waves.run(frame(unit)) for unit in range(9)])
+        facts = await asyncio.gather(*[waves.run_command_frame(frame(unit)) for unit in range(9)])
     assert [isinstance(fact, FrameClosed) for fact in facts] == [n % 3 == 0 for n in range(9)]
     lost = [fact for fact in facts if isinstance(fact, CommandLost)]
     assert {(one.reason, one.is_release) for one in lost} == {("wave_lost", False)}
@@ -216,15 +218,15 @@ async def test_a_manifest_that_cannot_be_read_counts_as_none() -> None:
     async with sailing(poll_s=60) as (waves, jobs):
         jobs.ended_before = lambda _: False
         jobs.strange = [b"{", b'{"place": "one"}']
-        assert isinstance(await waves.run(frame(0)), CommandLost)
+        assert isinstance(await waves.run_command_frame(frame(0)), CommandLost)
 
 
 async def test_a_frame_that_ended_is_told_before_its_wave_is_over() -> None:
     async with sailing() as (waves, jobs):
         jobs.ended_before = lambda placed: placed.place == 0
         jobs.gate.clear()
-        slow = asyncio.ensure_future(waves.run(frame(1)))
-        first = asyncio.ensure_future(waves.run(frame(0)))
+        slow = asyncio.ensure_future(waves.run_command_frame(frame(1)))
+        first = asyncio.ensure_future(waves.run_command_frame(frame(0)))
         done, _ = await asyncio.wait([slow, first], return_when=asyncio.FIRST_COMPLETED, timeout=10)
         assert len(done) == 1
         jobs.gate.set()
@@ -235,7 +237,7 @@ async def test_a_wave_that_nobody_waits_for_is_cancelled() -> None:
     async with sailing() as (waves, jobs):
         jobs.ended_before = lambda _: False
         jobs.gate.clear()
-        running = [asyncio.ensure_future(waves.run(frame(unit))) for unit in range(3)]
+        running = [asyncio.ensure_future(waves.run_command_frame(frame(unit))) for unit in range(3)]
         await eventually(jobs.has_begun)
         running[0].cancel()
         await asyncio.gather(running[0], return_exceptions=True)
@@ -246,7 +248,7 @@ async def test_a_wave_that_nobody_waits_for_is_cancelled() -> None:
         await eventually(jobs.was_cancelled)
         jobs.gate.set()
         jobs.ended_before = lambda _: True
-        assert isinstance(await waves.run(frame(9)), FrameClosed)
+        assert isinstance(await waves.run_command_frame(frame(9)), FrameClosed)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +267,7 @@ async def test_without_a_session_every_frame_says_why(
         jobs.problem = problem
         jobs.ended_before = lambda _: False
         found = await asyncio.gather(
-            *[waves.run(frame(unit)) for unit in range(3)], return_exceptions=True
+            *[waves.run_command_frame(frame(unit)) for unit in range(3)], return_exceptions=True
         )
     errors = [one.error for one in found if isinstance(one, ToolFailure)]
     said = [(one.kind, one.message, one.retryable) for one in errors]
@@ -273,7 +275,7 @@ async def test_without_a_session_every_frame_says_why(
 
 
 def opened(rows: int) -> Frame:
-    frame_id = ids.frame_id(STAGE, slot=0, frame_index=0)
+    frame_id = ids.derive_frame_id(STAGE, slot=0, frame_index=0)
     return Frame(
         frame_id=frame_id,
         root_frame_id=frame_id,
@@ -296,7 +298,7 @@ def opened(rows: int) -> Frame:
 async def test_a_slots_frame_travels_without_its_rows_and_comes_back_with_what_is_left() -> None:
     async with sailing() as (waves, jobs):
         jobs.rows_left = 2
-        ran = await waves.run_frame(frame(0), opened(5), may_leave_rows=True)
+        ran = await waves.run_slot_frame(frame(0), opened(5), may_leave_rows=True)
     assert (ran.result.rows_done, ran.rows_left) == (3, 2)
     (placed,) = jobs.waves[0][0].frames
     assert placed.may_leave_rows
@@ -309,13 +311,13 @@ async def test_a_slots_lost_frame_is_its_next_attempts() -> None:
         jobs.ended_before = lambda _: False
         jobs.problem = SparkLost("gone")
         with pytest.raises(FrameLost):
-            await waves.run_frame(frame(0), opened(5), may_leave_rows=False)
+            await waves.run_slot_frame(frame(0), opened(5), may_leave_rows=False)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 100])
 def test_frames_are_dealt_evenly_and_none_is_left_out(parts: int) -> None:
-    frames = [Placed(place=place, command=frame(place)) for place in range(7)]
-    dealt = cutting.deal(frames, parts)
+    frames = [WaveFrame(place=place, command=frame(place)) for place in range(7)]
+    dealt = cutting.deal_frames(frames, parts)
     assert sorted(one.place for part in dealt for one in part) == list(range(7))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
 
@@ -327,4 +329,4 @@ def test_frames_are_dealt_evenly_and_none_is_left_out(parts: int) -> None:
 def test_the_next_wave_fits_what_the_last_one_took(
     size: int, frames: int, took_s: float, expected: int
 ) -> None:
-    assert cutting.size_next(size, frames=frames, took_s=took_s, frames_max=64) == expected
+    assert cutting.compute_next_size(size, frames=frames, took_s=took_s, frames_max=64) == expected

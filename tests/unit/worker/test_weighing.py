@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from noetl_worker.stores import Remembered
-from noetl_worker.weighing import weigh
+from noetl_worker.payloads.memory_estimate import estimate_memory
+from noetl_worker.payloads.tenant_payloads import PayloadCache
 
 
 def exactly(value: Any) -> int:
@@ -28,37 +28,37 @@ def rows(count: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("count", [0, 1, 16, 17, 1000])
 def test_a_weight_is_about_that_of_every_object(count: int) -> None:
     value = {"rows": rows(count), "columns": ["id", "text", "of"]}
-    assert weigh(value) == pytest.approx(exactly(value), rel=0.05)
+    assert estimate_memory(value) == pytest.approx(exactly(value), rel=0.05)
 
 
 def test_what_is_nested_deeper_than_any_payload_has_a_weight_too() -> None:
     value: list[Any] = []
     for _ in range(500):
         value = [value]
-    assert weigh(value) > 0
-    assert weigh(None) == sys.getsizeof(None)
+    assert estimate_memory(value) > 0
+    assert estimate_memory(None) == sys.getsizeof(None)
 
 
 def test_a_worker_remembers_as_much_as_it_has_memory_for() -> None:
     one = exactly(rows(100))
-    remembered = Remembered(bytes_max=5 * one)
+    remembered = PayloadCache(bytes_max=5 * one)
     for number in range(50):
-        remembered.keep(str(number), rows(100), size_bytes=one // 8)
-    kept = [number for number in range(50) if remembered.find(str(number)) is not None]
+        remembered.keep_value(str(number), rows(100), size_bytes=one // 8)
+    kept = [number for number in range(50) if remembered.find_value(str(number)) is not None]
     assert kept[-1] == 49
     assert len(kept) in {4, 5}
 
 
 def test_the_latest_collection_stays_although_its_rows_weigh_more_than_the_bound() -> None:
     large = rows(1000)
-    remembered = Remembered(bytes_max=exactly(large) // 2)
-    remembered.keep("small", [1], size_bytes=3)
-    remembered.keep("large", large, size_bytes=exactly(large) // 8)
-    assert remembered.find("large") is large
-    assert remembered.find("small") is None
-    remembered.keep("next", [2], size_bytes=3)
-    assert remembered.find("large") is None
-    assert remembered.find("next") == [2]
-    remembered.forget("next")
-    remembered.keep("too large as it is stored", [3], size_bytes=exactly(large))
-    assert remembered.find("too large as it is stored") is None
+    remembered = PayloadCache(bytes_max=exactly(large) // 2)
+    remembered.keep_value("small", [1], size_bytes=3)
+    remembered.keep_value("large", large, size_bytes=exactly(large) // 8)
+    assert remembered.find_value("large") is large
+    assert remembered.find_value("small") is None
+    remembered.keep_value("next", [2], size_bytes=3)
+    assert remembered.find_value("large") is None
+    assert remembered.find_value("next") == [2]
+    remembered.forget_value("next")
+    remembered.keep_value("too large as it is stored", [3], size_bytes=exactly(large))
+    assert remembered.find_value("too large as it is stored") is None

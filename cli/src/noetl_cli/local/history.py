@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from noetl_cli import settings
-from noetl_cli.failures import CliError, ExitCode
+from noetl_cli.errors import CliError, ExitCode
 from noetl_contracts import codec
 
 FOLDER = "local-runs"
@@ -29,7 +29,7 @@ class HistoryWriter:
     def __init__(self, folder: Path, execution_id: str) -> None:
         """Make the file; raises `OSError`."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        prune(folder)
+        prune_histories(folder)
         self._path = folder / f"{execution_id}{SUFFIX}"
         handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._file = os.fdopen(handle, "wb")
@@ -39,12 +39,12 @@ class HistoryWriter:
     def append(self, views: Iterable[Any], stored: Iterable[Any], *, version: int) -> None:
         """Write events up to a version; raises `OSError`."""
         lines = [{"view": view} for view in views] + [{"stored": one} for one in stored]
-        data = b"".join(codec.encode(line) + b"\n" for line in lines)
+        data = b"".join(codec.encode_json(line) + b"\n" for line in lines)
         if self._is_cut:
             return
         if self._bytes + len(data) > RUN_BYTES_MAX:
             self._is_cut = True
-            data = codec.encode({"cut_after": version - len(lines) // 2}) + b"\n"
+            data = codec.encode_json({"cut_after": version - len(lines) // 2}) + b"\n"
         self._file.write(data)
         self._file.flush()
         self._bytes += len(data)
@@ -54,12 +54,12 @@ class HistoryWriter:
         self._file.close()
 
 
-def folder_of(environ: dict[str, str]) -> Path:
+def get_history_folder(environ: dict[str, str]) -> Path:
     """Name the folder of all histories."""
-    return settings.home(None, environ=environ) / FOLDER
+    return settings.choose_home(None, environ=environ) / FOLDER
 
 
-def prune(folder: Path) -> None:
+def prune_histories(folder: Path) -> None:
     """Remove the oldest histories until there is room for one more."""
     files = sorted(folder.glob(f"*{SUFFIX}"), key=lambda file: file.stat().st_mtime, reverse=True)
     used = RUN_BYTES_MAX
@@ -74,7 +74,7 @@ def find_history(execution_id: str, *, server: str | None) -> Path | None:
     """Find the history of a run in this process; a server that is named means that one's."""
     if server is not None or not execution_id.isascii() or not execution_id.isdigit():
         return None
-    file = folder_of(settings.environment()) / f"{execution_id}{SUFFIX}"
+    file = get_history_folder(settings.copy_environment()) / f"{execution_id}{SUFFIX}"
     return file if file.is_file() else None
 
 
@@ -115,7 +115,7 @@ def _read_lines(file: Path) -> Iterator[dict[str, Any]]:
         ) from error
 
 
-def check_remote(execution_id: str, *, server: str | None) -> None:
+def check_is_remote(execution_id: str, *, server: str | None) -> None:
     """Refuse to ask a planner about a run in this process; raises `CliError`."""
     if find_history(execution_id, server=server) is None:
         return

@@ -13,40 +13,33 @@ from typing import Any, TypeVar
 
 from noetl_chassis import telemetry
 from noetl_chassis.settings import SettingsError
-from noetl_chassis.together import together
-from noetl_cli import render
-from noetl_cli.execution_logs import format_line
-from noetl_cli.failures import CliError, ExitCode
-from noetl_cli.given_files import GivenFile
+from noetl_chassis.task_group import open_task_group
+from noetl_cli import terminal_output
+from noetl_cli.errors import CliError, ExitCode
+from noetl_cli.files.playbook_file import PlaybookFile
+from noetl_cli.files.run_request import RunFile, RunRequest
 from noetl_cli.local import system
-from noetl_cli.local.asking import Asked
-from noetl_cli.local.history import HistoryWriter, folder_of
-from noetl_cli.local.system import Configs, System
-from noetl_cli.playbook_file import PlaybookFile
-from noetl_cli.stack import ports
+from noetl_cli.local.history import HistoryWriter, get_history_folder
+from noetl_cli.local.system import LocalSystem, ServiceSettings
+from noetl_cli.planner.execution_logs import format_log_line
+from noetl_cli.stack.processes import loopback
 from noetl_contracts import codec
+from noetl_contracts.commands.task_metrics import StepProgress
 from noetl_contracts.errors import NoetlError
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.step_progress import StepProgress
-from noetl_planner.http import (
-    credentials,
-    given_files,
-    playbooks,
-    replaying,
-    results,
-    submission,
-    wishes,
-)
-from noetl_planner.http.credentials import PutBody
-from noetl_planner.http.following import Following
-from noetl_planner.http.log_chunks import LogChunks, LogFollower
-from noetl_planner.http.logs import view_lines, view_problem
-from noetl_planner.http.playbooks import Registered
-from noetl_planner.http.problems import ApiError
-from noetl_planner.http.services import ApiServices
-from noetl_planner.http.stream import END, PROGRESS, Follower
-from noetl_planner.http.submission import ExecuteBody
-from noetl_playbook.problems import Level
+from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.catalog.playbooks import Registered
+from noetl_planner.api.credentials import credentials
+from noetl_planner.api.credentials.credentials import PutBody
+from noetl_planner.api.executions import control_requests, input_files, start_requests
+from noetl_planner.api.executions.start_requests import ExecuteBody
+from noetl_planner.api.history import history_replay, results
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.watch.event_stream import END, PROGRESS, EventStream, HistoryFollower
+from noetl_planner.api.watch.log_chunks import LogChunks, LogFollower
+from noetl_planner.api.watch.logs import view_lines, view_problem
+from noetl_playbook.source.problems import Level
 
 # The services wait when the terminal is slower than they are.
 EVENTS_WAITING_MAX = 1000
@@ -62,20 +55,20 @@ T = TypeVar("T")
 EventView = dict[str, Any]
 
 
-class LogText(str):
+class LogLine(str):
     """A line that a task wrote, as it is shown."""
 
     __slots__ = ()
 
 
 # What the terminal is handed.
-Shown = EventView | StepProgress | LogText
+Shown = EventView | StepProgress | LogLine
 
 
 class LocalRun:
     """One execution in a thread; `events` ends when the execution does."""
 
-    def __init__(self, asked: Asked, configs: Configs, history_folder: Path) -> None:
+    def __init__(self, asked: RunRequest, configs: ServiceSettings, history_folder: Path) -> None:
         self._asked = asked
         self._configs = configs
         self._events: queue.Queue[Shown | None] = queue.Queue(EVENTS_WAITING_MAX)
@@ -84,9 +77,9 @@ class LocalRun:
         self.has_history = True
         self._begun: Future[ExecutionId] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._system: System | None = None
+        self._system: LocalSystem | None = None
         self._has_left = threading.Event()
-        self._thread = threading.Thread(target=self._main, name="noetl-local")
+        self._thread = threading.Thread(target=self._run_thread, name="noetl-local")
 
     def start(self) -> ExecutionId:
         """Start the services and the execution; raises what keeps them from starting."""
@@ -109,7 +102,7 @@ class LocalRun:
                 continue
             if view is None:
                 return
-            if isinstance(view, LogText):
+            if isinstance(view, LogLine):
                 tell(view)
             else:
                 yield view
@@ -118,30 +111,30 @@ class LocalRun:
         """Ask the execution to stop."""
         if self._loop is None or self._system is None or not self._thread.is_alive():
             return
-        wish = wishes.cancel(
+        wish = control_requests.request_cancel(
             self._system.services, self._begun.result(0), "cancelled at the terminal"
         )
         asyncio.run_coroutine_threadsafe(wish, self._loop).result(LOOK_S * 10)
 
     def list_results(self) -> dict[str, Any]:
         """List the results as the API does; for as long as nobody has left."""
-        listed = results.find_results(self._opened().services, self._begun.result(0))
-        found: dict[str, Any] = codec.builtins(self._await(listed))
+        listed = results.list_step_results(self._get_system().services, self._begun.result(0))
+        found: dict[str, Any] = codec.to_builtins(self._run_on_loop(listed))
         return found
 
     def get_result(self, step: str, *, offset: int, limit: int) -> dict[str, Any]:
         """Read a window of a step's result as the API does; raises `CliError`."""
-        services, execution_id = self._opened().services, self._begun.result(0)
-        window = results.find_result(services, execution_id, step, offset=offset, limit=limit)
-        found: dict[str, Any] = codec.builtins(self._await(window))
+        services, execution_id = self._get_system().services, self._begun.result(0)
+        window = results.get_step_result(services, execution_id, step, offset=offset, limit=limit)
+        found: dict[str, Any] = codec.to_builtins(self._run_on_loop(window))
         return found
 
-    def save_command(self, step: str, file: Path) -> str:
+    def build_save_command(self, step: str, file: Path) -> str:
         """Write the command that saves the result of another run: this one's goes away with it."""
         del step
         return f"noetl run FILE -r local --save {shlex.quote(str(file))}"
 
-    def leave(self) -> None:
+    def stop_services(self) -> None:
         """Stop the services and wait for them."""
         self._has_left.set()
         if self._loop is not None and self._system is not None and self._thread.is_alive():
@@ -150,11 +143,11 @@ class LocalRun:
         if self._history is not None:
             self._history.close()
 
-    def _opened(self) -> System:
+    def _get_system(self) -> LocalSystem:
         assert self._system is not None, "an execution has begun"
         return self._system
 
-    def _await(self, asked: Coroutine[Any, Any, T]) -> T:
+    def _run_on_loop(self, asked: Coroutine[Any, Any, T]) -> T:
         """Run something on the services' loop; raises `CliError` where the API has a problem."""
         assert self._loop is not None, "an execution has begun"
         try:
@@ -164,59 +157,61 @@ class LocalRun:
         except TimeoutError as error:
             raise CliError(f"The services did not answer within {ANSWER_S:g} s.") from error
 
-    def _main(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            asyncio.run(self._run())
+            asyncio.run(self._run_services())
         except BaseException as error:
             if self._begun.done():
                 raise
             self._begun.set_exception(error)
 
-    async def _run(self) -> None:
+    async def _run_services(self) -> None:
         self._loop = asyncio.get_running_loop()
-        async with system.open_system(self._configs) as opened, together() as tasks:
+        async with system.open_system(self._configs) as opened, open_task_group() as tasks:
             self._system = opened
             listens = self._asked.listens_at is not None
-            tasks.create_task(system.run(opened, listens=listens))
+            tasks.create_task(system.run_services(opened, listens=listens))
             try:
-                execution_id = await self._begin(opened)
+                execution_id = await self._start_execution(opened)
                 logs = LogFollower(LogChunks(opened.services, execution_id), opened.services)
-                async with together() as readers:
+                async with open_task_group() as readers:
                     reading = readers.create_task(self._follow_logs(logs))
-                    await self._follow(Following(opened.services, execution_id), logs, reading)
-                await self._hand_over(None)
+                    await self._follow_events(
+                        HistoryFollower(opened.services, execution_id), logs, reading
+                    )
+                await self._queue_view(None)
                 # Results and history are read until the terminal leaves.
                 await opened.process.stop.wait()
             finally:
                 opened.process.stop.set()
 
-    async def _begin(self, opened: System) -> ExecutionId:
+    async def _start_execution(self, opened: LocalSystem) -> ExecutionId:
         for name, fields in self._asked.credentials.items():
             sealed = PutBody(
                 name=name,
                 type=str(fields.get("type", "generic")),
                 data={key: value for key, value in fields.items() if key != "type"},
             )
-            await credentials.keep(opened.services, sealed)
+            await credentials.keep_credential(opened.services, sealed)
         for other in self._asked.others:
-            await _keep(opened.services, other)
-        kept = await _keep(opened.services, self._asked.source)
+            await _register_playbooks(opened.services, other)
+        kept = await _register_playbooks(opened.services, self._asked.source)
         files = [await _store_file(opened.services, file) for file in self._asked.files]
         body = ExecuteBody(
             path=kept.path, version=kept.version, workload=self._asked.inputs, files=files
         )
-        accepted = await submission.execute(opened.services, body, None)
+        accepted = await start_requests.execute_playbook(opened.services, body, None)
         for warning in accepted.warnings or ():
-            render.note(f"warning: {warning}")
+            terminal_output.print_note(f"warning: {warning}")
         self._open_history(accepted.execution_id)
         self._begun.set_result(accepted.execution_id)
         return accepted.execution_id
 
-    async def _follow(
-        self, following: Following, logs: LogFollower, reading: "asyncio.Task[None]"
+    async def _follow_events(
+        self, following: HistoryFollower, logs: LogFollower, reading: "asyncio.Task[None]"
     ) -> None:
-        hints = self._opened().services.hints
-        async for page in Follower(following, hints=hints).pages():
+        hints = self._get_system().services.hints
+        async for page in EventStream(following, hints=hints).iterate_messages():
             if following.is_over:
                 # Nobody looks at lines that come behind the last event.
                 logs.has_ended.set()
@@ -228,44 +223,46 @@ class LocalRun:
             ]
             for message in page:
                 if message.event == PROGRESS:
-                    await self._hand_over(codec.decode_as(str(message.data), StepProgress))
-            await self._keep(views)
+                    await self._queue_view(codec.decode_as(str(message.data), StepProgress))
+            await self._append_history(views)
             for view in views:
-                await self._hand_over(view)
+                await self._queue_view(view)
 
     async def _follow_logs(self, logs: LogFollower) -> None:
         async for read in logs.read_chunks():
             if read is None:
                 continue
             for line in (*view_problem(read), *view_lines(read)):
-                await self._hand_over(LogText(format_line(codec.builtins(line))))
+                await self._queue_view(LogLine(format_log_line(codec.to_builtins(line))))
 
-    async def _keep(self, views: list[EventView]) -> None:
+    async def _append_history(self, views: list[EventView]) -> None:
         """Keep events in the history; a disk that takes no more ends the history, not the run."""
         if self._history is None or not views:
             return
         first, last = views[0]["version"], views[-1]["version"]
-        page = await self._opened().services.audit.read_stored(
+        page = await self._get_system().services.audit.read_stored_events(
             self._begun.result(0), after_version=first - 1, events_max=last - first + 1
         )
         try:
-            self._history.append(views, map(replaying.conceal, page), version=last)
+            self._history.append(views, map(history_replay.redact_event, page), version=last)
         except OSError as error:
-            self._stop_keeping(error)
+            self._stop_history(error)
 
     def _open_history(self, execution_id: ExecutionId) -> None:
         try:
             self._history = HistoryWriter(self._history_folder, execution_id)
         except OSError as error:
-            self._stop_keeping(error)
+            self._stop_history(error)
 
-    def _stop_keeping(self, error: OSError) -> None:
+    def _stop_history(self, error: OSError) -> None:
         self._history = None
         self.has_history = False
         reason = error.strerror or str(error)
-        render.note(f"The history of this run is not kept in {self._history_folder}: {reason}")
+        terminal_output.print_note(
+            f"The history of this run is not kept in {self._history_folder}: {reason}"
+        )
 
-    async def _hand_over(self, view: Shown | None) -> None:
+    async def _queue_view(self, view: Shown | None) -> None:
         while not self._has_left.is_set():
             try:
                 self._events.put_nowait(view)
@@ -276,55 +273,55 @@ class LocalRun:
 
 
 @contextmanager
-def open_run(asked: Asked, environ: dict[str, str]) -> Iterator[tuple[LocalRun, ExecutionId]]:
+def open_run(asked: RunRequest, environ: dict[str, str]) -> Iterator[tuple[LocalRun, ExecutionId]]:
     """Run a playbook in this process; its payloads go away with it."""
     telemetry.configure_logs(
         service=system.NAME, instance=system.NAME, log_format="console", log_level="error"
     )
-    environ = {**environ, **_doors(asked.listens_at)}
+    environ = {**environ, **_listen_variables(asked.listens_at)}
     with tempfile.TemporaryDirectory(prefix="noetl-local-") as folder:
         try:
-            configs = system.load(environ, Path(folder))
+            configs = system.load_settings(environ, Path(folder))
         except SettingsError as error:
             raise CliError(str(error), exit_code=ExitCode.USAGE) from error
-        running = LocalRun(asked, configs, folder_of(environ))
+        running = LocalRun(asked, configs, get_history_folder(environ))
         try:
-            yield running, _started(running)
+            yield running, _start_run(running)
         finally:
-            running.leave()
+            running.stop_services()
 
 
-async def _keep(services: ApiServices, file: PlaybookFile) -> Registered:
+async def _register_playbooks(services: ApiServices, file: PlaybookFile) -> Registered:
     """Register the playbooks of a file."""
-    return await playbooks.keep(
+    return await playbooks.register_text(
         services, file.text, level=Level.TOLERANT, scripts=file.script_by_name or None
     )
 
 
-async def _store_file(services: ApiServices, file: GivenFile) -> given_files.GivenFile:
+async def _store_file(services: ApiServices, file: RunFile) -> input_files.GivenFile:
     """Store the chunks of a file that the run takes with it, and describe the file."""
-    digests = [await given_files.store_chunk(services, data) for data in file.read_chunks()]
-    return codec.convert(file.describe(digests), given_files.GivenFile)
+    digests = [await input_files.store_chunk(services, data) for data in file.read_chunks()]
+    return codec.convert_value(file.describe_file(digests), input_files.GivenFile)
 
 
-def _doors(port: int | None) -> dict[str, str]:
+def _listen_variables(port: int | None) -> dict[str, str]:
     """Say where the API listens and answers are sent; nowhere unless it was asked for."""
     if port is None:
         return {}
-    if not ports.is_free(port):
+    if not loopback.is_port_free(port):
         raise CliError(
             f"Something listens at port {port} already.",
             way_out="Name another one: --listen PORT",
             exit_code=ExitCode.USAGE,
         )
     return {
-        "NOETL_PLANNER_HTTP_HOST": ports.LOOPBACK,
+        "NOETL_PLANNER_HTTP_HOST": loopback.LOOPBACK,
         "NOETL_PLANNER_HTTP_PORT": str(port),
-        "NOETL_WORKER_CALLBACK_URL": f"http://{ports.LOOPBACK}:{port}",
+        "NOETL_WORKER_CALLBACK_URL": f"http://{loopback.LOOPBACK}:{port}",
     }
 
 
-def _started(running: LocalRun) -> ExecutionId:
+def _start_run(running: LocalRun) -> ExecutionId:
     try:
         return running.start()
     except ApiError as error:

@@ -12,41 +12,37 @@ from msgspec import Struct, structs
 
 from noetl_chassis import loop, settings
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.health import Health
-from noetl_chassis.identity import Snowflake
-from noetl_chassis.lifecycle import Process
-from noetl_chassis.loop import Pulse
-from noetl_chassis.together import together
-from noetl_cli.stack import wiring
-from noetl_contracts import letters
-from noetl_contracts.commands import IO_LANE, SPARK_LANE
-from noetl_messaging import topology
-from noetl_messaging.memory.backlogs import MemoryBacklogs
+from noetl_chassis.health import HealthChecks
+from noetl_chassis.identity import SnowflakeIds
+from noetl_chassis.lifecycle import ServiceProcess
+from noetl_chassis.loop import LoopHealth
+from noetl_chassis.task_group import open_task_group
+from noetl_cli.stack.supervision import service_addresses
+from noetl_contracts.commands.command_work import IO_LANE, SPARK_LANE
+from noetl_contracts.requests import inbox
 from noetl_messaging.memory.broker import MemoryBroker
-from noetl_messaging.memory.consumer import MemoryConsumer
+from noetl_messaging.memory.consumer import MemoryBacklogs, MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.memory.registers import MemoryRegisters
+from noetl_messaging.streams import topology
 from noetl_outbox.service import OutboxPublisher
-from noetl_planner import assembly as planning
 from noetl_planner import settings as planner_settings
-from noetl_planner.http import server
-from noetl_planner.http.app import create_app
-from noetl_planner.http.services import ApiServices
-from noetl_planner.shell import running
-from noetl_planner.shell.crowd import Crowd
-from noetl_planner.shell.shards import ShardOwner
+from noetl_planner import wiring as planning
+from noetl_planner.api import server
+from noetl_planner.api.app import create_app
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.shards import shard_leases
+from noetl_planner.shards.shard_leases import ShardOwner
+from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_projector import settings as projector_settings
+from noetl_projector.projection.stores import ProjectorStores
 from noetl_projector.service import Projector
-from noetl_projector.shell.stores import Stores
-from noetl_storage.memory.audit import MemoryLedgerAudit
-from noetl_storage.memory.dead_letter_log import MemoryDeadLetterLog
+from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
-from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
-from noetl_storage.memory.objects import MemoryObjects
-from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
-from noetl_storage.memory.pages import MemoryHistoryPages
+from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
     MemoryCatalog,
@@ -54,16 +50,14 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
-from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.memory.triggers import MemoryTriggers
-from noetl_storage.memory.webhooks import MemoryWebhooks
-from noetl_storage.payloads.open import open_payloads
-from noetl_worker import assembly as working
+from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
+from noetl_storage.payloads.factory import open_payloads
 from noetl_worker import settings as worker_settings
-from noetl_worker.opening import open_tools
+from noetl_worker import wiring as working
 from noetl_worker.service import Worker
-from noetl_worker.tiering import open_tiers
+from noetl_worker.tool_factory import open_tools
+from noetl_worker.wiring import open_tiers
 
 NAME = "local"
 LETTERS_S = 0.5
@@ -77,7 +71,7 @@ _FETCH_WAIT_S = "0.2"
 _DRAIN_S = 5.0
 
 
-class Configs(Struct, frozen=True, kw_only=True):
+class ServiceSettings(Struct, frozen=True, kw_only=True):
     """The services' own settings; the environment may change them as it would the services'."""
 
     planner: planner_settings.Settings
@@ -85,11 +79,11 @@ class Configs(Struct, frozen=True, kw_only=True):
     projector: projector_settings.Settings
 
 
-class System(Struct, frozen=True, kw_only=True):
+class LocalSystem(Struct, frozen=True, kw_only=True):
     """All services of one process, ready to run."""
 
-    process: Process
-    configs: Configs
+    process: ServiceProcess
+    configs: ServiceSettings
     adapters: planning.Adapters
     services: ApiServices
     worker: Worker
@@ -98,7 +92,7 @@ class System(Struct, frozen=True, kw_only=True):
     outbox: OutboxPublisher
 
 
-def load(environ: dict[str, str], payload_folder: Path) -> Configs:
+def load_settings(environ: dict[str, str], payload_folder: Path) -> ServiceSettings:
     """Read the settings, with what a run in one process needs in place of addresses."""
     addresses = {
         "NATS_URL": _ADDRESS,
@@ -108,13 +102,13 @@ def load(environ: dict[str, str], payload_folder: Path) -> Configs:
         "SHARD_COUNT": str(_SHARDS),
         "FETCH_WAIT_S": _FETCH_WAIT_S,
     }
-    planner = _environ(planner_settings.PREFIX, environ, addresses)
-    worker = _environ(
+    planner = _fix_addresses(planner_settings.PREFIX, environ, addresses)
+    worker = _fix_addresses(
         worker_settings.PREFIX,
         {
             # As with the embedded stack, a playbook under development may call this machine.
             f"{worker_settings.PREFIX}HTTP_ALLOW": "127.0.0.1,localhost",
-            **wiring.WORKER_DEFAULTS,
+            **service_addresses.WORKER_DEFAULTS,
             # Nobody is there to share memory with.
             f"{worker_settings.PREFIX}SHARED_BYTES": "0",
             **environ,
@@ -122,34 +116,36 @@ def load(environ: dict[str, str], payload_folder: Path) -> Configs:
         {name: value for name, value in addresses.items() if name != "POSTGRES_DSN"},
     )
     without = {"PAYLOAD_URL", "SECRET_KEY"}
-    projector = _environ(
+    projector = _fix_addresses(
         projector_settings.PREFIX,
         environ,
         {name: value for name, value in addresses.items() if name not in without}
         | {"EXECUTION_SHARD_COUNT": str(_SHARDS)},
     )
-    loaded = settings.load(
+    loaded = settings.load_settings(
         planner_settings.Settings, prefix=planner_settings.PREFIX, environ=planner
     )
-    return Configs(
+    return ServiceSettings(
         # One worker serves every pool, by whatever name.
         planner=structs.replace(loaded, pools=(), http_pools=()),
-        worker=settings.load(
+        worker=settings.load_settings(
             worker_settings.Settings, prefix=worker_settings.PREFIX, environ=worker
         ),
-        projector=projector_settings.load(projector),
+        projector=projector_settings.load_settings(projector),
     )
 
 
 @asynccontextmanager
-async def open_system(configs: Configs) -> AsyncIterator[System]:
+async def open_system(configs: ServiceSettings) -> AsyncIterator[LocalSystem]:
     """Put every service together over one store and one broker."""
     clock = SystemClock()
     store = MemoryStore(clock=clock)
-    declared = topology.declare(shard_count=_SHARDS, lease_s=configs.worker.lease_s)
-    broker = MemoryBroker(topology.shared_by_all(declared), clock)
-    await broker.ensure()
-    process = Process(instance=NAME, stop=asyncio.Event(), health=Health(), health_port=0)
+    declared = topology.declare_topology(shard_count=_SHARDS, lease_s=configs.worker.lease_s)
+    broker = MemoryBroker(topology.share_default_pool(declared), clock)
+    await broker.ensure_streams()
+    process = ServiceProcess(
+        instance=NAME, stop=asyncio.Event(), health=HealthChecks(), health_port=0
+    )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         payloads = await enter(open_payloads(configs.worker.payload_url))
@@ -182,11 +178,11 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             hints=broker,
             backlogs=MemoryBacklogs(broker),
             clock=clock,
-            snowflake=Snowflake(node=0, clock=clock),
-            crowd=Crowd(clock),
+            snowflake=SnowflakeIds(node=0, clock=clock),
+            crowd=WorkerPresence(clock),
         )
         commands = working.Adapters(
-            consumers=_commands(broker, configs, IO_LANE),
+            consumers=_command_consumers(broker, configs, IO_LANE),
             publisher=broker,
             hints=broker,
             registers=MemoryRegisters(),
@@ -196,106 +192,120 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             mask=mask,
             clock=clock,
         )
-        yield System(
+        yield LocalSystem(
             process=process,
             configs=configs,
             adapters=adapters,
-            services=planning.api_services(adapters, configs.planner, process, process.stop),
-            worker=working.build(commands, configs.worker, instance=NAME),
+            services=planning.build_api_services(adapters, configs.planner, process, process.stop),
+            worker=working.build_worker(commands, configs.worker, instance=NAME),
             # No other process reads this store: its frames run here, in the same event loop.
-            spark_worker=working.build(
-                structs.replace(commands, consumers=_commands(broker, configs, SPARK_LANE)),
+            spark_worker=working.build_worker(
+                structs.replace(
+                    commands, consumers=_command_consumers(broker, configs, SPARK_LANE)
+                ),
                 configs.worker,
                 instance=NAME,
                 lane=SPARK_LANE,
             ),
-            projector=_projector(adapters, broker, configs, store),
-            outbox=_outbox(adapters, broker),
+            projector=_build_projector(adapters, broker, configs, store),
+            outbox=_build_outbox(adapters, broker),
         )
 
 
-def _commands(broker: MemoryBroker, configs: Configs, host: str) -> tuple[MemoryConsumer, ...]:
+def _command_consumers(
+    broker: MemoryBroker, configs: ServiceSettings, host: str
+) -> tuple[MemoryConsumer, ...]:
     return tuple(
         MemoryConsumer(broker, stream=topology.COMMANDS, name=name)
-        for name in topology.worker_consumers(configs.worker.pool, host)
+        for name in topology.list_worker_consumers(configs.worker.pool, host)
     )
 
 
-async def run(system: System, *, listens: bool = False) -> None:
+async def run_services(system: LocalSystem, *, listens: bool = False) -> None:
     """Run every service until the process is told to stop.
 
     With `listens` the API answers on its port, and messages find the tasks that wait for them.
     """
     stop, rest_s = system.process.stop, system.configs.projector.catch_up_interval_s
-    async with together() as tasks:
-        tasks.create_task(_plan(system, _doors(system) if listens else _no_doors))
+    async with open_task_group() as tasks:
+        tasks.create_task(_run_planner(system, _api_server(system) if listens else _wait_for_stop))
         if listens:
-            match = partial(_hand_over_letters, system)
-            tasks.create_task(loop.every(LETTERS_S, match, stop=stop, name="letters"))
+            match = partial(_deliver_early_messages, system)
+            tasks.create_task(loop.run_every(LETTERS_S, match, stop=stop, name="letters"))
         for worker in (system.worker, system.spark_worker):
-            pulse = Pulse("commands", stale_s=30)
+            pulse = LoopHealth("commands", stale_s=30)
             tasks.create_task(worker.run(stop=stop, pulse=pulse, drain_s=_DRAIN_S))
         tasks.create_task(
-            system.outbox.run(
-                stop=stop, pulse=Pulse("publish", stale_s=30), poll_s=0.2, measure_s=5.0
+            system.outbox.run_until_stopped(
+                stop=stop, pulse=LoopHealth("publish", stale_s=30), poll_s=0.2, measure_s=5.0
             )
         )
-        tasks.create_task(loop.pump(system.projector.project, idle_s=0, stop=stop, name="project"))
-        tasks.create_task(loop.every(rest_s, system.projector.catch_up, stop=stop, name="catch up"))
+        tasks.create_task(
+            loop.run_while_busy(
+                system.projector.project_batches, idle_s=0, stop=stop, name="project"
+            )
+        )
+        tasks.create_task(
+            loop.run_every(rest_s, system.projector.catch_up, stop=stop, name="catch up")
+        )
 
 
-async def _plan(system: System, doors: running.Doors) -> None:
+async def _run_planner(system: LocalSystem, doors: shard_leases.Doors) -> None:
     config, adapters = system.configs.planner, system.adapters
-    together = planning.shared(adapters, config, producer=planning.name_producer(config, NAME))
+    together = planning.build_shard_context(
+        adapters, config, producer=planning.name_producer(config, NAME)
+    )
     owner = ShardOwner(
         leases=adapters.shards,
         instances=adapters.instances,
         owner=NAME,
         lease_s=config.shard_lease_s,
         shard_count=config.shard_count,
-        open_shard=lambda fence: planning.shard_planner(fence, adapters, together, config),
+        open_shard=lambda fence: planning.build_shard_planner(fence, adapters, together, config),
     )
-    await running.run(
+    await shard_leases.run_shards(
         owner=owner,
         publishing=together.publishing,
         gathering=together.gathering,
         doors=doors,
         renewal_s=config.shard_renewal_s,
-        pulse=Pulse("shards", stale_s=30),
+        pulse=LoopHealth("shards", stale_s=30),
         stop=system.process.stop,
     )
 
 
-def _doors(system: System) -> running.Doors:
+def _api_server(system: LocalSystem) -> shard_leases.Doors:
     config = system.configs.planner
 
-    async def open_doors(stop: asyncio.Event) -> None:
+    async def serve_api(stop: asyncio.Event) -> None:
         app = create_app(system.services)
-        await server.serve(app, host=config.http_host, port=config.http_port, stop=stop)
+        await server.serve_api(app, host=config.http_host, port=config.http_port, stop=stop)
 
-    return open_doors
+    return serve_api
 
 
-async def _hand_over_letters(system: System) -> None:
+async def _deliver_early_messages(system: LocalSystem) -> None:
     """Do what the reaper does with messages that came before anybody waited."""
     requests = system.adapters.requests
     for found in await requests.list_matches(matches_max=LETTERS_MAX):
-        request = letters.handover(found.letter, found.wait, shard_count=_SHARDS, producer=NAME)
-        await requests.hand_over(
-            found.letter.letter_id, open_wait=letters.wait_name(found.wait), request=request
+        request = inbox.build_delivery_request(
+            found.letter, found.wait, shard_count=_SHARDS, producer=NAME
+        )
+        await requests.deliver_message(
+            found.letter.letter_id, open_wait=inbox.build_wait_name(found.wait), request=request
         )
 
 
-async def _no_doors(stop: asyncio.Event) -> None:
+async def _wait_for_stop(stop: asyncio.Event) -> None:
     await stop.wait()
 
 
-def _projector(
-    adapters: planning.Adapters, broker: MemoryBroker, configs: Configs, store: MemoryStore
+def _build_projector(
+    adapters: planning.Adapters, broker: MemoryBroker, configs: ServiceSettings, store: MemoryStore
 ) -> Projector:
-    name = topology.projector_consumer(index=0, count=1)
+    name = topology.build_projector_consumer(index=0, count=1)
     return Projector(
-        stores=Stores(
+        stores=ProjectorStores(
             consumer=MemoryConsumer(broker, stream=topology.EVENTS, name=name),
             letters=adapters.dead_letters,
             ledger=adapters.ledger,
@@ -305,26 +315,26 @@ def _projector(
             rebuilds=MemoryProjections(store),
         ),
         clock=adapters.clock,
-        policy=projector_settings.policy(configs.projector),
+        policy=projector_settings.build_policy(configs.projector),
     )
 
 
-def _outbox(adapters: planning.Adapters, broker: MemoryBroker) -> OutboxPublisher:
+def _build_outbox(adapters: planning.Adapters, broker: MemoryBroker) -> OutboxPublisher:
     return OutboxPublisher(
         outbox=adapters.outbox,
         publisher=broker,
         hints=broker,
-        check=_is_well,
+        check=_report_healthy,
         owner=NAME,
         claim_lease_s=10.0,
         rows_max=256,
     )
 
 
-def _is_well() -> str | None:
+def _report_healthy() -> str | None:
     return None
 
 
-def _environ(prefix: str, environ: dict[str, str], fixed: dict[str, str]) -> dict[str, str]:
+def _fix_addresses(prefix: str, environ: dict[str, str], fixed: dict[str, str]) -> dict[str, str]:
     """Let the environment change everything but the addresses."""
     return {**environ, **{prefix + name: value for name, value in fixed.items()}}

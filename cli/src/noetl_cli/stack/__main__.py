@@ -5,10 +5,10 @@ import logging
 import sys
 from pathlib import Path
 
-from noetl_cli import render, settings
-from noetl_cli.failures import CliError, ExitCode, StackError
-from noetl_cli.stack import home, options
-from noetl_cli.stack.supervisor import supervise
+from noetl_cli import settings, terminal_output
+from noetl_cli.errors import CliError, ExitCode, StackError
+from noetl_cli.stack.home_folder import home, options
+from noetl_cli.stack.supervision.supervisor import run_supervisor
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
@@ -18,18 +18,20 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     failure: CliError | None
     try:
-        failure = _run(home.make(Path(sys.argv[1])))
+        failure = _run_supervisor(home.make_home(Path(sys.argv[1])))
     except CliError as error:
         failure = error
     if failure is not None:
-        render.failure(failure)
+        terminal_output.print_error(failure)
         sys.exit(ExitCode.FAILED)
 
 
-def _run(place: home.Home) -> StackError | None:
-    with home.supervising(place):
+def _run_supervisor(place: home.StackHome) -> StackError | None:
+    with home.hold_supervisor_lock(place):
         return asyncio.run(
-            supervise(home=place, options=options.read(place), environ=settings.environment())
+            run_supervisor(
+                home=place, options=options.read_options(place), environ=settings.copy_environment()
+            )
         )
 
 

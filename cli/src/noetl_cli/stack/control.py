@@ -12,28 +12,36 @@ from typing import NoReturn
 
 import psutil
 
-from noetl_cli.failures import ExitCode, StackError
-from noetl_cli.stack import data_places, launch, options, orphans, postgres, probes, state
-from noetl_cli.stack.home import Home, is_supervised, supervising
-from noetl_cli.stack.options import Options
-from noetl_cli.stack.state import Phase, State
+from noetl_cli.errors import ExitCode, StackError
+from noetl_cli.stack.home_folder import data_locations, options, state
+from noetl_cli.stack.home_folder.home import StackHome, hold_supervisor_lock, is_supervised
+from noetl_cli.stack.home_folder.options import StackOptions
+from noetl_cli.stack.home_folder.state import StackPhase, StackState
+from noetl_cli.stack.processes import probes, process_spec
+from noetl_cli.stack.servers import postgres
+from noetl_cli.stack.supervision import process_keeper
 
 POLL_S = 0.05
 
-Tell = Callable[[State], None]
+Tell = Callable[[StackState], None]
 
 
-def start(
-    home: Home, wanted: Options, *, environ: Mapping[str, str], timeout_s: float, tell: Tell
-) -> tuple[State, bool]:
+def start_stack(
+    home: StackHome,
+    wanted: StackOptions,
+    *,
+    environ: Mapping[str, str],
+    timeout_s: float,
+    tell: Tell,
+) -> tuple[StackState, bool]:
     """Start a supervisor, or attach to the one that runs; wait until all is ready."""
-    _await_end_of_stopping(home, timeout_s=timeout_s)
+    _await_stop_end(home, timeout_s=timeout_s)
     if is_supervised(home):
         return await_ready(home, child=None, timeout_s=timeout_s, tell=tell), True
-    state.find(home)
-    data_places.check_places(home, wanted)
-    options.write(home, wanted)
-    handle = launch.open_log(home.log("supervisor"))
+    state.find_state(home)
+    data_locations.check_data_locations(home, wanted)
+    options.write_options(home, wanted)
+    handle = process_spec.open_log(home.log_file("supervisor"))
     try:
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             _supervisor_argv(home),
@@ -49,41 +57,43 @@ def start(
     return await_ready(home, child=child, timeout_s=timeout_s, tell=tell), False
 
 
-def _await_end_of_stopping(home: Home, *, timeout_s: float) -> None:
+def _await_stop_end(home: StackHome, *, timeout_s: float) -> None:
     until = time.monotonic() + timeout_s
     while is_supervised(home) and time.monotonic() < until:
-        found = state.find(home)
-        if found is None or found.phase is not Phase.STOPPING:
+        found = state.find_state(home)
+        if found is None or found.phase is not StackPhase.STOPPING:
             return
         time.sleep(POLL_S)
 
 
-def become_supervisor(home: Home, wanted: Options, *, environ: Mapping[str, str]) -> NoReturn:
+def become_supervisor(
+    home: StackHome, wanted: StackOptions, *, environ: Mapping[str, str]
+) -> NoReturn:
     """Turn this process into the supervisor, in the foreground."""
-    with supervising(home):
-        data_places.check_places(home, wanted)
-        options.write(home, wanted)
+    with hold_supervisor_lock(home):
+        data_locations.check_data_locations(home, wanted)
+        options.write_options(home, wanted)
     argv = _supervisor_argv(home)
     os.execve(argv[0], argv, dict(environ))  # noqa: S606 - our own interpreter and module
 
 
-def _supervisor_argv(home: Home) -> list[str]:
+def _supervisor_argv(home: StackHome) -> list[str]:
     return [sys.executable, "-m", "noetl_cli.stack", str(home.root)]
 
 
 def await_ready(
-    home: Home, *, child: subprocess.Popen[bytes] | None, timeout_s: float, tell: Tell
-) -> State:
+    home: StackHome, *, child: subprocess.Popen[bytes] | None, timeout_s: float, tell: Tell
+) -> StackState:
     """Follow the state file until the stack is ready."""
     until = time.monotonic() + timeout_s
     while time.monotonic() < until:
         is_alive = child is None or child.poll() is None
-        found = state.find(home)
+        found = state.find_state(home)
         if found is not None and (child is None or found.supervisor_pid == child.pid):
             tell(found)
-            if found.phase is Phase.READY:
+            if found.phase is StackPhase.READY:
                 return found
-            if found.phase is Phase.FAILED:
+            if found.phase is StackPhase.FAILED:
                 raise StackError(
                     found.failure or "The stack did not start.", way_out=found.way_out or ""
                 )
@@ -91,7 +101,7 @@ def await_ready(
             # Somebody else was faster: theirs is the one.
             child, is_alive = None, True
         if not is_alive or (child is None and not is_supervised(home)):
-            raise _ended_early(home)
+            raise _ended_early_error(home)
         time.sleep(POLL_S)
     raise StackError(
         f"The stack was not ready after {timeout_s:.0f} s.",
@@ -100,22 +110,22 @@ def await_ready(
     )
 
 
-def _ended_early(home: Home) -> StackError:
+def _ended_early_error(home: StackHome) -> StackError:
     said = "The supervisor ended before the stack was ready."
     if not probes.has_room(home.root):
         # Its log could not be written either.
         return StackError(f"{said} The disk of {home.root} is full.", way_out="Free some space.")
-    return StackError(said, way_out=f"Read {home.log('supervisor')}.")
+    return StackError(said, way_out=f"Read {home.log_file('supervisor')}.")
 
 
-def stop(home: Home, *, timeout_s: float, tell: Tell, discards: bool = False) -> bool:
+def stop_stack(home: StackHome, *, timeout_s: float, tell: Tell, discards: bool = False) -> bool:
     """End the supervisor and all it started; tell whether anything ran.
 
     `discards` spares the servers what they would do for data that is deleted next.
     """
-    found = state.find(home)
+    found = state.find_state(home)
     if not is_supervised(home):
-        return bool(found and orphans.end(found))
+        return bool(found and process_keeper.end_orphans(found))
     if found is None:
         raise StackError(
             f"A supervisor runs in {home.root} but left no state.",
@@ -130,17 +140,17 @@ def stop(home: Home, *, timeout_s: float, tell: Tell, discards: bool = False) ->
                 way_out=f"Run `noetl down` again, or: kill -9 {found.supervisor_pid}; noetl down",
                 exit_code=ExitCode.TIMEOUT,
             )
-        tell(state.find(home) or found)
+        tell(state.find_state(home) or found)
         time.sleep(POLL_S)
-    orphans.end(state.find(home) or found)
+    process_keeper.end_orphans(state.find_state(home) or found)
     return True
 
 
-def purge(home: Home) -> None:
+def purge_data(home: StackHome) -> None:
     """Delete the data of a stopped stack, and nothing that is not its own."""
-    found = state.find(home)
+    found = state.find_state(home)
     if found is not None and found.postgres_folder is not None:
-        elsewhere = postgres.folder_outside(home.root, Path(found.postgres_folder))
+        elsewhere = postgres.find_folder_outside(home.root, Path(found.postgres_folder))
         if elsewhere and elsewhere.is_dir() and elsewhere.stat().st_uid == os.geteuid():
             shutil.rmtree(elsewhere, ignore_errors=True)
     for name in (
@@ -154,13 +164,19 @@ def purge(home: Home) -> None:
         "local-runs",
     ):
         shutil.rmtree(home.root / name, ignore_errors=True)
-    for path in (home.secrets, home.options, home.state, home.data_places, home.lock):
+    for path in (
+        home.secrets_file,
+        home.options_file,
+        home.state_file,
+        home.data_locations_file,
+        home.lock_file,
+    ):
         path.unlink(missing_ok=True)
     if home.root.is_dir() and not any(home.root.iterdir()):
         home.root.rmdir()
 
 
-def listener(port: int) -> str | None:
+def find_listener(port: int) -> str | None:
     """Name the process that listens on a loopback port, as far as we may see it."""
     try:
         connections = psutil.net_connections(kind="tcp")
@@ -168,11 +184,11 @@ def listener(port: int) -> str | None:
         return None
     for connection in connections:
         if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
-            return _name(connection.pid)
+            return _name_process(connection.pid)
     return None
 
 
-def _name(pid: int | None) -> str:
+def _name_process(pid: int | None) -> str:
     if pid is None:
         return "a process of another user"
     try:
@@ -181,6 +197,6 @@ def _name(pid: int | None) -> str:
         return f"process {pid}"
 
 
-def is_ours(root: Path) -> bool:
+def is_stack_folder(root: Path) -> bool:
     """Tell whether this folder was made by a stack."""
     return any((root / name).exists() for name in ("state.json", "secrets.json", "options.json"))

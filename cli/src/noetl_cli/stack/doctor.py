@@ -7,12 +7,15 @@ import msgspec
 from msgspec import Struct
 
 from noetl_chassis.java import JavaMissing, find_java
-from noetl_cli.failures import MissingBinaryError, StackError
-from noetl_cli.stack import control, disks, loopback, nats, roles, state, versions
-from noetl_cli.stack.checks import Check, Verdict
-from noetl_cli.stack.home import Home, is_supervised
-from noetl_cli.stack.state import Phase, ProcessPhase, State
-from noetl_messaging.topology import SERVER_MIN
+from noetl_cli.errors import MissingBinaryError, StackError
+from noetl_cli.stack import control
+from noetl_cli.stack.home_folder import state
+from noetl_cli.stack.home_folder.home import StackHome, is_supervised
+from noetl_cli.stack.home_folder.state import ProcessPhase, StackPhase, StackState
+from noetl_cli.stack.processes import health_check, loopback, programs
+from noetl_cli.stack.processes.health_check import HealthCheck, Verdict
+from noetl_cli.stack.servers import nats, roles
+from noetl_messaging.streams.topology import SERVER_MIN
 
 PYTHON_MIN = (3, 11)
 POSTGRES_MIN = (18,)
@@ -25,57 +28,57 @@ STREAMS_ADVICE = (
 )
 
 
-def examine(home: Home, *, environ: Mapping[str, str]) -> list[Check]:
+def check_stack(home: StackHome, *, environ: Mapping[str, str]) -> list[HealthCheck]:
     """Run every check that applies to the stack as it stands."""
-    checks = _programs()
-    checks.append(_java(environ))
+    checks = _check_programs()
+    checks.append(_check_java(environ))
     try:
-        found = state.find(home)
+        found = state.find_state(home)
     except StackError as error:
-        return [*checks, *disks.examine(home.root, None), _failed("state", error)]
-    checks += disks.examine(home.root, found.postgres_folder if found else None)
+        return [*checks, *health_check.check_disks(home.root, None), _failed_check("state", error)]
+    checks += health_check.check_disks(home.root, found.postgres_folder if found else None)
     if found is None or not is_supervised(home):
         checks.append(
-            Check(
+            HealthCheck(
                 name="stack",
                 verdict=Verdict.WARN,
-                found=_not_running(found),
+                found=_describe_not_running(found),
                 way_out="Start it with: noetl up",
             )
         )
-        return checks + _ports(found)
-    checks.append(_supervisor(found))
-    checks += _postgres(found, path=environ.get("PATH", ""))
-    checks += _nats(found)
-    return checks + _processes(found)
+        return checks + _check_ports(found)
+    checks.append(_check_supervisor(found))
+    checks += _check_postgres(found, path=environ.get("PATH", ""))
+    checks += _check_nats(found)
+    return checks + _check_processes(found)
 
 
-def _failed(name: str, error: StackError) -> Check:
-    return Check(name=name, verdict=Verdict.FAIL, found=error.message, way_out=error.way_out)
+def _failed_check(name: str, error: StackError) -> HealthCheck:
+    return HealthCheck(name=name, verdict=Verdict.FAIL, found=error.message, way_out=error.way_out)
 
 
-def _programs() -> list[Check]:
+def _check_programs() -> list[HealthCheck]:
     wanted: list[tuple[str, Callable[[], str], tuple[int, ...]]] = [
-        ("python", versions.of_python, PYTHON_MIN),
-        ("postgres program", versions.of_postgres, POSTGRES_MIN),
-        ("nats-server program", versions.of_nats, SERVER_MIN),
-        ("weed program", versions.of_weed, WEED_MIN),
+        ("python", programs.python_version, PYTHON_MIN),
+        ("postgres program", programs.postgres_version, POSTGRES_MIN),
+        ("nats-server program", programs.nats_version, SERVER_MIN),
+        ("weed program", programs.seaweedfs_version, WEED_MIN),
     ]
-    return [_program(name, ask, least) for name, ask, least in wanted]
+    return [_check_program(name, ask, least) for name, ask, least in wanted]
 
 
-def _spelled(version: tuple[int, ...]) -> str:
+def _format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _program(name: str, ask: Callable[[], str], least: tuple[int, ...]) -> Check:
+def _check_program(name: str, ask: Callable[[], str], least: tuple[int, ...]) -> HealthCheck:
     try:
         found = ask()
     except (MissingBinaryError, StackError) as error:
-        return _failed(name, error)
-    wanted = _spelled(least)
-    is_enough = versions.numbers(found) >= least
-    return Check(
+        return _failed_check(name, error)
+    wanted = _format_version(least)
+    is_enough = programs.parse_version(found) >= least
+    return HealthCheck(
         name=name,
         verdict=Verdict.OK if is_enough else Verdict.FAIL,
         found=found,
@@ -83,33 +86,33 @@ def _program(name: str, ask: Callable[[], str], least: tuple[int, ...]) -> Check
     )
 
 
-def _java(environ: Mapping[str, str]) -> Check:
+def _check_java(environ: Mapping[str, str]) -> HealthCheck:
     """Look for Java as a worker does, so that both find the same one."""
     try:
         java = find_java(environ)
     except JavaMissing as error:
-        return Check(name="java", verdict=Verdict.WARN, found=str(error), way_out=JAVA_ADVICE)
+        return HealthCheck(name="java", verdict=Verdict.WARN, found=str(error), way_out=JAVA_ADVICE)
     found = f"{java.version} at {java.program}"
-    return Check(name="java", verdict=Verdict.OK, found=found, way_out="")
+    return HealthCheck(name="java", verdict=Verdict.OK, found=found, way_out="")
 
 
-def _not_running(found: State | None) -> str:
+def _describe_not_running(found: StackState | None) -> str:
     if found is None:
         return "never started"
-    if found.phase is Phase.FAILED:
+    if found.phase is StackPhase.FAILED:
         return f"not running; the last start failed: {found.failure}"
-    if found.phase in {Phase.READY, Phase.STARTING, Phase.STOPPING}:
+    if found.phase in {StackPhase.READY, StackPhase.STARTING, StackPhase.STOPPING}:
         return "its supervisor was killed; `noetl up` cleans up and starts again"
     return "stopped"
 
 
-def _ports(found: State | None) -> list[Check]:
+def _check_ports(found: StackState | None) -> list[HealthCheck]:
     checks = []
     for name, port in sorted(found.ports.items() if found else ()):
-        who = control.listener(port)
+        who = control.find_listener(port)
         if who is not None:
             checks.append(
-                Check(
+                HealthCheck(
                     name=f"port {name}",
                     verdict=Verdict.WARN,
                     found=f"{port} is taken by {who}",
@@ -119,9 +122,9 @@ def _ports(found: State | None) -> list[Check]:
     return checks
 
 
-def _supervisor(found: State) -> Check:
-    is_ready = found.phase is Phase.READY
-    return Check(
+def _check_supervisor(found: StackState) -> HealthCheck:
+    is_ready = found.phase is StackPhase.READY
+    return HealthCheck(
         name="stack",
         verdict=Verdict.OK if is_ready else Verdict.WARN,
         found=f"{found.phase} since {found.started_at}, process {found.supervisor_pid}",
@@ -129,30 +132,30 @@ def _supervisor(found: State) -> Check:
     )
 
 
-def _postgres(found: State, *, path: str) -> list[Check]:
+def _check_postgres(found: StackState, *, path: str) -> list[HealthCheck]:
     query = (resources.files("noetl_cli.stack") / "doctor.sql").read_text("utf-8")
     try:
-        answer = roles.ask(found.urls.get("postgres", ""), query=query, path=path)
+        answer = roles.run_psql(found.urls.get("postgres", ""), query=query, path=path)
     except StackError as error:
-        return [_failed("postgres", error)]
+        return [_failed_check("postgres", error)]
     setting = dict(line.split("=", 1) for line in answer.splitlines() if "=" in line)
     version = setting.pop("server_version", "unknown")
-    checks = [Check(name="postgres server", verdict=Verdict.OK, found=version)]
+    checks = [HealthCheck(name="postgres server", verdict=Verdict.OK, found=version)]
     for name in sorted(setting):
         value = setting[name]
         is_kept = value == "on" or (name, value) == ("synchronous_commit", "remote_apply")
         checks.append(
-            Check(
+            HealthCheck(
                 name=f"postgres {name}",
                 verdict=Verdict.OK if is_kept else Verdict.FAIL,
                 found=value,
-                way_out="" if is_kept else f"{_cost(name)} Set it to `on`.",
+                way_out="" if is_kept else f"{_describe_risk(name)} Set it to `on`.",
             )
         )
     return checks
 
 
-def _cost(name: str) -> str:
+def _describe_risk(name: str) -> str:
     match name:
         case "data_checksums":
             return "A damaged page would be read as good (pg_checksums --enable)."
@@ -172,61 +175,63 @@ class _JetStream(Struct, frozen=True, kw_only=True):
     config: _JetStreamConfig = _JetStreamConfig()
 
 
-class _Varz(Struct, frozen=True, kw_only=True):
+class _NatsMonitorReport(Struct, frozen=True, kw_only=True):
     version: str
     jetstream: _JetStream = _JetStream()
 
 
-def _nats(found: State) -> list[Check]:
+def _check_nats(found: StackState) -> list[HealthCheck]:
     monitor = found.urls.get("nats_monitor")
     if monitor is None:
         text = "not ours: look at its own monitoring"
-        return [Check(name="nats server", verdict=Verdict.OK, found=text)]
-    answer = loopback.ask(f"{monitor}/varz")
+        return [HealthCheck(name="nats server", verdict=Verdict.OK, found=text)]
+    answer = loopback.send_request(f"{monitor}/varz")
     try:
-        varz = msgspec.json.decode(answer.body if answer else b"", type=_Varz)
+        varz = msgspec.json.decode(answer.body if answer else b"", type=_NatsMonitorReport)
     except msgspec.MsgspecError:
         return [
-            Check(
+            HealthCheck(
                 name="nats server",
                 verdict=Verdict.FAIL,
                 found=f"{monitor} does not answer",
                 way_out="See: noetl logs nats",
             )
         ]
-    is_enough = versions.numbers(varz.version) >= SERVER_MIN
+    is_enough = programs.parse_version(varz.version) >= SERVER_MIN
     return [
-        Check(
+        HealthCheck(
             name="nats server",
             verdict=Verdict.OK if is_enough else Verdict.FAIL,
             found=varz.version,
-            way_out="" if is_enough else f"Version {_spelled(SERVER_MIN)} or newer is needed.",
+            way_out=""
+            if is_enough
+            else f"Version {_format_version(SERVER_MIN)} or newer is needed.",
         ),
-        _sync_interval(varz.jetstream.config),
-        _streams(monitor),
+        _check_sync_interval(varz.jetstream.config),
+        _check_streams(monitor),
     ]
 
 
-def _streams(monitor: str) -> Check:
+def _check_streams(monitor: str) -> HealthCheck:
     """Ask whether every stream can be written to: the server says which cannot, and why."""
-    answer = loopback.ask(nats.health_url(monitor))
+    answer = loopback.send_request(nats.health_url(monitor))
     is_well = answer is not None and answer.status == loopback.OK
     found, advice = "every stream takes messages", ""
     if not is_well:
         body = answer.body.decode(errors="replace").strip() if answer else "no answer"
         found, advice = body[:HEALTH_TEXT_MAX], STREAMS_ADVICE
     verdict = Verdict.OK if is_well else Verdict.FAIL
-    return Check(name="nats streams", verdict=verdict, found=found, way_out=advice)
+    return HealthCheck(name="nats streams", verdict=verdict, found=found, way_out=advice)
 
 
-def _sync_interval(config: _JetStreamConfig) -> Check:
+def _check_sync_interval(config: _JetStreamConfig) -> HealthCheck:
     seconds = config.sync_interval / 1e9
     if config.sync_always:
         text, is_short = "always: every acknowledged message is on disk", True
     else:
         text = f"{seconds:g} s: a power failure repeats that much work; the ledger loses nothing"
         is_short = 0 < seconds <= nats.SYNC_INTERVAL_WARN_S
-    return Check(
+    return HealthCheck(
         name="nats sync_interval",
         verdict=Verdict.OK if is_short else Verdict.WARN,
         found=text,
@@ -234,17 +239,17 @@ def _sync_interval(config: _JetStreamConfig) -> Check:
     )
 
 
-def _processes(found: State) -> list[Check]:
+def _check_processes(found: StackState) -> list[HealthCheck]:
     checks = []
     for name, process in sorted(found.processes.items()):
         is_ready = process.phase is ProcessPhase.READY
         text = f"{process.phase}, {process.restarts} restarts"
         if process.health_url is not None:
-            status = loopback.status(f"{process.health_url}/readyz")
+            status = loopback.get_status(f"{process.health_url}/readyz")
             is_ready = is_ready and status == loopback.OK
             text += f", /readyz {status or 'does not answer'}"
         checks.append(
-            Check(
+            HealthCheck(
                 name=name,
                 verdict=Verdict.OK if is_ready else Verdict.FAIL,
                 found=text,

@@ -19,16 +19,18 @@ R = TypeVar("R")
 _URGE_PAUSE_S = 0.05
 
 
-async def in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def run_in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Do blocking work in a thread; when this returns or raises, the work has ended."""
     loop = asyncio.get_running_loop()
-    return await settled(
+    return await wait_until_ended(
         # No task of its own, which a loop that ends would cancel while the thread goes on.
         loop.run_in_executor(None, partial(copy_context().run, work, *args, **kwargs))
     )
 
 
-async def settled(running: "asyncio.Future[R]", *, urge: Callable[[], None] | None = None) -> R:
+async def wait_until_ended(
+    running: "asyncio.Future[R]", *, urge: Callable[[], None] | None = None
+) -> R:
     """Wait for work that runs; when the caller is cancelled, until it has ended all the same.
 
     With `urge` it is asked to end meanwhile. The cancellation is raised, and not what came of it.

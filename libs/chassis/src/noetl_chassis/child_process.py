@@ -39,20 +39,20 @@ async def run_child(work: Callable[[Send], None], *, wait_s: float) -> ChildEnd:
     reader_fd, writer_fd = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _live(work, writer_fd)
+        _run_as_child(work, writer_fd)
     os.close(writer_fd)
     records: list[bytes] = []
     is_late = False
     try:
         async with asyncio.timeout(wait_s):
-            await _read(reader_fd, records)
+            await _read_records(reader_fd, records)
     except TimeoutError:
         is_late = True
     finally:
         # One that has ended is not hurt: it is not waited for yet.
         if is_late or asyncio.current_task().cancelling():  # type: ignore[union-attr]  # in a task
             os.kill(pid, signal.SIGKILL)
-        status = await asyncio.shield(asyncio.to_thread(_wait, pid))
+        status = await asyncio.shield(asyncio.to_thread(_wait_for_exit, pid))
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     return ChildEnd(records=records, killed_by=killed_by, is_late=is_late)
 
@@ -64,11 +64,11 @@ def limit_seconds(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
 
 
-def _wait(pid: int) -> int:
+def _wait_for_exit(pid: int) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-async def _read(reader_fd: int, records: list[bytes]) -> None:
+async def _read_records(reader_fd: int, records: list[bytes]) -> None:
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reader_fd, "rb", buffering=0)
@@ -82,7 +82,7 @@ async def _read(reader_fd: int, records: list[bytes]) -> None:
         transport.close()
 
 
-def _live(work: Callable[[Send], None], writer_fd: int) -> NoReturn:
+def _run_as_child(work: Callable[[Send], None], writer_fd: int) -> NoReturn:
     """Be the child: nothing of the parent's may run on here."""
     code = 1
     try:
@@ -93,7 +93,7 @@ def _live(work: Callable[[Send], None], writer_fd: int) -> NoReturn:
         os.closerange(writer_fd + 1, _FILES_MAX)
         gc.freeze()
         _limit_memory()
-        work(lambda record: _send(writer_fd, record))
+        work(lambda record: _send_record(writer_fd, record))
         code = 0
     finally:
         os._exit(code)
@@ -110,7 +110,7 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (bytes_max, hard))
 
 
-def _send(writer_fd: int, record: bytes) -> None:
+def _send_record(writer_fd: int, record: bytes) -> None:
     data = memoryview(len(record).to_bytes(_HEAD_BYTES) + record)
     while data:
         data = data[os.write(writer_fd, data) :]

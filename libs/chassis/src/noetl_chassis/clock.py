@@ -11,7 +11,7 @@ class Clock(Protocol):
     def now(self) -> datetime:
         """Return the time of day, aware, in UTC."""
 
-    def monotonic(self) -> float:
+    def monotonic_s(self) -> float:
         """Return seconds since some fixed point; only differences mean anything."""
 
 
@@ -22,7 +22,7 @@ class SystemClock:
         """Return the time of day, aware, in UTC."""
         return datetime.now(UTC)
 
-    def monotonic(self) -> float:
+    def monotonic_s(self) -> float:
         """Return seconds since some fixed point; only differences mean anything."""
         return time.monotonic()
 
@@ -38,11 +38,11 @@ class ManualClock:
         """Return the time to which the clock was last moved."""
         return self._now
 
-    def monotonic(self) -> float:
+    def monotonic_s(self) -> float:
         """Return how far the clock was moved since its start."""
         return self._monotonic_s
 
-    def advance(self, seconds: float) -> None:
+    def advance_by(self, seconds: float) -> None:
         """Move both readings on."""
         self._now += timedelta(seconds=seconds)
         self._monotonic_s += seconds

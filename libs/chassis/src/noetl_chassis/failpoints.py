@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 from msgspec import Struct
 
-from noetl_chassis import instruments, names
+from noetl_chassis.observability import instruments, names
 from noetl_contracts.errors import Retryable
 
 VARIABLE = "NOETL_FAILPOINTS"
@@ -27,7 +27,7 @@ _ACTIONS = "kill, error, pause(2s), delay(200ms)"
 log = structlog.get_logger(__name__)
 
 
-class Point(StrEnum):
+class Failpoint(StrEnum):
     """Every place, in the order in which a service passes them; the first word is the service."""
 
     PLANNER_FETCHED = "planner.fetched"
@@ -62,7 +62,7 @@ class Point(StrEnum):
     REAPER_SWEPT = "reaper.swept"
 
 
-class Action(StrEnum):
+class FailpointAction(StrEnum):
     """What may happen there."""
 
     KILL = "kill"
@@ -71,7 +71,7 @@ class Action(StrEnum):
     DELAY = "delay"
 
 
-_TIMED = {Action.PAUSE, Action.DELAY}
+_TIMED = {FailpointAction.PAUSE, FailpointAction.DELAY}
 
 
 class FailpointError(Retryable):
@@ -82,33 +82,33 @@ class FailpointSpellingError(ValueError):
     """The variable does not say what should happen where."""
 
 
-class Trigger(Struct, frozen=True, kw_only=True):
+class FailpointTrigger(Struct, frozen=True, kw_only=True):
     """What happens at a point, at every passing or at one of them, counted from 1."""
 
-    point: Point
-    action: Action
+    point: Failpoint
+    action: FailpointAction
     seconds: float = 0.0
     at: int | None = None
 
 
-class Plan:
+class FailpointPlan:
     """Owns the counts of this process; `once` is a folder that remembers across processes."""
 
-    def __init__(self, triggers: list[Trigger], *, once: Path | None = None) -> None:
-        self.reached: Counter[Point] = Counter()
+    def __init__(self, triggers: list[FailpointTrigger], *, once: Path | None = None) -> None:
+        self.reached: Counter[Failpoint] = Counter()
         self._triggers = triggers
         self._once = once
 
-    async def reach(self, point: Point) -> None:
+    async def pass_point(self, point: Failpoint) -> None:
         """Count a passing and do what was asked for; raises `FailpointError`."""
         self.reached[point] += 1
-        instruments.count(names.FAILPOINTS_REACHED, labels={names.POINT: point})
+        instruments.add_to_counter(names.FAILPOINTS_REACHED, labels={names.POINT: point})
         for trigger in self._triggers:
             is_meant = trigger.point is point and trigger.at in {None, self.reached[point]}
-            if is_meant and self._is_first(trigger):
-                await _happen(trigger)
+            if is_meant and self._is_first_passing(trigger):
+                await _run_action(trigger)
 
-    def _is_first(self, trigger: Trigger) -> bool:
+    def _is_first_passing(self, trigger: FailpointTrigger) -> bool:
         """Let a trigger happen once in all processes together, where that was asked for."""
         if self._once is None:
             return True
@@ -119,16 +119,16 @@ class Plan:
         return True
 
 
-_plan: Plan | None = None
+_plan: FailpointPlan | None = None
 
 
-async def reach(point: Point) -> None:
+async def pass_failpoint(point: Failpoint) -> None:
     """Pass a point; without a plan this is one comparison."""
     if _plan is not None:
-        await _plan.reach(point)
+        await _plan.pass_point(point)
 
 
-def arm(plan: Plan | None) -> None:
+def arm_plan(plan: FailpointPlan | None) -> None:
     """Make a plan hold for this process from now on, or none."""
     global _plan  # noqa: PLW0603 - one process, one plan, and nothing to pay without one
     _plan = plan
@@ -136,44 +136,44 @@ def arm(plan: Plan | None) -> None:
         log.warning("failpoints armed")
 
 
-def planned(text: str, *, once: str = "") -> Plan | None:
+def parse_plan(text: str, *, once: str = "") -> FailpointPlan | None:
     """Read `point:action@n, ...`, None for nothing; raises `FailpointSpellingError`."""
-    triggers = [_read(part.strip()) for part in text.split(",") if part.strip()]
-    return Plan(triggers, once=Path(once) if once else None) if triggers else None
+    triggers = [_parse_trigger(part.strip()) for part in text.split(",") if part.strip()]
+    return FailpointPlan(triggers, once=Path(once) if once else None) if triggers else None
 
 
-def _read(text: str) -> Trigger:
+def _parse_trigger(text: str) -> FailpointTrigger:
     found = _SPELLING.fullmatch(text)
     if found is None:
         raise FailpointSpellingError(f"{text!r} is not point:action@n with an action of {_ACTIONS}")
-    if found["point"] not in set(Point):
-        known = ", ".join(Point)
+    if found["point"] not in set(Failpoint):
+        known = ", ".join(Failpoint)
         raise FailpointSpellingError(f"there is no point {found['point']!r}; there are {known}")
-    if found["action"] not in set(Action):
+    if found["action"] not in set(FailpointAction):
         raise FailpointSpellingError(f"{found['action']!r} of {text!r} is none of {_ACTIONS}")
-    action = Action(found["action"])
+    action = FailpointAction(found["action"])
     if (action in _TIMED) is not bool(found["time"]):
         raise FailpointSpellingError(f"{text!r}: say how long to pause or delay, and nothing else")
     seconds = float(found["time"] or 0) / (1000 if found["unit"] == "ms" else 1)
     if seconds > SECONDS_MAX:
         raise FailpointSpellingError(f"{text!r} lasts longer than {SECONDS_MAX:.0f} s")
     at = int(found["at"]) if found["at"] else None
-    return Trigger(point=Point(found["point"]), action=action, seconds=seconds, at=at)
+    return FailpointTrigger(point=Failpoint(found["point"]), action=action, seconds=seconds, at=at)
 
 
-async def _happen(trigger: Trigger) -> None:
+async def _run_action(trigger: FailpointTrigger) -> None:
     log.warning("failpoint", point=trigger.point, action=trigger.action)
     match trigger.action:
-        case Action.KILL:
+        case FailpointAction.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
-        case Action.PAUSE:
-            _stand_still(trigger.seconds)
-        case Action.DELAY:
+        case FailpointAction.PAUSE:
+            _block_process(trigger.seconds)
+        case FailpointAction.DELAY:
             await asyncio.sleep(trigger.seconds)
-        case Action.ERROR:
+        case FailpointAction.ERROR:
             raise FailpointError(f"the failpoint {trigger.point} was told to fail")
 
 
-def _stand_still(seconds: float) -> None:
+def _block_process(seconds: float) -> None:
     """Stop the whole process, as a machine that is taken away would."""
     time.sleep(seconds)

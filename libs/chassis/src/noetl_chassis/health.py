@@ -22,22 +22,22 @@ class HealthPortTaken(Permanent):
     """The port for health and metrics cannot be listened on."""
 
 
-class Health:
+class HealthChecks:
     """The readiness checks of a process; a check returns None or says what is wrong."""
 
     def __init__(self) -> None:
         self._check_by_name: dict[str, Check] = {}
         self._summary_by_name: dict[str, Summary] = {}
 
-    def add(self, name: str, check: Check) -> None:
+    def add_check(self, name: str, check: Check) -> None:
         """Count a check in from now on."""
         self._check_by_name[name] = check
 
-    def tell(self, name: str, summary: Summary) -> None:
+    def add_summary(self, name: str, summary: Summary) -> None:
         """Have `/summary` say something of a part of the process from now on."""
         self._summary_by_name[name] = summary
 
-    def summarize(self) -> dict[str, Any]:
+    def summarize_parts(self) -> dict[str, Any]:
         """Ask every part what it has to say of itself, by name."""
         return {name: summary() for name, summary in self._summary_by_name.items()}
 
@@ -45,49 +45,53 @@ class Health:
         """Run every check and return the reasons by name; a process without checks is starting."""
         if not self._check_by_name:
             return {"start": "still starting"}
-        answers = {name: await _ask(check) for name, check in self._check_by_name.items()}
+        answers = {name: await _run_check(check) for name, check in self._check_by_name.items()}
         return {name: reason for name, reason in answers.items() if reason is not None}
 
 
 @asynccontextmanager
-async def serve(
-    health: Health, *, host: str, port: int, metrics_text: Callable[[], bytes]
+async def serve_health(
+    health: HealthChecks, *, host: str, port: int, metrics_text: Callable[[], bytes]
 ) -> AsyncIterator[int]:
     """Answer on a port (0: any free one) while the block runs; yields the port."""
 
-    async def livez(_request: web.Request) -> web.Response:
+    async def answer_livez(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def readyz(_request: web.Request) -> web.Response:
+    async def answer_readyz(_request: web.Request) -> web.Response:
         problems = await health.list_problems()
-        body = codec.encode({"status": "unready" if problems else "ready", "problems": problems})
+        body = codec.encode_json(
+            {"status": "unready" if problems else "ready", "problems": problems}
+        )
         status = 503 if problems else 200
         return web.Response(body=body, status=status, content_type="application/json")
 
-    async def metrics(_request: web.Request) -> web.Response:
+    async def answer_metrics(_request: web.Request) -> web.Response:
         return web.Response(body=metrics_text(), headers={"Content-Type": METRICS_MEDIA_TYPE})
 
-    async def summary(_request: web.Request) -> web.Response:
-        return web.Response(body=codec.encode(health.summarize()), content_type="application/json")
+    async def answer_summary(_request: web.Request) -> web.Response:
+        return web.Response(
+            body=codec.encode_json(health.summarize_parts()), content_type="application/json"
+        )
 
     app = web.Application()
     app.add_routes(
         [
-            web.get("/livez", livez),
-            web.get("/readyz", readyz),
-            web.get("/metrics", metrics),
-            web.get("/summary", summary),
+            web.get("/livez", answer_livez),
+            web.get("/readyz", answer_readyz),
+            web.get("/metrics", answer_metrics),
+            web.get("/summary", answer_summary),
         ]
     )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        yield await _listen(runner, host=host, port=port)
+        yield await _listen_on_port(runner, host=host, port=port)
     finally:
         await runner.cleanup()
 
 
-async def _listen(runner: web.AppRunner, *, host: str, port: int) -> int:
+async def _listen_on_port(runner: web.AppRunner, *, host: str, port: int) -> int:
     site = web.TCPSite(runner, host, port)
     try:
         await site.start()
@@ -99,20 +103,20 @@ async def _listen(runner: web.AppRunner, *, host: str, port: int) -> int:
     return int(runner.addresses[0][1])
 
 
-def reached(ping: Callable[[], Awaitable[object]]) -> Check:
+def build_ping_check(ping: Callable[[], Awaitable[object]]) -> Check:
     """Make a readiness check of a call that raises when the other side is not there."""
 
-    async def check() -> str | None:
+    async def check_ping() -> str | None:
         try:
             await ping()
         except NoetlError as failure:
             return str(failure)
         return None
 
-    return check
+    return check_ping
 
 
-async def _ask(check: Check) -> str | None:
+async def _run_check(check: Check) -> str | None:
     answer = check()
     if not inspect.isawaitable(answer):
         return answer

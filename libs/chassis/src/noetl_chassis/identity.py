@@ -21,7 +21,7 @@ class ClockWentBackwards(Retryable):
     """The machine's clock was set back; identities would repeat until it has caught up."""
 
 
-class Snowflake:
+class SnowflakeIds:
     """Mints 63-bit identities that grow with time: 41 bits ms, 10 bits node, 12 bits sequence."""
 
     def __init__(self, *, node: int, clock: Clock) -> None:
@@ -57,22 +57,22 @@ class Snowflake:
         return now_ms
 
 
-def minted_at_ms(identity: str) -> int:
+def read_minted_at_ms(identity: str) -> int:
     """Return when a snowflake was minted, in milliseconds since 1970."""
     return (int(identity) >> 22) + int(EPOCH.timestamp() * 1000)
 
 
-def instance_name(kind: str) -> str:
+def build_instance_name(kind: str) -> str:
     """Name a process so that no other process, also after a restart, has the same name."""
     host = socket.gethostname().split(".")[0]
     return f"{kind}-{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
-def token() -> str:
+def mint_token() -> str:
     """Mint 128 random bits as text."""
     return secrets.token_hex(16)
 
 
-def noise() -> float:
+def draw_noise() -> float:
     """Return a random number from 0 up to 1, for jitter."""
     return _random.random()

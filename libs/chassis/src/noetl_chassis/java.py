@@ -40,13 +40,13 @@ class Java(Struct, frozen=True, kw_only=True):
     version: int
 
 
-def java_home(environ: Mapping[str, str], *, folder: Path) -> Path:
+def prepare_java_home(environ: Mapping[str, str], *, folder: Path) -> Path:
     """Return a directory that Spark takes as JAVA_HOME; raises `JavaMissing`.
 
     A wrapper, if one is needed, is written into `folder`.
     """
     program = find_java(environ).program
-    return program.parents[1] if _starts_with_vector(program) else _wrapped(program, folder)
+    return program.parents[1] if _has_vector_module(program) else _write_wrapper(program, folder)
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
@@ -55,8 +55,8 @@ def find_java(environ: Mapping[str, str]) -> Java:
     `environ` says where to look: JAVA_HOME, then PATH; then comes the wheel.
     """
     seen: list[str] = []
-    for program in _candidates(environ):
-        said = _VERSION.search(_asked(program, "-version")[1])
+    for program in _list_candidates(environ):
+        said = _VERSION.search(_run_java(program, "-version")[1])
         number = "unknown" if said is None else said["number"]
         version = 0 if said is None else int(said["feature"])
         if version >= VERSION_MIN and number not in _CORRUPTING:
@@ -70,7 +70,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
     )
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+def _list_candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     home = environ.get("JAVA_HOME")
     if home and (java := Path(home) / "bin/java").is_file():
         yield java
@@ -81,11 +81,11 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
         yield Path(spec.origin).parent / "java-runtime/bin/java"
 
 
-def _starts_with_vector(java: Path) -> bool:
-    return _asked(java, _VECTOR, "-version")[0] == 0
+def _has_vector_module(java: Path) -> bool:
+    return _run_java(java, _VECTOR, "-version")[0] == 0
 
 
-def _asked(java: Path, *arguments: str) -> tuple[int, str]:
+def _run_java(java: Path, *arguments: str) -> tuple[int, str]:
     """Run a Java briefly; return its exit code and what it printed."""
     try:
         ran = subprocess.run(  # noqa: S603 - a Java that the operator or the wheel put there
@@ -96,7 +96,7 @@ def _asked(java: Path, *arguments: str) -> tuple[int, str]:
     return ran.returncode, ran.stderr + ran.stdout
 
 
-def _wrapped(java: Path, folder: Path) -> Path:
+def _write_wrapper(java: Path, folder: Path) -> Path:
     """Write a JAVA_HOME whose `bin/java` drops the one argument that this Java lacks."""
     wrapper = folder / "java/bin/java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import uvloop
 from msgspec import Struct
 
 from noetl_chassis import failpoints, health, identity, settings, telemetry
-from noetl_chassis.health import Health
+from noetl_chassis.health import HealthChecks
 from noetl_chassis.settings import ServiceSettings, SettingsError
 from noetl_contracts.errors import NoetlError
 
@@ -29,12 +29,12 @@ PRINT_SETTINGS = "--print-settings"
 log = structlog.get_logger(__name__)
 
 
-class Process(Struct, frozen=True, kw_only=True):
+class ServiceProcess(Struct, frozen=True, kw_only=True):
     """What a running service is given: its name, when to stop, where to say how it is."""
 
     instance: str
     stop: asyncio.Event
-    health: Health
+    health: HealthChecks
     health_port: int
 
 
@@ -44,13 +44,13 @@ async def stop_on_signal() -> AsyncIterator[asyncio.Event]:
     stop = asyncio.Event()
     running = asyncio.get_running_loop()
 
-    def halt(number: int) -> None:
+    def request_stop(number: int) -> None:
         stop.set()
         if number == signal.SIGINT:
             running.remove_signal_handler(signal.SIGINT)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        running.add_signal_handler(number, halt, number)
+        running.add_signal_handler(number, request_stop, number)
     try:
         yield stop
     finally:
@@ -59,33 +59,33 @@ async def stop_on_signal() -> AsyncIterator[asyncio.Event]:
 
 
 @asynccontextmanager
-async def open_process(config: ServiceSettings, *, service: str) -> AsyncIterator[Process]:
+async def open_process(config: ServiceSettings, *, service: str) -> AsyncIterator[ServiceProcess]:
     """Start telemetry, signals and the health port of a service."""
-    instance = config.instance or identity.instance_name(service)
-    probes = Health()
-    with telemetry.started(
+    instance = config.instance or identity.build_instance_name(service)
+    probes = HealthChecks()
+    with telemetry.start_telemetry(
         service=service,
         instance=instance,
         log_format=config.log_format,
         log_level=config.log_level,
         otlp_endpoint=config.otlp_endpoint,
     ) as shown:
-        failpoints.arm(settings.plan_of(config))
+        failpoints.arm_plan(settings.read_failpoint_plan(config))
         async with (
             stop_on_signal() as stop,
-            health.serve(
+            health.serve_health(
                 probes,
                 host=config.health_host,
                 port=config.health_port,
-                metrics_text=shown.metrics_text,
+                metrics_text=shown.render_metrics,
             ) as port,
         ):
             log.info("service started", health_port=port)
-            yield Process(instance=instance, stop=stop, health=probes, health_port=port)
+            yield ServiceProcess(instance=instance, stop=stop, health=probes, health_port=port)
             log.info("service stopped")
 
 
-def run(
+def run_service(
     serve: Callable[[S], Awaitable[None]],
     *,
     load: Callable[[], S],
@@ -97,12 +97,14 @@ def run(
     try:
         config = load()
     except SettingsError as failure:
-        _leave(str(failure), EXIT_USAGE)
+        _exit_with_error(str(failure), EXIT_USAGE)
     if PRINT_SETTINGS in arguments:
-        sys.stdout.write("\n".join(settings.render(config, prefix=prefix)) + "\n")
+        sys.stdout.write("\n".join(settings.render_settings(config, prefix=prefix)) + "\n")
         return
     if arguments:
-        _leave(f"unknown argument {arguments[0]!r}: use {PRINT_SETTINGS} or none", EXIT_USAGE)
+        _exit_with_error(
+            f"unknown argument {arguments[0]!r}: use {PRINT_SETTINGS} or none", EXIT_USAGE
+        )
     run_until_done(lambda: serve(config))
 
 
@@ -110,14 +112,14 @@ def run_until_done(main: Callable[[], Awaitable[None]]) -> None:
     """Run a coroutine on uvloop; what NoETL can name ends in one line and exit code 1."""
     calm_collector()
     try:
-        uvloop.run(_awaited(main))
+        uvloop.run(_await_main(main))
     except NoetlError as failure:
-        _leave(str(failure), EXIT_FAILED)
+        _exit_with_error(str(failure), EXIT_FAILED)
     except BaseExceptionGroup as group:
         known, unknown = group.split((NoetlError, asyncio.CancelledError))
         if unknown is not None:
             raise unknown from None
-        _leave(_first_line(known), EXIT_FAILED)
+        _exit_with_error(_describe_first_error(known), EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 
@@ -131,17 +133,17 @@ def calm_collector() -> None:
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
-async def _awaited(main: Callable[[], Awaitable[None]]) -> None:
+async def _await_main(main: Callable[[], Awaitable[None]]) -> None:
     await main()
 
 
-def _first_line(group: BaseExceptionGroup[Any] | None) -> str:
+def _describe_first_error(group: BaseExceptionGroup[Any] | None) -> str:
     failure: BaseException | None = group
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
     return str(failure)
 
 
-def _leave(reason: str, code: int) -> NoReturn:
+def _exit_with_error(reason: str, code: int) -> NoReturn:
     sys.stderr.write(f"error: {settings.mask_addresses(reason)}\n")
     sys.exit(code)

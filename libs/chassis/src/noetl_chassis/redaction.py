@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from noetl_chassis.sealing import TEXT_PREFIX
+from noetl_chassis.seals.credential_seal import TEXT_PREFIX
 from noetl_chassis.settings import MASK
 
 _SEALED = re.compile(re.escape(TEXT_PREFIX) + r"[0-9a-f]{8}:[A-Za-z0-9_-]+")
@@ -13,7 +13,7 @@ _maskers: list[Callable[[str], str]] = []
 
 
 @contextmanager
-def masking(mask: Callable[[str], str]) -> Iterator[None]:
+def add_masker(mask: Callable[[str], str]) -> Iterator[None]:
     """Let a masker see every log line, as it is written, while the block runs."""
     _maskers.append(mask)
     try:
@@ -22,18 +22,18 @@ def masking(mask: Callable[[str], str]) -> Iterator[None]:
         _maskers.remove(mask)
 
 
-def line(text: str) -> str:
+def mask_log_line(text: str) -> str:
     """Mask a finished log line."""
     for mask in _maskers:
         text = mask(text)
-    return unsealed(text)
+    return mask_sealed_values(text)
 
 
-def unsealed(text: str) -> str:
+def mask_sealed_values(text: str) -> str:
     """Show `***` for sealed values: what people cannot open they need not see."""
     return _SEALED.sub(MASK, text) if TEXT_PREFIX in text else text
 
 
-def unsealed_bytes(data: bytes) -> bytes:
+def mask_sealed_bytes(data: bytes) -> bytes:
     """Show `***` for sealed values in encoded JSON."""
     return _SEALED_BYTES.sub(MASK.encode(), data) if TEXT_PREFIX.encode() in data else data

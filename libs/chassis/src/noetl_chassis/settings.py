@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from noetl_chassis import failpoints
 from noetl_contracts import spelling
-from noetl_contracts.placement import NAME_CHARACTERS_MAX
+from noetl_contracts.commands.placement import NAME_CHARACTERS_MAX
 
 S = TypeVar("S", bound=Struct)
 
@@ -66,7 +66,7 @@ class PlacedSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_
     node: PlaceName = ""
 
 
-def locality_of(config: PlacedSettings) -> dict[str, str]:
+def get_process_locality(config: PlacedSettings) -> dict[str, str]:
     """Say where a process is; the machine's name stands for a node that is not named."""
     named = {
         "cluster": config.cluster,
@@ -77,7 +77,7 @@ def locality_of(config: PlacedSettings) -> dict[str, str]:
     return {key: name for key, name in named.items() if name}
 
 
-def load(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> S:
+def load_settings(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> S:
     """Read `<prefix><FIELD>` variables into `kind`; refuse unknown and ill-typed ones.
 
     An empty variable counts as absent; a field that holds a tuple is separated by commas. A field
@@ -93,36 +93,36 @@ def load(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> S:
     for name, field in _EVERYONES.items():
         if environ.get(name) and field in fields:
             found.setdefault(field, environ[name])
-    plain = {name: _split(value, fields[name].type, environ) for name, value in found.items()}
+    plain = {name: _split_value(value, fields[name].type, environ) for name, value in found.items()}
     try:
         loaded = msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as failure:
-        raise SettingsError(_explain(str(failure), prefix)) from failure
-    plan_of(loaded)
+        raise SettingsError(_explain_error(str(failure), prefix)) from failure
+    read_failpoint_plan(loaded)
     return loaded
 
 
-def plan_of(loaded: Struct) -> failpoints.Plan | None:
+def read_failpoint_plan(loaded: Struct) -> failpoints.FailpointPlan | None:
     """Read a service's failpoints, None where there are none; raises `SettingsError`."""
     if not isinstance(loaded, ServiceSettings):
         return None
     try:
-        return failpoints.planned(loaded.failpoints, once=loaded.failpoints_once)
+        return failpoints.parse_plan(loaded.failpoints, once=loaded.failpoints_once)
     except failpoints.FailpointSpellingError as failure:
         raise SettingsError(f"{failpoints.VARIABLE}: {failure}.") from failure
 
 
-def render(settings: Struct, *, prefix: str) -> list[str]:
+def render_settings(settings: Struct, *, prefix: str) -> list[str]:
     """Print every variable with its value, secrets masked, and how it differs from its default."""
     lines = []
     for field in msgspec.structs.fields(settings):
         value = getattr(settings, field.name)
-        note = "" if value == _value(field) else f"  (default {_default(field)})"
-        lines.append(f"{prefix}{field.name.upper()}={masked(field.name, value)}{note}")
+        note = "" if value == _get_default(field) else f"  (default {_describe_default(field)})"
+        lines.append(f"{prefix}{field.name.upper()}={mask_value(field.name, value)}{note}")
     return lines
 
 
-def masked(name: str, value: Any) -> str:
+def mask_value(name: str, value: Any) -> str:
     """Spell a value for people: secrets by name are hidden, passwords in addresses too."""
     # Of a mapping the names alone: its values are other programs' business.
     shown = ",".join(map(str, value)) if isinstance(value, tuple | list | dict) else str(value)
@@ -136,28 +136,28 @@ def mask_addresses(text: str) -> str:
     return _DSN_PASSWORD.sub(MASK, _USERINFO.sub(MASK, text))
 
 
-def _value(field: Any) -> Any:
+def _get_default(field: Any) -> Any:
     is_made = field.default_factory is not msgspec.NODEFAULT
     return field.default_factory() if is_made else field.default
 
 
-def _default(field: Any) -> str:
-    default = _value(field)
+def _describe_default(field: Any) -> str:
+    default = _get_default(field)
     if default is msgspec.NODEFAULT:
         return "none: must be set"
-    return masked(field.name, default) or "empty"
+    return mask_value(field.name, default) or "empty"
 
 
 def _refuse_unknown(found: Mapping[str, str], known: list[str], prefix: str) -> None:
     for name in found:
         if name in known:
             continue
-        close = spelling.nearest(name, known)
+        close = spelling.find_nearest_word(name, known)
         advice = "remove it." if close is None else f"did you mean {prefix}{close.upper()}?"
         raise SettingsError(f"{prefix}{name.upper()} is not a setting: {advice}")
 
 
-def _split(value: str, kind: Any, environ: Mapping[str, str]) -> Any:
+def _split_value(value: str, kind: Any, environ: Mapping[str, str]) -> Any:
     """Split a variable whose field is a tuple or list, or look up the variables that it names."""
     info = msgspec.inspect.type_info(kind)
     if isinstance(info, msgspec.inspect.DictType):
@@ -168,7 +168,7 @@ def _split(value: str, kind: Any, environ: Mapping[str, str]) -> Any:
     return value
 
 
-def _explain(reason: str, prefix: str) -> str:
+def _explain_error(reason: str, prefix: str) -> str:
     """Turn msgspec's path into the variable's name."""
     if missing := _FIELD_MISSING.search(reason):
         return f"{prefix}{missing[1].upper()} must be set."

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 from opentelemetry import metrics, trace
+from opentelemetry._logs import Logger, SeverityNumber
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter
@@ -28,8 +29,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from prometheus_client import CollectorRegistry, generate_latest
 
-from noetl_chassis import audience, instruments, names, redaction, settings
-from noetl_chassis.log_export import LogExport
+from noetl_chassis import redaction, settings
+from noetl_chassis.observability import instruments, names, span_recording
 from noetl_contracts.errors import Permanent
 
 _OTLP = "opentelemetry.exporter.otlp.proto.http"
@@ -46,31 +47,31 @@ class OtlpMissing(Permanent):
     """An OTLP endpoint is configured but its exporter is not installed."""
 
 
-class Telemetry(Struct, frozen=True, kw_only=True):
+class ProcessTelemetry(Struct, frozen=True, kw_only=True):
     """What a process shows of itself."""
 
     registry: CollectorRegistry
     meters: MeterProvider
     tracers: TracerProvider
 
-    def metrics_text(self) -> bytes:
+    def render_metrics(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
-        instruments.settle()
+        instruments.flush_histograms()
         return generate_latest(self.registry)
 
 
 @contextmanager
-def started(
+def start_telemetry(
     *,
     service: str,
     instance: str,
     log_format: str = "json",
     log_level: str = "info",
     otlp_endpoint: str = "",
-) -> Iterator[Telemetry]:
+) -> Iterator[ProcessTelemetry]:
     """Log and measure while the block runs; the process has one telemetry."""
     configure_logs(service=service, instance=instance, log_format=log_format, log_level=log_level)
-    version = _version(service)
+    version = _find_version(service)
     resource = Resource.create(
         {
             "service.name": f"noetl-{service}",
@@ -86,12 +87,14 @@ def started(
     tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
     lines = LoggerProvider(resource=resource, shutdown_on_exit=False)
     if otlp_endpoint:
-        exporters = _otlp_exporters(otlp_endpoint)
+        exporters = _load_otlp_exporters(otlp_endpoint)
         tracers.add_span_processor(BatchSpanProcessor(exporters.spans))
         readers.append(PeriodicExportingMetricReader(exporters.measurements))
         lines.add_log_record_processor(BatchLogRecordProcessor(exporters.lines))
-        written = _line_formatter(service=service, instance=instance, log_format="json")
-        logging.getLogger().addHandler(LogExport(lines.get_logger(instruments.SCOPE), written))
+        written = _build_line_formatter(service=service, instance=instance, log_format="json")
+        logging.getLogger().addHandler(
+            LogExportHandler(lines.get_logger(instruments.SCOPE), written)
+        )
     meters = MeterProvider(
         readers,
         resource=resource,
@@ -101,10 +104,12 @@ def started(
     )
     metrics.set_meter_provider(meters)
     trace.set_tracer_provider(tracers)
-    instruments.show(names.BUILD_INFO, 1, labels={names.SERVICE: service, names.VERSION: version})
+    instruments.set_gauge(
+        names.BUILD_INFO, 1, labels={names.SERVICE: service, names.VERSION: version}
+    )
     try:
-        with contextlib.nullcontext() if otlp_endpoint else audience.absent():
-            yield Telemetry(registry=registry, meters=meters, tracers=tracers)
+        with contextlib.nullcontext() if otlp_endpoint else span_recording.suspend_span_recording():
+            yield ProcessTelemetry(registry=registry, meters=meters, tracers=tracers)
     finally:
         tracers.shutdown()
         meters.shutdown()
@@ -116,15 +121,17 @@ def configure_logs(*, service: str, instance: str, log_format: str, log_level: s
     level = logging.getLevelNamesMapping()[log_level.upper()]
     structlog.configure(
         processors=[
-            *_line_processors(service, instance),
+            *_list_line_processors(service, instance),
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
-    handler = _Handler(sys.stderr)
-    handler.setFormatter(_line_formatter(service=service, instance=instance, log_format=log_format))
+    handler = _SafeStreamHandler(sys.stderr)
+    handler.setFormatter(
+        _build_line_formatter(service=service, instance=instance, log_format=log_format)
+    )
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
@@ -132,25 +139,25 @@ def configure_logs(*, service: str, instance: str, log_format: str, log_level: s
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
 
-def _line_processors(service: str, instance: str) -> list[Any]:
+def _list_line_processors(service: str, instance: str) -> list[Any]:
     return [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _origin(service, instance),
+        _build_origin_adder(service, instance),
         add_trace_ids,
         structlog.processors.format_exc_info,
         mask_secrets,
     ]
 
 
-def _line_formatter(*, service: str, instance: str, log_format: str) -> logging.Formatter:
+def _build_line_formatter(*, service: str, instance: str, log_format: str) -> logging.Formatter:
     """Write records as lines, whoever logged them."""
     render: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     if log_format == "json":
-        render = structlog.processors.JSONRenderer(serializer=_to_json)
+        render = structlog.processors.JSONRenderer(serializer=_encode_line)
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=_line_processors(service, instance),
+        foreign_pre_chain=_list_line_processors(service, instance),
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             render,
@@ -159,7 +166,7 @@ def _line_formatter(*, service: str, instance: str, log_format: str) -> logging.
     )
 
 
-class _Handler(logging.StreamHandler[Any]):
+class _SafeStreamHandler(logging.StreamHandler[Any]):
     """Writes to a stream; a line that cannot be written is not shown in its raw form instead."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's own name)
@@ -186,45 +193,45 @@ def mask_secrets(
 ) -> MutableMapping[str, Any]:
     """Hide fields that are named like secrets, and passwords in addresses."""
     for key, value in event.items():
-        event[key] = _masked(key, value)
+        event[key] = _mask_field(key, value)
     return event
 
 
 def mask_line(_logger: Any, _method: str, line: Any) -> Any:
     """Hide in a finished line whatever this process knows to be secret."""
-    return redaction.line(line) if isinstance(line, str) else line
+    return redaction.mask_log_line(line) if isinstance(line, str) else line
 
 
-def _masked(key: str, value: Any) -> Any:
+def _mask_field(key: str, value: Any) -> Any:
     if _SECRET_FIELD.search(key) and value is not None:
         return settings.MASK
     match value:
         case str():
             return settings.mask_addresses(value)
         case dict():
-            return {name: _masked(str(name), item) for name, item in value.items()}
+            return {name: _mask_field(str(name), item) for name, item in value.items()}
         case list() | tuple():
-            return [_masked("", item) for item in value]
+            return [_mask_field("", item) for item in value]
         case _:
             return value
 
 
-def _origin(service: str, instance: str) -> Any:
-    def add(
+def _build_origin_adder(service: str, instance: str) -> Any:
+    def add_origin(
         _logger: Any, _method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         event.setdefault(names.FIELD_SERVICE, service)
         event.setdefault(names.FIELD_INSTANCE, instance)
         return event
 
-    return add
+    return add_origin
 
 
-def _to_json(event: Any, **_options: Any) -> str:
+def _encode_line(event: Any, **_options: Any) -> str:
     return _encoder.encode(event).decode()
 
 
-def _version(service: str) -> str:
+def _find_version(service: str) -> str:
     try:
         return metadata.version(f"noetl-{service}")
     except metadata.PackageNotFoundError:
@@ -239,7 +246,7 @@ class _Exporters(Struct, frozen=True, kw_only=True):
     lines: LogRecordExporter
 
 
-def _otlp_exporters(endpoint: str) -> _Exporters:
+def _load_otlp_exporters(endpoint: str) -> _Exporters:
     """Find the exporters of the `otlp` extra."""
     try:
         spans = importlib.import_module(f"{_OTLP}.trace_exporter")
@@ -255,3 +262,66 @@ def _otlp_exporters(endpoint: str) -> _Exporters:
         measurements=measurements.OTLPMetricExporter(endpoint=f"{base}/v1/metrics"),
         lines=lines.OTLPLogExporter(endpoint=f"{base}/v1/logs"),
     )
+
+
+# What these say of a collector that is away would be one more line for it.
+_OWN_LOGGERS = ("opentelemetry", "requests", "urllib3")
+# The record has them beside its fields.
+_BESIDE = frozenset(
+    {
+        "event",
+        "level",
+        "timestamp",
+        names.FIELD_INSTANCE,
+        names.FIELD_SERVICE,
+        names.FIELD_SPAN,
+        names.FIELD_TRACE,
+    }
+)
+_SEVERITY_BY_LEVEL = (
+    (logging.CRITICAL, SeverityNumber.FATAL),
+    (logging.ERROR, SeverityNumber.ERROR),
+    (logging.WARNING, SeverityNumber.WARN),
+    (logging.INFO, SeverityNumber.INFO),
+)
+
+
+class LogExportHandler(logging.Handler):
+    """Hands every line over as its formatter writes it: as JSON, its secrets masked."""
+
+    def __init__(self, logger: Logger, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._logger = logger
+        self.setFormatter(formatter)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Leave out what the exporters say themselves."""
+        return record.name.partition(".")[0] not in _OWN_LOGGERS and super().filter(record)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand a line over, with the span that is current."""
+        try:
+            fields: dict[str, Any] = msgspec.json.decode(self.format(record))
+            self._logger.emit(
+                timestamp=int(record.created * 1_000_000_000),
+                severity_number=_find_severity(record.levelno),
+                severity_text=record.levelname,
+                body=str(fields.get("event", "")),
+                attributes={
+                    key: value
+                    for key, value in fields.items()
+                    if key not in _BESIDE and value is not None
+                },
+            )
+        except (msgspec.MsgspecError, TypeError, ValueError):
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's own name)
+        """Let go of a line that cannot be handed over: the log itself has it."""
+
+
+def _find_severity(level: int) -> SeverityNumber:
+    for least, severity in _SEVERITY_BY_LEVEL:
+        if level >= least:
+            return severity
+    return SeverityNumber.DEBUG

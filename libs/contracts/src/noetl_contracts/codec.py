@@ -17,7 +17,7 @@ _plain = msgspec.json.Encoder()
 _FLOAT_TEXT_MAX = 16
 
 
-def _number(text: str) -> float | str:
+def _parse_exact_number(text: str) -> float | str:
     # Fifteen digits and a point are always read back as they were written.
     if len(text) <= _FLOAT_TEXT_MAX and "e" not in text and "E" not in text:
         return float(text)
@@ -25,29 +25,29 @@ def _number(text: str) -> float | str:
     return found if math.isfinite(found) and Decimal(repr(found)) == Decimal(text) else text
 
 
-_exact = msgspec.json.Decoder(float_hook=_number)
+_exact = msgspec.json.Decoder(float_hook=_parse_exact_number)
 
 
-def canonical(value: Any) -> bytes:
+def encode_canonical(value: Any) -> bytes:
     """Encode as UTF-8 JSON with sorted keys and no white space."""
     try:
         return _canonical.encode(value)
     except TypeError:
         # Keys that are numbers are sorted as the texts that they become.
-        return _canonical.encode(decode(_plain.encode(value)))
+        return _canonical.encode(decode_json(_plain.encode(value)))
 
 
-def encode(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Encode as JSON in declaration order, the cheapest form for the wire."""
     return _plain.encode(value)
 
 
-def text(value: Any) -> str:
+def encode_text(value: Any) -> str:
     """Encode as JSON text."""
     return _plain.encode(value).decode()
 
 
-def decode(data: bytes | str) -> Any:
+def decode_json(data: bytes | str) -> Any:
     """Decode JSON to plain values; raises `msgspec.DecodeError`."""
     return decode_as(data, Any)
 
@@ -57,15 +57,15 @@ def decode_exactly(data: bytes | str) -> Any:
 
     Whole numbers of any length stay numbers. Raises `msgspec.DecodeError`.
     """
-    return _reading(data, _exact.decode)
+    return _decode_with_errors(data, _exact.decode)
 
 
 def decode_as(data: bytes | str, kind: type[T]) -> T:
     """Decode JSON to `kind`; raises `msgspec.DecodeError` or `msgspec.ValidationError`."""
-    return _reading(data, lambda text: msgspec.json.decode(text, type=kind))
+    return _decode_with_errors(data, lambda text: msgspec.json.decode(text, type=kind))
 
 
-def _reading(data: bytes | str, decode_: Callable[[bytes | str], T]) -> T:
+def _decode_with_errors(data: bytes | str, decode_: Callable[[bytes | str], T]) -> T:
     try:
         return decode_(data)
     except UnicodeDecodeError as failure:
@@ -74,12 +74,12 @@ def _reading(data: bytes | str, decode_: Callable[[bytes | str], T]) -> T:
         raise msgspec.DecodeError("JSON is nested too deeply to be read") from failure
 
 
-def builtins(value: Any) -> Any:
+def to_builtins(value: Any) -> Any:
     """Turn structs into the plain mappings, lists and scalars that JSON knows."""
     return msgspec.to_builtins(value)
 
 
-def convert(value: Any, kind: type[T]) -> T:
+def convert_value(value: Any, kind: type[T]) -> T:
     """Turn plain values into `kind`; raises `msgspec.ValidationError`."""
     return msgspec.convert(value, kind)
 
@@ -89,21 +89,21 @@ def digest_bytes(data: bytes | bytearray | memoryview) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def digest(data: bytes | bytearray | memoryview) -> str:
+def digest_hex(data: bytes | bytearray | memoryview) -> str:
     """Fingerprint bytes: lower-case hexadecimal SHA-256."""
     return hashlib.sha256(data).hexdigest()
 
 
-def digester() -> "hashlib._Hash":
+def start_digest() -> "hashlib._Hash":
     """Start a SHA-256 that is fed in pieces."""
     return hashlib.sha256()
 
 
-def checksum(value: Any) -> str:
+def compute_checksum(value: Any) -> str:
     """Fingerprint a state: the digest of its canonical bytes."""
     return hashlib.sha256(_canonical.encode(value)).hexdigest()
 
 
-def chained(previous: str, data: bytes) -> str:
+def chain_checksum(previous: str, data: bytes) -> str:
     """Fingerprint `data` together with all that came before it."""
     return hashlib.sha256(previous.encode() + data).hexdigest()

@@ -1,5 +1,6 @@
 """What can go wrong: the exception tree, and the error object that playbooks see."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -58,7 +59,7 @@ _CODES = {
 }
 
 
-def code_of(kind: str) -> str:
+def get_error_code(kind: str) -> str:
     """Return the code of an error that nothing more particular is known of."""
     return _CODES.get(kind, kind.upper())
 
@@ -107,3 +108,46 @@ class ErrorObject(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int | None = None
     details: dict[str, Any] | None = None
     tries: list[FailedTry] = []
+
+
+_USER_CODE, _POSTGRES, _HTTP = "python", "postgres", "http"
+
+
+def summarize_error(error: Mapping[str, Any]) -> str:
+    """Write `KeyError: 'missing' (line 5: return rows["missing"])`, or the message as it is.
+
+    An exception of user code has its class before its message, which says little alone, and the
+    line that raised it behind. What PostgreSQL refused has the statement, what an HTTP server
+    refused the start of its answer. Takes an error's fields as the API and events show them.
+    """
+    message = str(error.get("message") or error.get("kind") or "")
+    if error.get("source") == _POSTGRES:
+        return message + _describe_statement(error.get("details"))
+    if error.get("source") == _HTTP:
+        return message + _describe_answer(error.get("details"))
+    if error.get("source") != _USER_CODE:
+        return message
+    name = error.get("exception_type")
+    text = f"{name}: {message}" if name and not message.startswith(str(name)) else message
+    details = error.get("details")
+    line = details.get("line") if isinstance(details, Mapping) else None
+    if not isinstance(details, Mapping) or not line:
+        return text
+    source = details.get("line_text")
+    return f"{text} (line {line}{': ' if source else ''}{source or ''})"
+
+
+def _describe_statement(details: Any) -> str:
+    """Write ` (statement 2, line 1: SELECT …)` of what is known."""
+    if not isinstance(details, Mapping) or not isinstance(details.get("statement"), int):
+        return ""
+    place = f"statement {details['statement'] + 1}"
+    if details.get("line"):
+        place += f", line {details['line']}"
+    text = details.get("line_text")
+    return f" ({place}: {text})" if text else f" ({place})"
+
+
+def _describe_answer(details: Any) -> str:
+    start = details.get("body_start") if isinstance(details, Mapping) else None
+    return f": {start}" if start else ""

@@ -47,12 +47,12 @@ class FileContent(Struct, frozen=True, kw_only=True):
     chunks: tuple[str, ...]
     is_executable: bool = False
 
-    def chunk_size(self, index: int) -> int:
+    def get_chunk_size(self, index: int) -> int:
         """Return how many bytes a chunk has; the last one may be shorter."""
         return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
 
 
-class Writer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FileWriter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which unit of which step changed a file; `activation` counts the execution's step runs."""
 
     step: str
@@ -66,7 +66,7 @@ class Writer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 # Who wrote the files that a run took with it.
-RUN = Writer(step="(run)", unit="taken along", activation=0)
+RUN = FileWriter(step="(run)", unit="taken along", activation=0)
 
 
 class FileChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,7 +80,7 @@ class FileChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_executable: bool = False
     is_removed: bool = False
 
-    def content(self, chunks: tuple[str, ...]) -> FileContent:
+    def build_content(self, chunks: tuple[str, ...]) -> FileContent:
         """Return the content of the version."""
         return FileContent(
             size_bytes=self.size_bytes,
@@ -90,7 +90,7 @@ class FileChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-class KeptOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StoredOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the task returned: a later attempt of it is given this and does not run again."""
 
     data: Any = None
@@ -107,15 +107,15 @@ class JournalEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     sequence: int
     key: str
-    writer: Writer
+    writer: FileWriter
     base: int
     written_at: datetime
     changes: tuple[FileChange, ...]
-    outcome: KeptOutcome | None = None
+    outcome: StoredOutcome | None = None
     outcome_ref: PayloadRef | None = None
 
 
-def entry_name(execution_id: ExecutionId, sequence: int) -> str:
+def build_entry_name(execution_id: ExecutionId, sequence: int) -> str:
     """Return the name of an entry of an execution's journal in the payload store."""
     return f"{NAME_PREFIX}/{execution_id}/{sequence:010d}"
 
@@ -130,13 +130,13 @@ def choose_chunk_bytes(size_bytes: int) -> int:
 
 def digest_chunk(data: bytes) -> str:
     """Return the SHA-256 of a chunk as it is stored."""
-    digest = codec.digester()
+    digest = codec.start_digest()
     digest.update(CHUNK_HEAD)
     digest.update(data)
     return digest.hexdigest()
 
 
-def check_file_path(name: str) -> str:
+def normalize_file_path(name: str) -> str:
     """Return the path of a file of an execution in its normal form; raises `FilePathError`."""
     if _CONTROL.search(name) or len(name) > NAME_CHARACTERS_MAX:
         raise FilePathError("is not a file name")
@@ -152,3 +152,13 @@ def check_file_path(name: str) -> str:
         return path.encode().decode()
     except UnicodeEncodeError as problem:
         raise FilePathError("is not a file name") from problem
+
+
+class FileSource(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An earlier execution, whose files are taken over as its step runs before one left them.
+
+    `before_activation` is the number of the first step run that is left out; None leaves out none.
+    """
+
+    execution_id: ExecutionId
+    before_activation: int | None = None

@@ -37,45 +37,45 @@ def is_identity(text: str) -> bool:
     )
 
 
-def _derive(*parts: str | int) -> str:
+def _derive_identity(*parts: str | int) -> str:
     """Derive a stable 63-bit identity from what makes the thing unique."""
     seed = "/".join(str(part) for part in parts).encode()
     return str(int.from_bytes(codec.digest_bytes(seed)[:8], "big") >> 1 or 1)
 
 
-def run_id(execution_id: ExecutionId, activation: int) -> RunId:
+def derive_run_id(execution_id: ExecutionId, activation: int) -> RunId:
     """Name the nth activation of any step of an execution; also the loop's epoch."""
-    return RunId(_derive(execution_id, "run", activation))
+    return RunId(_derive_identity(execution_id, "run", activation))
 
 
-def command_id(run: RunId, unit: str) -> CommandId:
+def derive_command_id(run: RunId, unit: str) -> CommandId:
     """Name a run's unit of work: `step`, `item-<index>` or `slot-<slot>-<round>`."""
-    return CommandId(_derive(run, "command", unit))
+    return CommandId(_derive_identity(run, "command", unit))
 
 
-def approval_id(command: CommandId, key: str) -> str:
+def derive_approval_id(command: CommandId, key: str) -> str:
     """Name an approval: the same however often the task is run again."""
-    return _derive(command, "approval", key)
+    return _derive_identity(command, "approval", key)
 
 
-def stage_id(run: RunId) -> StageId:
+def derive_stage_id(run: RunId) -> StageId:
     """Name the stage that one loop epoch opens."""
-    return StageId(_derive(run, "stage"))
+    return StageId(_derive_identity(run, "stage"))
 
 
-def frame_id(stage: StageId, *, slot: int, frame_index: int) -> FrameId:
+def derive_frame_id(stage: StageId, *, slot: int, frame_index: int) -> FrameId:
     """Name a frame; equal in every attempt, so that a lost claim finds its own rows again."""
-    return FrameId(_derive(stage, "frame", slot, frame_index))
+    return FrameId(_derive_identity(stage, "frame", slot, frame_index))
 
 
-def inner_frame_id(frame: FrameId, *, unit: int, frame_index: int) -> FrameId:
+def derive_inner_frame_id(frame: FrameId, *, unit: int, frame_index: int) -> FrameId:
     """Name a frame that a worker cuts out of another one; equal in every attempt."""
-    return FrameId(_derive(frame, "inner", unit, frame_index))
+    return FrameId(_derive_identity(frame, "inner", unit, frame_index))
 
 
 # Asked several times for each message of an execution.
 @lru_cache(maxsize=4096)
-def shard_of(execution_id: ExecutionId, shard_count: int) -> int:
+def find_shard(execution_id: ExecutionId, shard_count: int) -> int:
     """Place an execution on one of `shard_count` shards, evenly and for good."""
     seed = codec.digest_bytes(f"shard/{execution_id}".encode())
     return int.from_bytes(seed[:8], "big") % shard_count

@@ -2,8 +2,8 @@
 
 Grammar: `noetl://` and segments, each percent-encoded and none empty. First come pairs of key and
 value that say whose and where: `tenant/<t>/org/<o>`, then any of `cluster`, `region`, `zone`,
-`node`, `process`, in this order and each at most once. What follows names the thing: a kind and
-one or more segments of identity, such as `worker/<id>`, `payloads/sha256/<digest>`,
+`node`, `build_process_locator`, in this order and each at most once. What follows names the thing:
+a kind and one or more segments of identity, such as `worker/<id>`, `payloads/sha256/<digest>`,
 `named/<name>…` or `stream/<stream>/<shard>`. Without an owner stands only
 `execution/<id>/result/<step>/<run>[/<task>]`.
 """
@@ -34,24 +34,24 @@ class Locator(Struct, frozen=True, kw_only=True):
 
     segments: tuple[str, ...]
 
-    def find(self, key: str) -> str | None:
+    def find_segment(self, key: str) -> str | None:
         """Return what an owner or a place is called, or None.
 
         Only the pairs before the kind are looked at: names of things may spell anything.
         """
-        return self._scope().get(key)
+        return self._read_scope_pairs().get(key)
 
-    def locality(self) -> dict[str, str]:
+    def get_locality(self) -> dict[str, str]:
         """Return the parts that say where the thing is."""
-        found = self._scope()
+        found = self._read_scope_pairs()
         return {key: found[key] for key in LOCALITY_KEYS if key in found}
 
-    def thing(self) -> tuple[str, tuple[str, ...]]:
+    def get_kind_and_identity(self) -> tuple[str, tuple[str, ...]]:
         """Return the kind and the identity; both are empty for a mere place."""
-        rest = self.segments[2 * len(self._scope()) :]
+        rest = self.segments[2 * len(self._read_scope_pairs()) :]
         return (rest[0], rest[1:]) if rest else ("", ())
 
-    def _scope(self) -> dict[str, str]:
+    def _read_scope_pairs(self) -> dict[str, str]:
         """Read pairs as long as their keys come in the grammar's order."""
         found: dict[str, str] = {}
         known = iter((*OWNER_KEYS, *LOCALITY_KEYS))
@@ -63,20 +63,20 @@ class Locator(Struct, frozen=True, kw_only=True):
         return found
 
     def __str__(self) -> str:
-        return build(*self.segments)
+        return build_locator(*self.segments)
 
 
-def build(*segments: str) -> str:
+def build_locator(*segments: str) -> str:
     """Build a locator from decoded segments; raises `LocatorError` for an unusable one."""
     if not segments:
         raise LocatorError("a locator needs at least one segment")
-    text = SCHEME + "/".join(_encode(segment) for segment in segments)
+    text = SCHEME + "/".join(_encode_segment(segment) for segment in segments)
     if len(text) > _LENGTH_MAX:
         raise LocatorError(f"a locator is limited to {_LENGTH_MAX} characters, got {len(text)}")
     return text
 
 
-def parse(text: str) -> Locator:
+def parse_locator(text: str) -> Locator:
     """Parse a locator; raises `LocatorError` naming what is wrong."""
     if not text.startswith(SCHEME):
         raise LocatorError(f"{text[:80]!r} does not begin with {SCHEME}")
@@ -90,30 +90,32 @@ def parse(text: str) -> Locator:
         segments = tuple(unquote(part, errors="strict") for part in parts)
     except UnicodeDecodeError as failure:
         raise LocatorError(f"{text[:80]!r} does not decode as UTF-8") from failure
-    if build(*segments) != text:
-        raise LocatorError(f"{text[:80]!r} is not in canonical form: {build(*segments)!r} is")
+    if build_locator(*segments) != text:
+        raise LocatorError(
+            f"{text[:80]!r} is not in canonical form: {build_locator(*segments)!r} is"
+        )
     return Locator(segments=segments)
 
 
-def payload(tenant_id: TenantId, organization_id: OrganizationId, sha256: str) -> str:
+def build_payload_locator(tenant_id: TenantId, organization_id: OrganizationId, sha256: str) -> str:
     """Locate immutable content by digest."""
     if not _SHA256.fullmatch(sha256):
         raise LocatorError(f"{sha256!r} is not a lower-case SHA-256")
-    return build("tenant", tenant_id, "org", organization_id, "payloads", "sha256", sha256)
+    return build_locator("tenant", tenant_id, "org", organization_id, "payloads", "sha256", sha256)
 
 
-def named(tenant_id: TenantId, organization_id: OrganizationId, name: str) -> str:
+def build_named_locator(tenant_id: TenantId, organization_id: OrganizationId, name: str) -> str:
     """Locate an object that is written once under a name of slash-separated segments."""
-    return build("tenant", tenant_id, "org", organization_id, "named", *name.split("/"))
+    return build_locator("tenant", tenant_id, "org", organization_id, "named", *name.split("/"))
 
 
-def result(execution_id: str, step: str, run: str, task: str | None = None) -> str:
+def build_result_locator(execution_id: str, step: str, run: str, task: str | None = None) -> str:
     """Locate the result of a step run, or of one of its tasks."""
     tail = () if task is None else (task,)
-    return build("execution", execution_id, "result", step, run, *tail)
+    return build_locator("execution", execution_id, "result", step, run, *tail)
 
 
-def resource(
+def build_resource_locator(
     tenant_id: TenantId,
     organization_id: OrganizationId,
     kind: str,
@@ -132,26 +134,30 @@ def resource(
     if kind in OWNER_KEYS or kind in LOCALITY_KEYS or not identity:
         raise LocatorError(f"{kind!r} cannot be a kind, or has no identity behind it")
     where = [part for key in LOCALITY_KEYS if key in places for part in (key, places[key])]
-    return build("tenant", tenant_id, "org", organization_id, *where, kind, *identity)
+    return build_locator("tenant", tenant_id, "org", organization_id, *where, kind, *identity)
 
 
-def worker(
+def build_worker_locator(
     tenant_id: TenantId, organization_id: OrganizationId, locality: dict[str, str], worker_id: str
 ) -> str:
     """Locate a worker, from coarse to fine."""
-    return resource(tenant_id, organization_id, "worker", worker_id, locality=locality)
+    return build_resource_locator(
+        tenant_id, organization_id, "worker", worker_id, locality=locality
+    )
 
 
-def process(kind: str, name: str, tenant_id: TenantId, organization_id: OrganizationId) -> str:
+def build_process_locator(
+    kind: str, name: str, tenant_id: TenantId, organization_id: OrganizationId
+) -> str:
     """Locate a process by its name alone, or by the name's digest where no segment spells it."""
     try:
-        return resource(tenant_id, organization_id, kind, name)
+        return build_resource_locator(tenant_id, organization_id, kind, name)
     except LocatorError:
-        digest = codec.digest(name.encode(errors="surrogatepass"))
-        return resource(tenant_id, organization_id, kind, "sha256", digest)
+        digest = codec.digest_hex(name.encode(errors="surrogatepass"))
+        return build_resource_locator(tenant_id, organization_id, kind, "sha256", digest)
 
 
-def distance(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+def find_distance(one: Mapping[str, str], other: Mapping[str, str]) -> str:
     """Return the nearest of `DISTANCES` that two localities share; `any` when they share none.
 
     Two nodes of one name are one node only where all that is known of their surroundings agrees.
@@ -164,13 +170,15 @@ def distance(one: Mapping[str, str], other: Mapping[str, str]) -> str:
     return DISTANCES[-1]
 
 
-def to_subject(locator: Locator) -> str:
+def encode_as_subject(locator: Locator) -> str:
     """Map a locator to a NATS subject: one token a segment, unsafe bytes written as `=XX`."""
-    return "noetl.locator." + ".".join(_to_token(segment) for segment in locator.segments)
+    return "noetl.locator." + ".".join(
+        _encode_subject_token(segment) for segment in locator.segments
+    )
 
 
-def from_subject(subject: str) -> Locator:
-    """Map a subject made by `to_subject` back; raises `LocatorError`."""
+def decode_from_subject(subject: str) -> Locator:
+    """Map a subject made by `encode_as_subject` back; raises `LocatorError`."""
     prefix = "noetl.locator."
     if not subject.startswith(prefix):
         raise LocatorError(f"{subject!r} is not a locator's subject")
@@ -180,12 +188,12 @@ def from_subject(subject: str) -> Locator:
     except UnicodeDecodeError as failure:
         raise LocatorError(f"{subject!r} does not decode as UTF-8") from failure
     locator = Locator(segments=decoded)
-    if to_subject(locator) != subject:
+    if encode_as_subject(locator) != subject:
         raise LocatorError(f"{subject!r} is not in canonical form")
     return locator
 
 
-def _encode(segment: str) -> str:
+def _encode_segment(segment: str) -> str:
     if not segment or segment in {".", ".."} or any(ord(char) < 32 for char in segment):  # noqa: PLR2004 - control characters end at 32
         raise LocatorError(f"segment {segment!r} is empty, a dot segment or has control characters")
     try:
@@ -194,5 +202,5 @@ def _encode(segment: str) -> str:
         raise LocatorError(f"segment {segment!r} is not valid Unicode") from failure
 
 
-def _to_token(segment: str) -> str:
-    return _encode(segment).replace(".", "%2E").replace("~", "%7E").replace("%", "=")
+def _encode_subject_token(segment: str) -> str:
+    return _encode_segment(segment).replace(".", "%2E").replace("~", "%7E").replace("%", "=")

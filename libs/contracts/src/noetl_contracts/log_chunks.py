@@ -85,23 +85,24 @@ class LogChunkName(Struct, frozen=True, kw_only=True, order=True):
     number: int
 
 
-def prefix_of(execution_id: ExecutionId, minute: datetime | None = None) -> str:
+def build_chunk_prefix(execution_id: ExecutionId, minute: datetime | None = None) -> str:
     """Return what the names of an execution's chunks begin with, or those of one minute."""
     if minute is None:
         return f"{LOGS}/{execution_id}/"
     return f"{LOGS}/{execution_id}/{minute.astimezone(UTC).strftime(_MINUTE)}/"
 
 
-def name_chunk(chunk: LogChunk, written_at: datetime) -> str:
+def build_chunk_name(chunk: LogChunk, written_at: datetime) -> str:
     """Name a chunk by when it was written, and by whose it is."""
     at = written_at.astimezone(UTC)
     return (
-        f"{prefix_of(chunk.execution_id, at)}{at.strftime(_SECOND)}-{digest_step(chunk.step)}"
+        f"{build_chunk_prefix(chunk.execution_id, at)}{at.strftime(_SECOND)}"
+        f"-{digest_step_name(chunk.step)}"
         f"-{chunk.command_id}.{chunk.attempt}.{chunk.writer}-{chunk.number}"
     )
 
 
-def parse_name(name: str) -> LogChunkName | None:
+def parse_chunk_name(name: str) -> LogChunkName | None:
     """Read the name of a chunk; None for anything else."""
     found = _NAME.fullmatch(name)
     if found is None:
@@ -117,6 +118,6 @@ def parse_name(name: str) -> LogChunkName | None:
     )
 
 
-def digest_step(step: str) -> str:
+def digest_step_name(step: str) -> str:
     """Return what stands for a step in names."""
-    return codec.digest(step.encode())[:_STEP_DIGITS]
+    return codec.digest_hex(step.encode())[:_STEP_DIGITS]

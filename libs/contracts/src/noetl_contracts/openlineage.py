@@ -42,7 +42,7 @@ class RunId(Struct, frozen=True, kw_only=True, rename="camel"):
     run_id: str
 
 
-class Root(Struct, frozen=True, kw_only=True):
+class RootRun(Struct, frozen=True, kw_only=True):
     """The run that all this began with."""
 
     run: RunId
@@ -54,7 +54,7 @@ class ParentFacet(Facet, frozen=True, kw_only=True):
 
     run: RunId
     job: JobName
-    root: Root | UnsetType = UNSET
+    root: RootRun | UnsetType = UNSET
     schema_url: str = msgspec.field(
         default=f"{_FACETS}/1-2-0/ParentRunFacet.json#/$defs/ParentRunFacet", name="_schemaURL"
     )
@@ -92,7 +92,7 @@ class SqlFacet(Facet, frozen=True, kw_only=True):
     )
 
 
-class Field(Struct, frozen=True, kw_only=True):
+class SchemaField(Struct, frozen=True, kw_only=True):
     """A column."""
 
     name: str
@@ -101,7 +101,7 @@ class Field(Struct, frozen=True, kw_only=True):
 class SchemaFacet(Facet, frozen=True, kw_only=True):
     """The columns of a dataset."""
 
-    fields: list[Field]
+    fields: list[SchemaField]
     schema_url: str = msgspec.field(
         default=f"{_FACETS}/1-2-0/SchemaDatasetFacet.json#/$defs/SchemaDatasetFacet",
         name="_schemaURL",
@@ -119,7 +119,7 @@ class VersionFacet(Facet, frozen=True, kw_only=True, rename="camel"):
     )
 
 
-class Identifier(Struct, frozen=True, kw_only=True):
+class DatasetIdentifier(Struct, frozen=True, kw_only=True):
     """Another name of a dataset."""
 
     namespace: str
@@ -130,7 +130,7 @@ class Identifier(Struct, frozen=True, kw_only=True):
 class SymlinksFacet(Facet, frozen=True, kw_only=True):
     """Where the content of a dataset lies."""
 
-    identifiers: list[Identifier]
+    identifiers: list[DatasetIdentifier]
     schema_url: str = msgspec.field(
         default=f"{_FACETS}/1-0-1/SymlinksDatasetFacet.json#/$defs/SymlinksDatasetFacet",
         name="_schemaURL",
@@ -177,7 +177,7 @@ class OutputFacets(Struct, frozen=True, kw_only=True, rename="camel"):
     output_statistics: OutputStatisticsFacet | UnsetType = UNSET
 
 
-class Input(Struct, frozen=True, kw_only=True):
+class InputDataset(Struct, frozen=True, kw_only=True):
     """A dataset that a run reads."""
 
     namespace: str
@@ -185,7 +185,7 @@ class Input(Struct, frozen=True, kw_only=True):
     facets: DatasetFacets = DatasetFacets()
 
 
-class Output(Struct, frozen=True, kw_only=True, rename="camel"):
+class OutputDataset(Struct, frozen=True, kw_only=True, rename="camel"):
     """A dataset that a run writes."""
 
     namespace: str
@@ -216,9 +216,31 @@ class RunEvent(Struct, frozen=True, kw_only=True, rename="camel"):
     event_time: datetime
     run: Run
     job: Job
-    inputs: list[Input] = msgspec.field(default_factory=list)
-    outputs: list[Output] = msgspec.field(default_factory=list)
+    inputs: list[InputDataset] = msgspec.field(default_factory=list)
+    outputs: list[OutputDataset] = msgspec.field(default_factory=list)
     producer: str = PRODUCER
     schema_url: str = msgspec.field(
         default=f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent", name="schemaURL"
     )
+
+
+class Dataset(Struct, frozen=True, kw_only=True, order=True):
+    """A table, a file or an address, by the place that knows it and its name there."""
+
+    namespace: str
+    name: str
+
+
+class StepData(Struct, frozen=True, kw_only=True):
+    """What a step reads and writes besides its result, as far as its text tells.
+
+    `uses` are the steps whose results its templates name. `statements` are its SQL as written:
+    templates in it are not filled in.
+    """
+
+    kind: str
+    uses: tuple[str, ...] = ()
+    reads: tuple[Dataset, ...] = ()
+    writes: tuple[Dataset, ...] = ()
+    statements: tuple[str, ...] = ()
+    dialect: str | None = None

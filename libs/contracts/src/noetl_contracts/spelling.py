@@ -13,7 +13,7 @@ _TWO_EDITS_RATIO_MIN = 0.8
 _LISTED_MAX = 20
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def find_nearest_word(word: str, known: Iterable[str]) -> str | None:
     """Find the known word that is most like another one, if one is like it at all."""
     if len(word) > _WORD_CHARACTERS_MAX:
         return None
@@ -22,17 +22,17 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def hint(word: str, known: Iterable[str]) -> str | None:
+def suggest_word(word: str, known: Iterable[str]) -> str | None:
     """Phrase the nearest known word as a question, if there is one."""
-    found = nearest(word, known)
+    found = find_nearest_word(word, known)
     return None if found is None else f"did you mean '{found}'?"
 
 
-def hint_or_list(word: str, known: Iterable[str], *, label: str) -> str:
+def suggest_or_list(word: str, known: Iterable[str], *, label: str) -> str:
     """Ask for the nearest known word; without one list them behind a label, as `its steps are`."""
     words = list(known)
     more = f" and {len(words) - _LISTED_MAX} more" if len(words) > _LISTED_MAX else ""
-    return hint(word, words) or f"{label} {', '.join(words[:_LISTED_MAX]) or 'none'}{more}"
+    return suggest_word(word, words) or f"{label} {', '.join(words[:_LISTED_MAX]) or 'none'}{more}"
 
 
 def is_one_edit_away(word: str, known: str) -> bool:
@@ -46,9 +46,9 @@ def is_one_edit_away(word: str, known: str) -> bool:
     return is_swap or right in (left[1:], right[:1] + left[1:], right[:1] + left)
 
 
-def is_slip(word: str, meant: str) -> bool:
+def is_spelling_slip(word: str, meant: str) -> bool:
     """Tell whether a word is so near another one that it can only be a mistyped one."""
-    if len(meant) < _SLIP_CHARACTERS_MIN or _letters_of(word) == _letters_of(meant):
+    if len(meant) < _SLIP_CHARACTERS_MIN or _drop_digits(word) == _drop_digits(meant):
         return False
     if is_one_edit_away(word, meant):
         return True
@@ -56,6 +56,6 @@ def is_slip(word: str, meant: str) -> bool:
     return len(meant) >= _TWO_EDITS_CHARACTERS_MIN and ratio >= _TWO_EDITS_RATIO_MIN
 
 
-def _letters_of(word: str) -> str:
+def _drop_digits(word: str) -> str:
     """Leave out digits: `url_1` and `url_2` are two names."""
     return "".join(each for each in word if not each.isdigit())

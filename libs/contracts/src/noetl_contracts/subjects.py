@@ -1,12 +1,12 @@
 """The subject grammar: one build and one parse per subject."""
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from noetl_contracts import codec
-from noetl_contracts.errors import SubjectError
+from noetl_contracts.errors import Permanent, SubjectError
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_contracts.tenancy import OWN
 
 INGEST = "noetl.ingest"
 EVENTS = "noetl.events"
@@ -43,17 +43,17 @@ class CommandSubject(NamedTuple):
     is_own: bool = False
 
 
-def ingest(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
+def build_ingest_subject(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
     """Address facts to the owner of a shard: `noetl.ingest.<shard>.<tenant>.<org>`."""
-    return f"{INGEST}.{shard}.{_token(tenant_id)}.{_token(organization_id)}"
+    return f"{INGEST}.{shard}.{_join_owner(tenant_id, organization_id)}"
 
 
-def events(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
+def build_events_subject(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
     """Address committed events: `noetl.events.<shard>.<tenant>.<org>`."""
-    return f"{EVENTS}.{shard}.{_token(tenant_id)}.{_token(organization_id)}"
+    return f"{EVENTS}.{shard}.{_join_owner(tenant_id, organization_id)}"
 
 
-def command(
+def build_command_subject(
     pool: str,
     lane: str,
     tenant_id: TenantId,
@@ -67,96 +67,102 @@ def command(
     others then holds them.
     """
     lane_token = lane + OWN if is_own else lane
-    parts = (_token(pool), _token(lane_token), _token(tenant_id), _token(organization_id))
+    parts = (
+        _check_subject_token(pool),
+        _check_subject_token(lane_token),
+        _check_subject_token(tenant_id),
+        _check_subject_token(organization_id),
+    )
     return ".".join((COMMANDS, *parts))
 
 
-def ingest_filter(shard: int) -> str:
+def build_ingest_filter(shard: int) -> str:
     """Match every fact of a shard."""
     return f"{INGEST}.{shard}.>"
 
 
-def events_filter(shard: int) -> str:
+def build_events_filter(shard: int) -> str:
     """Match every event of a shard."""
     return f"{EVENTS}.{shard}.>"
 
 
-def command_filter(pool: str, lane: str) -> str:
+def build_command_filter(pool: str, lane: str) -> str:
     """Match every command of a pool's lane."""
-    return f"{COMMANDS}.{_token(pool)}.{_token(lane)}.>"
+    return f"{COMMANDS}.{_check_subject_token(pool)}.{_check_subject_token(lane)}.>"
 
 
-def command_filter_of_own(pool: str, lane: str, tenant_id: str) -> str:
+def build_own_share_filter(pool: str, lane: str, tenant_id: str) -> str:
     """Match every command of a tenant that has its own share of a pool's lane."""
-    return f"{COMMANDS}.{_token(pool)}.{_token(lane + OWN)}.{_token(tenant_id)}.>"
+    tokens = [_check_subject_token(token) for token in (pool, lane + OWN, tenant_id)]
+    return ".".join([COMMANDS, *tokens, ">"])
 
 
-def command_filter_of_all(lane: str) -> str:
+def build_lane_filter(lane: str) -> str:
     """Match every command of a lane, whatever the pool."""
-    return f"{COMMANDS}.*.{_token(lane)}.>"
+    return f"{COMMANDS}.*.{_check_subject_token(lane)}.>"
 
 
-def dead_letter(stream: str, consumer: str) -> str:
+def build_dead_letter_subject(stream: str, consumer: str) -> str:
     """Address a message that its consumer gave up: `noetl.dlq.<stream>.<consumer>`."""
-    return f"{DEAD_LETTERS}.{_token(stream)}.{_token(consumer)}"
+    return f"{DEAD_LETTERS}.{_check_subject_token(stream)}.{_check_subject_token(consumer)}"
 
 
-def limit(tenant_id: TenantId, organization_id: OrganizationId, name: str) -> str:
+def build_limit_subject(tenant_id: TenantId, organization_id: OrganizationId, name: str) -> str:
     """Address what the calls of a rate limit share: `noetl.limits.<tenant>.<org>.<name>`."""
-    return f"{LIMITS}.{_token(tenant_id)}.{_token(organization_id)}.{_token(name)}"
+    return f"{LIMITS}.{_join_owner(tenant_id, organization_id)}.{_check_subject_token(name)}"
 
 
-def poke(what: str) -> str:
+def build_hint_subject(what: str) -> str:
     """Address a plain wake-up hint: `noetl.poke.<what>`; losing it costs only time."""
-    return f"{POKES}.{_token(what)}"
+    return f"{POKES}.{_check_subject_token(what)}"
 
 
-def stop(command_id: str) -> str:
+def build_stop_hint(command_id: str) -> str:
     """Address the hint that a command's work is to end now."""
-    return poke(f"stop-{command_id}")
+    return build_hint_subject(f"stop-{command_id}")
 
 
-def pause(command_id: str) -> str:
+def build_pause_hint(command_id: str) -> str:
     """Address the hint that a slot is to end after the frame that it is at."""
-    return poke(f"pause-{command_id}")
+    return build_hint_subject(f"pause-{command_id}")
 
 
-def taken(command_id: str) -> str:
+def build_chunk_progress_prefix(command_id: str) -> str:
     """Return what the hints begin with that tell a stream's worker how far the planner is."""
-    return f"{TAKEN}.{_token(command_id)}"
+    return f"{TAKEN}.{_check_subject_token(command_id)}"
 
 
-def taken_so_far(command_id: str, how_far: str) -> str:
+def build_chunk_progress_hint(command_id: str, how_far: str) -> str:
     """Address such a hint: `noetl.poke.taken.<command>.<how far>`."""
-    return f"{taken(command_id)}.{_token(how_far)}"
+    return f"{build_chunk_progress_prefix(command_id)}.{_check_subject_token(how_far)}"
 
 
-def halted(execution_id: str) -> str:
+def build_halted_hint(execution_id: str) -> str:
     """Address the hint that an execution is over, or being cancelled: `noetl.poke.halted.<id>`."""
-    return f"{HALTED}.{_token(execution_id)}"
+    return f"{HALTED}.{_check_subject_token(execution_id)}"
 
 
-def offer(worker_id: str) -> str:
+def build_offer_subject(worker_id: str) -> str:
     """Address commands that one worker may ask for before others: `noetl.offers.to.<digest>`."""
-    return f"{OFFERS}.to.{codec.digest(worker_id.encode())[:32]}"
+    return f"{OFFERS}.to.{codec.digest_hex(worker_id.encode())[:32]}"
 
 
-def granted(command_id: str, attempt: int) -> str:
+def build_grant_subject(command_id: str, attempt: int) -> str:
     """Address the hint that an attempt is the worker's to whom it was offered."""
-    return f"{OFFERS}.granted.{_token(command_id)}.{attempt}"
+    return f"{OFFERS}.granted.{_check_subject_token(command_id)}.{attempt}"
 
 
-def followed(execution_id: str) -> str:
+def build_growth_hint(execution_id: str) -> str:
     """Address the hint that an execution's history has grown."""
-    return poke(f"grown-{execution_id}")
+    return build_hint_subject(f"grown-{execution_id}")
 
 
-def progress(execution_id: str) -> str:
+def build_progress_hint(execution_id: str) -> str:
     """Address the hints that tell how far an execution's tasks are."""
-    return poke(f"progress-{execution_id}")
+    return build_hint_subject(f"progress-{execution_id}")
 
 
-def parse_shard(subject: str) -> ShardSubject:
+def parse_shard_subject(subject: str) -> ShardSubject:
     """Parse an ingest or events subject; raises `SubjectError`."""
     parts = subject.split(".")
     if len(parts) != 5 or ".".join(parts[:2]) not in {INGEST, EVENTS} or not parts[2].isdigit():  # noqa: PLR2004 - the grammar above has five tokens
@@ -164,7 +170,7 @@ def parse_shard(subject: str) -> ShardSubject:
     return ShardSubject(int(parts[2]), TenantId(parts[3]), OrganizationId(parts[4]))
 
 
-def parse_command(subject: str) -> CommandSubject:
+def parse_command_subject(subject: str) -> CommandSubject:
     """Parse a command subject; raises `SubjectError`."""
     parts = subject.split(".")
     if len(parts) != 6 or ".".join(parts[:2]) != COMMANDS:  # noqa: PLR2004 - the grammar above has six tokens
@@ -176,10 +182,53 @@ def parse_command(subject: str) -> CommandSubject:
     )
 
 
-def _token(value: str) -> str:
+def _join_owner(tenant_id: str, organization_id: str) -> str:
+    return f"{_check_subject_token(tenant_id)}.{_check_subject_token(organization_id)}"
+
+
+def _check_subject_token(value: str) -> str:
     """Admit one subject token; wildcards, dots and spaces would change the address."""
     if not _TOKEN.fullmatch(value):
         raise SubjectError(
             f"{value!r} cannot stand in a subject: use 1 to 64 letters, digits, '_' or '-'"
         )
     return value
+
+
+# Behind a lane's name in the subjects of those who have a share, behind a consumer's name its own.
+OWN = "-own"
+WEIGHT_MAX = 1000
+_SHARE = re.compile(r"([A-Za-z0-9_-]{1,64})(?:=([1-9][0-9]{0,3}))?")
+_MARK = re.compile(r"-t[0-9a-f]{8}$")
+
+
+class SharesMalformed(Permanent):
+    """A list of tenants does not say who has how much; the message says which entry."""
+
+
+def parse_tenant_shares(entries: Iterable[str]) -> dict[str, int]:
+    """Read `tenant` or `tenant=weight` each; raises `SharesMalformed`."""
+    found: dict[str, int] = {}
+    for entry in entries:
+        match = _SHARE.fullmatch(entry)
+        weight = int(match[2] or 1) if match else 0
+        if match is None or not 0 < weight <= WEIGHT_MAX or match[1] in found:
+            raise SharesMalformed(
+                f"{entry[:80]!r} is no share: write tenant or tenant=weight, each tenant once, "
+                f"weights from 1 to {WEIGHT_MAX}"
+            )
+        found[match[1]] = weight
+    marks = {build_tenant_mark(tenant) for tenant in found}
+    if len(marks) < len(found):
+        raise SharesMalformed("two of the tenants cannot be told apart: rename one of them")
+    return found
+
+
+def build_tenant_mark(tenant_id: str) -> str:
+    """Return what a tenant's own consumers have behind their names; names may be long."""
+    return f"-t{codec.digest_hex(tenant_id.encode())[:8]}"
+
+
+def strip_tenant_mark(consumer: str) -> str:
+    """Return a consumer's name without the mark of its tenant."""
+    return _MARK.sub("", consumer)

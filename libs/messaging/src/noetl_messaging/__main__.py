@@ -5,11 +5,12 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from noetl_contracts import tenancy
+from noetl_contracts import subjects
 from noetl_contracts.errors import NoetlError
-from noetl_messaging import settings, topology
-from noetl_messaging.jetstream.apply import JetStreamStreams
-from noetl_messaging.jetstream.connection import Waits, open_connection
+from noetl_messaging import settings
+from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
+from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.streams import topology
 
 USAGE = "usage: python -m noetl_messaging apply | verify"
 
@@ -22,7 +23,7 @@ def main(arguments: list[str]) -> int:
     # What cannot be reached is said once, by the error below.
     logging.getLogger("noetl.messaging").setLevel(logging.ERROR)
     try:
-        lines, code = asyncio.run(_run(arguments[0], settings.load()))
+        lines, code = asyncio.run(_run_verb(arguments[0], settings.load_settings()))
     except settings.SettingsError as failure:
         sys.stderr.write(f"error: {failure}\n")
         return 2
@@ -33,29 +34,29 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-async def _run(verb: str, config: settings.Settings) -> tuple[list[str], int]:
-    declared = topology.declare(
+async def _run_verb(verb: str, config: settings.Settings) -> tuple[list[str], int]:
+    declared = topology.declare_topology(
         shard_count=config.shard_count,
         projector_count=config.projector_count,
-        pools=_listed(config.pools),
-        tenants=tenancy.parse(_listed(config.tenants)),
+        pools=_split_list(config.pools),
+        tenants=subjects.parse_tenant_shares(_split_list(config.tenants)),
         lease_s=config.lease_s,
     )
-    waits = Waits(connect_s=config.connect_s)
+    waits = ConnectionTimeouts(connect_s=config.connect_s)
     async with open_connection(config.nats_url, name="topology", waits=waits) as connection:
-        streams = JetStreamStreams(connection, declared, now=_now, replicas=config.replicas)
+        streams = JetStreamStreams(connection, declared, now=_read_clock, replicas=config.replicas)
         if verb == "apply":
-            changed = await streams.ensure()
+            changed = await streams.ensure_streams()
             return [f"applied {name}" for name in changed] or ["nothing to change"], 0
-        problems = await streams.verify()
+        problems = await streams.list_mismatches()
         return problems or ["as declared"], 1 if problems else 0
 
 
-def _listed(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
-def _now() -> datetime:
+def _read_clock() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - a job of one turn has no clock to be handed
 
 

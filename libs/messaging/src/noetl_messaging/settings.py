@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
-from noetl_messaging.topology import LEASE_S_DEFAULT
+from noetl_messaging.streams.topology import LEASE_S_DEFAULT
 
 PREFIX = "NOETL_MESSAGING_"
 _MISSING = re.compile(r"missing required field `([a-z_]+)`")
@@ -35,7 +35,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     connect_s: Annotated[float, Meta(gt=0)] = 30.0
 
 
-def load(environ: Mapping[str, str] = os.environ) -> Settings:  # noqa: TID251 - the job's only reader of the environment
+def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:  # noqa: TID251 - the job's only reader of the environment
     """Read the environment, once."""
     found = {
         name.removeprefix(PREFIX).lower(): value

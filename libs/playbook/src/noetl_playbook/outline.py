@@ -1,16 +1,18 @@
 """What a playbook would do: its graph, its stages, its needs; nothing is executed."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from noetl_contracts import codec
-from noetl_playbook import coercion, needs
-from noetl_playbook.given import known, merged
-from noetl_playbook.model import Arc, Frame, LoopSpec, Playbook, Step
-from noetl_playbook.plan import Graph, is_failure_aware, is_implicit
+from noetl_playbook.model import coercion
+from noetl_playbook.model.coercion import is_template
+from noetl_playbook.model.playbook import Arc, Frame, LoopSpec, Playbook, Step, Task
+from noetl_playbook.plan import WorkflowGraph, is_failure_aware, is_implicit
+from noetl_playbook.templates.expressions import TemplateError, compile_value
+from noetl_playbook.templates.static_values import merge_inputs, resolve_static_value
 
 
 class PlanArc(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,16 +71,16 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
     playbooks: tuple[str, ...]
 
 
-def outline_of(playbook: Playbook, *, given: Mapping[str, Any] | None = None) -> Outline:
+def build_outline(playbook: Playbook, *, given: Mapping[str, Any] | None = None) -> Outline:
     """Describe a playbook, with inputs where they are given."""
-    graph = Graph.of(playbook)
-    workload = merged(playbook.workload, given or {})
+    graph = WorkflowGraph.from_playbook(playbook)
+    workload = merge_inputs(playbook.workload, given or {})
     arriving = Counter(arc.step for arcs in graph.arcs.values() for arc in arcs)
-    cycles = tuple(tuple(each) for each in graph.cycles())
+    cycles = tuple(tuple(each) for each in graph.list_cycles())
     looping = frozenset(name for cycle in cycles for name in cycle)
-    reached = graph.reachable(graph.entry) | {graph.entry}
+    reached = graph.list_reachable(graph.entry) | {graph.entry}
     steps = tuple(
-        _step(
+        _outline_step(
             playbook,
             step,
             graph,
@@ -89,7 +91,7 @@ def outline_of(playbook: Playbook, *, given: Mapping[str, Any] | None = None) ->
         )
         for step in playbook.workflow
     )
-    of_entries = needs.of_keychain(playbook, workload)
+    of_entries = list_keychain_credentials(playbook, workload)
     return Outline(
         path=playbook.metadata.path,
         name=playbook.metadata.name,
@@ -98,33 +100,33 @@ def outline_of(playbook: Playbook, *, given: Mapping[str, Any] | None = None) ->
         steps=steps,
         cycles=cycles,
         unreachable=tuple(step.step for step in steps if not step.is_reachable),
-        tools=_together(step.tools for step in steps),
-        credentials=_together([*(step.credentials for step in steps), of_entries]),
-        keychain=_together(step.keychain for step in steps),
-        playbooks=_together(step.playbooks for step in steps),
+        tools=_sorted_union(step.tools for step in steps),
+        credentials=_sorted_union([*(step.credentials for step in steps), of_entries]),
+        keychain=_sorted_union(step.keychain for step in steps),
+        playbooks=_sorted_union(step.playbooks for step in steps),
     )
 
 
-def _together(parts: Any) -> tuple[str, ...]:
+def _sorted_union(parts: Any) -> tuple[str, ...]:
     return tuple(sorted({each for part in parts for each in part}))
 
 
-def _step(
+def _outline_step(
     playbook: Playbook,
     step: Step,
-    graph: Graph,
+    graph: WorkflowGraph,
     workload: Mapping[str, Any],
     *,
     is_reachable: bool,
     is_join: bool,
     is_in_cycle: bool,
 ) -> PlanStep:
-    needed = needs.of_step(playbook, step, workload)
+    needed = find_step_requirements(playbook, step, workload)
     return PlanStep(
         step=step.step,
         tools=needed.tools,
-        stage=_stage(step, workload),
-        arcs=tuple(_arc(step, arc) for arc in graph.arcs[step.step]),
+        stage=_outline_stage(step, workload),
+        arcs=tuple(_outline_arc(step, arc) for arc in graph.arcs[step.step]),
         is_reachable=is_reachable,
         is_join=is_join,
         is_in_cycle=is_in_cycle,
@@ -134,7 +136,7 @@ def _step(
     )
 
 
-def _arc(step: Step, arc: Arc) -> PlanArc:
+def _outline_arc(step: Step, arc: Arc) -> PlanArc:
     when = arc.when if arc.when is None or isinstance(arc.when, str) else str(arc.when).lower()
     return PlanArc(
         step=arc.step,
@@ -145,36 +147,42 @@ def _arc(step: Step, arc: Arc) -> PlanArc:
     )
 
 
-def _stage(step: Step, workload: Mapping[str, Any]) -> Stage | None:
+def _outline_stage(step: Step, workload: Mapping[str, Any]) -> Stage | None:
     if step.reduce is not None:
         spec = step.reduce.spec
         return Stage(
             kind="reduce",
             mode=spec.mode,
             max_in_flight=spec.max_in_flight,
-            frame=_policy(spec.frame),
+            frame=_frame_policy(spec.frame),
             sources=step.reduce.from_,
         )
     if step.loop is None:
         return None
     loop = step.loop.spec
-    units = None if step.loop.cursor is not None else _count(known(step.loop.in_, workload))
+    units = (
+        None
+        if step.loop.cursor is not None
+        else _count_units(resolve_static_value(step.loop.in_, workload))
+    )
     return Stage(
         kind={"fanout": "fanout", "cursor": "queue"}.get(loop.mode, "loop"),
         mode=loop.mode,
-        max_in_flight=known(loop.max_in_flight, workload, otherwise=loop.max_in_flight),
+        max_in_flight=resolve_static_value(
+            loop.max_in_flight, workload, otherwise=loop.max_in_flight
+        ),
         units=units,
-        frames=None if units is None else _frames(loop, units, workload),
-        frame=None if loop.frame is None else _policy(loop.frame),
+        frames=None if units is None else _count_frames(loop, units, workload),
+        frame=None if loop.frame is None else _frame_policy(loop.frame),
     )
 
 
-def _policy(frame: Frame) -> dict[str, Any]:
+def _frame_policy(frame: Frame) -> dict[str, Any]:
     written: dict[str, Any] = {name: getattr(frame, name) for name in frame.__struct_fields__}
     return written
 
 
-def _count(collection: Any) -> int | None:
+def _count_units(collection: Any) -> int | None:
     """Count what a loop would iterate over, by the rules of its source."""
     match collection:
         case bool():
@@ -187,7 +195,7 @@ def _count(collection: Any) -> int | None:
             return len(collection)
         case str() if collection.lstrip().startswith("["):
             try:
-                found = codec.decode(collection)
+                found = codec.decode_json(collection)
             except msgspec.DecodeError:
                 return None
             return len(found) if isinstance(found, list) else None
@@ -195,18 +203,127 @@ def _count(collection: Any) -> int | None:
             return None
 
 
-def _frames(spec: LoopSpec, units: int, workload: Mapping[str, Any]) -> int | None:
+def _count_frames(spec: LoopSpec, units: int, workload: Mapping[str, Any]) -> int | None:
     """Count the units of work that are dispatched."""
     if spec.mode == "fanout" and spec.fanout is not None:
-        partitions = coercion.integer(known(spec.fanout.partitions, workload))
+        partitions = coercion.coerce_integer(resolve_static_value(spec.fanout.partitions, workload))
         if spec.fanout.partitions is not None:
             return None if partitions is None else min(partitions, units)
-        return _parts(units, known(spec.fanout.shard_size, workload))
+        return _divide_up(units, resolve_static_value(spec.fanout.shard_size, workload))
     if spec.mode == "chunked" and spec.frame is not None:
-        return _parts(units, known(spec.frame.max_rows, workload))
+        return _divide_up(units, resolve_static_value(spec.frame.max_rows, workload))
     return units
 
 
-def _parts(units: int, size: Any) -> int | None:
-    each = coercion.integer(size)
+def _divide_up(units: int, size: Any) -> int | None:
+    each = coercion.coerce_integer(size)
     return None if each is None or each < 1 else -(-units // each)
+
+
+class StepRequirements(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step needs, by name; what only the run decides stands as its template."""
+
+    tools: tuple[str, ...]
+    credentials: tuple[str, ...]
+    keychain: tuple[str, ...]
+    playbooks: tuple[str, ...]
+
+
+def find_step_requirements(
+    playbook: Playbook, step: Step, workload: Mapping[str, Any]
+) -> StepRequirements:
+    """Gather what a step needs."""
+    tasks = [_merge_workbook_entry(playbook, task) for task in step.tool]
+    entries = {entry.name for entry in playbook.keychain}
+    named = {name for task in tasks for name in _list_task_credentials(task, workload)}
+    if step.loop is not None and step.loop.cursor is not None:
+        named |= set(_list_auth_credentials(step.loop.cursor.auth, workload))
+    if step.output is not None and step.output.store.credential is not None:
+        named |= {_resolve_text(step.output.store.credential, workload)}
+    mentioned = _list_keychain_names(msgspec.to_builtins(step)) | {
+        name for task in tasks for name in _list_keychain_names(msgspec.to_builtins(task))
+    }
+    children = {
+        _resolve_text(task.fields["path"], workload)
+        for task in tasks
+        if task.kind == "playbook"
+        if "path" in task.fields
+    }
+    return StepRequirements(
+        tools=tuple(dict.fromkeys(task.kind for task in tasks)),
+        credentials=tuple(sorted(named - entries)),
+        keychain=tuple(sorted(mentioned | (named & entries))),
+        playbooks=tuple(sorted(children)),
+    )
+
+
+def list_keychain_credentials(playbook: Playbook, workload: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name the credentials that the keychain's entries are made from."""
+    found: set[str] = set()
+    for entry in playbook.keychain:
+        found |= set(_list_auth_credentials(entry.fields.get("auth"), workload))
+        if entry.kind in ("credential", "postgres_credential"):
+            found.add(_resolve_text(entry.fields.get("credential", entry.name), workload))
+    return tuple(sorted(found))
+
+
+def _merge_workbook_entry(playbook: Playbook, task: Task) -> Task:
+    """Put a workbook call on the entry that it calls."""
+    if task.kind != "workbook":
+        return task
+    name = task.fields.get("task", task.name)
+    entry = next((each.tool for each in playbook.workbook if each.name == name), None)
+    if entry is None:
+        return task
+    auth = entry.auth if task.auth is None else task.auth
+    return msgspec.structs.replace(entry, fields={**entry.fields, **task.fields}, auth=auth)
+
+
+def _list_task_credentials(task: Task, workload: Mapping[str, Any]) -> Iterator[str]:
+    yield from _list_auth_credentials(task.auth, workload)
+    for side in ("source", "target"):
+        block = task.fields.get(side)
+        if isinstance(block, dict):
+            yield from _list_auth_credentials(block.get("auth"), workload)
+    inputs = task.fields.get("inputs")
+    for source in inputs.values() if isinstance(inputs, dict) else ():
+        if isinstance(source, dict):
+            yield from _list_auth_credentials(source.get("auth"), workload)
+    if task.output is not None and task.output.store.credential is not None:
+        yield _resolve_text(task.output.store.credential, workload)
+
+
+def _list_auth_credentials(auth: Any, workload: Mapping[str, Any]) -> Iterator[str]:
+    """Name the stored credentials of an `auth` in any form."""
+    if isinstance(auth, str):
+        yield _resolve_text(auth, workload)
+        return
+    if not isinstance(auth, dict):
+        return
+    for key in ("credential", "key"):
+        if isinstance(auth.get(key), str):
+            yield _resolve_text(auth[key], workload)
+            return
+    for inner in auth.values():
+        if isinstance(inner, dict):
+            yield from _list_auth_credentials(inner, workload)
+
+
+def _resolve_text(value: Any, workload: Mapping[str, Any]) -> str:
+    found = resolve_static_value(value, workload)
+    return found if isinstance(found, str) else str(value)
+
+
+def _list_keychain_names(value: Any) -> set[str]:
+    """Name the keychain entries that templates read."""
+    if isinstance(value, dict | list | tuple):
+        items = value.values() if isinstance(value, dict) else value
+        return {name for item in items for name in _list_keychain_names(item)}
+    if not is_template(value):
+        return set()
+    try:
+        paths = compile_value(value).paths
+    except TemplateError:
+        return set()
+    parts = (path.split(".") for path in paths)
+    return {each[1] for each in parts if each[0] == "keychain" and len(each) > 1}

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from noetl_playbook import aliases
-from noetl_playbook.expressions import compile_condition
-from noetl_playbook.model import Arc, Playbook, Step
+from noetl_playbook.model import language_names
+from noetl_playbook.model.playbook import Arc, Playbook, Step
+from noetl_playbook.templates.expressions import compile_condition
 
 _FAILURE_NAMES = frozenset({"event", "error", "fanin"})
 _FAILURE_ATTRIBUTES = frozenset({"error", "http", "status_code"})
 _RESULT_NAMES = frozenset({"output", "result", "response"})
 
 
-class Graph(msgspec.Struct, frozen=True, kw_only=True):
+class WorkflowGraph(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of one playbook and the arcs between them, implicit ones included."""
 
     entry: str
@@ -25,51 +25,52 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     reach: dict[str, int]
 
     @classmethod
-    def of(cls, playbook: Playbook) -> "Graph":
+    def from_playbook(cls, playbook: Playbook) -> "WorkflowGraph":
         """Build the graph of a playbook; arcs to unknown steps lead nowhere."""
-        steps = steps_by_name(playbook)
-        final = final_step(playbook)
-        targets = stream_targets(playbook)
+        steps = map_steps_by_name(playbook)
+        final = find_final_step(playbook)
+        targets = list_stream_targets(playbook)
         arcs = {
-            name: arcs_of(step, final=final, stream_targets=targets) for name, step in steps.items()
+            name: list_arcs(step, final=final, stream_targets=targets)
+            for name, step in steps.items()
         }
         order = {name: index for index, name in enumerate(steps)}
         return cls(
-            entry=entry_step(playbook),
+            entry=get_entry_step(playbook),
             final=final,
             steps=steps,
             order=order,
             arcs=arcs,
             stream_targets=targets,
-            reach=_closure(arcs, order),
+            reach=_compute_reach(arcs, order),
         )
 
     def can_reach(self, source: str, target: str) -> bool:
         """Tell whether one or more arcs lead from a step to another, or back to itself."""
         return bool(self.reach[source] >> self.order[target] & 1)
 
-    def cycles(self) -> list[list[str]]:
+    def list_cycles(self) -> list[list[str]]:
         """List the groups of steps that lead back to themselves, in workflow order."""
-        direct = _direct(self.arcs, self.order)
+        direct = _list_direct_targets(self.arcs, self.order)
         loops = [
             sorted(component, key=self.order.__getitem__)
-            for component in _components(direct)
+            for component in _list_components(direct)
             if len(component) > 1 or component[0] in direct[component[0]]
         ]
         return sorted(loops, key=lambda each: self.order[each[0]])
 
-    def reachable(self, source: str) -> frozenset[str]:
+    def list_reachable(self, source: str) -> frozenset[str]:
         """List the steps that one or more arcs lead to."""
         bits = self.reach[source]
         return frozenset(name for name, index in self.order.items() if bits >> index & 1)
 
 
-def steps_by_name(playbook: Playbook) -> dict[str, Step]:
+def map_steps_by_name(playbook: Playbook) -> dict[str, Step]:
     """Map every step's name to the step, in workflow order."""
     return {step.step: step for step in playbook.workflow}
 
 
-def entry_step(playbook: Playbook) -> str:
+def get_entry_step(playbook: Playbook) -> str:
     """Name the step that gets the first token."""
     written = playbook.executor.spec.entry_step
     names = [step.step for step in playbook.workflow]
@@ -78,7 +79,7 @@ def entry_step(playbook: Playbook) -> str:
     return "start" if "start" in names else names[0]
 
 
-def final_step(playbook: Playbook) -> str | None:
+def find_final_step(playbook: Playbook) -> str | None:
     """Name the step that runs once after all branches, if there is one."""
     written = playbook.executor.spec.final_step
     names = [step.step for step in playbook.workflow]
@@ -87,17 +88,17 @@ def final_step(playbook: Playbook) -> str | None:
     return "end" if "end" in names else None
 
 
-def stream_targets(playbook: Playbook) -> frozenset[str]:
+def list_stream_targets(playbook: Playbook) -> frozenset[str]:
     """Name the steps that are activated once per chunk."""
     return frozenset(
         arc.step
         for step in playbook.workflow
         for arc in (step.next.arcs if step.next else ())
-        if arc.on == aliases.PARTIAL
+        if arc.on == language_names.PARTIAL
     )
 
 
-def arcs_of(step: Step, *, final: str | None, stream_targets: frozenset[str]) -> tuple[Arc, ...]:
+def list_arcs(step: Step, *, final: str | None, stream_targets: frozenset[str]) -> tuple[Arc, ...]:
     """List a step's arcs; one without any leads to the final step."""
     if step.next is not None and step.next.arcs:
         return step.next.arcs
@@ -130,19 +131,21 @@ def _reads_failure(path: str, *, step: str) -> bool:
     )
 
 
-def _direct(arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]) -> dict[str, tuple[str, ...]]:
+def _list_direct_targets(
+    arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]
+) -> dict[str, tuple[str, ...]]:
     return {
         name: tuple(dict.fromkeys(arc.step for arc in following if arc.step in order))
         for name, following in arcs.items()
     }
 
 
-def _closure(arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]) -> dict[str, int]:
+def _compute_reach(arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]) -> dict[str, int]:
     """Compute for every step the set of steps it can reach, as a bit set over `order`."""
-    direct = _direct(arcs, order)
+    direct = _list_direct_targets(arcs, order)
     reach = dict.fromkeys(order, 0)
     # Components come after all that they lead to, so that one look at each arc is enough.
-    for component in _components(direct):
+    for component in _list_components(direct):
         members = frozenset(component)
         bits = 0
         for name in component:
@@ -155,27 +158,27 @@ def _closure(arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]) -> dict[s
     return reach
 
 
-class _Visit(msgspec.Struct):
+class _StepVisit(msgspec.Struct):
     number: int
     lowest: int
     is_open: bool = True
 
 
-def _components(direct: Mapping[str, tuple[str, ...]]) -> Iterator[list[str]]:
+def _list_components(direct: Mapping[str, tuple[str, ...]]) -> Iterator[list[str]]:
     """Give the strongly connected components, each after those that it leads to (Tarjan)."""
-    visits: dict[str, _Visit] = {}
+    visits: dict[str, _StepVisit] = {}
     open_steps: list[str] = []
     for root in direct:
         if root in visits:
             continue
-        visits[root] = _Visit(len(visits), len(visits))
+        visits[root] = _StepVisit(len(visits), len(visits))
         open_steps.append(root)
         walk = [(root, iter(direct[root]))]
         while walk:
             name, targets = walk[-1]
             target = next(targets, None)
             if target is not None:
-                _look(visits, open_steps, walk, name=name, target=target, direct=direct)
+                _visit_target(visits, open_steps, walk, name=name, target=target, direct=direct)
                 continue
             walk.pop()
             visit = visits[name]
@@ -183,11 +186,11 @@ def _components(direct: Mapping[str, tuple[str, ...]]) -> Iterator[list[str]]:
                 above = visits[walk[-1][0]]
                 above.lowest = min(above.lowest, visit.lowest)
             if visit.lowest == visit.number:
-                yield _closed(visits, open_steps, name)
+                yield _close_component(visits, open_steps, name)
 
 
-def _look(
-    visits: dict[str, _Visit],
+def _visit_target(
+    visits: dict[str, _StepVisit],
     open_steps: list[str],
     walk: list[tuple[str, Iterator[str]]],
     *,
@@ -197,14 +200,14 @@ def _look(
 ) -> None:
     found = visits.get(target)
     if found is None:
-        visits[target] = _Visit(len(visits), len(visits))
+        visits[target] = _StepVisit(len(visits), len(visits))
         open_steps.append(target)
         walk.append((target, iter(direct[target])))
     elif found.is_open:
         visits[name].lowest = min(visits[name].lowest, found.number)
 
 
-def _closed(visits: dict[str, _Visit], open_steps: list[str], name: str) -> list[str]:
+def _close_component(visits: dict[str, _StepVisit], open_steps: list[str], name: str) -> list[str]:
     component: list[str] = []
     while not component or component[-1] != name:
         component.append(open_steps.pop())

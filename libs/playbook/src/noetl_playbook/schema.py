@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from noetl_playbook import short_forms, tools
-from noetl_playbook.aliases import BOUNDARY_EVENTS
-from noetl_playbook.field_types import FIELD_TYPES
-from noetl_playbook.limits import LIMITS_MAX
-from noetl_playbook.loop_words import ENGINES, FANOUT
-from noetl_playbook.loops import FANOUT_ALIASES, FRAME_ALIASES
-from noetl_playbook.model import Playbook
+from noetl_playbook import schema_short_forms
+from noetl_playbook.model import tools
+from noetl_playbook.model.language_names import BOUNDARY_EVENTS
+from noetl_playbook.model.playbook import Playbook
+from noetl_playbook.sections.field_types import FIELD_TYPES
+from noetl_playbook.sections.limits import LIMITS_MAX
+from noetl_playbook.sections.loop_bounds import ENGINES, FANOUT
+from noetl_playbook.sections.loops import FANOUT_ALIASES, FRAME_ALIASES
 
 SCHEMA_ID = "https://noetl.io/schemas/playbook-v2.json"
 
@@ -37,8 +38,8 @@ _OPEN = frozenset({"Metadata", "KeychainEntry"})
 # Keys that the reader takes beside those of the model, by definition.
 _BESIDE: dict[str, dict[str, Schema]] = {
     "Step": {
-        "retry": short_forms.RETRY,
-        "pagination": short_forms.PAGINATION,
+        "retry": schema_short_forms.RETRY,
+        "pagination": schema_short_forms.PAGINATION,
         "output_select": _ANYTHING,
         "description": {"type": "string"},
     },
@@ -46,8 +47,8 @@ _BESIDE: dict[str, dict[str, Schema]] = {
     "NextSpec": {"policy": {"type": "object"}},
     "Output": {"output_select": _ANYTHING},
     "Task": {
-        "retry": short_forms.RETRY,
-        "pagination": short_forms.PAGINATION,
+        "retry": schema_short_forms.RETRY,
+        "pagination": schema_short_forms.PAGINATION,
         "output_select": _ANYTHING,
         "desc": {"type": "string"},
         "description": {"type": "string"},
@@ -72,17 +73,17 @@ _REQUIRED: dict[str, list[str]] = {
 }
 
 
-def document_schema() -> Schema:
+def build_document_schema() -> Schema:
     """Describe the document."""
     _, components = msgspec.json.schema_components((Playbook,), ref_template="#/$defs/{name}")
     definitions = {name: describe_section(name, found) for name, found in components.items()}
-    definitions["Rule"] = _rule(definitions["Rule"], "#/$defs/Action")
-    definitions["AdmitRule"] = _rule(definitions["AdmitRule"], "#/$defs/Allow")
-    definitions |= short_forms.DEFINITIONS
+    definitions["Rule"] = _describe_rule(definitions["Rule"], "#/$defs/Action")
+    definitions["AdmitRule"] = _describe_rule(definitions["AdmitRule"], "#/$defs/Allow")
+    definitions |= schema_short_forms.DEFINITIONS
     task = definitions["Task"]
-    definitions["Task"] = _task(task)
+    definitions["Task"] = _spell_task(task)
     # What a workbook entry leaves open its callers fill in.
-    definitions["WorkbookTask"] = _task(task, is_whole=False)
+    definitions["WorkbookTask"] = _spell_task(task, is_whole=False)
     definitions["WorkbookEntry"]["properties"]["tool"] = {"$ref": "#/$defs/WorkbookTask"}
     _spell_sections(definitions)
     return {
@@ -98,7 +99,7 @@ def describe_section(name: str, found: Schema) -> Schema:
     """Spell one section as documents write it."""
     hidden = ("fields", "extra") if name in _OPEN else ()
     properties = {
-        key: _loosened(item) for key, item in found["properties"].items() if key not in hidden
+        key: _loosen_type(item) for key, item in found["properties"].items() if key not in hidden
     }
     properties |= _BESIDE.get(name, {})
     for key in _OLDER.get(name, ()):
@@ -113,11 +114,11 @@ def describe_section(name: str, found: Schema) -> Schema:
     }
 
 
-def _loosened(item: Schema) -> Schema:
+def _loosen_type(item: Schema) -> Schema:
     """Accept what the reader coerces: numbers and flags as text, one text as a list."""
     if "anyOf" in item:
         numbers = any(each.get("type") in ("integer", "number") for each in item["anyOf"])
-        kinds = [_NUMBER_TEXT if numbers and each == {"type": "string"} else _loosened(each)
+        kinds = [_NUMBER_TEXT if numbers and each == {"type": "string"} else _loosen_type(each)
                  for each in item["anyOf"]]  # fmt: skip
         return {**item, "anyOf": kinds}
     kept = {key: value for key, value in item.items() if key == "default"}
@@ -133,7 +134,7 @@ def _loosened(item: Schema) -> Schema:
         case {"type": "array"}:
             return {**item, "type": ["array", "null"]}
         case {"type": "object", "additionalProperties": dict() as below}:
-            return {**item, "type": ["object", "null"], "additionalProperties": _loosened(below)}
+            return {**item, "type": ["object", "null"], "additionalProperties": _loosen_type(below)}
         case {"type": "object"}:
             return {**item, "type": ["object", "null"]}
         case _:
@@ -178,11 +179,11 @@ def _spell_sections(definitions: dict[str, Schema]) -> None:
         "default": "strict",
     }
     properties["ExecSpec"]["loop_mode"] = {"enum": [FANOUT, None]}
-    step["next"] = short_forms.with_names(step["next"])
+    step["next"] = schema_short_forms.allow_step_names(step["next"])
     properties["Arc"]["on"] = {"enum": [*sorted(BOUNDARY_EVENTS), None]}
 
 
-def _task(definition: Schema, *, is_whole: bool = True) -> Schema:
+def _spell_task(definition: Schema, *, is_whole: bool = True) -> Schema:
     """Spell a task as the document does: its kind's fields beside the shared ones."""
     apart = ("fields", "rules", "on_unmatched", "rate_limit")
     properties = {key: item for key, item in definition["properties"].items() if key not in apart}
@@ -211,17 +212,17 @@ def _task(definition: Schema, *, is_whole: bool = True) -> Schema:
         **known,
         "properties": properties,
         "required": ["kind"],
-        "allOf": [_kind(kind, is_whole=is_whole) for kind in tools.KINDS.values()],
+        "allOf": [_describe_kind(kind, is_whole=is_whole) for kind in tools.KINDS.values()],
         "unevaluatedProperties": False,
     }
 
 
-def _kind(kind: tools.Kind, *, is_whole: bool) -> Schema:
+def _describe_kind(kind: tools.ToolKind, *, is_whole: bool) -> Schema:
     """Describe the fields of one kind, in every spelling."""
     names = [kind.name, *(alias for alias, name in tools.KIND_ALIASES.items() if name == kind.name)]
     types = FIELD_TYPES.get(kind.name, {})
     properties: dict[str, Any] = {}
-    for field in sorted(kind.known):
+    for field in sorted(kind.known_fields):
         declared = types.get(kind.aliases.get(field, field))
         if declared is None:
             properties[field] = True
@@ -234,22 +235,22 @@ def _kind(kind: tools.Kind, *, is_whole: bool) -> Schema:
     # The input of a task, or of its step, fills what is required of these.
     required = () if kind.name in tools.FILLED_BY_INPUT else kind.required
     spelled = [
-        {"anyOf": [{"required": [each]} for each in (name, *_aliases(kind, name))]}
+        {"anyOf": [{"required": [each]} for each in (name, *_list_aliases(kind, name))]}
         for name in required
     ]
     if kind.source:
-        choices = [each for name in kind.source for each in (name, *_aliases(kind, name))]
+        choices = [each for name in kind.source for each in (name, *_list_aliases(kind, name))]
         spelled.append({"anyOf": [{"required": [each]} for each in choices]})
     if spelled and is_whole:
         then["allOf"] = spelled
     return {"if": {"properties": {"kind": {"enum": names}}, "required": ["kind"]}, "then": then}
 
 
-def _aliases(kind: tools.Kind, name: str) -> list[str]:
+def _list_aliases(kind: tools.ToolKind, name: str) -> list[str]:
     return sorted(alias for alias, canonical in kind.aliases.items() if canonical == name)
 
 
-def _rule(definition: Schema, consequence: str) -> Schema:
+def _describe_rule(definition: Schema, consequence: str) -> Schema:
     """Describe a rule with its three spellings of else."""
     then = {"$ref": consequence}
     nested = {"type": "object", "properties": {"then": then}, "required": ["then"]}

@@ -2,50 +2,76 @@
 
 from typing import assert_never
 
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import business, context, control, files
+from noetl_contracts import codec
+from noetl_contracts.events import (
+    execution_events,
+)
+from noetl_contracts.events.execution_events import BusinessObjectChanged
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import ExecutionStatus
-from noetl_replay import fold_objects
-from noetl_replay.state import ExecutionState, forget_oldest
+from noetl_replay.state import ExecutionState, ObjectState, forget_oldest
 
 WISHES_MAX = 256
 
 ControlEvent = (
-    control.ExecutionPaused
-    | control.ExecutionResumed
-    | control.CustomEvent
-    | context.CtxPatched
-    | business.BusinessObjectChanged
-    | files.FilesChanged
+    execution_events.ExecutionPaused
+    | execution_events.ExecutionResumed
+    | execution_events.CustomEvent
+    | execution_events.CtxPatched
+    | execution_events.BusinessObjectChanged
+    | execution_events.FilesChanged
 )
 
 
-def apply(state: ExecutionState, at: Envelope, event: ControlEvent) -> None:
+def apply_control(state: ExecutionState, at: Envelope, event: ControlEvent) -> None:
     """Apply an event that moves no token."""
     match event:
-        case control.ExecutionPaused():
+        case execution_events.ExecutionPaused():
             state.status, state.paused_at = ExecutionStatus.PAUSED, at.event_time
-            _remember(state, event.request_id)
-        case control.ExecutionResumed():
+            _remember_request(state, event.request_id)
+        case execution_events.ExecutionResumed():
             state.status, state.paused_at = ExecutionStatus.RUNNING, None
             state.held.clear()
-            _remember(state, event.request_id)
-        case context.CtxPatched():
+            _remember_request(state, event.request_id)
+        case execution_events.CtxPatched():
             kept = {key: value for key, value in state.ctx.items() if key not in event.removed}
             state.ctx = {**kept, **event.patch}
             if event.request_id is not None:
-                _remember(state, event.request_id)
-        case business.BusinessObjectChanged():
-            fold_objects.apply(state, at, event)
-        case files.FilesChanged():
+                _remember_request(state, event.request_id)
+        case execution_events.BusinessObjectChanged():
+            apply_object_change(state, at, event)
+        case execution_events.FilesChanged():
             state.file_entries = max(state.file_entries, event.entries)
-        case control.CustomEvent():
+        case execution_events.CustomEvent():
             pass
         case _:
             assert_never(event)
 
 
-def _remember(state: ExecutionState, request_id: str) -> None:
+def _remember_request(state: ExecutionState, request_id: str) -> None:
     """Keep a wish's identity for as long as its repetition is likely."""
     state.wishes[request_id] = None
     forget_oldest(state.wishes, WISHES_MAX)
+
+
+# Payloads of which an object remembers that it came from them, the latest ones.
+REFERENCES_MAX = 16
+
+
+def apply_object_change(state: ExecutionState, at: Envelope, event: BusinessObjectChanged) -> None:
+    """Bring an object about, change it, or mark it as removed."""
+    known = state.objects.get(event.object_id) or ObjectState(
+        object_id=event.object_id,
+        object_type=event.object_type,
+        first_event_id=at.event_id,
+        created_at=at.event_time,
+    )
+    known.version += 1
+    known.status = event.status or known.status
+    known.attributes = {**known.attributes, **codec.to_builtins(event.attributes)}
+    known.is_deleted = event.is_deleted
+    known.last_event_id, known.updated_at = at.event_id, at.event_time
+    if event.result_ref is not None:
+        others = [one for one in known.payload_refs if one.sha256 != event.result_ref.sha256]
+        known.payload_refs = [*others, event.result_ref][-REFERENCES_MAX:]
+    state.objects[event.object_id] = state.changes.objects[event.object_id] = known

@@ -4,11 +4,11 @@ from typing import assert_never
 
 from msgspec import UNSET
 
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import frame, stage
+from noetl_contracts.events import frame_events, loop_events
 from noetl_contracts.ids import FrameId
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import FrameStatus
-from noetl_replay import fold_loops, fold_metrics, fold_units
+from noetl_replay import fold_commands, fold_loops
 from noetl_replay.state import (
     ExecutionState,
     FrameState,
@@ -19,50 +19,50 @@ from noetl_replay.state import (
 )
 
 _Event = (
-    stage.StageOpened
-    | stage.StageClosed
-    | frame.FrameDispatched
-    | frame.FrameStarted
-    | frame.FrameHeartbeat
-    | frame.FrameAbandoned
-    | frame.FrameCommitted
-    | frame.FrameFailed
-    | frame.FrameCommitRejected
+    loop_events.StageOpened
+    | loop_events.StageClosed
+    | frame_events.FrameDispatched
+    | frame_events.FrameStarted
+    | frame_events.FrameHeartbeat
+    | frame_events.FrameAbandoned
+    | frame_events.FrameCommitted
+    | frame_events.FrameFailed
+    | frame_events.FrameCommitRejected
 )
 
 
-def apply(state: ExecutionState, at: Envelope, event: _Event) -> None:
+def apply_frame(state: ExecutionState, at: Envelope, event: _Event) -> None:
     """Apply an event of a stage or frame."""
     match event:
-        case stage.StageOpened():
+        case loop_events.StageOpened():
             _open_stage(state, at, event)
-        case stage.StageClosed():
+        case loop_events.StageClosed():
             _close_stage(state, at, event)
-        case frame.FrameDispatched():
-            _dispatch(state, at, event)
-        case frame.FrameStarted() | frame.FrameHeartbeat():
-            held = _touched(state, event.frame_id)
+        case frame_events.FrameDispatched():
+            _dispatch_frame(state, at, event)
+        case frame_events.FrameStarted() | frame_events.FrameHeartbeat():
+            held = _touch_frame(state, event.frame_id)
             held.status = FrameStatus.RUNNING
             held.owner_worker = held.owner_worker or event.worker_id
-            _hear(state, at, event.frame_id)
-        case frame.FrameAbandoned():
-            lost = _touched(state, event.frame_id)
+            _note_heartbeat(state, at, event.frame_id)
+        case frame_events.FrameAbandoned():
+            lost = _touch_frame(state, event.frame_id)
             lost.status, lost.owner_worker = FrameStatus.ABANDONED, None
-            if (live := _loop(state, lost)) is not None and fold_units.is_framed(live):
-                fold_units.abandon(live, lost, event)
+            if (live := _touch_frame_loop(state, lost)) is not None and has_planned_frames(live):
+                remember_retry(live, lost, event)
                 holder = state.commands.get(lost.command_id)
                 if event.error is not None and holder is not None:
                     # What failed is tried from its beginning, not from where it once waited.
                     holder.resume = None
-        case frame.FrameCommitted() | frame.FrameFailed():
-            _terminate(state, at, event)
-        case frame.FrameCommitRejected():
+        case frame_events.FrameCommitted() | frame_events.FrameFailed():
+            _end_frame(state, at, event)
+        case frame_events.FrameCommitRejected():
             remember_rejection(state, f"{event.frame_id}/{event.attempt}")
         case _:
             assert_never(event)
 
 
-def _open_stage(state: ExecutionState, at: Envelope, event: stage.StageOpened) -> None:
+def _open_stage(state: ExecutionState, at: Envelope, event: loop_events.StageOpened) -> None:
     opened = StageState(
         stage_id=event.stage_id,
         run_id=event.run_id,
@@ -77,7 +77,7 @@ def _open_stage(state: ExecutionState, at: Envelope, event: stage.StageOpened) -
     state.stages[event.stage_id] = state.changes.stages[event.stage_id] = opened
 
 
-def _close_stage(state: ExecutionState, at: Envelope, event: stage.StageClosed) -> None:
+def _close_stage(state: ExecutionState, at: Envelope, event: loop_events.StageClosed) -> None:
     closed = state.stages.pop(event.stage_id)
     closed.status, closed.closed_event_id = event.status, at.event_id
     closed.ended_at = at.event_time
@@ -86,7 +86,9 @@ def _close_stage(state: ExecutionState, at: Envelope, event: stage.StageClosed) 
         del state.frames[left.frame_id]
 
 
-def _dispatch(state: ExecutionState, at: Envelope, event: frame.FrameDispatched) -> None:
+def _dispatch_frame(
+    state: ExecutionState, at: Envelope, event: frame_events.FrameDispatched
+) -> None:
     live = state.frames.get(event.frame_id)
     if live is None:
         live = state.frames[event.frame_id] = FrameState(
@@ -107,30 +109,32 @@ def _dispatch(state: ExecutionState, at: Envelope, event: frame.FrameDispatched)
     live.owner_worker, live.claimed_event_id = event.worker_id, at.event_id
     live.command_id = event.command_id
     state.changes.frames[event.frame_id] = live
-    loop = _loop(state, live)
-    if loop is not None and fold_units.is_framed(loop):
-        fold_units.dispatch(state, loop, live, event)
-    taken = _slot(state, live)
+    loop = _touch_frame_loop(state, live)
+    if loop is not None and has_planned_frames(loop):
+        count_dispatched_frame(state, loop, live, event)
+    taken = _find_frame_slot(state, live)
     if taken is not None:
         taken.open_frame_id, taken.next_index = event.frame_id, event.frame_index
-    _hear(state, at, event.frame_id)
+    _note_heartbeat(state, at, event.frame_id)
 
 
-def _terminate(
-    state: ExecutionState, at: Envelope, event: frame.FrameCommitted | frame.FrameFailed
+def _end_frame(
+    state: ExecutionState,
+    at: Envelope,
+    event: frame_events.FrameCommitted | frame_events.FrameFailed,
 ) -> None:
-    live = _touched(state, event.frame_id)
-    _hear(state, at, event.frame_id)
+    live = _touch_frame(state, event.frame_id)
+    _note_heartbeat(state, at, event.frame_id)
     del state.frames[event.frame_id]
     holder = state.commands.get(live.command_id)
     if holder is not None:
         # A slot goes on with frames that have not waited.
         holder.resume = None
-    failed = isinstance(event, frame.FrameFailed)
+    failed = isinstance(event, frame_events.FrameFailed)
     live.status = FrameStatus.FAILED if failed else FrameStatus.COMPLETED
     live.terminal_event_id, live.completed_at = at.event_id, at.event_time
     live.metrics, live.row_count = event.metrics, event.row_count
-    live.rows_failed = event.rows_failed if isinstance(event, frame.FrameFailed) else 0
+    live.rows_failed = event.rows_failed if isinstance(event, frame_events.FrameFailed) else 0
     live.output_ref = event.result
     state.warnings += len(event.notes)
     state.ctx = {**state.ctx, **event.patch}
@@ -138,7 +142,7 @@ def _terminate(
     state.rows_total += live.row_count
     _count_frame(state, live)
     _count_rows(state, live, event)
-    fold_metrics.add_to_run(state, state.stages[live.stage_id].run_id, event.tasks)
+    fold_commands.add_run_metrics(state, state.stages[live.stage_id].run_id, event.tasks)
 
 
 def _count_frame(state: ExecutionState, done: FrameState) -> None:
@@ -151,20 +155,22 @@ def _count_frame(state: ExecutionState, done: FrameState) -> None:
 
 
 def _count_rows(
-    state: ExecutionState, done: FrameState, event: frame.FrameCommitted | frame.FrameFailed
+    state: ExecutionState,
+    done: FrameState,
+    event: frame_events.FrameCommitted | frame_events.FrameFailed,
 ) -> None:
-    live = fold_loops.touched(state, state.stages[done.stage_id].run_id)
+    live = fold_loops.touch_loop(state, state.stages[done.stage_id].run_id)
     if live is None:
         return
-    if fold_units.is_framed(live):
-        fold_units.terminate(live, done, event)
+    if has_planned_frames(live):
+        count_ended_frame(live, done, event)
         live.first_error = live.first_error or getattr(event, "error", None)
         return
     live.commits += 1
     live.total += done.row_count
     live.failed += done.rows_failed
     live.success += done.row_count - done.rows_failed
-    if isinstance(event, frame.FrameFailed):
+    if isinstance(event, frame_events.FrameFailed):
         live.first_error = live.first_error or event.error
     taken = live.slots[done.slot]
     taken.open_frame_id = None
@@ -173,23 +179,101 @@ def _count_rows(
     taken.frames_in_round += 1
 
 
-def _touched(state: ExecutionState, frame_id: FrameId) -> FrameState:
+def _touch_frame(state: ExecutionState, frame_id: FrameId) -> FrameState:
     live = state.frames[frame_id]
     state.changes.frames[frame_id] = live
     return live
 
 
-def _loop(state: ExecutionState, live: FrameState) -> LoopState | None:
-    return fold_loops.touched(state, state.stages[live.stage_id].run_id)
+def _touch_frame_loop(state: ExecutionState, live: FrameState) -> LoopState | None:
+    return fold_loops.touch_loop(state, state.stages[live.stage_id].run_id)
 
 
-def _slot(state: ExecutionState, live: FrameState) -> SlotState | None:
-    return fold_loops.slot_of(state, state.stages[live.stage_id].run_id, live.slot)
+def _find_frame_slot(state: ExecutionState, live: FrameState) -> SlotState | None:
+    return fold_loops.find_slot(state, state.stages[live.stage_id].run_id, live.slot)
 
 
-def _hear(state: ExecutionState, at: Envelope, frame_id: FrameId) -> None:
+def _note_heartbeat(state: ExecutionState, at: Envelope, frame_id: FrameId) -> None:
     """Count a frame's sign of life as one of the command that runs it."""
     holder = state.commands.get(state.frames[frame_id].command_id)
     if holder is not None:
         holder.heard_at, holder.losses = at.event_time, 0
         state.changes.commands[holder.command_id] = holder
+
+
+def open_reduce_level(
+    state: ExecutionState, at: Envelope, event: loop_events.ReduceLevelOpened
+) -> None:
+    """Begin a level of a reduce stage: its groups are counted from zero."""
+    state.runs[event.run_id].loop = LoopState(
+        run_id=event.run_id,
+        step=event.step,
+        mode="reduce",
+        max_in_flight=event.max_in_flight,
+        started_at=at.event_time,
+        total=event.cut.units,
+        collection_ref=event.parts_ref,
+        stage_id=event.stage_id,
+        cut=event.cut,
+        counts_frames=True,
+        level=event.level,
+        last_event_id=at.event_id,
+    )
+
+
+def has_planned_frames(live: LoopState | None) -> bool:
+    """Tell whether the planner mints the frames of a loop."""
+    return live is not None and live.cut is not None
+
+
+def count_dispatched_frame(
+    state: ExecutionState, live: LoopState, taken: FrameState, event: frame_events.FrameDispatched
+) -> None:
+    """Account a frame that was handed out to its unit and to the command that runs it."""
+    taken.start, taken.retry_at = event.start, None
+    live.retry_at.pop(event.frame_id, None)
+    holder = state.commands.get(event.command_id)
+    if holder is not None:
+        holder.frame_id = event.frame_id
+    if event.attempt == 1 and event.parent_frame_id is None:
+        live.next_index = max(live.next_index, event.slot + 1)
+        live.in_flight += 1
+
+
+def remember_retry(live: LoopState, lost: FrameState, event: frame_events.FrameAbandoned) -> None:
+    """Remember when a frame may be handed out again."""
+    lost.retry_at = event.retry_at
+    if event.retry_at is not None:
+        live.retry_at[event.frame_id] = event.retry_at
+
+
+def count_ended_frame(
+    live: LoopState, done: FrameState, event: frame_events.FrameCommitted | frame_events.FrameFailed
+) -> None:
+    """Count a frame that ended; a unit ends with its last frame."""
+    units_ok, units_failed = _count_units(live, done, event)
+    if live.counts_frames:
+        live.success += units_ok
+        live.failed += units_failed
+    else:
+        live.success += done.row_count - done.rows_failed
+        live.failed += done.rows_failed
+    live.retry_at.pop(event.frame_id, None)
+    if event.rows_left:
+        return
+    live.in_flight -= 1
+    live.units_ok += units_ok
+    live.units_failed += units_failed
+
+
+def _count_units(
+    live: LoopState, done: FrameState, event: frame_events.FrameCommitted | frame_events.FrameFailed
+) -> tuple[int, int]:
+    """Count what a frame adds to its loop's units: itself, or those that its worker cut it into."""
+    has_failed = done.status is FrameStatus.FAILED
+    if event.units is not None:
+        live.retried += event.units.retried
+        return event.units.ok, event.units.failed
+    inside = live.cut.inside if live.cut is not None else None
+    many = 1 if inside is None else inside
+    return (0, many) if has_failed else (many, 0)

@@ -5,24 +5,26 @@ on the way back. It follows what an exit placed its tokens for, so a step that h
 does not change what its earlier run led to.
 """
 
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import loop, step
+from noetl_contracts.events import loop_events, step_events
 from noetl_contracts.ids import EventId
-from noetl_replay.kept_results import KeptResult
-from noetl_replay.state import ExecutionState, RunState
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_replay.state import ExecutionState, RunState, StoredResult
 
 
-def enter(state: ExecutionState, at: Envelope, event: step.StepEnter) -> None:
+def start_run_lineage(state: ExecutionState, at: Envelope, event: step_events.StepEnter) -> None:
     """Take over what led to a run that has just begun."""
     run = state.runs[event.run_id]
     run.entered_version = at.stream_version
     run.parent_ref_id = state.lineage.pop(event.step, None)
 
 
-def finish(
+def remember_run_result(
     state: ExecutionState,
     at: Envelope,
-    event: step.CallDone | step.CallError | loop.LoopDone | loop.LoopFailed,
+    event: step_events.CallDone
+    | step_events.CallError
+    | loop_events.LoopDone
+    | loop_events.LoopFailed,
 ) -> None:
     """Remember a run's own result, where it is stored."""
     run = state.runs.get(event.run_id)
@@ -32,22 +34,22 @@ def finish(
     run.ref_id = at.event_id if reference is not None else None
     if reference is None:
         return
-    state.changes.results[at.event_id] = KeptResult(
+    state.changes.results[at.event_id] = StoredResult(
         ref_id=at.event_id,
         run_id=run.run_id,
         step=run.step,
-        is_error=isinstance(event, step.CallError | loop.LoopFailed),
+        is_error=isinstance(event, step_events.CallError | loop_events.LoopFailed),
         entered_version=run.entered_version,
         reference=reference,
-        parent_ref_id=_before(state, run),
+        parent_ref_id=_find_parent_result(state, run),
         created_at=at.event_time,
     )
 
 
-def leave(state: ExecutionState, event: step.StepExit) -> None:
+def pass_on_lineage(state: ExecutionState, event: step_events.StepExit) -> None:
     """Hand a run's lineage to what it placed tokens for; called while the run is still there."""
     run = state.runs.get(event.run_id)
-    latest = None if run is None else run.ref_id or _before(state, run)
+    latest = None if run is None else run.ref_id or _find_parent_result(state, run)
     for target in event.targets:
         if latest is None:
             state.lineage.pop(target, None)
@@ -55,7 +57,7 @@ def leave(state: ExecutionState, event: step.StepExit) -> None:
             state.lineage[target] = latest
 
 
-def _before(state: ExecutionState, run: RunState) -> EventId | None:
+def _find_parent_result(state: ExecutionState, run: RunState) -> EventId | None:
     """Return the stored result that led to a run: of its stream's producer, if it handles one."""
     producer = state.runs.get(run.feed.producer) if run.feed is not None else None
     if producer is None:

@@ -2,9 +2,9 @@
 
 from typing import assert_never
 
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import command, loop, step
+from noetl_contracts.events import command_events, loop_events, step_events
 from noetl_contracts.ids import RunId
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import RunStatus
 from noetl_replay import fold_lineage
 from noetl_replay.state import (
@@ -16,24 +16,27 @@ from noetl_replay.state import (
 )
 
 
-def apply(
+def apply_loop(
     state: ExecutionState,
     at: Envelope,
-    event: loop.LoopStarted | loop.LoopResized | loop.LoopDone | loop.LoopFailed,
+    event: loop_events.LoopStarted
+    | loop_events.LoopResized
+    | loop_events.LoopDone
+    | loop_events.LoopFailed,
 ) -> None:
     """Apply an event of a loop epoch."""
     match event:
-        case loop.LoopStarted():
-            _start(state, at, event)
-        case loop.LoopResized():
-            _resize(state, at, event)
-        case loop.LoopDone() | loop.LoopFailed():
-            _finish(state, at, event)
+        case loop_events.LoopStarted():
+            _start_loop(state, at, event)
+        case loop_events.LoopResized():
+            _resize_loop(state, at, event)
+        case loop_events.LoopDone() | loop_events.LoopFailed():
+            _finish_loop(state, at, event)
         case _:
             assert_never(event)
 
 
-def _start(state: ExecutionState, at: Envelope, event: loop.LoopStarted) -> None:
+def _start_loop(state: ExecutionState, at: Envelope, event: loop_events.LoopStarted) -> None:
     started = LoopState(
         run_id=event.run_id,
         step=event.step,
@@ -59,9 +62,9 @@ def _start(state: ExecutionState, at: Envelope, event: loop.LoopStarted) -> None
     state.changes.loops[event.run_id] = started
 
 
-def _resize(state: ExecutionState, at: Envelope, event: loop.LoopResized) -> None:
+def _resize_loop(state: ExecutionState, at: Envelope, event: loop_events.LoopResized) -> None:
     """Change a loop's bound; slots beyond a smaller one stay, for what they have open."""
-    live = touched(state, event.run_id)
+    live = touch_loop(state, event.run_id)
     if live is None:
         return
     live.max_in_flight, live.last_event_id = event.max_in_flight, at.event_id
@@ -71,22 +74,24 @@ def _resize(state: ExecutionState, at: Envelope, event: loop.LoopResized) -> Non
         live.slots += [SlotState(slot=slot, is_dry=True, commits_floor=-1) for slot in missing]
 
 
-def _finish(state: ExecutionState, at: Envelope, event: loop.LoopDone | loop.LoopFailed) -> None:
+def _finish_loop(
+    state: ExecutionState, at: Envelope, event: loop_events.LoopDone | loop_events.LoopFailed
+) -> None:
     state.ctx = {**state.ctx, **event.patch}
     remembered = state.steps.setdefault(event.step, StepState(step=event.step))
     remembered.result = event.result
-    remembered.error = event.error if isinstance(event, loop.LoopFailed) else None
-    fold_lineage.finish(state, at, event)
-    live = touched(state, event.run_id)
+    remembered.error = event.error if isinstance(event, loop_events.LoopFailed) else None
+    fold_lineage.remember_run_result(state, at, event)
+    live = touch_loop(state, event.run_id)
     if live is None:
         return
     live.is_finished, live.stats, live.last_event_id = True, event.stats, at.event_id
-    failed = isinstance(event, loop.LoopFailed)
+    failed = isinstance(event, loop_events.LoopFailed)
     live.status = RunStatus.FAILED if failed else RunStatus.COMPLETED
     live.collection = None
 
 
-def touched(state: ExecutionState, run_id: RunId) -> LoopState | None:
+def touch_loop(state: ExecutionState, run_id: RunId) -> LoopState | None:
     """Return a live loop and mark it as changed; None when the epoch is over."""
     run = state.runs.get(run_id)
     if run is None or run.loop is None:
@@ -95,21 +100,21 @@ def touched(state: ExecutionState, run_id: RunId) -> LoopState | None:
     return run.loop
 
 
-def slot_of(state: ExecutionState, run_id: RunId, slot: int | None) -> SlotState | None:
+def find_slot(state: ExecutionState, run_id: RunId, slot: int | None) -> SlotState | None:
     """Return a live slot, or None when the command is not a slot's or the epoch is over."""
     if slot is None:
         return None
-    live = touched(state, run_id)
+    live = touch_loop(state, run_id)
     return live.slots[slot] if live is not None and live.cut is None else None
 
 
-def count_issue(state: ExecutionState, at: Envelope, event: command.CommandIssued) -> None:
+def count_issued(state: ExecutionState, at: Envelope, event: command_events.CommandIssued) -> None:
     """Account a new item or slot command to its loop."""
-    if event.item_index is not None and (live := touched(state, event.run_id)):
+    if event.item_index is not None and (live := touch_loop(state, event.run_id)):
         live.next_index = max(live.next_index, event.item_index + 1)
         live.in_flight += 1
         live.last_event_id = at.event_id
-    if (taken := slot_of(state, event.run_id, event.slot)) is not None:
+    if (taken := find_slot(state, event.run_id, event.slot)) is not None:
         live = state.runs[event.run_id].loop
         taken.command_id, taken.is_dry = event.command_id, False
         taken.rounds += 1
@@ -118,34 +123,36 @@ def count_issue(state: ExecutionState, at: Envelope, event: command.CommandIssue
         taken.claimed_at = at.event_time
 
 
-def count_reissue(
-    state: ExecutionState, event: command.CommandReissued, lost: CommandState
+def count_reissued(
+    state: ExecutionState, event: command_events.CommandReissued, lost: CommandState
 ) -> None:
     """Account a lost attempt to its loop; a slot's next claim comes after all commits so far."""
-    if (live := touched(state, event.run_id)) is None:
+    if (live := touch_loop(state, event.run_id)) is None:
         return
-    live.retried += event.reason != command.NOT_TAKEN
+    live.retried += event.reason != command_events.NOT_TAKEN
     if lost.slot is not None:
         taken = live.slots[lost.slot]
         taken.frames_in_round, taken.commits_floor = 0, live.commits
 
 
-def count_item(state: ExecutionState, event: step.CallDone | step.CallError) -> None:
+def count_ended_item(
+    state: ExecutionState, event: step_events.CallDone | step_events.CallError
+) -> None:
     """Account a finished item to its loop."""
-    live = touched(state, event.run_id)
+    live = touch_loop(state, event.run_id)
     if live is None:
         return
     live.in_flight -= 1
-    if isinstance(event, step.CallDone):
+    if isinstance(event, step_events.CallDone):
         live.success += 1
         return
     live.failed += 1
     live.first_error = live.first_error or event.error
 
 
-def cancel_item(state: ExecutionState, event: command.CommandCancelled) -> None:
+def count_cancelled_item(state: ExecutionState, event: command_events.CommandCancelled) -> None:
     """Account an item that was called off although its loop goes on."""
-    if event.item_index is not None and (live := touched(state, event.run_id)):
+    if event.item_index is not None and (live := touch_loop(state, event.run_id)):
         live.in_flight -= 1
         live.cancelled += 1
     holder, run = state.commands.get(event.command_id), state.runs.get(event.run_id)
@@ -153,9 +160,9 @@ def cancel_item(state: ExecutionState, event: command.CommandCancelled) -> None:
         run.loop.retry_at.pop(holder.frame_id, None)
 
 
-def end_slot(state: ExecutionState, at: Envelope, event: command.CommandCompleted) -> None:
+def end_slot(state: ExecutionState, at: Envelope, event: command_events.CommandCompleted) -> None:
     """Account a slot whose last claim found nothing."""
-    taken = slot_of(state, event.run_id, event.slot)
+    taken = find_slot(state, event.run_id, event.slot)
     if taken is None:
         return
     taken.is_dry, taken.command_id, taken.claimed_at = event.is_dry, None, at.event_time
@@ -163,10 +170,10 @@ def end_slot(state: ExecutionState, at: Envelope, event: command.CommandComplete
     taken.frames_in_round = 0
 
 
-def fail_slot(state: ExecutionState, event: command.CommandFailed) -> None:
+def fail_slot(state: ExecutionState, event: command_events.CommandFailed) -> None:
     """Account a slot that cannot go on: its loop is going to fail."""
-    taken = slot_of(state, event.run_id, event.slot)
-    live = touched(state, event.run_id)
+    taken = find_slot(state, event.run_id, event.slot)
+    live = touch_loop(state, event.run_id)
     if taken is None or live is None:
         return
     taken.is_dry, taken.has_failed, taken.command_id = True, True, None

@@ -1,13 +1,13 @@
 """What events mean to streams: chunks received, handed to activations, done with."""
 
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import command, step, stream
+from noetl_contracts.events import command_events, step_events
 from noetl_contracts.ids import RunId
 from noetl_replay import fold_loops
 from noetl_replay.state import ExecutionState, FeedState, OpenChunk, RunState, StreamState
 
 
-def receive(state: ExecutionState, event: stream.CallPartial) -> None:
+def receive_chunk(state: ExecutionState, event: step_events.CallPartial) -> None:
     """Apply a chunk's arrival."""
     state.ctx = {**state.ctx, **event.patch}
     run = state.runs.get(event.run_id)
@@ -18,22 +18,22 @@ def receive(state: ExecutionState, event: stream.CallPartial) -> None:
         live = run.stream = StreamState(command_id=event.command_id)
     live.received += 1
     for name in event.targets:
-        _hand_over(state, live.targets[name], event)
+        _hand_chunk_over(state, live.targets[name], event)
     if event.targets:
         live.open[event.chunk.index] = OpenChunk(open=len(event.targets))
     else:
         live.done += 1
 
 
-def _hand_over(state: ExecutionState, run_id: RunId, event: stream.CallPartial) -> None:
+def _hand_chunk_over(state: ExecutionState, run_id: RunId, event: step_events.CallPartial) -> None:
     target = state.runs[run_id]
-    loop = fold_loops.touched(state, run_id)
+    loop = fold_loops.touch_loop(state, run_id)
     assert target.feed is not None and loop is not None, "a stream's target was begun before"  # noqa: PT018 - one thing
     target.feed.open[loop.total] = event.chunk
     loop.total += 1
 
 
-def attach(state: ExecutionState, event: step.StepEnter) -> None:
+def attach_to_producer(state: ExecutionState, event: step_events.StepEnter) -> None:
     """Tie a run that handles chunks to the run that streams them."""
     if event.stream_of is None:
         return
@@ -47,19 +47,19 @@ def attach(state: ExecutionState, event: step.StepEnter) -> None:
     producer.stream.targets[event.step] = event.run_id
 
 
-def end_call(state: ExecutionState, event: step.CallDone | step.CallError) -> None:
+def end_call(state: ExecutionState, event: step_events.CallDone | step_events.CallError) -> None:
     """Account the end of a chunk's activation, or of the task that streams."""
     run = state.runs.get(event.run_id)
     if run is None:
         return
-    error = event.error if isinstance(event, step.CallError) else None
+    error = event.error if isinstance(event, step_events.CallError) else None
     if run.feed is not None and event.item_index is not None:
-        _close(state, run, event.item_index, error=error)
+        _close_chunk(state, run, event.item_index, error=error)
     elif run.stream is not None:
         run.stream.has_ended, run.stream.error = True, error
 
 
-def call_off(state: ExecutionState, event: command.CommandCancelled) -> None:
+def cancel_activation(state: ExecutionState, event: command_events.CommandCancelled) -> None:
     """Account a cancelled activation, or a task that was stopped while it streamed."""
     run, live = state.runs.get(event.run_id), state.commands.get(event.command_id)
     if run is None or live is None:
@@ -68,14 +68,14 @@ def call_off(state: ExecutionState, event: command.CommandCancelled) -> None:
         run.stream.has_ended = True
     if run.feed is None or live.item_index is None:
         return
-    loop = fold_loops.touched(state, event.run_id)
+    loop = fold_loops.touch_loop(state, event.run_id)
     if loop is not None:
         loop.in_flight -= 1
         loop.cancelled += 1
     run.feed.open.pop(live.item_index, None)
 
 
-def _close(
+def _close_chunk(
     state: ExecutionState, run: RunState, activation: int, *, error: ErrorObject | None
 ) -> None:
     assert run.feed is not None, "only activations of chunks come here"

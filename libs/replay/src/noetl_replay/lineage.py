@@ -6,38 +6,46 @@ on the history and the playbook only: whoever tells it again tells the same byte
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from noetl_contracts import locators
-from noetl_contracts.datasets import Dataset, StepData
-from noetl_contracts.envelope import Envelope
+from noetl_contracts import codec, locators
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import execution, loop, step
+from noetl_contracts.events import execution_events, loop_events, step_events
 from noetl_contracts.ids import CatalogId, ExecutionId, OrganizationId, RunId, TenantId
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.openlineage import (
+    Dataset,
+    DatasetFacets,
+    DatasetIdentifier,
     ErrorFacet,
-    Input,
+    InputDataset,
     Job,
     JobFacets,
     JobName,
     JobTypeFacet,
-    Output,
+    OutputDataset,
+    OutputFacets,
+    OutputStatisticsFacet,
     ParentFacet,
-    Root,
+    RootRun,
     Run,
     RunEvent,
     RunFacets,
     RunState,
+    SchemaFacet,
+    SchemaField,
     SqlFacet,
+    StepData,
+    SymlinksFacet,
+    VersionFacet,
 )
 from noetl_contracts.openlineage import RunId as RunName
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
-from noetl_replay import lineage_results
-from noetl_replay.lineage_results import KnownResult
 
 # Bumped when the same history is told otherwise; what was kept is told again then.
 LINEAGE_VERSION = 1
@@ -46,17 +54,17 @@ _MESSAGE_CHARACTERS_MAX = 4000
 Plan = Mapping[str, StepData]
 
 
-class OpenRun(Struct, kw_only=True):
+class OpenLineageRun(Struct, kw_only=True):
     """An activation whose end was not told."""
 
     run_id: RunId
     step: str
-    inputs: list[Input]
-    result: KnownResult | None = None
+    inputs: list[InputDataset]
+    result: "ResultDataset | None" = None
     error: ErrorObject | None = None
 
 
-class Lineage(Struct, kw_only=True):
+class LineageState(Struct, kw_only=True):
     """What must be remembered of a history to tell what follows: steps and open runs only."""
 
     execution_id: ExecutionId
@@ -67,11 +75,11 @@ class Lineage(Struct, kw_only=True):
     catalog_id: CatalogId = CatalogId("")
     parent_id: ExecutionId | None = None
     has_ended: bool = False
-    open: dict[RunId, OpenRun] = msgspec.field(default_factory=dict)
-    results: dict[str, KnownResult] = msgspec.field(default_factory=dict)
+    open: dict[RunId, OpenLineageRun] = msgspec.field(default_factory=dict)
+    results: "dict[str, ResultDataset]" = msgspec.field(default_factory=dict)
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class LineageEvent(Struct, frozen=True, kw_only=True):
     """An event to hand on, by the version that it comes from and its place among those."""
 
     version: int
@@ -79,102 +87,108 @@ class Told(Struct, frozen=True, kw_only=True):
     event: RunEvent
 
 
-# What `tell` gives a meaning; items' outcomes share two of the types and have none.
+# What `build_lineage_events` gives a meaning; items' outcomes share two of the types and have none.
 EVENT_CLASSES = (
-    execution.PlaybookInitialized,
-    execution.StateInherited,
-    execution.PlaybookCompleted,
-    execution.PlaybookFailed,
-    execution.ExecutionCancelled,
-    step.StepEnter,
-    step.StepFailed,
-    step.StepExit,
-    step.CallDone,
-    step.CallError,
-    loop.LoopDone,
-    loop.LoopFailed,
+    execution_events.PlaybookInitialized,
+    execution_events.StateInherited,
+    execution_events.PlaybookCompleted,
+    execution_events.PlaybookFailed,
+    execution_events.ExecutionCancelled,
+    step_events.StepEnter,
+    step_events.StepFailed,
+    step_events.StepExit,
+    step_events.CallDone,
+    step_events.CallError,
+    loop_events.LoopDone,
+    loop_events.LoopFailed,
 )
 
 
-def is_told(envelope: Envelope) -> bool:
+def is_lineage_event(envelope: Envelope) -> bool:
     """Tell whether an event of a history matters to lineage."""
     event = envelope.event
     return isinstance(event, EVENT_CLASSES) and getattr(event, "item_index", None) is None
 
 
-def tell(lineage: Lineage, envelopes: Iterable[Envelope], plan: Plan) -> list[Told]:
+def build_lineage_events(
+    lineage: LineageState, envelopes: Iterable[Envelope], plan: Plan
+) -> list[LineageEvent]:
     """Tell what follows, given those events of it that matter, in order; changes `lineage`."""
-    told: list[Told] = []
+    told: list[LineageEvent] = []
     for at in envelopes:
         lineage.version = at.stream_version
-        found = _tell(lineage, at, plan) if is_told(at) else []
+        found = _build_run_events(lineage, at, plan) if is_lineage_event(at) else []
         told += [
-            Told(version=at.stream_version, ordinal=ordinal, event=event)
+            LineageEvent(version=at.stream_version, ordinal=ordinal, event=event)
             for ordinal, event in enumerate(found)
         ]
     return told
 
 
-def _tell(lineage: Lineage, at: Envelope, plan: Plan) -> list[RunEvent]:
+def _build_run_events(lineage: LineageState, at: Envelope, plan: Plan) -> list[RunEvent]:
     match at.event:
-        case execution.PlaybookInitialized() as event:
+        case execution_events.PlaybookInitialized() as event:
             lineage.path, lineage.catalog_id = event.path, event.catalog_id
             lineage.parent_id = event.parent_execution_id
-            return [_of_execution(lineage, at, RunState.START)]
-        case execution.StateInherited() as event:
+            return [_build_execution_event(lineage, at, RunState.START)]
+        case execution_events.StateInherited() as event:
             for inherited in event.steps:
-                _remember(lineage, inherited.step, inherited.result)
-        case execution.PlaybookCompleted():
-            return _end(lineage, at, plan, RunState.COMPLETE)
-        case execution.PlaybookFailed() as event:
-            return _end(lineage, at, plan, RunState.FAIL, error=event.error)
-        case execution.ExecutionCancelled():
-            return _end(lineage, at, plan, RunState.ABORT)
+                _remember_result(lineage, inherited.step, inherited.result)
+        case execution_events.PlaybookCompleted():
+            return _end_all_runs(lineage, at, plan, RunState.COMPLETE)
+        case execution_events.PlaybookFailed() as event:
+            return _end_all_runs(lineage, at, plan, RunState.FAIL, error=event.error)
+        case execution_events.ExecutionCancelled():
+            return _end_all_runs(lineage, at, plan, RunState.ABORT)
         case _:
-            return _tell_step(lineage, at, plan)
+            return _build_step_events(lineage, at, plan)
     return []
 
 
-def _tell_step(lineage: Lineage, at: Envelope, plan: Plan) -> list[RunEvent]:
+def _build_step_events(lineage: LineageState, at: Envelope, plan: Plan) -> list[RunEvent]:
     match at.event:
-        case step.StepEnter() as event:
-            return [_enter(lineage, at, event, plan)]
-        case step.CallDone() | loop.LoopDone() as event:
+        case step_events.StepEnter() as event:
+            return [_start_step_run(lineage, at, event, plan)]
+        case step_events.CallDone() | loop_events.LoopDone() as event:
             _note_result(lineage, event.run_id, event.result)
-        case step.StepFailed() | step.CallError() | loop.LoopFailed() as event:
+        case step_events.StepFailed() | step_events.CallError() | loop_events.LoopFailed() as event:
             if event.run_id in lineage.open:
                 lineage.open[event.run_id].error = event.error
-        case step.StepExit() as event:
-            return _exit(lineage, at, event, plan)
+        case step_events.StepExit() as event:
+            return _end_step_run(lineage, at, event, plan)
     return []
 
 
-def _enter(lineage: Lineage, at: Envelope, event: step.StepEnter, plan: Plan) -> RunEvent:
+def _start_step_run(
+    lineage: LineageState, at: Envelope, event: step_events.StepEnter, plan: Plan
+) -> RunEvent:
     data = plan.get(event.step)
-    begun = OpenRun(
+    begun = OpenLineageRun(
         run_id=event.run_id,
         step=event.step,
         inputs=[
-            *(_input(one) for one in (data.reads if data is not None else ())),
+            *(_build_input(one) for one in (data.reads if data is not None else ())),
             *(
-                _result_input(lineage, name)
+                _build_result_input(lineage, name)
                 for name in (data.uses if data is not None else ())
                 if name in lineage.results
             ),
         ],
     )
     lineage.open[event.run_id] = begun
-    return _of_step(lineage, at, begun, plan, RunState.START)
+    return _build_step_event(lineage, at, begun, plan, RunState.START)
 
 
-def _note_result(lineage: Lineage, run_id: RunId, result: ResultEnvelope) -> None:
+def _note_result(lineage: LineageState, run_id: RunId, result: ResultEnvelope) -> None:
     run = lineage.open.get(run_id)
     if run is not None:
-        run.result, run.error = lineage_results.known(result), None
-        _remember(lineage, run.step, result)
+        run.result, run.error = read_result_dataset(result), None
+        _remember_result(lineage, run.step, result)
 
 
-def _exit(lineage: Lineage, at: Envelope, event: step.StepExit, plan: Plan) -> list[RunEvent]:
+def _end_step_run(
+    lineage: LineageState, at: Envelope, event: step_events.StepExit, plan: Plan
+) -> list[RunEvent]:
     run = lineage.open.pop(event.run_id, None)
     if run is None:
         return []
@@ -182,11 +196,11 @@ def _exit(lineage: Lineage, at: Envelope, event: step.StepExit, plan: Plan) -> l
     state = {RunStatus.FAILED: RunState.FAIL, RunStatus.CANCELLED: RunState.ABORT}.get(
         event.status, RunState.COMPLETE
     )
-    return [_of_step(lineage, at, run, plan, state)]
+    return [_build_step_event(lineage, at, run, plan, state)]
 
 
-def _end(
-    lineage: Lineage,
+def _end_all_runs(
+    lineage: LineageState,
     at: Envelope,
     plan: Plan,
     state: RunState,
@@ -194,21 +208,25 @@ def _end(
     error: ErrorObject | None = None,
 ) -> list[RunEvent]:
     """End what is open, in the order in which it began, and then the execution."""
-    left = [_of_step(lineage, at, run, plan, RunState.ABORT) for run in lineage.open.values()]
+    left = [
+        _build_step_event(lineage, at, run, plan, RunState.ABORT) for run in lineage.open.values()
+    ]
     lineage.open, lineage.has_ended = {}, True
-    return [*left, _of_execution(lineage, at, state, error=error)]
+    return [*left, _build_execution_event(lineage, at, state, error=error)]
 
 
-def _of_execution(
-    lineage: Lineage, at: Envelope, state: RunState, *, error: ErrorObject | None = None
+def _build_execution_event(
+    lineage: LineageState, at: Envelope, state: RunState, *, error: ErrorObject | None = None
 ) -> RunEvent:
-    name = job_of(lineage)
+    name = build_job_name(lineage)
     return RunEvent(
         event_type=state,
         event_time=at.event_time,
         run=Run(
-            run_id=run_of(lineage, lineage.execution_id),
-            facets=RunFacets(parent=_caller(lineage), error_message=_error(error)),
+            run_id=derive_run_uuid(lineage, lineage.execution_id),
+            facets=RunFacets(
+                parent=_build_parent_facet(lineage), error_message=_build_error_facet(error)
+            ),
         ),
         job=Job(
             namespace=name.namespace,
@@ -218,69 +236,78 @@ def _of_execution(
     )
 
 
-def _of_step(lineage: Lineage, at: Envelope, run: OpenRun, plan: Plan, state: RunState) -> RunEvent:
+def _build_step_event(
+    lineage: LineageState, at: Envelope, run: OpenLineageRun, plan: Plan, state: RunState
+) -> RunEvent:
     data = plan.get(run.step)
-    own, whole = job_of(lineage, run.step), RunName(run_id=run_of(lineage, lineage.execution_id))
+    own, whole = (
+        build_job_name(lineage, run.step),
+        RunName(run_id=derive_run_uuid(lineage, lineage.execution_id)),
+    )
     error = run.error if state is RunState.FAIL else None
     return RunEvent(
         event_type=state,
         event_time=at.event_time,
         run=Run(
-            run_id=run_of(lineage, lineage.execution_id, run.run_id),
+            run_id=derive_run_uuid(lineage, lineage.execution_id, run.run_id),
             facets=RunFacets(
                 parent=ParentFacet(
                     run=whole,
-                    job=job_of(lineage),
-                    root=Root(run=whole, job=job_of(lineage)),
+                    job=build_job_name(lineage),
+                    root=RootRun(run=whole, job=build_job_name(lineage)),
                 ),
-                error_message=_error(error),
+                error_message=_build_error_facet(error),
             ),
         ),
         job=Job(
             namespace=own.namespace,
             name=own.name,
-            facets=JobFacets(job_type=JobTypeFacet(job_type="STEP"), sql=_sql(data)),
+            facets=JobFacets(job_type=JobTypeFacet(job_type="STEP"), sql=_build_sql_facet(data)),
         ),
         inputs=run.inputs,
-        outputs=_outputs(lineage, run, data) if state is not RunState.START else [],
+        outputs=_list_outputs(lineage, run, data) if state is not RunState.START else [],
     )
 
 
-def job_of(lineage: Lineage, name: str | None = None) -> JobName:
+def build_job_name(lineage: LineageState, name: str | None = None) -> JobName:
     """Name an execution's job, its playbook, or the job of one of its steps."""
     return JobName(
-        namespace=namespace_of(lineage),
+        namespace=build_namespace(lineage),
         name=lineage.path if name is None else f"{lineage.path}.{name}",
     )
 
 
-def namespace_of(lineage: Lineage) -> str:
+def build_namespace(lineage: LineageState) -> str:
     """Name the place of an organization's jobs and results."""
-    return locators.build(lineage.tenant_id, lineage.organization_id)
+    return locators.build_locator(lineage.tenant_id, lineage.organization_id)
 
 
-def run_of(lineage: Lineage, execution_id: ExecutionId, run_id: RunId | None = None) -> str:
+def derive_run_uuid(
+    lineage: LineageState, execution_id: ExecutionId, run_id: RunId | None = None
+) -> str:
     """Return the UUID of an execution, or of an activation within it."""
     tail = () if run_id is None else ("run", run_id)
-    place = locators.resource(
+    place = locators.build_resource_locator(
         lineage.tenant_id, lineage.organization_id, "execution", execution_id, *tail
     )
     return str(uuid5(NAMESPACE_URL, place))
 
 
-def _caller(lineage: Lineage) -> ParentFacet | UnsetType:
+def _build_parent_facet(lineage: LineageState) -> ParentFacet | UnsetType:
     """Name the execution that called this one; its playbook is told by its own events."""
     if lineage.parent_id is None:
         return UNSET
     return ParentFacet(
-        run=RunName(run_id=run_of(lineage, lineage.parent_id)),
-        job=JobName(namespace=namespace_of(lineage), name=f"execution/{lineage.parent_id}"),
+        run=RunName(run_id=derive_run_uuid(lineage, lineage.parent_id)),
+        job=JobName(namespace=build_namespace(lineage), name=f"execution/{lineage.parent_id}"),
     )
 
 
-def _outputs(lineage: Lineage, run: OpenRun, data: StepData | None) -> list[Output]:
+def _list_outputs(
+    lineage: LineageState, run: OpenLineageRun, data: StepData | None
+) -> list[OutputDataset]:
     written = [
-        Output(namespace=one.namespace, name=one.name)
+        OutputDataset(namespace=one.namespace, name=one.name)
         for one in (data.writes if data is not None else ())
     ]
     if run.result is None:
@@ -288,35 +315,35 @@ def _outputs(lineage: Lineage, run: OpenRun, data: StepData | None) -> list[Outp
     result = run.result
     return [
         *written,
-        Output(
-            namespace=namespace_of(lineage),
-            name=_result_name(lineage, run.step),
-            facets=lineage_results.facets(result, namespace=namespace_of(lineage)),
-            output_facets=lineage_results.statistics(result),
+        OutputDataset(
+            namespace=build_namespace(lineage),
+            name=_build_result_name(lineage, run.step),
+            facets=build_dataset_facets(result, namespace=build_namespace(lineage)),
+            output_facets=build_output_facets(result),
         ),
     ]
 
 
-def _input(one: Dataset) -> Input:
-    return Input(namespace=one.namespace, name=one.name)
+def _build_input(one: Dataset) -> InputDataset:
+    return InputDataset(namespace=one.namespace, name=one.name)
 
 
-def _result_input(lineage: Lineage, name: str) -> Input:
-    return Input(
-        namespace=namespace_of(lineage),
-        name=_result_name(lineage, name),
-        facets=lineage_results.facets(lineage.results[name], namespace=namespace_of(lineage)),
+def _build_result_input(lineage: LineageState, name: str) -> InputDataset:
+    return InputDataset(
+        namespace=build_namespace(lineage),
+        name=_build_result_name(lineage, name),
+        facets=build_dataset_facets(lineage.results[name], namespace=build_namespace(lineage)),
     )
 
 
-def _result_name(lineage: Lineage, name: str) -> str:
+def _build_result_name(lineage: LineageState, name: str) -> str:
     """Locate the result of a step, whatever run it is of: the version tells the runs apart."""
-    return locators.resource(
+    return locators.build_resource_locator(
         lineage.tenant_id, lineage.organization_id, "result", lineage.path, name
     )
 
 
-def _sql(data: StepData | None) -> SqlFacet | UnsetType:
+def _build_sql_facet(data: StepData | None) -> SqlFacet | UnsetType:
     if data is None or not data.statements:
         return UNSET
     return SqlFacet(
@@ -324,7 +351,7 @@ def _sql(data: StepData | None) -> SqlFacet | UnsetType:
     )
 
 
-def _error(error: ErrorObject | None) -> ErrorFacet | UnsetType:
+def _build_error_facet(error: ErrorObject | None) -> ErrorFacet | UnsetType:
     if error is None:
         return UNSET
     said = f"{error.code or error.kind}: {error.message}"
@@ -332,7 +359,91 @@ def _error(error: ErrorObject | None) -> ErrorFacet | UnsetType:
     return ErrorFacet(message=said[:_MESSAGE_CHARACTERS_MAX], programming_language="PYTHON")
 
 
-def _remember(lineage: Lineage, name: str, result: ResultEnvelope | None) -> None:
-    known = lineage_results.known(result)
+def _remember_result(lineage: LineageState, name: str, result: ResultEnvelope | None) -> None:
+    known = read_result_dataset(result)
     if known is not None:
         lineage.results[name] = known
+
+
+COLUMNS_MAX = 500
+
+
+class ResultDataset(Struct, frozen=True, kw_only=True):
+    """A step's result as a dataset: its version is the SHA-256 of its content."""
+
+    sha256: str
+    uri: str | None = None
+    row_count: int | None = None
+    size: int | None = None
+    columns: tuple[str, ...] = ()
+
+
+def build_dataset_facets(result: ResultDataset, *, namespace: str) -> DatasetFacets:
+    """Say what is known of a result as a dataset."""
+    place = DatasetIdentifier(namespace=namespace, name=result.uri or "", type="LOCATION")
+    return DatasetFacets(
+        version=VersionFacet(dataset_version=result.sha256),
+        schema=SchemaFacet(fields=[SchemaField(name=column) for column in result.columns])
+        if result.columns
+        else UNSET,
+        symlinks=SymlinksFacet(identifiers=[place]) if result.uri is not None else UNSET,
+    )
+
+
+def build_output_facets(result: ResultDataset) -> OutputFacets:
+    """Say how much a result holds."""
+    return OutputFacets(
+        output_statistics=OutputStatisticsFacet(
+            row_count=UNSET if result.row_count is None else result.row_count,
+            size=UNSET if result.size is None else result.size,
+        )
+    )
+
+
+def read_result_dataset(result: ResultEnvelope | None) -> ResultDataset | None:
+    """Read what an envelope tells of a result; an inline one is its own content."""
+    if result is None:
+        return None
+    reference, rows = result.reference, _find_last_task(result.context.get("data"))
+    if reference is not None:
+        return ResultDataset(
+            sha256=reference.sha256,
+            uri=reference.uri,
+            row_count=reference.row_count,
+            size=reference.payload_bytes,
+            columns=_read_columns(result.context.get("columns")),
+        )
+    if "data" not in result.context:
+        return None
+    content = codec.encode_canonical(result.context["data"])
+    return ResultDataset(
+        sha256=codec.digest_hex(content),
+        row_count=_read_row_count(rows),
+        size=len(content),
+        columns=_read_columns(rows.get("columns")),
+    )
+
+
+def _find_last_task(data: Any) -> Mapping[str, Any]:
+    """Return what the last task of an inline result came to, where that is a mapping."""
+    if not isinstance(data, dict):
+        return {}
+    tasks = data.get("tasks")
+    front = tasks.get(data.get("last")) if isinstance(tasks, dict) else None
+    raw = front.get("raw") if isinstance(front, dict) else None
+    return raw if isinstance(raw, dict) else {}
+
+
+def _read_row_count(rows: Mapping[str, Any]) -> int | None:
+    count = rows.get("row_count")
+    return count if isinstance(count, int) and not isinstance(count, bool) else None
+
+
+def _read_columns(value: Any) -> tuple[str, ...]:
+    """Read names of columns, written as texts or as mappings with a name."""
+    found = []
+    for one in value if isinstance(value, list) else ():
+        name = one.get("name") if isinstance(one, dict) else one
+        if isinstance(name, str):
+            found.append(name)
+    return tuple(found[:COLUMNS_MAX])

@@ -9,9 +9,8 @@ from typing import Any
 from msgspec import UNSET
 
 from noetl_contracts import codec
-from noetl_contracts.parking import MessageWait
+from noetl_contracts.commands.waits import MessageWait
 from noetl_contracts.status import RunStatus
-from noetl_replay.kept_results import KeptResult
 from noetl_replay.state import (
     Changes,
     CommandState,
@@ -20,6 +19,7 @@ from noetl_replay.state import (
     LoopState,
     ObjectState,
     StageState,
+    StoredResult,
 )
 
 SURFACES = ("execution", "stage", "frame", "command", "loop", "business_object")
@@ -30,7 +30,7 @@ UNSUMMED_COLUMNS = {"stage": frozenset({"parent_stage_id"})}
 Row = dict[str, Any]
 
 
-def execution_row(state: ExecutionState) -> Row:
+def build_execution_row(state: ExecutionState) -> Row:
     """Show an execution."""
     return {
         "execution_id": state.execution_id,
@@ -41,14 +41,14 @@ def execution_row(state: ExecutionState) -> Row:
         "catalog_id": state.catalog_id,
         "catalog_version": state.catalog_version,
         "status": str(state.status),
-        "current_step": _current_step(state),
+        "current_step": _find_current_step(state),
         "completed_steps": sorted(
             name for name, step in state.steps.items() if step.status is RunStatus.COMPLETED
         ),
-        "workload": _workload(state),
-        "variables": codec.builtins(state.ctx),
-        "error": codec.builtins(state.failure),
-        "result": codec.builtins(state.result),
+        "workload": _build_workload(state),
+        "variables": codec.to_builtins(state.ctx),
+        "error": codec.to_builtins(state.failure),
+        "result": codec.to_builtins(state.result),
         "frames": state.frames_total,
         "rows": state.rows_total,
         "warnings": state.warnings,
@@ -62,19 +62,19 @@ def execution_row(state: ExecutionState) -> Row:
     }
 
 
-def _workload(state: ExecutionState) -> Any:
+def _build_workload(state: ExecutionState) -> Any:
     """Show the inputs, or the reference by which large ones are kept."""
     if state.workload_ref is not None:
-        return {"_ref": codec.builtins(state.workload_ref)}
-    return codec.builtins(state.workload)
+        return {"_ref": codec.to_builtins(state.workload_ref)}
+    return codec.to_builtins(state.workload)
 
 
-def _current_step(state: ExecutionState) -> str | None:
+def _find_current_step(state: ExecutionState) -> str | None:
     live = max(state.runs.values(), key=lambda run: run.activation, default=None)
     return live.step if live is not None else state.last_step
 
 
-def stage_row(state: ExecutionState, stage: StageState) -> Row:
+def build_stage_row(state: ExecutionState, stage: StageState) -> Row:
     """Show a stage."""
     return {
         "execution_id": state.execution_id,
@@ -99,7 +99,7 @@ def stage_row(state: ExecutionState, stage: StageState) -> Row:
     }
 
 
-def frame_row(state: ExecutionState, frame: FrameState) -> Row:
+def build_frame_row(state: ExecutionState, frame: FrameState) -> Row:
     """Show a frame."""
     return {
         "execution_id": state.execution_id,
@@ -114,21 +114,21 @@ def frame_row(state: ExecutionState, frame: FrameState) -> Row:
         "cursor": {
             "slot": frame.slot,
             "frame_index": frame.frame_index,
-            "rows_ref": codec.builtins(frame.rows_ref),
+            "rows_ref": codec.to_builtins(frame.rows_ref),
             "metrics": frame.metrics,
         },
         "row_count": frame.row_count,
         "rows_failed": frame.rows_failed,
         "status": str(frame.status),
         "owner_worker": frame.owner_worker,
-        "output_ref": codec.builtins(frame.output_ref),
+        "output_ref": codec.to_builtins(frame.output_ref),
         "attempts": frame.attempts,
         "created_at": frame.created_at,
         "completed_at": frame.completed_at,
     }
 
 
-def command_row(state: ExecutionState, command: CommandState) -> Row:
+def build_command_row(state: ExecutionState, command: CommandState) -> Row:
     """Show a command; only one that waits for a message has a `wait`."""
     row = {
         "execution_id": state.execution_id,
@@ -155,11 +155,11 @@ def command_row(state: ExecutionState, command: CommandState) -> Row:
         "completed_at": command.completed_at,
     }
     if command.parked is not None and isinstance(command.parked.wait, MessageWait):
-        row["wait"] = codec.builtins(command.parked.wait)
+        row["wait"] = codec.to_builtins(command.parked.wait)
     return row
 
 
-def loop_row(state: ExecutionState, loop: LoopState) -> Row:
+def build_loop_row(state: ExecutionState, loop: LoopState) -> Row:
     """Show a loop epoch."""
     return {
         "execution_id": state.execution_id,
@@ -180,7 +180,7 @@ def loop_row(state: ExecutionState, loop: LoopState) -> Row:
     }
 
 
-def object_row(state: ExecutionState, thing: ObjectState) -> Row:
+def build_object_row(state: ExecutionState, thing: ObjectState) -> Row:
     """Show an object of the playbook's domain."""
     return {
         "execution_id": state.execution_id,
@@ -191,7 +191,7 @@ def object_row(state: ExecutionState, thing: ObjectState) -> Row:
         "status": thing.status,
         "version": thing.version,
         "attributes": thing.attributes,
-        "payload_refs": codec.builtins(thing.payload_refs),
+        "payload_refs": codec.to_builtins(thing.payload_refs),
         "first_event_id": thing.first_event_id,
         "last_event_id": thing.last_event_id,
         "is_deleted": thing.is_deleted,
@@ -200,7 +200,7 @@ def object_row(state: ExecutionState, thing: ObjectState) -> Row:
     }
 
 
-def result_row(state: ExecutionState, kept: KeptResult) -> Row:
+def build_result_row(state: ExecutionState, kept: StoredResult) -> Row:
     """Show a stored result and the one that led to it.
 
     No surface of parity: all of it stands in the ledger's own events, under their checksums, and
@@ -215,26 +215,26 @@ def result_row(state: ExecutionState, kept: KeptResult) -> Row:
         "step_name": kept.step,
         "is_error": kept.is_error,
         "entered_version": kept.entered_version,
-        "reference": codec.builtins(kept.reference),
+        "reference": codec.to_builtins(kept.reference),
         "parent_ref_id": kept.parent_ref_id,
         "created_at": kept.created_at,
     }
 
 
-def result_rows(state: ExecutionState, changes: Changes) -> list[Row]:
+def build_result_rows(state: ExecutionState, changes: Changes) -> list[Row]:
     """Show the stored results that the taken changes brought."""
-    return [result_row(state, kept) for kept in changes.results.values()]
+    return [build_result_row(state, kept) for kept in changes.results.values()]
 
 
-def changed_rows(state: ExecutionState, changes: Changes) -> dict[str, list[Row]]:
+def build_changed_rows(state: ExecutionState, changes: Changes) -> dict[str, list[Row]]:
     """Show what the taken changes touched, and the execution itself."""
     return {
-        "execution": [execution_row(state)],
-        "stage": _each(state, changes.stages, stage_row),
-        "frame": _each(state, changes.frames, frame_row),
-        "command": _each(state, changes.commands, command_row),
-        "loop": _each(state, changes.loops, loop_row),
-        "business_object": _each(state, changes.objects, object_row),
+        "execution": [build_execution_row(state)],
+        "stage": _build_rows(state, changes.stages, build_stage_row),
+        "frame": _build_rows(state, changes.frames, build_frame_row),
+        "command": _build_rows(state, changes.commands, build_command_row),
+        "loop": _build_rows(state, changes.loops, build_loop_row),
+        "business_object": _build_rows(state, changes.objects, build_object_row),
     }
 
 
@@ -254,7 +254,7 @@ def summed_surfaces(
     }
 
 
-def _each(
+def _build_rows(
     state: ExecutionState,
     touched: Mapping[Any, Any],
     show: Callable[[ExecutionState, Any], Row],

@@ -4,34 +4,39 @@ from typing import Any
 
 import msgspec
 
-from noetl_contracts import codec, upcast
-from noetl_contracts.ledger import Snapshot
-from noetl_replay import references
+from noetl_contracts import codec
+from noetl_contracts.ledger import upcasters
+from noetl_contracts.ledger.records import Snapshot
+from noetl_replay import payload_references
 from noetl_replay.fold import FOLD_VERSION
 from noetl_replay.state import Changes, ExecutionState
 
 
-def take(state: ExecutionState) -> Snapshot:
+def build_snapshot(state: ExecutionState) -> Snapshot:
     """Remember a state; what it has touched is not part of it."""
-    body = codec.encode(msgspec.structs.replace(state, changes=Changes()))
+    body = codec.encode_json(msgspec.structs.replace(state, changes=Changes()))
     return Snapshot(
         execution_id=state.execution_id,
         version=state.version,
         fold_version=FOLD_VERSION,
-        upcaster_digest=upcast.digest(),
-        checksum=codec.digest(body),
+        upcaster_digest=upcasters.digest_registry(),
+        checksum=codec.digest_hex(body),
         state=body,
         event_id=state.last_event_id,
-        **_payloads(state, body),
+        **_describe_payloads(state, body),
     )
 
 
-def _payloads(state: ExecutionState, body: bytes) -> dict[str, Any]:
+def _describe_payloads(state: ExecutionState, body: bytes) -> dict[str, Any]:
     """Say which payloads a state refers to, whose they are, and by which keys they are sealed."""
     # Most states refer to none: a look for the word costs far less than the whole value.
-    found = references.found_in(codec.decode(body)) if b'"sha256"' in body else {}
+    found = (
+        payload_references.collect_references(codec.decode_json(body))
+        if b'"sha256"' in body
+        else {}
+    )
     return {
-        "payload_digest": codec.checksum(sorted(found)),
+        "payload_digest": codec.compute_checksum(sorted(found)),
         "encryption": {
             "tenant_id": state.tenant_id,
             "organization_id": state.organization_id,
@@ -40,9 +45,9 @@ def _payloads(state: ExecutionState, body: bytes) -> dict[str, Any]:
     }
 
 
-def restore(snapshot: Snapshot | None) -> ExecutionState | None:
+def restore_state(snapshot: Snapshot | None) -> ExecutionState | None:
     """Return the remembered state, or None when anything about it is in doubt."""
-    if snapshot is None or not is_usable(snapshot):
+    if snapshot is None or not is_snapshot_usable(snapshot):
         return None
     try:
         return codec.decode_as(snapshot.state, ExecutionState)
@@ -50,10 +55,10 @@ def restore(snapshot: Snapshot | None) -> ExecutionState | None:
         return None
 
 
-def is_usable(snapshot: Snapshot) -> bool:
+def is_snapshot_usable(snapshot: Snapshot) -> bool:
     """Tell whether this release wrote the snapshot with the same fold, and it is unchanged."""
     return (
         snapshot.fold_version == FOLD_VERSION
-        and snapshot.upcaster_digest == upcast.digest()
-        and codec.digest(snapshot.state) == snapshot.checksum
+        and snapshot.upcaster_digest == upcasters.digest_registry()
+        and codec.digest_hex(snapshot.state) == snapshot.checksum
     )

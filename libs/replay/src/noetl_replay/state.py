@@ -10,10 +10,14 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from noetl_contracts.chunks import Chunk
+from noetl_contracts.commands.command_work import Chunk
+from noetl_contracts.commands.loop_collections import CollectionCut, CollectionForm
+from noetl_contracts.commands.task_metrics import MetricsByTask
+from noetl_contracts.commands.waits import ChildWait, ParentLink, Resume, Wait
+from noetl_contracts.commands.worker_pools import Priority
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events.execution import Source
-from noetl_contracts.events.loop import LoopStats
+from noetl_contracts.events.execution_events import RerunSource
+from noetl_contracts.events.loop_events import LoopStats
 from noetl_contracts.ids import (
     CatalogId,
     CommandId,
@@ -26,10 +30,7 @@ from noetl_contracts.ids import (
     TenantId,
     WorkerId,
 )
-from noetl_contracts.lanes import Priority
-from noetl_contracts.parking import ChildWait, ParentLink, Resume, Wait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_contracts.slicing import Cut, Form
 from noetl_contracts.status import (
     CommandStatus,
     ExecutionStatus,
@@ -38,8 +39,6 @@ from noetl_contracts.status import (
     StageKind,
     StageStatus,
 )
-from noetl_contracts.task_metrics import MetricsByTask
-from noetl_replay.kept_results import KeptResult
 
 
 class ParkedState(Struct, frozen=True, kw_only=True):
@@ -187,8 +186,8 @@ class LoopState(Struct, kw_only=True):
     first_error: ErrorObject | None = None
     collection: list[Any] | None = None
     collection_ref: PayloadRef | None = None
-    collection_form: Form = Form.LIST
-    cut: Cut | None = None
+    collection_form: CollectionForm = CollectionForm.LIST
+    cut: CollectionCut | None = None
     counts_frames: bool = False
     level: int = 0
     units_ok: int = 0
@@ -297,7 +296,7 @@ class Changes(Struct, kw_only=True):
     commands: dict[CommandId, CommandState] = msgspec.field(default_factory=dict)
     loops: dict[RunId, LoopState] = msgspec.field(default_factory=dict)
     objects: dict[str, ObjectState] = msgspec.field(default_factory=dict)
-    results: dict[EventId, KeptResult] = msgspec.field(default_factory=dict)
+    results: "dict[EventId, StoredResult]" = msgspec.field(default_factory=dict)
 
 
 class ExecutionState(Struct, kw_only=True):
@@ -317,7 +316,7 @@ class ExecutionState(Struct, kw_only=True):
     catalog_version: int = 0
     playbook_digest: str = ""
     parent_execution_id: ExecutionId | None = None
-    source: Source | None = None
+    source: RerunSource | None = None
     parent: ParentLink | None = None
     # Of another flow than its own; not written where there is none, so that checksums stay.
     correlation_id: str | UnsetType = UNSET
@@ -370,7 +369,7 @@ class ExecutionState(Struct, kw_only=True):
         return self.paused_at is not None or self.cancelling_at is not None
 
 
-def empty(
+def build_empty_state(
     execution_id: ExecutionId, tenant_id: TenantId, organization_id: OrganizationId
 ) -> ExecutionState:
     """Return the state before the first event."""
@@ -398,3 +397,19 @@ def forget_oldest(kept: dict[Any, Any], entries_max: int) -> None:
     """Bound a mapping by dropping what was put first."""
     while len(kept) > entries_max:
         del kept[next(iter(kept))]
+
+
+class StoredResult(Struct, frozen=True, kw_only=True):
+    """A run's stored result; `ref_id` is the event that carries it, and identifies it.
+
+    `parent_ref_id` is the nearest stored result that led to the run.
+    """
+
+    ref_id: EventId
+    run_id: RunId
+    step: str
+    is_error: bool
+    entered_version: int
+    reference: PayloadRef
+    parent_ref_id: EventId | None
+    created_at: datetime

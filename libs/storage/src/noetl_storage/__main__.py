@@ -20,14 +20,14 @@ def main(arguments: list[str], *, dsn: str | None, deadline_s: float) -> int:
         sys.stderr.write(f"{_USAGE}\n")
         return _USAGE_EXIT
     try:
-        sys.stdout.write(f"{asyncio.run(_run(arguments[0], dsn, deadline_s))}\n")
+        sys.stdout.write(f"{asyncio.run(_run_command(arguments[0], dsn, deadline_s))}\n")
     except NoetlError as failure:
         sys.stderr.write(f"{failure}\n")
         return 1
     return 0
 
 
-async def _run(command: str, dsn: str, deadline_s: float) -> str:
+async def _run_command(command: str, dsn: str, deadline_s: float) -> str:
     async with open_database(
         dsn,
         application_name="noetl_storage",
@@ -35,8 +35,8 @@ async def _run(command: str, dsn: str, deadline_s: float) -> str:
         connect_deadline_s=deadline_s,
         must_be_durable=False,
     ) as database:
-        taken = await migrate.migrate(database) if command == "migrate" else []
-        version = await migrate.verify(database)
+        taken = await migrate.apply_migrations(database) if command == "migrate" else []
+        version = await migrate.verify_schema(database)
     return f"schema {version:04d}" + (f", took {', '.join(taken)}" if taken else ", nothing to do")
 
 

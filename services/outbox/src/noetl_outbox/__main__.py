@@ -1,9 +1,10 @@
 """Composition root: the only lines of the outbox that name a concrete adapter."""
 
-from noetl_chassis import health, lifecycle, tracing
+from noetl_chassis import health, lifecycle
 from noetl_chassis.lifecycle import open_process
-from noetl_chassis.loop import Pulse
-from noetl_messaging.jetstream.connection import Waits, open_connection
+from noetl_chassis.loop import LoopHealth
+from noetl_chassis.observability import tracing
+from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_outbox import settings
@@ -11,12 +12,12 @@ from noetl_outbox.service import OutboxPublisher
 from noetl_outbox.settings import Settings
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.database import open_database
-from noetl_storage.postgres.outbox import PostgresOutbox
+from noetl_storage.postgres.ledger.outbox import PostgresOutbox
 
 
-async def serve(config: Settings) -> None:
+async def run_service(config: Settings) -> None:
     """Wire, run, drain."""
-    waits = Waits(connect_s=config.connect_s, request_s=config.publish_s)
+    waits = ConnectionTimeouts(connect_s=config.connect_s, request_s=config.publish_s)
     async with (
         open_process(config, service="outbox") as process,
         open_database(
@@ -27,21 +28,21 @@ async def serve(config: Settings) -> None:
         ) as database,
         open_connection(config.nats_url, name=process.instance, waits=waits) as nats,
     ):
-        await migrate.verify(database)
+        await migrate.verify_schema(database)
         outbox = OutboxPublisher(
             outbox=PostgresOutbox(database),
-            publisher=JetStreamPublisher(nats, span=tracing.publication_span),
+            publisher=JetStreamPublisher(nats, span=tracing.start_publication_span),
             hints=NatsHints(nats),
-            check=nats.check,
+            check=nats.check_connection,
             owner=process.instance,
             claim_lease_s=config.claim_lease_s,
             rows_max=config.batch_rows_max,
         )
-        pulse = Pulse("publish", stale_s=30.0)
-        process.health.add("postgres", health.reached(database.ping))
-        process.health.add("nats", nats.check)
-        process.health.add("publish", pulse.check)
-        await outbox.run(
+        pulse = LoopHealth("publish", stale_s=30.0)
+        process.health.add_check("postgres", health.build_ping_check(database.ping_server))
+        process.health.add_check("nats", nats.check_connection)
+        process.health.add_check("publish", pulse.check_health)
+        await outbox.run_until_stopped(
             stop=process.stop,
             pulse=pulse,
             poll_s=config.poll_interval_s,
@@ -51,7 +52,7 @@ async def serve(config: Settings) -> None:
 
 def main() -> None:
     """Run until told to stop."""
-    lifecycle.run(serve, load=settings.load, prefix=settings.PREFIX)
+    lifecycle.run_service(run_service, load=settings.load_settings, prefix=settings.PREFIX)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from noetl_contracts.ledger import OutboxRow
+from noetl_contracts.ledger.records import OutboxRow
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class BatchVerdict(Struct, frozen=True, kw_only=True):
     """Which rows go away, which are given back at once, and which wait for their lease to end."""
 
     settled: list[int]
@@ -15,13 +15,17 @@ class Verdict(Struct, frozen=True, kw_only=True):
     postponed: list[int]
 
 
-def split(rows: Sequence[OutboxRow], *, bytes_max: int) -> tuple[list[OutboxRow], list[OutboxRow]]:
+def split_oversized(
+    rows: Sequence[OutboxRow], *, bytes_max: int
+) -> tuple[list[OutboxRow], list[OutboxRow]]:
     """Separate the rows that a stream takes from those that are too large for any."""
     fitting = [row for row in rows if len(row.data) <= bytes_max]
     return fitting, [row for row in rows if len(row.data) > bytes_max]
 
 
-def judge(rows: Sequence[OutboxRow], stored: Sequence[bool], *, rows_max: int) -> Verdict:
+def decide_settlement(
+    rows: Sequence[OutboxRow], stored: Sequence[bool], *, rows_max: int
+) -> BatchVerdict:
     """Let go of exactly the rows whose message a stream has confirmed.
 
     Rows that failed out of a full batch are postponed: given back, they would be claimed again
@@ -30,7 +34,7 @@ def judge(rows: Sequence[OutboxRow], stored: Sequence[bool], *, rows_max: int) -
     pairs = list(zip(rows, stored, strict=True))
     failed = [row.outbox_id for row, is_stored in pairs if not is_stored]
     is_full = len(rows) >= rows_max
-    return Verdict(
+    return BatchVerdict(
         settled=[row.outbox_id for row, is_stored in pairs if is_stored],
         released=[] if is_full else failed,
         postponed=failed if is_full else [],

@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from noetl_chassis import instruments, names
-from noetl_chassis.failpoints import Point, reach
-from noetl_chassis.loop import Pulse, every, pump
+from noetl_chassis.failpoints import Failpoint, pass_failpoint
+from noetl_chassis.loop import LoopHealth, run_every, run_while_busy
+from noetl_chassis.observability import instruments, names
 from noetl_contracts import subjects
-from noetl_contracts.ledger import OutboxRow
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.ports import MESSAGE_BYTES_MAX, Hints, Message, Publisher
+from noetl_contracts.ledger.records import OutboxRow
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Hints, Message, Publisher
 from noetl_outbox import domain
-from noetl_storage.ports import OutboxDrain
+from noetl_storage.ports.ledger_ports import OutboxDrain
 
-POKE = subjects.poke("outbox")
+POKE = subjects.build_hint_subject("outbox")
 
 log = structlog.get_logger(__name__)
 
@@ -43,14 +43,16 @@ class OutboxPublisher:
         self._rows_max = rows_max
         self.wake = asyncio.Event()
 
-    async def run(
-        self, *, stop: asyncio.Event, pulse: Pulse, poll_s: float, measure_s: float
+    async def run_until_stopped(
+        self, *, stop: asyncio.Event, pulse: LoopHealth, poll_s: float, measure_s: float
     ) -> None:
         """Publish, listen and measure until told to stop."""
         async with asyncio.TaskGroup() as tasks:
-            listening = tasks.create_task(every(1.0, self.listen, stop=stop, name="listen"))
-            tasks.create_task(every(measure_s, self.measure, stop=stop, name="measure"))
-            await pump(
+            listening = tasks.create_task(
+                run_every(1.0, self.listen_for_hints, stop=stop, name="listen")
+            )
+            tasks.create_task(run_every(measure_s, self.measure_backlog, stop=stop, name="measure"))
+            await run_while_busy(
                 self.publish_batch,
                 idle_s=poll_s,
                 stop=stop,
@@ -67,45 +69,45 @@ class OutboxPublisher:
         """
         if reason := self._check():
             raise MessagingUnavailable(reason)
-        rows = await self._outbox.claim(
+        rows = await self._outbox.claim_rows(
             owner=self._owner, lease_s=self._claim_lease_s, rows_max=self._rows_max
         )
-        await reach(Point.OUTBOX_CLAIMED)
-        fitting, oversized = domain.split(rows, bytes_max=MESSAGE_BYTES_MAX)
-        self._report(oversized)
+        await pass_failpoint(Failpoint.OUTBOX_CLAIMED)
+        fitting, oversized = domain.split_oversized(rows, bytes_max=MESSAGE_BYTES_MAX)
+        self._report_oversized(oversized)
         if not fitting:
             return 0
-        stored = await self._publish(fitting)
-        await reach(Point.OUTBOX_PUBLISHED)
-        verdict = domain.judge(fitting, stored, rows_max=self._rows_max)
-        await self._outbox.settle(verdict.settled)
-        await self._outbox.release(verdict.released)
-        await reach(Point.OUTBOX_ACK_AFTER)
-        _count("published", len(verdict.settled))
-        _count("released", len(verdict.released))
-        _count("postponed", len(verdict.postponed))
+        stored = await self._publish_rows(fitting)
+        await pass_failpoint(Failpoint.OUTBOX_PUBLISHED)
+        verdict = domain.decide_settlement(fitting, stored, rows_max=self._rows_max)
+        await self._outbox.settle_rows(verdict.settled)
+        await self._outbox.release_rows(verdict.released)
+        await pass_failpoint(Failpoint.OUTBOX_ACK_AFTER)
+        _count_rows("published", len(verdict.settled))
+        _count_rows("released", len(verdict.released))
+        _count_rows("postponed", len(verdict.postponed))
         if not verdict.settled:
             raise MessagingUnavailable(f"none of {len(fitting)} messages could be published")
         return len(verdict.settled)
 
-    async def measure(self) -> None:
+    async def measure_backlog(self) -> None:
         """Show how much waits, and for how long."""
-        rows, oldest_age_s = await self._outbox.backlog()
-        instruments.show(names.OUTBOX_ROWS, rows)
-        instruments.show(names.OUTBOX_OLDEST_AGE, oldest_age_s)
+        rows, oldest_age_s = await self._outbox.count_backlog()
+        instruments.set_gauge(names.OUTBOX_ROWS, rows)
+        instruments.set_gauge(names.OUTBOX_OLDEST_AGE, oldest_age_s)
 
-    async def listen(self) -> None:
+    async def listen_for_hints(self) -> None:
         """Turn hints into wake-ups, until the connection is lost."""
-        async for _ in self._hints.listen(POKE):
+        async for _ in self._hints.listen_for_hints(POKE):
             self.wake.set()
 
-    async def _publish(self, rows: Sequence[OutboxRow]) -> list[bool]:
+    async def _publish_rows(self, rows: Sequence[OutboxRow]) -> list[bool]:
         messages = [
             Message(subject=row.subject, message_id=row.message_id, data=row.data) for row in rows
         ]
-        return await self._publisher.publish_all(messages)
+        return await self._publisher.publish_batch(messages)
 
-    def _report(self, oversized: Sequence[OutboxRow]) -> None:
+    def _report_oversized(self, oversized: Sequence[OutboxRow]) -> None:
         """Name rows that no stream takes; their leases run on, so that each is seen rarely."""
         for row in oversized:
             log.error(
@@ -115,9 +117,9 @@ class OutboxPublisher:
                 payload_bytes=len(row.data),
                 payload_bytes_max=MESSAGE_BYTES_MAX,
             )
-        _count("too_large", len(oversized))
+        _count_rows("too_large", len(oversized))
 
 
-def _count(outcome: str, rows: int) -> None:
+def _count_rows(outcome: str, rows: int) -> None:
     if rows:
-        instruments.count(names.OUTBOX_PUBLISHED, rows, labels={names.OUTCOME: outcome})
+        instruments.add_to_counter(names.OUTBOX_PUBLISHED, rows, labels={names.OUTCOME: outcome})

@@ -27,6 +27,6 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     pool_connections_max: Annotated[int, Meta(ge=1, le=20)] = 2
 
 
-def load() -> Settings:
+def load_settings() -> Settings:
     """Read the process environment, once."""
-    return settings.load(Settings, prefix=PREFIX, environ=os.environ)
+    return settings.load_settings(Settings, prefix=PREFIX, environ=os.environ)

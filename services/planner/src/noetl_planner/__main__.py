@@ -3,56 +3,59 @@
 from contextlib import AsyncExitStack
 from functools import partial
 
-from noetl_chassis import lifecycle, tracing
+from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.identity import Snowflake
-from noetl_messaging import topology
-from noetl_messaging.jetstream.backlogs import JetStreamBacklogs
-from noetl_messaging.jetstream.connection import Waits, open_connection
+from noetl_chassis.identity import SnowflakeIds
+from noetl_chassis.observability import tracing
+from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
-from noetl_planner import assembly, settings
-from noetl_planner.shell.crowd import Crowd
-from noetl_planner.shell.pacing import paced
-from noetl_storage.archive.reading import Archive, ArchivedAudit, ArchivedLedger
-from noetl_storage.postgres.audit import PostgresLedgerAudit
-from noetl_storage.postgres.catalog import PostgresCatalog
-from noetl_storage.postgres.credentials import PostgresCredentials
-from noetl_storage.postgres.dead_letter_log import PostgresDeadLetterLog
-from noetl_storage.postgres.instances import PostgresInstances
-from noetl_storage.postgres.ledger import PostgresLedger
-from noetl_storage.postgres.lineage import PostgresLineageHistories
-from noetl_storage.postgres.objects import PostgresObjects
-from noetl_storage.postgres.outbox import PostgresOutbox
-from noetl_storage.postgres.pages import PostgresHistoryPages
-from noetl_storage.postgres.projections import PostgresProjections
-from noetl_storage.postgres.requests import PostgresRequests
-from noetl_storage.postgres.retention import PostgresArchiveIndex, PostgresHolds
-from noetl_storage.postgres.schedules import PostgresSchedules
-from noetl_storage.postgres.shards import PostgresShardLeases
-from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
-from noetl_storage.postgres.triggers import PostgresTriggers
-from noetl_storage.postgres.webhooks import PostgresWebhooks
+from noetl_messaging.jetstream.streams import JetStreamBacklogs
+from noetl_messaging.streams import topology
+from noetl_planner import settings, wiring
+from noetl_planner.shards.adaptive_consumer import make_adaptive
+from noetl_planner.shards.worker_presence import WorkerPresence
+from noetl_storage.archive.archive_reader import ArchivedAudit, ArchivedLedger, ArchiveReader
+from noetl_storage.postgres.ledger.audit import PostgresLedgerAudit
+from noetl_storage.postgres.ledger.instances import PostgresInstances
+from noetl_storage.postgres.ledger.ledger import PostgresLedger
+from noetl_storage.postgres.ledger.lineage import PostgresLineageHistories
+from noetl_storage.postgres.ledger.outbox import PostgresOutbox
+from noetl_storage.postgres.ledger.requests import PostgresRequests
+from noetl_storage.postgres.ledger.retention import PostgresArchiveIndex, PostgresHolds
+from noetl_storage.postgres.ledger.shards import PostgresShardLeases
+from noetl_storage.postgres.ledger.snapshots import PostgresPast, PostgresSnapshots
+from noetl_storage.postgres.read_models.history_pages import PostgresHistoryPages
+from noetl_storage.postgres.read_models.objects import PostgresObjects
+from noetl_storage.postgres.read_models.projections import PostgresProjections
+from noetl_storage.postgres.registry.catalog import PostgresCatalog
+from noetl_storage.postgres.registry.credentials import PostgresCredentials
+from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
+from noetl_storage.postgres.registry.schedules import PostgresSchedules
+from noetl_storage.postgres.registry.triggers import PostgresTriggers
+from noetl_storage.postgres.registry.webhooks import PostgresWebhooks
 
 
-async def serve(config: settings.Settings) -> None:
+async def run_service(config: settings.Settings) -> None:
     """Wire, run, give the shards back."""
-    clock, waits = SystemClock(), Waits(connect_s=config.connect_s)
+    clock, waits = SystemClock(), ConnectionTimeouts(connect_s=config.connect_s)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         process = await enter(lifecycle.open_process(config, service="planner"))
-        database = await enter(assembly.open_ledger(config, name=process.instance))
+        database = await enter(wiring.open_ledger(config, name=process.instance))
         opening = open_connection(config.nats_url, name="planner", waits=waits, hears_itself=False)
         bus = await enter(opening)
-        payloads, lease_s = await enter(assembly.open_store(config)), config.shard_lease_s * 2
-        archive = Archive(PostgresArchiveIndex(database), payloads)
+        payloads, lease_s = await enter(wiring.open_payload_store(config)), config.shard_lease_s * 2
+        archive = ArchiveReader(PostgresArchiveIndex(database), payloads)
         ledger, instances = PostgresLedger(database), PostgresInstances(database)
-        node = await instances.register(instance=process.instance, kind="planner", lease_s=lease_s)
-        process.health.add("nats", bus.check)
-        await assembly.run(
-            assembly.Adapters(
+        node = await instances.register_instance(
+            instance=process.instance, kind="planner", lease_s=lease_s
+        )
+        process.health.add_check("nats", bus.check_connection)
+        await wiring.run_planner(
+            wiring.Adapters(
                 ledger=ArchivedLedger(ledger, ledger, archive),
                 requests=PostgresRequests(database),
                 outbox=PostgresOutbox(database),
@@ -73,14 +76,16 @@ async def serve(config: settings.Settings) -> None:
                 triggers=PostgresTriggers(database),
                 dead_letter_log=PostgresDeadLetterLog(database),
                 payloads=payloads,
-                publisher=JetStreamPublisher(bus, span=tracing.publication_span),
-                consumer=paced(partial(JetStreamConsumer, bus, stream=topology.INGEST), clock),
+                publisher=JetStreamPublisher(bus, span=tracing.start_publication_span),
+                consumer=make_adaptive(
+                    partial(JetStreamConsumer, bus, stream=topology.INGEST), clock
+                ),
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),
                 backlogs=JetStreamBacklogs(bus),
                 clock=clock,
-                snowflake=Snowflake(node=node, clock=clock),
-                crowd=Crowd(clock),
+                snowflake=SnowflakeIds(node=node, clock=clock),
+                crowd=WorkerPresence(clock),
             ),
             config,
             process,
@@ -89,7 +94,7 @@ async def serve(config: settings.Settings) -> None:
 
 def main() -> None:
     """Run until told to stop."""
-    lifecycle.run(serve, load=settings.load, prefix=settings.PREFIX)
+    lifecycle.run_service(run_service, load=settings.load_settings, prefix=settings.PREFIX)
 
 
 if __name__ == "__main__":

@@ -5,25 +5,26 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from noetl_chassis import instruments, names
-from noetl_chassis.failpoints import Point, reach
-from noetl_contracts import facts
+from noetl_chassis.failpoints import Failpoint, pass_failpoint
+from noetl_chassis.observability import instruments, names
 from noetl_contracts.errors import ErrorObject, NoetlError, Permanent, ResultMalformed, Retryable
 from noetl_contracts.ids import CatalogId
-from noetl_contracts.ledger import Append, Request, ShardFence, StreamAppend
+from noetl_contracts.ledger.records import Append, Request, ShardFence, StreamAppend
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
-from noetl_messaging import topology
-from noetl_messaging.ports import Consumer, Delivery
-from noetl_planner.domain import growth
-from noetl_planner.shell import accounts, admitting, judging, refusing, telling
-from noetl_planner.shell.admitting import Refused, Work
-from noetl_planner.shell.decision_spans import decision_span
-from noetl_planner.shell.gathering import Mailbox
-from noetl_planner.shell.judging import Decided, Judging
-from noetl_planner.shell.sharing import Shared
-from noetl_planner.shell.states import ForeignExecution, PlaybookMissing, States
-from noetl_planner.shell.wakeups import Wakeups
-from noetl_storage.errors import DuplicateKey, RowRefused, VersionConflict
+from noetl_contracts.requests import facts
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Consumer, Delivery
+from noetl_planner.domain.decision import ctx_writes
+from noetl_planner.facts import fact_intake, rejections
+from noetl_planner.facts.fact_intake import ExecutionWork, RefusedDelivery
+from noetl_planner.facts.wakeups import Wakeups
+from noetl_planner.loops.queue import ShardInbox
+from noetl_planner.shards import decision_runner, decision_telemetry, notifications
+from noetl_planner.shards.caches import ForeignExecution, PlaybookMissing, StateCache
+from noetl_planner.shards.decision_runner import DecisionRunner, ExecutionDecision
+from noetl_planner.shards.decision_telemetry import decision_span
+from noetl_planner.shards.shard_context import ShardContext
+from noetl_storage.ports.errors import DuplicateKey, RowRefused, VersionConflict
 
 log = structlog.get_logger(__name__)
 
@@ -38,53 +39,53 @@ class ShardPlanner:
     """Decides for the executions of one shard while it owns it."""
 
     def __init__(
-        self, *, fence: ShardFence, consumer: Consumer, states: States, shared: Shared
+        self, *, fence: ShardFence, consumer: Consumer, states: StateCache, shared: ShardContext
     ) -> None:
         self._fence = fence
         self._consumer = consumer
         self._states = states
         self._shared = shared
-        self._judging = Judging(states, shared)
+        self._judging = DecisionRunner(states, shared)
         self._wakeups = Wakeups()
-        self._gathered = Mailbox(consumer.wake)
+        self._gathered = ShardInbox(consumer.wake_fetch)
 
-    async def turn(self) -> int:
+    async def run_turn(self) -> int:
         """Take on one batch of facts; return how many executions it moved."""
         now = self._shared.clock.now()
-        own = self._wakeups.take_due(now) + self._gathered.take()
+        own = self._wakeups.take_due_facts(now) + self._gathered.take_results()
         bounds = self._shared.bounds
-        wait_s = 0.01 if own else self._wakeups.next_in_s(now, at_most_s=bounds.fetch_wait_s)
-        deliveries = await self._consumer.fetch(
+        wait_s = 0.01 if own else self._wakeups.next_wakeup_in_s(now, at_most_s=bounds.fetch_wait_s)
+        deliveries = await self._consumer.fetch_batch(
             messages_max=bounds.messages_max, wait_s=max(wait_s, 0.01)
         )
-        work = await self._sorted(own, deliveries)
+        work = await self._sort_work(own, deliveries)
         if work:
-            await reach(Point.PLANNER_FETCHED)
+            await pass_failpoint(Failpoint.PLANNER_FETCHED)
         moved = 0
         while work:
-            found = [await self._decide(each) for each in work]
+            found = [await self._decide_work(each) for each in work]
             decided = [one for one in found if one is not None]
             moved += len(decided)
-            work = await self._commit(await self._store_each(decided))
+            work = await self._commit_decisions(await self._store_each(decided))
         return moved
 
-    async def begin(self, request: Request, *, latest: CatalogId | None) -> bool:
+    async def start_execution(self, request: Request, *, latest: CatalogId | None) -> bool:
         """Decide on a request that nobody has kept, and keep it with what follows from it.
 
         False when it is to be sent instead, like what has to be looked at again by a turn soon.
         """
-        decided = await self._decide(admitting.brought(request))
-        if decided is None or not decided.decision.envelopes or self._is_pressing(decided):
+        decided = await self._decide_work(fact_intake.decode_request(request))
+        if decided is None or not decided.decision.envelopes or self._is_urgent(decided):
             return False
         try:
             await self._store_payloads(decided)
-            await self._append([decided], begun=request, latest=latest)
+            await self._append_decisions([decided], begun=request, latest=latest)
         except NoetlError as failure:
             log.info("request sent instead", execution_id=request.execution_id, reason=str(failure))
             return False
         return True
 
-    def _is_pressing(self, decided: Decided) -> bool:
+    def _is_urgent(self, decided: ExecutionDecision) -> bool:
         """Tell whether a turn that waits for messages may come too late for what was decided."""
         until = self._shared.clock.now() + timedelta(seconds=self._shared.bounds.fetch_wait_s)
         wake_at = decided.decision.wake_at
@@ -92,14 +93,14 @@ class ShardPlanner:
 
     async def close(self) -> None:
         """Leave the shard's messages to its next owner."""
-        self._shared.desk.vacate(self._fence.shard, self)
+        self._shared.desk.remove_starter(self._fence.shard, self)
         await self._consumer.close()
 
-    async def _sorted(
+    async def _sort_work(
         self, own: Iterable[facts.FactBatch], deliveries: Iterable[Delivery]
-    ) -> list[Work]:
+    ) -> list[ExecutionWork]:
         """Gather facts by execution, in order; bury what does not belong here."""
-        work, refused = admitting.sort(
+        work, refused = fact_intake.sort_by_execution(
             own,
             deliveries,
             shard=self._fence.shard,
@@ -108,46 +109,50 @@ class ShardPlanner:
         await self._bury_refused(refused)
         return work
 
-    async def _decide(self, work: Work, refused: ErrorObject | None = None) -> Decided | None:
+    async def _decide_work(
+        self, work: ExecutionWork, refused: ErrorObject | None = None
+    ) -> ExecutionDecision | None:
         """Decide for one execution; what cannot be decided is put aside, the others go on."""
         with decision_span(work, shard=self._fence.shard):
-            return await self._decide_within(work, refused)
+            return await self._decide_in_span(work, refused)
 
-    async def _decide_within(self, work: Work, refused: ErrorObject | None) -> Decided | None:
+    async def _decide_in_span(
+        self, work: ExecutionWork, refused: ErrorObject | None
+    ) -> ExecutionDecision | None:
         execution_id, problem = work.batches[0].execution_id, None
         try:
-            return await self._judging.judge(work, refused)
+            return await self._judging.decide_work(work, refused)
         except PlaybookMissing as failure:
-            told = refusing.answer(work.batches, str(failure))
+            told = rejections.answer_parents(work.batches, str(failure))
             if told:
-                return self._judging.unbegun(work, told)
-            if not refusing.is_early(work.batches, work.all_deliveries()):
-                await self._bury(work.all_deliveries(), failure)
+                return self._judging.answer_unstarted(work, told)
+            if not rejections.is_early_cancel(work.batches, work.list_deliveries()):
+                await self._bury_deliveries(work.list_deliveries(), failure)
                 return None
         except (ForeignExecution, ResultMalformed) as failure:
-            await self._bury(work.all_deliveries(), failure)
+            await self._bury_deliveries(work.list_deliveries(), failure)
             return None
         except Exception as failure:
             # A defect in one execution's decision must not stop the others of its shard.
             log.exception("decision failed", execution_id=execution_id, error=str(failure))
             problem = failure
-        self._states.drop(execution_id)
-        await self._put_off(work, problem)
+        self._states.drop_state(execution_id)
+        await self._postpone_deliveries(work, problem)
         return None
 
-    async def _put_off(self, work: Work, failure: Exception | None) -> None:
+    async def _postpone_deliveries(self, work: ExecutionWork, failure: Exception | None) -> None:
         """Take facts again later; bury deliveries that a defect has failed often enough."""
         is_defect = failure is not None and not isinstance(failure, NoetlError)
         if isinstance(failure, Retryable):
             self._put_back_own(work)
-        for place, delivery in enumerate(work.all_deliveries()):
-            if is_defect and delivery.delivered >= admitting.DEFECTS_MAX:
+        for place, delivery in enumerate(work.list_deliveries()):
+            if is_defect and delivery.delivery_count >= fact_intake.DEFECTS_MAX:
                 # What it says may hold data: the log has it.
-                await self._bury([delivery], DecisionFailed(type(failure).__name__))
+                await self._bury_deliveries([delivery], DecisionFailed(type(failure).__name__))
             else:
-                await delivery.nak(admitting.delay_s(delivery, place))
+                await delivery.nak(fact_intake.redelivery_delay_s(delivery, place))
 
-    async def _commit(self, decided: list[Decided]) -> list[Work]:
+    async def _commit_decisions(self, decided: list[ExecutionDecision]) -> list[ExecutionWork]:
         """Append everything in one transaction; when that is refused, one by one.
 
         Return what is left to decide on of what was committed.
@@ -155,52 +160,60 @@ class ShardPlanner:
         if not decided:
             return []
         try:
-            await self._append(decided)
+            await self._append_decisions(decided)
         except (VersionConflict, DuplicateKey, RowRefused) as failure:
             if len(decided) > 1:
-                return [left for one in decided for left in await self._commit([one])]
+                return [left for one in decided for left in await self._commit_decisions([one])]
             if isinstance(failure, RowRefused):
-                await self._refuse(decided[0], failure)
+                await self._fail_refused(decided[0], failure)
                 return []
-            instruments.count(names.VERSION_CONFLICTS)
+            instruments.add_to_counter(names.VERSION_CONFLICTS)
             log.warning("append refused", reason=str(failure))
-            await self._give_back(decided)
+            await self._return_deliveries(decided)
             return []
         except NoetlError:
-            await self._give_back(decided)
+            await self._return_deliveries(decided)
             raise
-        return [left for one in decided if (left := admitting.left(one.work)) is not None]
+        return [
+            left
+            for one in decided
+            if (left := fact_intake.find_remaining_work(one.work)) is not None
+        ]
 
-    async def _refuse(self, one: Decided, failure: RowRefused) -> None:
+    async def _fail_refused(self, one: ExecutionDecision, failure: RowRefused) -> None:
         """End an execution whose events the ledger cannot hold: asking again would not help."""
         log.error("events refused", execution_id=one.state.execution_id, reason=str(failure))
-        error = growth.too_large("(ledger)", f"the ledger refuses what was decided: {failure}")
+        error = ctx_writes.make_too_large_error(
+            "(ledger)", f"the ledger refuses what was decided: {failure}"
+        )
         if one.expected_version == 0:
-            await self._give_back([one])
+            await self._return_deliveries([one])
             return
-        again = await self._decide(judging.told_nothing(one.work), error)
+        again = await self._decide_work(decision_runner.drop_facts(one.work), error)
         if again is not None:
             await self._store_payloads(again)
-            await self._append([again])
+            await self._append_decisions([again])
 
-    async def _append(
+    async def _append_decisions(
         self,
-        decided: list[Decided],
+        decided: list[ExecutionDecision],
         *,
         begun: Request | None = None,
         latest: CatalogId | None = None,
     ) -> None:
         shared = self._shared
         messages = [message for one in decided for message in one.messages]
-        started = shared.clock.monotonic()
-        await reach(Point.PLANNER_APPEND_BEFORE)
+        started = shared.clock.monotonic_s()
+        await pass_failpoint(Failpoint.PLANNER_APPEND_BEFORE)
         appended = await shared.ledger.append(
             Append(
                 fence=self._fence,
-                streams=[_stream(one) for one in decided if one.decision.envelopes],
+                streams=[_build_stream_append(one) for one in decided if one.decision.envelopes],
                 messages=messages,
                 settled_requests=[
-                    each for one in decided for each in admitting.settled(one.work.batches)
+                    each
+                    for one in decided
+                    for each in fact_intake.list_settled_requests(one.work.batches)
                 ]
                 if begun is None
                 else [],
@@ -209,22 +222,22 @@ class ShardPlanner:
                 publish_lease_s=shared.bounds.publish_lease_s,
             )
         )
-        instruments.record(names.APPEND_DURATION, shared.clock.monotonic() - started)
-        await reach(Point.PLANNER_APPEND_AFTER)
+        instruments.record_measurement(names.APPEND_DURATION, shared.clock.monotonic_s() - started)
+        await pass_failpoint(Failpoint.PLANNER_APPEND_AFTER)
         # Who waits for an end is answered before anything is published.
         for one in decided:
-            telling.tell_end(shared.board, one.state, one.decision, appended.ingest_time)
-        await shared.publishing.offer(appended.outbox_ids, messages)
+            notifications.notify_end(shared.board, one.state, one.decision, appended.ingest_time)
+        await shared.publishing.offer_messages(appended.outbox_ids, messages)
         for one in decided:
-            await self._conclude(one, appended.ingest_time)
+            await self._finish_commit(one, appended.ingest_time)
 
-    async def _store_each(self, decided: list[Decided]) -> list[Decided]:
+    async def _store_each(self, decided: list[ExecutionDecision]) -> list[ExecutionDecision]:
         """Store the payloads of each; return those whose payloads are stored.
 
         The others are decided on again later, so that a store which refuses writes holds up
         nothing that needs none.
         """
-        stored: list[Decided] = []
+        stored: list[ExecutionDecision] = []
         for one in decided:
             try:
                 await self._store_payloads(one)
@@ -234,67 +247,67 @@ class ShardPlanner:
                     execution_id=one.state.execution_id,
                     reason=str(failure),
                 )
-                await self._give_back([one])
+                await self._return_deliveries([one])
             else:
                 stored.append(one)
         return stored
 
-    async def _store_payloads(self, one: Decided) -> None:
+    async def _store_payloads(self, one: ExecutionDecision) -> None:
         """Persist before emit: a reference in an event always resolves."""
         for data in one.decision.payloads.values():
-            await self._shared.payloads.put(
+            await self._shared.payloads.put_payload(
                 data,
                 tenant_id=one.state.tenant_id,
                 organization_id=one.state.organization_id,
                 media_type=JSON_MEDIA_TYPE,
             )
 
-    async def _conclude(self, one: Decided, ingest_time: datetime) -> None:
+    async def _finish_commit(self, one: ExecutionDecision, ingest_time: datetime) -> None:
         """After the commit: keep the state, settle deliveries, arrange what comes next."""
-        if self._states.put_back(one.state):
-            self._wakeups.set(one.state, one.decision.wake_at)
-        await reach(Point.PLANNER_ACK_BEFORE)
+        if self._states.put_state_back(one.state):
+            self._wakeups.set_wakeup(one.state, one.decision.wake_at)
+        await pass_failpoint(Failpoint.PLANNER_ACK_BEFORE)
         if not one.work.rest:
             for delivery in one.work.deliveries:
                 await delivery.ack()
             await self._bury_refused(one.work.in_part)
-        await reach(Point.PLANNER_ACK_AFTER)
+        await pass_failpoint(Failpoint.PLANNER_ACK_AFTER)
         for run_id in one.decision.to_collect:
-            self._shared.gathering.ask(one.state, run_id, self._gathered)
+            self._shared.gathering.enqueue_loop(one.state, run_id, self._gathered)
         told = self._shared
-        await telling.tell(
+        await notifications.notify_decision(
             told.hints, told.crowd, told.board, one.state, one.decision, ingest_time=ingest_time
         )
-        accounts.decided(one.work.batches, one.decision.envelopes, one.state)
+        decision_telemetry.count_decision(one.work.batches, one.decision.envelopes, one.state)
 
-    async def _give_back(self, decided: Iterable[Decided]) -> None:
+    async def _return_deliveries(self, decided: Iterable[ExecutionDecision]) -> None:
         for one in decided:
-            self._states.drop(one.state.execution_id)
+            self._states.drop_state(one.state.execution_id)
             self._put_back_own(one.work)
-            for delivery in one.work.all_deliveries():
-                await delivery.nak(admitting.delay_s(delivery))
+            for delivery in one.work.list_deliveries():
+                await delivery.nak(fact_intake.redelivery_delay_s(delivery))
 
-    def _put_back_own(self, work: Work) -> None:
+    def _put_back_own(self, work: ExecutionWork) -> None:
         """Keep what no delivery brings again, as a timer or the gathered results of a loop."""
-        at = self._shared.clock.now() + timedelta(seconds=admitting.OWN_DELAY_S)
+        at = self._shared.clock.now() + timedelta(seconds=fact_intake.OWN_DELAY_S)
         self._wakeups.put_back(work.own, at)
 
-    async def _bury_refused(self, refused: Iterable[Refused]) -> None:
+    async def _bury_refused(self, refused: Iterable[RefusedDelivery]) -> None:
         for one in refused:
-            await self._bury([one.delivery], one.reason)
+            await self._bury_deliveries([one.delivery], one.reason)
 
-    async def _bury(self, deliveries: Iterable[Delivery], failure: Exception) -> None:
+    async def _bury_deliveries(self, deliveries: Iterable[Delivery], failure: Exception) -> None:
         for delivery in deliveries:
             log.error("fact buried", subject=delivery.subject, reason=str(failure))
-            await self._shared.dead_letters.bury(
+            await self._shared.dead_letters.bury_delivery(
                 delivery,
                 stream=topology.INGEST,
-                consumer=topology.planner_consumer(self._fence.shard),
+                consumer=topology.build_planner_consumer(self._fence.shard),
                 reason=f"{type(failure).__name__}: {failure}"[:_REASON_CHARACTERS_MAX],
             )
 
 
-def _stream(one: Decided) -> StreamAppend:
+def _build_stream_append(one: ExecutionDecision) -> StreamAppend:
     return StreamAppend(
         execution_id=one.state.execution_id,
         tenant_id=one.state.tenant_id,

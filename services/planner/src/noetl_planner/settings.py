@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Meta
 
 from noetl_chassis import settings
-from noetl_contracts import tenancy
-from noetl_contracts.commands import DEFAULT_POOL
+from noetl_contracts import subjects
+from noetl_contracts.commands.command_work import DEFAULT_POOL
+from noetl_contracts.commands.worker_pools import POOL_PATTERN, Pools
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
-from noetl_contracts.lanes import POOL_PATTERN, Pools
 
 PREFIX = "NOETL_PLANNER_"
 
@@ -83,15 +83,15 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     template_env: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def load() -> Settings:
+def load_settings() -> Settings:
     """Read the process environment, once."""
-    config = settings.load(Settings, prefix=PREFIX, environ=os.environ)
-    pools_of(config)
-    tenants_of(config)
+    config = settings.load_settings(Settings, prefix=PREFIX, environ=os.environ)
+    parse_pools(config)
+    parse_tenants(config)
     return config
 
 
-def pools_of(config: Settings) -> Pools:
+def parse_pools(config: Settings) -> Pools:
     """Read which pools there are; raises `SettingsError` for one that is served both ways."""
     both = set(config.pools) & set(config.http_pools)
     if both:
@@ -102,9 +102,9 @@ def pools_of(config: Settings) -> Pools:
     return Pools(by_stream=config.pools, by_http=config.http_pools)
 
 
-def tenants_of(config: Settings) -> frozenset[str]:
+def parse_tenants(config: Settings) -> frozenset[str]:
     """Read which tenants have their own share; raises `SettingsError`."""
     try:
-        return frozenset(tenancy.parse(config.tenants))
-    except tenancy.SharesMalformed as problem:
+        return frozenset(subjects.parse_tenant_shares(config.tenants))
+    except subjects.SharesMalformed as problem:
         raise settings.SettingsError(f"{PREFIX}TENANTS: {problem}") from problem

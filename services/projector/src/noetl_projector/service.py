@@ -6,23 +6,29 @@ from typing import Any
 
 import structlog
 
-from noetl_chassis import instruments, names, tracing
 from noetl_chassis.clock import Clock
-from noetl_chassis.failpoints import Point, reach
-from noetl_chassis.tracing import SpanKind
-from noetl_contracts.envelope import Envelope, EventBatch
+from noetl_chassis.failpoints import Failpoint, pass_failpoint
+from noetl_chassis.observability import instruments, names, tracing
+from noetl_chassis.observability.tracing import SpanKind
 from noetl_contracts.errors import Retryable
 from noetl_contracts.ids import ExecutionId
-from noetl_projector.domain import ordering, read_models, sharding
-from noetl_projector.domain.cache import Held, StateCache
-from noetl_projector.domain.ordering import Gap
-from noetl_projector.domain.policy import Policy
-from noetl_projector.shell.arriving import Arrival, Arrived, Arriving
-from noetl_projector.shell.counting import Counting
-from noetl_projector.shell.epochs import Epochs
-from noetl_projector.shell.guarding import LedgerGuard
-from noetl_projector.shell.histories import Histories, LedgerWentBack, Moved, Poisoned, fold_into
-from noetl_projector.shell.stores import Stores
+from noetl_contracts.ledger.envelope import Envelope, EventBatch
+from noetl_projector.domain import read_models, shard_ownership, version_order
+from noetl_projector.domain.policy import ProjectorPolicy
+from noetl_projector.domain.state_cache import ProjectedState, StateCache
+from noetl_projector.domain.version_order import VersionGap
+from noetl_projector.projection.epochs import ShardEpochs
+from noetl_projector.projection.event_intake import Arrival, EventIntake, FetchedBatch
+from noetl_projector.projection.histories import (
+    HistoryLoader,
+    LedgerGuard,
+    LedgerWentBack,
+    PoisonedHistory,
+    PositionMoved,
+    fold_into_state,
+)
+from noetl_projector.projection.metrics import ProjectionMetrics
+from noetl_projector.projection.stores import ProjectorStores
 
 POISONED_MAX = 10_000
 # Executions set aside that a summary names.
@@ -38,11 +44,11 @@ log = structlog.get_logger(__name__)
 class Projector:
     """Owns the projection of its shards; a second one for the same shards does no harm."""
 
-    def __init__(self, *, stores: Stores, clock: Clock, policy: Policy) -> None:
+    def __init__(self, *, stores: ProjectorStores, clock: Clock, policy: ProjectorPolicy) -> None:
         self._stores = stores
         self._clock = clock
         self._policy = policy
-        self._histories = Histories(
+        self._histories = HistoryLoader(
             ledger=stores.ledger,
             snapshots=stores.snapshots,
             past=stores.past,
@@ -52,9 +58,9 @@ class Projector:
         self._states = StateCache(states_max=policy.states_max, bytes_max=policy.states_bytes_max)
         self._poisoned: dict[ExecutionId, None] = {}
         self._paced_until = 0.0
-        self.counting = Counting(policy)
-        self._arriving = Arriving(stores, policy, self.counting)
-        self._epochs = Epochs(
+        self.counting = ProjectionMetrics(policy)
+        self._arriving = EventIntake(stores, policy, self.counting)
+        self._epochs = ShardEpochs(
             projections=stores.projections,
             checkpoints=stores.checkpoints,
             policy=policy,
@@ -64,16 +70,16 @@ class Projector:
         # Both turns fold into the same states.
         self._turn = asyncio.Lock()
 
-    async def project(self) -> int:
+    async def project_batches(self) -> int:
         """Project what a fetch brings in one transaction, settle it; return how many messages.
 
         What lies behind a full fetch is read while that is written, a few times over.
         """
-        await asyncio.sleep(self._paced_until - self._clock.monotonic())
-        arrived = await self._arriving.take(wait_s=self._policy.fetch_wait_s)
+        await asyncio.sleep(self._paced_until - self._clock.monotonic_s())
+        arrived = await self._arriving.take_batch(wait_s=self._policy.fetch_wait_s)
         if not arrived.messages:
             return 0
-        self._paced_until = self._clock.monotonic() + self._policy.pace_s
+        self._paced_until = self._clock.monotonic_s() + self._policy.pace_s
         messages = 0
         async with self._turn:
             for left in reversed(range(_FETCHES_A_TURN)):
@@ -83,10 +89,10 @@ class Projector:
                     break
         return messages
 
-    async def begin(self) -> None:
+    async def begin_projection(self) -> None:
         """Compare all positions with the ledger, and go on from the latest epochs."""
-        await self.guard.check_all()
-        await self._epochs.begin()
+        await self.guard.check_positions()
+        await self._epochs.load_latest()
 
     async def catch_up(self, *, is_complete: bool = False) -> int:
         """Project from the ledger what the bus did not bring in time; return how many versions.
@@ -95,63 +101,63 @@ class Projector:
         """
         async with self._turn:
             behind = await self._epochs.list_behind(but=self._poisoned, is_complete=is_complete)
-            instruments.show(names.PROJECTOR_BEHIND, len(behind))
+            instruments.set_gauge(names.PROJECTOR_BEHIND, len(behind))
             total = 0
             for execution_id in behind:
-                total += await self._catch_up(execution_id)
-            self._epochs.tried(behind)
+                total += await self._catch_up_execution(execution_id)
+            self._epochs.forget_tried(behind)
             return total
 
     async def commit_epoch(self) -> None:
         """Say how far each shard is projected beyond doubt."""
-        await self._epochs.commit(self._poisoned)
+        await self._epochs.commit_epochs(self._poisoned)
 
     async def compare_all(self) -> None:
         """Look at all positions and histories, as if there were no epochs."""
-        await self.guard.check_all()
+        await self.guard.check_positions()
         await self.catch_up(is_complete=True)
 
-    def summarize(self) -> dict[str, Any]:
+    def summarize_state(self) -> dict[str, Any]:
         """Say which shards these are, and what was met so far."""
         policy = self._policy
         return {
             "index": policy.index,
             "count": policy.count,
-            "shards": sharding.owned_shards(
+            "shards": shard_ownership.list_owned_shards(
                 index=policy.index, count=policy.count, shard_count=policy.execution_shard_count
             ),
             "states": len(self._states),
             "state_bytes": self._states.bytes,
             "set_aside": list(self._poisoned)[:SHOWN_MAX],
-            **self._epochs.show(),
-            **self.counting.tally.show(),
+            **self._epochs.view_epochs(),
+            **self.counting.tally.view_counts(),
         }
 
-    async def measure(self) -> None:
+    async def measure_lag(self) -> None:
         """Show how far the projection is behind the bus."""
-        undelivered, unsettled = await self._stores.consumer.pending()
-        self.counting.lag(undelivered + unsettled, now=self._clock.now())
-        self._epochs.measure()
+        undelivered, unsettled = await self._stores.consumer.count_pending()
+        self.counting.show_lag(undelivered + unsettled, now=self._clock.now())
+        self._epochs.show_epoch_age()
 
-    async def _project_and_take(self, arrived: Arrived, *, is_last: bool) -> Arrived:
+    async def _project_and_take(self, arrived: FetchedBatch, *, is_last: bool) -> FetchedBatch:
         """Project what came, or give it back; return what has come meanwhile."""
         try:
             done, following = await asyncio.gather(
                 self._project_in_span(arrived),
-                self._arriving.take_next(arrived, is_wanted=not is_last),
+                self._arriving.take_next_batch(arrived, is_wanted=not is_last),
                 return_exceptions=True,
             )
         finally:
-            await self._arriving.give_back(arrived)
+            await self._arriving.return_unsettled(arrived)
         if isinstance(following, BaseException):
             raise following if done is None else done
         if done is not None:
-            await self._arriving.give_back(following)
+            await self._arriving.return_unsettled(following)
             raise done
         return following
 
-    async def _project_in_span(self, arrived: Arrived) -> None:
-        with tracing.recorded_span(
+    async def _project_in_span(self, arrived: FetchedBatch) -> None:
+        with tracing.start_recorded_span(
             names.SPAN_PROJECT,
             kind=SpanKind.CONSUMER,
             links=(delivery.traceparent for delivery in arrived.open),
@@ -161,15 +167,15 @@ class Projector:
                 names.ATTR_BATCH: arrived.messages,
             },
         ):
-            await self._project(arrived)
+            await self._project_batch(arrived)
 
-    async def _project(self, arrived: Arrived) -> None:
+    async def _project_batch(self, arrived: FetchedBatch) -> None:
         inbox = arrived.inbox
         try:
             moving = await self._advance_all(arrived)
             before = self.counting.tally.events
-            left_out = set(await self._apply(moving.values()))
-            self.counting.batch(
+            left_out = set(await self._apply_states(moving.values()))
+            self.counting.count_batch(
                 messages=sum(map(len, inbox.values())),
                 executions=len(inbox),
                 events=self.counting.tally.events - before,
@@ -177,113 +183,117 @@ class Projector:
             )
         except BaseException:
             # States that ran ahead of a transaction that may have failed prove nothing.
-            self._forget(inbox)
+            self._forget_states(inbox)
             raise
-        self._forget(left_out)
-        self._states.settle(moving)
-        await self._remember(held for key, held in moving.items() if key not in left_out)
+        self._forget_states(left_out)
+        self._states.enforce_bounds(moving)
+        await self._keep_due_snapshots(held for key, held in moving.items() if key not in left_out)
         for execution_id, arrivals in inbox.items():
             if execution_id in left_out:
-                self.counting.messages(len(arrivals), "moved")
+                self.counting.count_messages(len(arrivals), "moved")
                 continue
             for delivery, _ in arrivals:
-                await arrived.ack(delivery)
+                await arrived.ack_delivery(delivery)
             outcome = "set_aside" if execution_id in self._poisoned else "projected"
-            self.counting.messages(len(arrivals), outcome)
+            self.counting.count_messages(len(arrivals), outcome)
 
-    async def _advance_all(self, arrived: Arrived) -> dict[ExecutionId, Held]:
+    async def _advance_all(self, arrived: FetchedBatch) -> dict[ExecutionId, ProjectedState]:
         inbox = arrived.inbox
-        unknown = [key for key in inbox if self._states.find(key) is None]
+        unknown = [key for key in inbox if self._states.find_state(key) is None]
         positions = await self._stores.projections.list_positions(unknown) if unknown else {}
-        moving: dict[ExecutionId, Held] = {}
+        moving: dict[ExecutionId, ProjectedState] = {}
         for execution_id, arrivals in list(inbox.items()):
             if execution_id in self._poisoned:
                 continue
             try:
-                held = await self._hold(execution_id, positions, arrivals[0].batch)
-                await self._advance(held, [arrival.batch for arrival in arrivals])
-            except Poisoned as failure:
-                if self._is_repeated(positions.get(execution_id, 0), arrivals):
+                held = await self._hold_state(execution_id, positions, arrivals[0].batch)
+                await self._advance_state(held, [arrival.batch for arrival in arrivals])
+            except PoisonedHistory as failure:
+                if self._is_repeated_batch(positions.get(execution_id, 0), arrivals):
                     continue
-                self._poison(execution_id, failure)
+                self._set_aside_execution(execution_id, failure)
                 # One letter tells of it; the ledger has the rest.
                 first, *inbox[execution_id] = arrivals
-                await self._arriving.bury(first.delivery, arrived, str(failure), "poisoned")
-            except Moved:
-                self._forget([execution_id])
-                self.counting.messages(len(inbox.pop(execution_id)), "moved")
+                await self._arriving.bury_delivery(
+                    first.delivery, arrived, str(failure), "poisoned"
+                )
+            except PositionMoved:
+                self._forget_states([execution_id])
+                self.counting.count_messages(len(inbox.pop(execution_id)), "moved")
             else:
                 if held.state.version > held.position:
                     moving[execution_id] = held
         return moving
 
-    def _is_repeated(self, position: int, arrivals: list[Arrival]) -> bool:
+    def _is_repeated_batch(self, position: int, arrivals: list[Arrival]) -> bool:
         """Tell whether nothing is new: a history that nobody can read any more is not missed."""
         batches = [arrival.batch for arrival in arrivals]
         if position < max(batch.last_version for batch in batches):
             return False
-        self.counting.duplicates(ordering.arrange(position, batches).duplicates)
+        self.counting.count_duplicates(version_order.arrange_batches(position, batches).duplicates)
         return True
 
-    async def _hold(
+    async def _hold_state(
         self, execution_id: ExecutionId, positions: dict[str, int], like: EventBatch
-    ) -> Held:
-        held = self._states.find(execution_id)
+    ) -> ProjectedState:
+        held = self._states.find_state(execution_id)
         if held is None:
-            held = await self._load(execution_id, positions, like)
-            self._states.put(held)
+            held = await self._load_state(execution_id, positions, like)
+            self._states.put_state(held)
         return held
 
-    async def _load(
+    async def _load_state(
         self, execution_id: ExecutionId, positions: dict[str, int], like: EventBatch | Envelope
-    ) -> Held:
+    ) -> ProjectedState:
         try:
-            held = await self._histories.load(
+            held = await self._histories.load_state(
                 execution_id,
                 position=positions.get(execution_id, 0),
                 tenant_id=like.tenant_id,
                 organization_id=like.organization_id,
             )
-            await self.guard.check_same(held)
+            await self.guard.check_last_event(held)
         except LedgerWentBack as failure:
-            raise self.guard.stopped_by(failure) from None
+            raise self.guard.record_failure(failure) from None
         return held
 
-    async def _advance(self, held: Held, batches: Sequence[EventBatch]) -> None:
-        order = ordering.arrange(held.state.version, batches)
-        self.counting.duplicates(order.duplicates)
+    async def _advance_state(self, held: ProjectedState, batches: Sequence[EventBatch]) -> None:
+        order = version_order.arrange_batches(held.state.version, batches)
+        self.counting.count_duplicates(order.duplicates)
         for step in order.steps:
-            if isinstance(step, Gap):
-                self.counting.gap()
+            if isinstance(step, VersionGap):
+                self.counting.count_gap()
                 await self._close_gap(held, until=step.until)
             else:
-                fold_into(held.state, step.envelopes)
+                fold_into_state(held.state, step.envelopes)
 
-    async def _close_gap(self, held: Held, *, until: int) -> None:
+    async def _close_gap(self, held: ProjectedState, *, until: int) -> None:
         """Project from the ledger up to a version, a page at a time."""
         while held.state.version < until:
-            if not await self._take_page(held, until=until):
-                raise Poisoned(
+            if not await self._project_page(held, until=until):
+                raise PoisonedHistory(
                     held.state.execution_id,
                     f"a message says that version {until} exists, the ledger ends at "
                     f"{held.state.version}",
                 )
 
-    async def _take_page(self, held: Held, *, until: int | None) -> int:
-        page = await self._histories.read(
+    async def _project_page(self, held: ProjectedState, *, until: int | None) -> int:
+        page = await self._histories.read_page(
             held.state.execution_id, after=held.state.version, until=until
         )
         if not page:
             return 0
-        fold_into(held.state, page)
-        self.counting.gap_events(len(page))
-        if await self._apply([held]):
-            raise Moved(f"execution {held.state.execution_id} was projected by another projector")
+        fold_into_state(held.state, page)
+        self.counting.count_gap_events(len(page))
+        if await self._apply_states([held]):
+            raise PositionMoved(
+                f"execution {held.state.execution_id} was projected by another projector"
+            )
         return len(page)
 
-    async def _apply(self, moving: Iterable[Held]) -> list[ExecutionId]:
+    async def _apply_states(self, moving: Iterable[ProjectedState]) -> list[ExecutionId]:
         """Write what the states have touched, in one transaction; return who was left out."""
-        rows, results = read_models.no_rows(), list[dict[str, Any]]()
+        rows, results = read_models.build_empty_rows(), list[dict[str, Any]]()
         positions: dict[str, tuple[int, int]] = {}
         held_by_id = {held.state.execution_id: held for held in moving}
         for execution_id, held in held_by_id.items():
@@ -291,20 +301,20 @@ class Projector:
             read_models.add_changes(rows, results, held.state)
         if not positions:
             return []
-        await reach(Point.PROJECTOR_APPLY_BEFORE)
-        left_out = await self._stores.projections.apply(
+        await pass_failpoint(Failpoint.PROJECTOR_APPLY_BEFORE)
+        left_out = await self._stores.projections.apply_rows(
             shard=self._policy.index, rows=rows, positions=positions, results=results
         )
-        await reach(Point.PROJECTOR_APPLY_AFTER)
+        await pass_failpoint(Failpoint.PROJECTOR_APPLY_AFTER)
         for stranger in left_out:
             del held_by_id[ExecutionId(stranger)]
-        self.counting.written(held_by_id.values(), stale=len(left_out), now=self._clock.now())
+        self.counting.count_written(held_by_id.values(), stale=len(left_out), now=self._clock.now())
         for held in held_by_id.values():
             held.position = held.state.version
-        self._epochs.moved(held_by_id.values())
+        self._epochs.note_positions(held_by_id.values())
         return [ExecutionId(stranger) for stranger in left_out]
 
-    async def _remember(self, projected: Iterable[Held]) -> None:
+    async def _keep_due_snapshots(self, projected: Iterable[ProjectedState]) -> None:
         policy = self._policy
         due = [
             held
@@ -320,54 +330,54 @@ class Projector:
             some = due[at : at + _SNAPSHOTS_TOGETHER]
             await asyncio.gather(*(self._keep_snapshot(held) for held in some))
 
-    async def _keep_snapshot(self, held: Held) -> None:
+    async def _keep_snapshot(self, held: ProjectedState) -> None:
         try:
-            await self._histories.remember(held)
+            await self._histories.keep_snapshot(held)
             self.counting.tally.snapshots += 1
         except Retryable as failure:
             log.warning(
                 "snapshot not kept", execution_id=held.state.execution_id, reason=str(failure)
             )
 
-    async def _catch_up(self, execution_id: ExecutionId) -> int:
+    async def _catch_up_execution(self, execution_id: ExecutionId) -> int:
         try:
-            return await self._take_pages(execution_id)
-        except Poisoned as failure:
-            self._poison(execution_id, failure)
-        except Moved:
-            self._forget([execution_id])
+            return await self._project_pages(execution_id)
+        except PoisonedHistory as failure:
+            self._set_aside_execution(execution_id, failure)
+        except PositionMoved:
+            self._forget_states([execution_id])
         except BaseException:
-            self._forget([execution_id])
+            self._forget_states([execution_id])
             raise
         return 0
 
-    async def _take_pages(self, execution_id: ExecutionId) -> int:
-        first = await self._histories.read(execution_id, after=0, until=1)
+    async def _project_pages(self, execution_id: ExecutionId) -> int:
+        first = await self._histories.read_page(execution_id, after=0, until=1)
         if not first:
             return 0
         positions = await self._stores.projections.list_positions([execution_id])
-        self._forget([execution_id])
-        held = await self._load(execution_id, positions, first[0])
+        self._forget_states([execution_id])
+        held = await self._load_state(execution_id, positions, first[0])
         total = 0
         for _ in range(self._policy.catch_up_pages_max):
-            taken = await self._take_page(held, until=None)
+            taken = await self._project_page(held, until=None)
             if not taken:
                 break
             total += taken
-        self._states.put(held)
-        self._states.settle([execution_id])
-        await self._remember([held])
+        self._states.put_state(held)
+        self._states.enforce_bounds([execution_id])
+        await self._keep_due_snapshots([held])
         return total
 
-    def _poison(self, execution_id: ExecutionId, failure: Poisoned) -> None:
+    def _set_aside_execution(self, execution_id: ExecutionId, failure: PoisonedHistory) -> None:
         """Set an execution aside until this process starts again, and say so."""
-        self._forget([execution_id])
+        self._forget_states([execution_id])
         self._poisoned[execution_id] = None
         while len(self._poisoned) > POISONED_MAX:
             del self._poisoned[next(iter(self._poisoned))]
-        self.counting.poisoned(len(self._poisoned))
+        self.counting.show_poisoned(len(self._poisoned))
         log.error("execution set aside", execution_id=execution_id, reason=str(failure))
 
-    def _forget(self, execution_ids: Iterable[ExecutionId]) -> None:
+    def _forget_states(self, execution_ids: Iterable[ExecutionId]) -> None:
         for execution_id in execution_ids:
-            self._states.drop(execution_id)
+            self._states.drop_state(execution_id)

@@ -9,8 +9,7 @@ from msgspec import Meta, structs
 
 from noetl_chassis import settings
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
-from noetl_projector.domain.lineage import LineagePolicy
-from noetl_projector.domain.policy import Policy
+from noetl_projector.domain.policy import LineagePolicy, ProjectorPolicy
 
 PREFIX = "NOETL_PROJECTOR_"
 
@@ -78,12 +77,12 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     stale_after_s: Seconds = 30.0
 
 
-def load(environ: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read the process environment, once."""
-    found = settings.load(Settings, prefix=PREFIX, environ=environ)
+    found = settings.load_settings(Settings, prefix=PREFIX, environ=environ)
     if found.pod_name:
         is_told = f"{PREFIX}SHARD_INDEX" in environ
-        found = structs.replace(found, shard_index=_ordinal(found, is_told=is_told))
+        found = structs.replace(found, shard_index=_read_ordinal(found, is_told=is_told))
     if found.shard_index >= found.shard_count:
         raise settings.SettingsError(
             f"{PREFIX}SHARD_INDEX is {found.shard_index} but {PREFIX}SHARD_COUNT is "
@@ -97,7 +96,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     return found
 
 
-def _ordinal(found: Settings, *, is_told: bool) -> int:
+def _read_ordinal(found: Settings, *, is_told: bool) -> int:
     """Read a projector's number from its pod's name; raises `SettingsError`."""
     digits = _ORDINAL.search(found.pod_name)
     if digits is None:
@@ -114,9 +113,9 @@ def _ordinal(found: Settings, *, is_told: bool) -> int:
     return ordinal
 
 
-def policy(config: Settings) -> Policy:
+def build_policy(config: Settings) -> ProjectorPolicy:
     """Tell the service what it needs to know of its settings."""
-    return Policy(
+    return ProjectorPolicy(
         index=config.shard_index,
         count=config.shard_count,
         execution_shard_count=config.execution_shard_count,
@@ -136,7 +135,7 @@ def policy(config: Settings) -> Policy:
     )
 
 
-def lineage_policy(config: Settings) -> LineagePolicy:
+def build_lineage_policy(config: Settings) -> LineagePolicy:
     """Tell lineage which executions it is about, and whether it is wanted at all."""
     return LineagePolicy(
         is_kept=bool(config.openlineage_url),

@@ -2,18 +2,18 @@
 
 from noetl_chassis import health, lifecycle
 from noetl_chassis.lifecycle import open_process
-from noetl_chassis.loop import Pulse, every
-from noetl_messaging.jetstream.connection import Waits, open_connection
+from noetl_chassis.loop import LoopHealth, run_every
+from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_reaper import settings
 from noetl_reaper.settings import Settings
-from noetl_reaper.wiring import collecting, retaining, wire
+from noetl_reaper.wiring import collect_payloads, retain_histories, wire_reaper
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.database import open_database
 
 
-async def serve(config: Settings) -> None:
+async def run_service(config: Settings) -> None:
     """Wire and sweep."""
-    waits = Waits(connect_s=config.connect_s, request_s=config.request_s)
+    waits = ConnectionTimeouts(connect_s=config.connect_s, request_s=config.request_s)
     async with (
         open_process(config, service="reaper") as process,
         open_database(
@@ -24,24 +24,24 @@ async def serve(config: Settings) -> None:
         ) as database,
         open_connection(config.nats_url, name=process.instance, waits=waits) as nats,
     ):
-        await migrate.verify(database)
-        pulse = Pulse("sweep", stale_s=30.0)
-        process.health.add("postgres", health.reached(database.ping))
-        process.health.add("nats", nats.check)
-        process.health.add("sweep", pulse.check)
-        reaper = wire(config, owner=process.instance, database=database, nats=nats)
+        await migrate.verify_schema(database)
+        pulse = LoopHealth("sweep", stale_s=30.0)
+        process.health.add_check("postgres", health.build_ping_check(database.ping_server))
+        process.health.add_check("nats", nats.check_connection)
+        process.health.add_check("sweep", pulse.check_health)
+        reaper = wire_reaper(config, owner=process.instance, database=database, nats=nats)
         async with (
-            collecting(config, process=process, database=database),
-            retaining(config, process=process),
+            collect_payloads(config, process=process, database=database),
+            retain_histories(config, process=process),
         ):
-            await every(
+            await run_every(
                 config.sweep_interval_s, reaper.sweep, stop=process.stop, name="sweep", pulse=pulse
             )
 
 
 def main() -> None:
     """Run until told to stop."""
-    lifecycle.run(serve, load=settings.load, prefix=settings.PREFIX)
+    lifecycle.run_service(run_service, load=settings.load_settings, prefix=settings.PREFIX)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from noetl_contracts import codec, ids, subjects
-from noetl_contracts.facts import STALLED, CommandLost, Fact, FactBatch, TimerDue
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import REAPER_REQUEST, OverdueCommand, Request
+from noetl_contracts.ledger.records import REAPER_REQUEST, OverdueCommand, Request
+from noetl_contracts.requests.facts import STALLED, CommandLost, Fact, FactBatch, TimerDue
 from noetl_contracts.status import CommandStatus
 
 LEASE_EXPIRED = "lease_expired"
@@ -19,7 +19,7 @@ HEARD_S = 5.0
 SuspectKey = tuple[str, int]
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class ReaperPolicy(Struct, frozen=True, kw_only=True):
     """How patient the reaper is."""
 
     lease_s: float
@@ -30,7 +30,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     tenants: frozenset[str] = frozenset()
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class SweepBounds(Struct, frozen=True, kw_only=True):
     """How much one turn does."""
 
     leader_lease_s: float
@@ -52,7 +52,7 @@ class QueueState(Struct, frozen=True, kw_only=True):
     last_delivered_at: datetime | None = None
 
 
-class Stalled(Struct, frozen=True, kw_only=True):
+class StalledExecution(Struct, frozen=True, kw_only=True):
     """A running execution without any event for too long."""
 
     execution_id: ExecutionId
@@ -60,13 +60,13 @@ class Stalled(Struct, frozen=True, kw_only=True):
     organization_id: OrganizationId
 
 
-def overdue_after_s(policy: Policy) -> float:
+def compute_overdue_after_s(policy: ReaperPolicy) -> float:
     """Say after which silence the lease of a command has certainly passed."""
     return policy.lease_s + policy.grace_s
 
 
-def stranded_after_s(
-    stream_created_at: datetime | None, policy: Policy, now: datetime
+def find_stranded_after_s(
+    stream_created_at: datetime | None, policy: ReaperPolicy, now: datetime
 ) -> float | None:
     """Say after which silence a command that nobody began went down with a wiped stream.
 
@@ -78,12 +78,12 @@ def stranded_after_s(
     return age_s + policy.grace_s if age_s < policy.lease_s else None
 
 
-def not_begun(commands: Iterable[OverdueCommand]) -> list[OverdueCommand]:
+def select_not_begun(commands: Iterable[OverdueCommand]) -> list[OverdueCommand]:
     """Keep the commands that no worker has reported on."""
     return [command for command in commands if command.status == CommandStatus.ISSUED]
 
 
-def is_heard(facts: QueueState | None, now: datetime) -> bool:
+def is_planner_heard(facts: QueueState | None, now: datetime) -> bool:
     """Tell whether a shard's planner keeps up: else signs of life may wait unread in its queue."""
     if facts is None:
         return False
@@ -93,13 +93,13 @@ def is_heard(facts: QueueState | None, now: datetime) -> bool:
     return last is not None and (now - last).total_seconds() < HEARD_S
 
 
-def is_suspect(
+def is_suspect_command(
     command: OverdueCommand,
     *,
     facts: QueueState | None,
     commands: QueueState | None,
     mark: int,
-    policy: Policy,
+    policy: ReaperPolicy,
     now: datetime,
 ) -> bool:
     """Tell whether a command whose lease has passed may be lost.
@@ -111,33 +111,33 @@ def is_suspect(
     report comes before its message is settled; or when the stream is so young that the command must
     have been in the one that was there before.
     """
-    if not is_heard(facts, now):
+    if not is_planner_heard(facts, now):
         return False
     if command.status == CommandStatus.RUNNING:
         return True
     if commands is None:
         return False
-    overdue_after = timedelta(seconds=overdue_after_s(policy))
+    overdue_after = timedelta(seconds=compute_overdue_after_s(policy))
     return (
         commands.settled_sequence >= mark
-        or _is_at_rest(commands, now - overdue_after)
+        or _is_queue_at_rest(commands, now - overdue_after)
         or now - commands.stream_created_at < overdue_after
     )
 
 
-def _is_at_rest(queue: QueueState, since: datetime) -> bool:
+def _is_queue_at_rest(queue: QueueState, since: datetime) -> bool:
     if queue.pending:
         return False
     last = queue.last_delivered_at
     return queue.unsettled == 0 or (last is not None and last < since)
 
 
-def key_of(command: OverdueCommand) -> SuspectKey:
+def build_suspect_key(command: OverdueCommand) -> SuspectKey:
     """Name one attempt of a command."""
     return command.command_id, command.attempt
 
 
-def confirm(
+def confirm_lost_commands(
     commands: Iterable[OverdueCommand],
     *,
     suspected_at: Mapping[SuspectKey, int],
@@ -151,17 +151,18 @@ def confirm(
     return [
         command
         for command in commands
-        if key_of(command) in suspected_at
-        and position_by_execution.get(command.execution_id, 0) >= suspected_at[key_of(command)]
+        if build_suspect_key(command) in suspected_at
+        and position_by_execution.get(command.execution_id, 0)
+        >= suspected_at[build_suspect_key(command)]
     ]
 
 
-def report_lost(command: OverdueCommand, policy: Policy) -> Request:
+def build_lost_request(command: OverdueCommand, policy: ReaperPolicy) -> Request:
     """Say that an attempt's lease ended; saying it twice is saying it once."""
     fact = CommandLost(
         command_id=CommandId(command.command_id), attempt=command.attempt, reason=LEASE_EXPIRED
     )
-    return _request(
+    return _build_request(
         f"lost/{command.command_id}/{command.attempt}",
         fact,
         execution_id=command.execution_id,
@@ -171,10 +172,10 @@ def report_lost(command: OverdueCommand, policy: Policy) -> Request:
     )
 
 
-def nudge(stalled: Stalled, policy: Policy, now: datetime) -> Request:
+def build_nudge_request(stalled: StalledExecution, policy: ReaperPolicy, now: datetime) -> Request:
     """Wake an execution, at most once per period."""
     period = int(now.timestamp() // policy.stalled_age_s)
-    return _request(
+    return _build_request(
         f"nudge/{stalled.execution_id}/{period}",
         TimerDue(reason=STALLED),
         execution_id=stalled.execution_id,
@@ -184,10 +185,10 @@ def nudge(stalled: Stalled, policy: Policy, now: datetime) -> Request:
     )
 
 
-def to_stalled(rows: Sequence[Mapping[str, object]]) -> list[Stalled]:
+def read_stalled_rows(rows: Sequence[Mapping[str, object]]) -> list[StalledExecution]:
     """Read projected rows."""
     return [
-        Stalled(
+        StalledExecution(
             execution_id=ExecutionId(str(row["execution_id"])),
             tenant_id=TenantId(str(row["tenant_id"])),
             organization_id=OrganizationId(str(row["organization_id"])),
@@ -196,7 +197,7 @@ def to_stalled(rows: Sequence[Mapping[str, object]]) -> list[Stalled]:
     ]
 
 
-def _request(
+def _build_request(
     key: str,
     fact: Fact,
     *,
@@ -205,7 +206,7 @@ def _request(
     organization_id: OrganizationId,
     shard_count: int,
 ) -> Request:
-    shard = ids.shard_of(execution_id, shard_count)
+    shard = ids.find_shard(execution_id, shard_count)
     batch = FactBatch(
         key=key,
         execution_id=execution_id,
@@ -221,7 +222,7 @@ def _request(
         tenant_id=tenant_id,
         organization_id=organization_id,
         kind=REQUEST_KIND,
-        subject=subjects.ingest(shard, tenant_id, organization_id),
-        data=codec.encode(batch),
+        subject=subjects.build_ingest_subject(shard, tenant_id, organization_id),
+        data=codec.encode_json(batch),
         idempotency_key=key,
     )

@@ -1,28 +1,29 @@
 """Look for what should have happened and did not; report it, or repair it."""
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 import structlog
 from msgspec import Struct
 
-from noetl_chassis import instruments, names, tracing
 from noetl_chassis.clock import Clock
-from noetl_chassis.failpoints import Point, reach
-from noetl_contracts import ids, letters, subjects
-from noetl_contracts.ledger import Head, OverdueCommand
-from noetl_messaging import topology
-from noetl_messaging.ports import DeadLetters, Hints, Streams
+from noetl_chassis.failpoints import Failpoint, pass_failpoint
+from noetl_chassis.observability import instruments, names, tracing
+from noetl_contracts import ids, subjects
+from noetl_contracts.ledger.records import HistoryHead, OverdueCommand
+from noetl_contracts.requests import inbox
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import DeadLetters, Hints, QueueSnapshot, Streams
 from noetl_reaper import domain
 from noetl_reaper.domain import QueueState, SuspectKey
-from noetl_reaper.shell import backlogs
-from noetl_storage.ports import Instances, LedgerReader, Projections, Requests
+from noetl_storage.ports.ledger_ports import Instances, LedgerReader, Projections, Requests
 
 ROLE = "reaper"
 # Far longer than anything is asked for again under the same name.
 FORGOTTEN_AFTER_S = 3600.0
 Duty = Callable[[], Awaitable[None]]
-OUTBOX_POKE = subjects.poke("outbox")
+OUTBOX_POKE = subjects.build_hint_subject("outbox")
 
 log = structlog.get_logger(__name__)
 
@@ -30,11 +31,11 @@ log = structlog.get_logger(__name__)
 class Partitions(Protocol):
     """Where coming events will be kept."""
 
-    async def ensure(self, months: int) -> int:
+    async def ensure_partitions(self, months: int) -> int:
         """Make the partitions of the coming months; return how many were missing."""
 
 
-class Tables(Struct, frozen=True, kw_only=True):
+class ReaperTables(Struct, frozen=True, kw_only=True):
     """All of storage that the reaper may touch."""
 
     instances: Instances
@@ -54,14 +55,14 @@ class Reaper:
     def __init__(
         self,
         *,
-        tables: Tables,
+        tables: ReaperTables,
         streams: Streams,
         letters: DeadLetters,
         hints: Hints,
         clock: Clock,
         owner: str,
-        policy: domain.Policy,
-        bounds: domain.Bounds,
+        policy: domain.ReaperPolicy,
+        bounds: domain.SweepBounds,
     ) -> None:
         self._tables = tables
         self._streams = streams
@@ -82,24 +83,26 @@ class Reaper:
 
     async def sweep(self) -> bool:
         """Do every duty once if this instance leads; raises the first failure when all are done."""
-        is_leader = await self._tables.instances.lead(
+        is_leader = await self._tables.instances.claim_role(
             role=ROLE, owner=self._owner, lease_s=self._bounds.leader_lease_s
         )
-        instruments.show(names.IS_LEADER, int(is_leader))
+        instruments.set_gauge(names.IS_LEADER, int(is_leader))
         if not is_leader:
             self._suspected_at, self._mark_by_late = {}, {}
             for metric in LEADERS_GAUGES:
-                instruments.hide(metric)
+                instruments.clear_gauge(metric)
             return False
-        await reach(Point.REAPER_LED)
-        with tracing.recorded_span(names.SPAN_SWEEP, attributes={}):
-            failures = [failure for duty in self._duties() if (failure := await _attempt(duty))]
-        await reach(Point.REAPER_SWEPT)
+        await pass_failpoint(Failpoint.REAPER_LED)
+        with tracing.start_recorded_span(names.SPAN_SWEEP, attributes={}):
+            failures = [
+                failure for duty in self._list_duties() if (failure := await _attempt_duty(duty))
+            ]
+        await pass_failpoint(Failpoint.REAPER_SWEPT)
         if failures:
             raise failures[0]
         return True
 
-    def _duties(self) -> list[Duty]:
+    def _list_duties(self) -> list[Duty]:
         return [
             self.repair_streams,
             self.report_lost_commands,
@@ -114,9 +117,9 @@ class Reaper:
 
     async def repair_streams(self) -> None:
         """Make again what JetStream has lost."""
-        changed = await self._streams.ensure()
+        changed = await self._streams.ensure_streams()
         if changed:
-            instruments.count(names.TOPOLOGY_REPAIRED, len(changed))
+            instruments.add_to_counter(names.TOPOLOGY_REPAIRED, len(changed))
             log.warning("streams repaired", repaired=changed)
 
     async def report_lost_commands(self) -> None:
@@ -124,19 +127,21 @@ class Reaper:
         suspects = await self._list_suspects()
         executions = sorted({command.execution_id for command in suspects})
         positions = await self._tables.projections.list_positions(executions)
-        lost = domain.confirm(
+        lost = domain.confirm_lost_commands(
             suspects, suspected_at=self._suspected_at, position_by_execution=positions
         )
-        heads = {head.execution_id: head.version for head in await self._heads(suspects)}
+        heads = {head.execution_id: head.version for head in await self._list_heads(suspects)}
         self._suspected_at = {
-            domain.key_of(command): self._suspected_at.get(
-                domain.key_of(command), heads.get(command.execution_id, 0)
+            domain.build_suspect_key(command): self._suspected_at.get(
+                domain.build_suspect_key(command), heads.get(command.execution_id, 0)
             )
             for command in suspects
         }
-        unreported = [each for each in lost if domain.key_of(each) not in self._reported]
+        unreported = [each for each in lost if domain.build_suspect_key(each) not in self._reported]
         for command in unreported:
-            await self._tables.requests.submit(domain.report_lost(command, self._policy))
+            await self._tables.requests.submit_request(
+                domain.build_lost_request(command, self._policy)
+            )
             log.warning(
                 "command lost",
                 execution_id=command.execution_id,
@@ -144,20 +149,20 @@ class Reaper:
                 attempt=command.attempt,
                 status=command.status,
             )
-            await reach(Point.REAPER_REPORTED)
-        self._reported = {domain.key_of(command) for command in lost}
-        await self._sent(len(unreported), names.LEASES_EXPIRED)
+            await pass_failpoint(Failpoint.REAPER_REPORTED)
+        self._reported = {domain.build_suspect_key(command) for command in lost}
+        await self._count_sent_requests(len(unreported), names.LEASES_EXPIRED)
 
     async def redrive_requests(self) -> None:
         """Send requests again that no planner has settled."""
-        redriven = await self._tables.requests.redrive(
+        redriven = await self._tables.requests.redrive_requests(
             older_than_s=self._bounds.request_age_s, requests_max=self._bounds.requests_max
         )
-        await self._sent(redriven, names.REQUESTS_REDRIVEN)
+        await self._count_sent_requests(redriven, names.REQUESTS_REDRIVEN)
 
     async def forget_requests(self) -> None:
         """Delete what this role asked for and planners have long settled."""
-        await self._tables.requests.forget(
+        await self._tables.requests.forget_requests(
             settled_for_s=FORGOTTEN_AFTER_S,
             requests_max=self._bounds.requests_max,
         )
@@ -168,10 +173,12 @@ class Reaper:
             older_than_s=self._policy.stalled_age_s, executions_max=self._bounds.executions_max
         )
         now = self._clock.now()
-        stalled = domain.to_stalled(rows)
+        stalled = domain.read_stalled_rows(rows)
         for execution in stalled:
-            await self._tables.requests.submit(domain.nudge(execution, self._policy, now))
-        await self._sent(len(stalled), names.EXECUTIONS_NUDGED)
+            await self._tables.requests.submit_request(
+                domain.build_nudge_request(execution, self._policy, now)
+            )
+        await self._count_sent_requests(len(stalled), names.EXECUTIONS_NUDGED)
 
     async def hand_over_letters(self) -> None:
         """Tell commands of messages that came before they waited, or that nobody told them of."""
@@ -179,34 +186,34 @@ class Reaper:
         for match in await self._tables.requests.list_matches(
             matches_max=self._bounds.requests_max
         ):
-            request = letters.handover(
+            request = inbox.build_delivery_request(
                 match.letter,
                 match.wait,
                 shard_count=self._policy.shard_count,
                 producer=domain.REQUEST_KIND,
             )
-            handed += await self._tables.requests.hand_over(
-                match.letter.letter_id, open_wait=letters.wait_name(match.wait), request=request
+            handed += await self._tables.requests.deliver_message(
+                match.letter.letter_id, open_wait=inbox.build_wait_name(match.wait), request=request
             )
-        await self._sent(handed, names.LETTERS_HANDED_OVER)
+        await self._count_sent_requests(handed, names.LETTERS_HANDED_OVER)
 
     async def collect_dead_letters(self) -> None:
         """Keep what ran out of deliveries, and show how many letters wait."""
-        for letter in await self._letters.collect(letters_max=self._bounds.letters_max):
+        for letter in await self._letters.collect_given_up(letters_max=self._bounds.letters_max):
             labels = {names.STREAM: letter.stream, names.CONSUMER: letter.consumer}
-            instruments.count(names.DEAD_LETTERS_BURIED, labels=labels)
+            instruments.add_to_counter(names.DEAD_LETTERS_BURIED, labels=labels)
             log.error("message given up", stream=letter.stream, consumer=letter.consumer)
-        instruments.show(names.DLQ_MESSAGES, await self._letters.count())
+        instruments.set_gauge(names.DLQ_MESSAGES, await self._letters.count_letters())
 
     async def ensure_partitions(self) -> None:
         """Keep the ledger ready for the months to come."""
-        made = await self._tables.partitions.ensure(self._bounds.partition_months)
+        made = await self._tables.partitions.ensure_partitions(self._bounds.partition_months)
         if made:
             log.info("ledger partitions made", partitions=made)
 
     async def _list_suspects(self) -> list[OverdueCommand]:
         queues = await self._streams.list_queues()
-        backlogs.show(queues)
+        show_backlogs(queues)
         states = {
             queue.consumer: QueueState(
                 pending=queue.pending,
@@ -220,19 +227,19 @@ class Reaper:
         latest = max((q.last_sequence for q in queues if q.stream == topology.COMMANDS), default=0)
         now = self._clock.now()
         created_at = [q.stream_created_at for q in queues if q.stream == topology.COMMANDS]
-        stranded_s = domain.stranded_after_s(max(created_at, default=None), self._policy, now)
-        overdue = await self._list_overdue(domain.overdue_after_s(self._policy))
+        stranded_s = domain.find_stranded_after_s(max(created_at, default=None), self._policy, now)
+        overdue = await self._list_overdue(domain.compute_overdue_after_s(self._policy))
         if stranded_s is not None:
-            overdue += domain.not_begun(await self._list_overdue(stranded_s))
-        late = {domain.key_of(each): each for each in overdue}
+            overdue += domain.select_not_begun(await self._list_overdue(stranded_s))
+        late = {domain.build_suspect_key(each): each for each in overdue}
         self._mark_by_late = {key: self._mark_by_late.get(key, latest) for key in late}
         return [
             command
             for key, command in late.items()
-            if domain.is_suspect(
+            if domain.is_suspect_command(
                 command,
-                facts=states.get(topology.planner_consumer(self._shard_of(command))),
-                commands=states.get(self._queue_of(command)),
+                facts=states.get(topology.build_planner_consumer(self._compute_shard(command))),
+                commands=states.get(self._name_worker_queue(command)),
                 mark=self._mark_by_late[key],
                 policy=self._policy,
                 now=now,
@@ -244,35 +251,51 @@ class Reaper:
             grace_s=silent_s, commands_max=self._bounds.commands_max
         )
 
-    def _queue_of(self, command: OverdueCommand) -> str:
+    def _name_worker_queue(self, command: OverdueCommand) -> str:
         share = command.tenant_id if command.tenant_id in self._policy.tenants else None
-        return topology.worker_consumer(command.pool, command.lane, share)
+        return topology.build_worker_consumer(command.pool, command.lane, share)
 
-    def _shard_of(self, command: OverdueCommand) -> int:
-        return ids.shard_of(command.execution_id, self._policy.shard_count)
+    def _compute_shard(self, command: OverdueCommand) -> int:
+        return ids.find_shard(command.execution_id, self._policy.shard_count)
 
-    async def _heads(self, suspects: list[OverdueCommand]) -> list[Head]:
+    async def _list_heads(self, suspects: list[OverdueCommand]) -> list[HistoryHead]:
         executions = sorted({command.execution_id for command in suspects})
         return await self._tables.ledger.list_heads(executions) if executions else []
 
-    async def _sent(self, requests: int, metric: names.Metric) -> None:
+    async def _count_sent_requests(self, requests: int, metric: names.Metric) -> None:
         """Count what was written and wake the outbox for it."""
         if requests:
-            instruments.count(metric, requests)
-            await self._hints.poke(OUTBOX_POKE)
+            instruments.add_to_counter(metric, requests)
+            await self._hints.notify(OUTBOX_POKE)
 
 
-async def _attempt(duty: Duty) -> Exception | None:
+async def _attempt_duty(duty: Duty) -> Exception | None:
     """Let one duty fail without keeping the others from being done."""
     try:
         await duty()
     except Exception as failure:  # noqa: BLE001 - whatever one duty meets, the others are due
         log.warning(
-            "duty failed", duty=_name(duty), error=type(failure).__name__, reason=str(failure)
+            "duty failed",
+            duty=_get_duty_name(duty),
+            error=type(failure).__name__,
+            reason=str(failure),
         )
         return failure
     return None
 
 
-def _name(duty: Duty) -> str:
+def _get_duty_name(duty: Duty) -> str:
     return str(getattr(duty, "__qualname__", duty))
+
+
+def show_backlogs(queues: Iterable[QueueSnapshot]) -> None:
+    """Show the backlog of every lane of every pool that is served by JetStream."""
+    backlog: Counter[tuple[str, str]] = Counter()
+    for queue in queues:
+        served = topology.find_pool(queue.consumer) if queue.stream == topology.COMMANDS else None
+        if served is not None:
+            # What tenants with a share of their own have to do counts as the pool's.
+            backlog[served] += queue.pending + queue.unsettled
+    for (pool, lane), count in backlog.items():
+        labels = {names.POOL: pool, names.LANE: lane}
+        instruments.set_gauge(names.COMMAND_BACKLOG, count, labels=labels)

@@ -6,10 +6,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from noetl_chassis import settings
-from noetl_contracts import tenancy
+from noetl_contracts import subjects
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
 from noetl_reaper import domain
-from noetl_storage.retention_ports import Action
+from noetl_storage.ports.retention_ports import RetentionAction
 
 PREFIX = "NOETL_REAPER_"
 
@@ -61,7 +61,7 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     retention_dsn: str = ""
     # How many days after its end a history stays, where its owner has no policy; else it stays.
     retention_keep_days: Annotated[int, Meta(ge=0, le=36_500)] | None = None
-    retention_action: Action = Action.ARCHIVE
+    retention_action: RetentionAction = RetentionAction.ARCHIVE
     # Deleting rows where a partition has to stay costs the ledger more than waiting for it.
     retention_can_delete: bool = False
     # 0 never looks: `noetl retention run` is then the only way.
@@ -72,35 +72,35 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     pool_connections_max: Annotated[int, Meta(ge=2, le=20)] = 3
 
 
-def load() -> Settings:
+def load_settings() -> Settings:
     """Read the process environment, once."""
-    config = settings.load(Settings, prefix=PREFIX, environ=os.environ)
-    tenants_of(config)
+    config = settings.load_settings(Settings, prefix=PREFIX, environ=os.environ)
+    parse_tenants(config)
     return config
 
 
-def tenants_of(config: Settings) -> frozenset[str]:
+def parse_tenants(config: Settings) -> frozenset[str]:
     """Read which tenants have their own share of every pool; raises `SettingsError`."""
     try:
-        return frozenset(tenancy.parse(config.tenants))
-    except tenancy.SharesMalformed as problem:
+        return frozenset(subjects.parse_tenant_shares(config.tenants))
+    except subjects.SharesMalformed as problem:
         raise settings.SettingsError(f"{PREFIX}TENANTS: {problem}") from problem
 
 
-def policy_of(config: Settings) -> domain.Policy:
+def build_policy(config: Settings) -> domain.ReaperPolicy:
     """Say how patient the reaper is."""
-    return domain.Policy(
+    return domain.ReaperPolicy(
         lease_s=config.lease_s,
         grace_s=config.overdue_grace_s,
         stalled_age_s=config.stalled_age_s,
         shard_count=config.shard_count,
-        tenants=tenants_of(config),
+        tenants=parse_tenants(config),
     )
 
 
-def bounds_of(config: Settings) -> domain.Bounds:
+def build_bounds(config: Settings) -> domain.SweepBounds:
     """Say how much one turn does."""
-    return domain.Bounds(
+    return domain.SweepBounds(
         leader_lease_s=config.leader_lease_s,
         commands_max=config.overdue_commands_max,
         request_age_s=config.request_age_s,

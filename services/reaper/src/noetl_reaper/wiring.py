@@ -6,37 +6,37 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.lifecycle import Process
-from noetl_chassis.loop import every
-from noetl_chassis.payload_sealing import read_keys
-from noetl_messaging import topology
-from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_chassis.lifecycle import ServiceProcess
+from noetl_chassis.loop import run_every
+from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_messaging.jetstream.connection import Connection
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
+from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.streams import topology
 from noetl_reaper import settings
-from noetl_reaper.service import Reaper, Tables
+from noetl_reaper.service import Reaper, ReaperTables
 from noetl_reaper.settings import Settings
-from noetl_reaper.shell.collecting import Collecting
-from noetl_reaper.shell.retaining import Retaining
-from noetl_reaper.shell.scheduling import Limits, Numbers, Scheduler
+from noetl_reaper.sweeps.history_retention import HistoryRetention
+from noetl_reaper.sweeps.payload_collection import PayloadCollection
+from noetl_reaper.sweeps.scheduler import NodeLease, Scheduler, SchedulerLimits
 from noetl_replay.fold import FOLD_VERSION
-from noetl_storage.archive.archivist import ROLE, Archivist, Terms
-from noetl_storage.payload_ports import PayloadShelf
-from noetl_storage.payloads import managed
-from noetl_storage.payloads.collecting import Collector, Patience
-from noetl_storage.payloads.open import open_payloads
-from noetl_storage.ports import Payloads
-from noetl_storage.postgres.audit import PostgresLedgerAudit
+from noetl_storage.archive.archivist import ROLE, Archivist, RetentionTerms
+from noetl_storage.payloads import master_keys
+from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.payloads.garbage import GarbageAge, GarbageCollector
+from noetl_storage.ports.ledger_ports import Payloads
+from noetl_storage.ports.payload_ports import PayloadShelf
 from noetl_storage.postgres.database import Database, open_database
-from noetl_storage.postgres.instances import PostgresInstances
-from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.ledger.audit import PostgresLedgerAudit
+from noetl_storage.postgres.ledger.instances import PostgresInstances
+from noetl_storage.postgres.ledger.ledger import PostgresLedger
+from noetl_storage.postgres.ledger.payload_references import PostgresPayloadReferences
+from noetl_storage.postgres.ledger.requests import PostgresRequests
+from noetl_storage.postgres.ledger.retention import PostgresRetention
 from noetl_storage.postgres.partitions import PostgresPartitions
-from noetl_storage.postgres.payload_references import PostgresPayloadReferences
-from noetl_storage.postgres.projections import PostgresProjections
-from noetl_storage.postgres.requests import PostgresRequests
-from noetl_storage.postgres.retention import PostgresRetention
-from noetl_storage.postgres.schedules import PostgresSchedules
+from noetl_storage.postgres.read_models.projections import PostgresProjections
+from noetl_storage.postgres.registry.schedules import PostgresSchedules
 
 # Collecting may take its time; the store's other readers may not wait for it.
 _PAYLOAD_THREADS = 4
@@ -44,18 +44,18 @@ _PAYLOAD_THREADS = 4
 _RETENTION_STATEMENT_S = 600.0
 
 
-def wire(config: Settings, *, owner: str, database: Database, nats: Connection) -> Reaper:
+def wire_reaper(config: Settings, *, owner: str, database: Database, nats: Connection) -> Reaper:
     """Hand the reaper its adapters."""
     clock = SystemClock()
-    declared = topology.declare(
+    declared = topology.declare_topology(
         shard_count=config.shard_count,
         projector_count=config.projector_count,
         pools=config.pools,
-        tenants=sorted(settings.tenants_of(config)),
+        tenants=sorted(settings.parse_tenants(config)),
         lease_s=config.lease_s,
     )
     reaper = Reaper(
-        tables=Tables(
+        tables=ReaperTables(
             instances=PostgresInstances(database),
             requests=PostgresRequests(database),
             projections=PostgresProjections(database),
@@ -67,16 +67,16 @@ def wire(config: Settings, *, owner: str, database: Database, nats: Connection) 
         hints=NatsHints(nats),
         clock=clock,
         owner=owner,
-        policy=settings.policy_of(config),
-        bounds=settings.bounds_of(config),
+        policy=settings.build_policy(config),
+        bounds=settings.build_bounds(config),
     )
-    reaper.add_duty(_scheduler(config, owner=owner, database=database, nats=nats).fire_due)
+    reaper.add_duty(_build_scheduler(config, owner=owner, database=database, nats=nats).fire_due)
     return reaper
 
 
 @asynccontextmanager
-async def collecting(
-    config: Settings, *, process: Process, database: Database
+async def collect_payloads(
+    config: Settings, *, process: ServiceProcess, database: Database
 ) -> AsyncIterator[None]:
     """Collect payloads beside the sweep, in its own time; not at all without a time to live."""
     if not config.payload_ttl_s:
@@ -88,14 +88,16 @@ async def collecting(
         secret_key=config.payload_secret_key or None,
         connect_s=config.connect_s,
         threads_max=_PAYLOAD_THREADS,
-        seals=read_keys(
-            config.payload_seal_key, file=config.payload_seal_file, managed=managed.open_keys
+        seals=read_payload_keys(
+            config.payload_seal_key,
+            file=config.payload_seal_file,
+            managed=master_keys.open_managed_keys,
         ),
     )
     async with opening as payloads, asyncio.TaskGroup() as group:
-        collector = _collecting(config, payloads, owner=process.instance, database=database)
+        collector = _build_collection(config, payloads, owner=process.instance, database=database)
         group.create_task(
-            every(
+            run_every(
                 config.payload_sweep_interval_s,
                 collector.sweep,
                 stop=process.stop,
@@ -106,7 +108,7 @@ async def collecting(
 
 
 @asynccontextmanager
-async def retaining(config: Settings, *, process: Process) -> AsyncIterator[None]:
+async def retain_histories(config: Settings, *, process: ServiceProcess) -> AsyncIterator[None]:
     """Let histories leave beside the sweep; not at all without an address and an interval."""
     if not (config.retention_dsn and config.retention_sweep_interval_s):
         yield
@@ -117,8 +119,10 @@ async def retaining(config: Settings, *, process: Process) -> AsyncIterator[None
         secret_key=config.payload_secret_key or None,
         connect_s=config.connect_s,
         threads_max=_PAYLOAD_THREADS,
-        seals=read_keys(
-            config.payload_seal_key, file=config.payload_seal_file, managed=managed.open_keys
+        seals=read_payload_keys(
+            config.payload_seal_key,
+            file=config.payload_seal_file,
+            managed=master_keys.open_managed_keys,
         ),
     )
     database = open_database(
@@ -129,20 +133,20 @@ async def retaining(config: Settings, *, process: Process) -> AsyncIterator[None
         statement_timeout_s=_RETENTION_STATEMENT_S,
     )
     async with opening as payloads, database as archive, asyncio.TaskGroup() as group:
-        sweep = _retaining(config, payloads, owner=process.instance, database=archive).sweep
+        sweep = _build_retention(config, payloads, owner=process.instance, database=archive).sweep
         interval_s = config.retention_sweep_interval_s
-        group.create_task(every(interval_s, sweep, stop=process.stop, name="retention"))
+        group.create_task(run_every(interval_s, sweep, stop=process.stop, name="retention"))
         yield
 
 
-def _retaining(
+def _build_retention(
     config: Settings, payloads: Payloads, *, owner: str, database: Database
-) -> Retaining:
+) -> HistoryRetention:
     archivist = Archivist(
         retention=PostgresRetention(database),
         audit=PostgresLedgerAudit(database),
         store=payloads,
-        terms=Terms(
+        terms=RetentionTerms(
             keep_days=config.retention_keep_days,
             action=config.retention_action,
             can_delete=config.retention_can_delete,
@@ -150,7 +154,7 @@ def _retaining(
         fold_version=FOLD_VERSION,
         who=owner,
     )
-    return Retaining(
+    return HistoryRetention(
         archivist,
         instances=PostgresInstances(database),
         role=ROLE,
@@ -159,15 +163,15 @@ def _retaining(
     )
 
 
-def _collecting(
+def _build_collection(
     config: Settings, payloads: PayloadShelf, *, owner: str, database: Database
-) -> Collecting:
+) -> PayloadCollection:
     references = PostgresPayloadReferences(database)
-    patience = Patience(
+    patience = GarbageAge(
         ttl=timedelta(seconds=config.payload_ttl_s), shelf=timedelta(seconds=config.payload_shelf_s)
     )
-    return Collecting(
-        Collector(shelf=payloads, references=references, patience=patience),
+    return PayloadCollection(
+        GarbageCollector(shelf=payloads, references=references, patience=patience),
         references=references,
         instances=PostgresInstances(database),
         owner=owner,
@@ -176,15 +180,17 @@ def _collecting(
     )
 
 
-def _scheduler(config: Settings, *, owner: str, database: Database, nats: Connection) -> Scheduler:
+def _build_scheduler(
+    config: Settings, *, owner: str, database: Database, nats: Connection
+) -> Scheduler:
     clock = SystemClock()
     return Scheduler(
         schedules=PostgresSchedules(database),
         projections=PostgresProjections(database),
         hints=NatsHints(nats),
         clock=clock,
-        numbers=Numbers(
+        numbers=NodeLease(
             PostgresInstances(database), owner=owner, lease_s=config.node_lease_s, clock=clock
         ),
-        limits=Limits(schedules_max=config.schedules_max, shard_count=config.shard_count),
+        limits=SchedulerLimits(schedules_max=config.schedules_max, shard_count=config.shard_count),
     )

@@ -3,35 +3,35 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from noetl_chassis import lifecycle, tracing
+from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import open_process
-from noetl_chassis.loop import Pulse
-from noetl_chassis.payload_sealing import read_keys
-from noetl_messaging import topology
-from noetl_messaging.jetstream.connection import Connection, Waits, open_connection
+from noetl_chassis.loop import LoopHealth
+from noetl_chassis.observability import tracing
+from noetl_chassis.seals.payload_seal import read_payload_keys
+from noetl_messaging.jetstream.connection import Connection, ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_messaging.jetstream.registers import JetStreamRegisters
-from noetl_storage.payloads import managed
-from noetl_storage.payloads.open import open_payloads
-from noetl_worker import assembly, settings
-from noetl_worker.assembly import Adapters
-from noetl_worker.opening import open_tools
+from noetl_messaging.streams import topology
+from noetl_storage.payloads import master_keys
+from noetl_storage.payloads.factory import open_payloads
+from noetl_worker import settings, wiring
+from noetl_worker.executor_entry import run_partition
 from noetl_worker.settings import Settings
-from noetl_worker.tiering import open_tiers
-from noetl_worker.waving import run_share
+from noetl_worker.tool_factory import open_tools
+from noetl_worker.wiring import Adapters, open_tiers
 
 
-async def serve(config: Settings) -> None:
+async def serve_worker(config: Settings) -> None:
     """Wire, run, drain."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         process = await enter(open_process(config, service="worker"))
-        waits = Waits(connect_s=config.connect_s)
+        waits = ConnectionTimeouts(connect_s=config.connect_s)
         nats = await enter(open_connection(config.nats_url, name=process.instance, waits=waits))
         store = await enter(
             open_payloads(
@@ -39,25 +39,25 @@ async def serve(config: Settings) -> None:
                 access_key=config.payload_access_key or None,
                 secret_key=config.payload_secret_key or None,
                 connect_s=config.connect_s,
-                seals=read_keys(
+                seals=read_payload_keys(
                     config.payload_seal_key,
                     file=config.payload_seal_file,
-                    managed=managed.open_keys,
+                    managed=master_keys.open_managed_keys,
                 ),
             )
         )
         payloads = await enter(open_tiers(config, store, clock))
         tools, mask = await enter(open_tools(config, payloads, clock, near=payloads))
-        process.health.add("nats", nats.check)
+        process.health.add_check("nats", nats.check_connection)
         async with asyncio.TaskGroup() as group:
             for lane in config.lanes:
                 adapters = Adapters(
-                    consumers=_lanes(nats, config, lane),
+                    consumers=_build_consumers(nats, config, lane),
                     shares={
-                        tenant_id: _lanes(nats, config, lane, tenant_id)
-                        for tenant_id in settings.weights_of(config)
+                        tenant_id: _build_consumers(nats, config, lane, tenant_id)
+                        for tenant_id in settings.parse_tenant_weights(config)
                     },
-                    publisher=JetStreamPublisher(nats, span=tracing.publication_span),
+                    publisher=JetStreamPublisher(nats, span=tracing.start_publication_span),
                     hints=NatsHints(nats),
                     registers=JetStreamRegisters(nats),
                     dead_letters=JetStreamDeadLetters(nats),
@@ -66,27 +66,27 @@ async def serve(config: Settings) -> None:
                     mask=mask,
                     clock=clock,
                 )
-                pulse = Pulse(f"{lane} commands", stale_s=30.0)
-                process.health.add(f"{lane} commands", pulse.check)
-                worker = assembly.build(
-                    adapters, config, instance=process.instance, lane=lane, entry=run_share
+                pulse = LoopHealth(f"{lane} commands", stale_s=30.0)
+                process.health.add_check(f"{lane} commands", pulse.check_health)
+                worker = wiring.build_worker(
+                    adapters, config, instance=process.instance, lane=lane, entry=run_partition
                 )
                 running = worker.run(stop=process.stop, pulse=pulse, drain_s=config.drain_s)
                 group.create_task(running)
 
 
-def _lanes(
+def _build_consumers(
     nats: Connection, config: Settings, host: str, tenant_id: str | None = None
 ) -> tuple[JetStreamConsumer, ...]:
     return tuple(
         JetStreamConsumer(nats, stream=topology.COMMANDS, name=name, standing=1, is_shared=True)
-        for name in topology.worker_consumers(config.pool, host, tenant_id)
+        for name in topology.list_worker_consumers(config.pool, host, tenant_id)
     )
 
 
 def main() -> None:
     """Run until told to stop."""
-    lifecycle.run(serve, load=settings.load, prefix=settings.PREFIX)
+    lifecycle.run_service(serve_worker, load=settings.load_settings, prefix=settings.PREFIX)
 
 
 if __name__ == "__main__":

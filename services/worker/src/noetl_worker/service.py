@@ -8,25 +8,25 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
-from noetl_chassis.loop import Pulse, pump
-from noetl_contracts.commands import Command
+from noetl_chassis.loop import LoopHealth, run_while_busy
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.worker_pools import WorkerHeartbeat
 from noetl_contracts.ids import WorkerId
-from noetl_contracts.workers import WorkerBeat
-from noetl_messaging.ports import Delivery
-from noetl_worker import patience
-from noetl_worker.intake import Intake, SharedIntake
-from noetl_worker.lanes.io import IoLane
-from noetl_worker.offers import Host, Offers, offer_subject
+from noetl_messaging.streams.ports import Delivery
+from noetl_worker.commands.intake import Intake, SharedIntake
+from noetl_worker.commands.offers import OfferHost, OfferIntake, build_offer_subject
+from noetl_worker.payloads import payload_retry
+from noetl_worker.runner.command_host import CommandHost
 
 log = structlog.get_logger(__name__)
 
 _RELEASE_S = 10.0
 
 
-class Speaker(Struct, frozen=True, kw_only=True):
+class PresenceAnnouncer(Struct, frozen=True, kw_only=True):
     """What a worker says of itself to whoever hands commands out, and how it hears of offers."""
 
-    offers: Offers
+    offers: OfferIntake
     worker_id: WorkerId
     pool: str
     lanes: tuple[str, ...]
@@ -41,11 +41,11 @@ class Worker:
         self,
         *,
         intake: Intake | SharedIntake,
-        lane: IoLane,
+        lane: CommandHost,
         commands_max: int,
         messages_max: int,
         wait_s: float,
-        speaker: Speaker | None = None,
+        speaker: PresenceAnnouncer | None = None,
     ) -> None:
         self._intake = intake
         self._lane = lane
@@ -56,62 +56,64 @@ class Worker:
         self._attended: set[asyncio.Task[None]] = set()
         self._has_room = asyncio.Event()
 
-    async def run(self, *, stop: asyncio.Event, pulse: Pulse, drain_s: float) -> None:
+    async def run(self, *, stop: asyncio.Event, pulse: LoopHealth, drain_s: float) -> None:
         """Take turns until `stop`, then let work finish, then give the rest back."""
         async with asyncio.TaskGroup() as group:
-            listening = group.create_task(self._lane.listen())
-            speaking = self._speak(group)
-            await pump(
-                lambda: self.turn(group), idle_s=0.0, stop=stop, name="commands", pulse=pulse
+            listening = group.create_task(self._lane.listen_for_cancellations())
+            speaking = self._start_announcing(group)
+            await run_while_busy(
+                lambda: self.run_turn(group), idle_s=0.0, stop=stop, name="commands", pulse=pulse
             )
-            await self._fall_silent(speaking)
-            self._begin(await self._intake.close(), group)
-            self._lane.drain()
-            if not await self._finished(drain_s):
-                log.info("giving back unfinished commands", commands=self._lane.running)
-                self._lane.release()
-                await self._finished(_RELEASE_S)
+            await self._stop_announcing(speaking)
+            self._attend_deliveries(await self._intake.close(), group)
+            self._lane.drain_slots()
+            if not await self._wait_until_finished(drain_s):
+                log.info("giving back unfinished commands", commands=self._lane.running_count)
+                self._lane.release_commands()
+                await self._wait_until_finished(_RELEASE_S)
             listening.cancel()
             for task in self._attended:
                 task.cancel()
 
-    async def turn(self, group: asyncio.TaskGroup) -> int:
+    async def run_turn(self, group: asyncio.TaskGroup) -> int:
         """Fetch as many commands as there is room for and start them; return how many."""
         free = self._commands_max - len(self._attended)
         if free <= 0:
             await self._wait_for_room()
             return 0
-        deliveries = await self._intake.fetch(
+        deliveries = await self._intake.fetch_deliveries(
             group, free=free, messages_max=self._messages_max, wait_s=self._wait_s
         )
-        self._begin(deliveries, group)
+        self._attend_deliveries(deliveries, group)
         return len(deliveries)
 
-    def _speak(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+    def _start_announcing(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Say how this worker is, and take what it is offered while it has room."""
         speaker = self._speaker
         if speaker is None:
             return []
 
-        def begin(command: Command, data: bytes) -> None:
+        def attend_offer(command: Command, data: bytes) -> None:
             offered = self._attend_offer(speaker.offers, command, data)
-            self._attend_in(group, offered, offer_subject(command))
+            self._start_attending(group, offered, build_offer_subject(command))
 
-        host = Host(beat=lambda: self._beat(speaker, self._commands_max), begin=begin)
+        host = OfferHost(
+            beat=lambda: self._build_beat(speaker, self._commands_max), begin=attend_offer
+        )
         return [
-            group.create_task(speaker.offers.announce(host)),
-            group.create_task(speaker.offers.listen(host)),
+            group.create_task(speaker.offers.announce_presence(host)),
+            group.create_task(speaker.offers.listen_for_offers(host)),
         ]
 
-    async def _fall_silent(self, speaking: list[asyncio.Task[None]]) -> None:
+    async def _stop_announcing(self, speaking: list[asyncio.Task[None]]) -> None:
         """Take no offers any more, and say so."""
         for task in speaking:
             task.cancel()
         if self._speaker is not None:
-            await self._speaker.offers.say(self._beat(self._speaker, 0))
+            await self._speaker.offers.publish_beat(self._build_beat(self._speaker, 0))
 
-    def _beat(self, speaker: Speaker, capacity: int) -> WorkerBeat:
-        return WorkerBeat(
+    def _build_beat(self, speaker: PresenceAnnouncer, capacity: int) -> WorkerHeartbeat:
+        return WorkerHeartbeat(
             worker_id=speaker.worker_id,
             pool=speaker.pool,
             lanes=speaker.lanes,
@@ -119,36 +121,36 @@ class Worker:
             capacity=capacity,
             locality=speaker.locality,
             max_distance=speaker.max_distance,
-            store_waits=patience.WAITS.count,
+            store_waits=payload_retry.WAITS.count,
         )
 
-    async def _attend_offer(self, offers: Offers, command: Command, data: bytes) -> None:
-        delivery = await offers.ask(command, data)
+    async def _attend_offer(self, offers: OfferIntake, command: Command, data: bytes) -> None:
+        delivery = await offers.request_grant(command, data)
         if delivery is not None:
-            await self._attend(delivery)
+            await self._attend_delivery(delivery)
 
-    def _begin(self, deliveries: list[Delivery], group: asyncio.TaskGroup) -> None:
+    def _attend_deliveries(self, deliveries: list[Delivery], group: asyncio.TaskGroup) -> None:
         for delivery in deliveries:
-            self._attend_in(group, self._attend(delivery), delivery.subject)
+            self._start_attending(group, self._attend_delivery(delivery), delivery.subject)
 
-    def _attend_in(
+    def _start_attending(
         self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None], subject: str
     ) -> None:
         task = group.create_task(work)
         self._attended.add(task)
-        self._intake.took(subject)
-        task.add_done_callback(partial(self._forget, subject))
+        self._intake.count_started(subject)
+        task.add_done_callback(partial(self._forget_task, subject))
 
-    async def _attend(self, delivery: Delivery) -> None:
+    async def _attend_delivery(self, delivery: Delivery) -> None:
         try:
-            await self._lane.attend(delivery)
+            await self._lane.attend_delivery(delivery)
         except Exception:
             # One delivery's misfortune must not end the others; unsettled, it comes again.
             log.exception("delivery not settled", subject=delivery.subject)
 
-    def _forget(self, subject: str, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, subject: str, task: asyncio.Task[None]) -> None:
         self._attended.discard(task)
-        self._intake.ended(subject)
+        self._intake.count_ended(subject)
         self._has_room.set()
 
     async def _wait_for_room(self) -> None:
@@ -159,7 +161,7 @@ class Worker:
         except TimeoutError:
             return
 
-    async def _finished(self, wait_s: float) -> bool:
+    async def _wait_until_finished(self, wait_s: float) -> bool:
         if not self._attended:
             return True
         _, left = await asyncio.wait(self._attended, timeout=wait_s)

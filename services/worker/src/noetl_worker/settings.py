@@ -9,8 +9,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from noetl_chassis import settings
-from noetl_contracts import tenancy
-from noetl_contracts.commands import DEFAULT_POOL
+from noetl_contracts import subjects
+from noetl_contracts.commands.command_work import DEFAULT_POOL
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
 
 PREFIX = "NOETL_WORKER_"
@@ -152,7 +152,7 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     disk_cache_directory: str = ""
 
 
-def inherited() -> dict[str, str]:
+def read_inherited_environ() -> dict[str, str]:
     """Read the variables that shell scripts see besides their own, once."""
     found = {
         name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
@@ -160,7 +160,7 @@ def inherited() -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", **found}
 
 
-def java_environ() -> dict[str, str]:
+def read_java_environ() -> dict[str, str]:
     """Read the variables that say where a Java is."""
     return {name: os.environ[name] for name in ("JAVA_HOME", "PATH") if name in os.environ}
 
@@ -174,32 +174,32 @@ class ExecutorKeys(Struct, frozen=True, kw_only=True):
     payload_seal_file: str = ""
     secret_key: str = ""
 
-    def as_environ(self) -> dict[str, str]:
+    def build_environ(self) -> dict[str, str]:
         """Return the variables by which executors that this process starts are told."""
         return {f"{PREFIX}{name.upper()}": value for name, value in asdict(self).items() if value}
 
 
-def executor_keys() -> ExecutorKeys:
+def read_executor_keys() -> ExecutorKeys:
     """Read the keys where an executor runs."""
     names = ExecutorKeys.__struct_fields__
     return ExecutorKeys(**{name: os.environ.get(f"{PREFIX}{name.upper()}", "") for name in names})
 
 
-def adopt(variables: Mapping[str, str]) -> None:
+def set_variables(variables: Mapping[str, str]) -> None:
     """Set variables that Spark's launcher reads from this process, and nothing else does."""
     os.environ.update(variables)
 
 
-def weights_of(config: Settings) -> dict[str, int]:
+def parse_tenant_weights(config: Settings) -> dict[str, int]:
     """Read how much of the pool each tenant has that has its own share; raises `SettingsError`."""
     try:
-        return tenancy.parse(config.tenants)
-    except tenancy.SharesMalformed as problem:
+        return subjects.parse_tenant_shares(config.tenants)
+    except subjects.SharesMalformed as problem:
         raise settings.SettingsError(f"{PREFIX}TENANTS: {problem}") from problem
 
 
-def load() -> Settings:
+def load_settings() -> Settings:
     """Read the process environment, once."""
-    config = settings.load(Settings, prefix=PREFIX, environ=os.environ)
-    weights_of(config)
+    config = settings.load_settings(Settings, prefix=PREFIX, environ=os.environ)
+    parse_tenant_weights(config)
     return config

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tests.support.attacks import BOMBS, INJECTIONS, playbook
 
-from noetl_chassis import deadline
-from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
-from noetl_playbook.parse import parse
-from noetl_playbook.problems import Level
-from noetl_playbook.scope import Clockwork, Parts, Scope
-from noetl_playbook.templates import rendering
-from noetl_playbook.templates.rendering import RenderLimits
+from noetl_chassis import computation_deadline
+from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.source.problems import Level
+from noetl_playbook.templates import render_limits
+from noetl_playbook.templates.expressions import TemplateError, compile_condition, compile_value
+from noetl_playbook.templates.render_limits import RenderLimits
+from noetl_playbook.templates.scope import ScopeParts, TemplateScope, TimeSource
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 # Short enough that a corpus ends soon; which limit ends a render is not what is shown here.
@@ -31,7 +31,7 @@ class Service:
         return self.password
 
 
-def scope() -> Scope:
+def scope() -> TemplateScope:
     workload = {
         "row": {"x": 1},
         "rows": [{"x": 1}, {"x": 2}],
@@ -39,13 +39,15 @@ def scope() -> Scope:
         "service": Service(),
         "text": "{{ row.x }}",
     }
-    clock = Clockwork(now=lambda: NOW, new_uuid=lambda: "0-0")
-    return Scope({"iter": {}, **clock.names()}, Parts(workload=workload, limits=SHORT))
+    clock = TimeSource(now=lambda: NOW, new_uuid=lambda: "0-0")
+    return TemplateScope(
+        {"iter": {}, **clock.build_names()}, ScopeParts(workload=workload, limits=SHORT)
+    )
 
 
 @pytest.fixture(autouse=True)
 def _guard() -> Iterator[None]:
-    with deadline.watching() as guard, rendering.guarded_by(guard):
+    with computation_deadline.own_deadline_timer() as guard, render_limits.install_guard(guard):
         yield
 
 
@@ -68,7 +70,7 @@ def test_an_injection_is_refused_and_changes_nothing(template: str) -> None:
 @pytest.mark.parametrize("template", INJECTIONS)
 def test_an_injection_in_a_condition_gives_true_or_false_or_an_error(template: str) -> None:
     try:
-        verdict, undefined = compile_condition(template).judge(scope())
+        verdict, undefined = compile_condition(template).evaluate_condition(scope())
     except TemplateError:
         return
     assert isinstance(verdict, bool)
@@ -85,7 +87,9 @@ def test_a_bomb_ends_in_an_error(template: str) -> None:
 @pytest.mark.parametrize("template", [*INJECTIONS, *BOMBS])
 def test_looking_at_a_document_runs_nothing_of_it(template: str) -> None:
     for level in Level:
-        found = parse(playbook({"tool": {"kind": "noop", "result": template}}), level=level)
+        found = parse_playbook(
+            playbook({"tool": {"kind": "noop", "result": template}}), level=level
+        )
         assert all(problem.line for problem in found.problems)
 
 

@@ -7,72 +7,63 @@ bytes, and with them the checksums, of older events as they were.
 import msgspec
 
 from noetl_contracts.events import (
-    business,
-    command,
-    context,
-    control,
-    execution,
-    fanout,
-    files,
-    frame,
-    loop,
-    parking,
-    reduce,
-    stage,
-    step,
-    stream,
+    command_events,
+    execution_events,
+    frame_events,
+    loop_events,
+    step_events,
 )
 
 Event = (
-    execution.PlaybookInitialized
-    | execution.StateInherited
-    | execution.PlaybookCompleted
-    | execution.PlaybookFailed
-    | execution.CancelRequested
-    | execution.ExecutionCancelled
-    | control.ExecutionPaused
-    | control.ExecutionResumed
-    | control.CustomEvent
-    | context.CtxPatched
-    | step.StepEnter
-    | step.StepFailed
-    | step.StepExit
-    | step.CallDone
-    | step.CallError
-    | stream.CallPartial
-    | command.CommandIssued
-    | command.CommandReissued
-    | command.CommandStarted
-    | command.CommandHeartbeat
-    | command.CommandCompleted
-    | command.CommandFailed
-    | command.CommandCancelled
-    | command.CommandRejected
-    | parking.CommandParked
-    | parking.CommandResumed
-    | parking.ChildStarted
-    | parking.ChildEnded
-    | loop.LoopStarted
-    | loop.LoopResized
-    | loop.LoopDone
-    | loop.LoopFailed
-    | fanout.LoopFanoutStarted
-    | fanout.LoopShardEnqueued
-    | fanout.LoopShardDone
-    | fanout.LoopShardFailed
-    | fanout.LoopFaninCompleted
-    | reduce.ReduceLevelOpened
-    | stage.StageOpened
-    | stage.StageClosed
-    | frame.FrameDispatched
-    | frame.FrameStarted
-    | frame.FrameHeartbeat
-    | frame.FrameAbandoned
-    | frame.FrameCommitted
-    | frame.FrameFailed
-    | frame.FrameCommitRejected
-    | business.BusinessObjectChanged
-    | files.FilesChanged
+    execution_events.PlaybookInitialized
+    | execution_events.StateInherited
+    | execution_events.PlaybookCompleted
+    | execution_events.PlaybookFailed
+    | execution_events.CancelRequested
+    | execution_events.ExecutionCancelled
+    | execution_events.ExecutionPaused
+    | execution_events.ExecutionResumed
+    | execution_events.CustomEvent
+    | execution_events.CtxPatched
+    | step_events.StepEnter
+    | step_events.StepFailed
+    | step_events.StepExit
+    | step_events.CallDone
+    | step_events.CallError
+    | step_events.CallPartial
+    | command_events.CommandIssued
+    | command_events.CommandReissued
+    | command_events.CommandStarted
+    | command_events.CommandHeartbeat
+    | command_events.CommandCompleted
+    | command_events.CommandFailed
+    | command_events.CommandCancelled
+    | command_events.CommandRejected
+    | command_events.CommandParked
+    | command_events.CommandResumed
+    | command_events.ChildStarted
+    | command_events.ChildEnded
+    | loop_events.LoopStarted
+    | loop_events.LoopResized
+    | loop_events.LoopDone
+    | loop_events.LoopFailed
+    | loop_events.LoopFanoutStarted
+    | loop_events.LoopShardEnqueued
+    | loop_events.LoopShardDone
+    | loop_events.LoopShardFailed
+    | loop_events.LoopFaninCompleted
+    | loop_events.ReduceLevelOpened
+    | loop_events.StageOpened
+    | loop_events.StageClosed
+    | frame_events.FrameDispatched
+    | frame_events.FrameStarted
+    | frame_events.FrameHeartbeat
+    | frame_events.FrameAbandoned
+    | frame_events.FrameCommitted
+    | frame_events.FrameFailed
+    | frame_events.FrameCommitRejected
+    | execution_events.BusinessObjectChanged
+    | execution_events.FilesChanged
 )
 
 EVENT_CLASSES: tuple[type[msgspec.Struct], ...] = Event.__args__
@@ -84,15 +75,15 @@ CLASS_BY_TYPE: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def event_type(event: Event) -> str:
+def get_event_type(event: Event) -> str:
     """Return the name of an event's type, such as `frame.committed` or `custom.<name>`."""
-    if isinstance(event, control.CustomEvent):
-        return f"{control.CUSTOM}.{event.name}"
+    if isinstance(event, execution_events.CustomEvent):
+        return f"{execution_events.CUSTOM}.{event.name}"
     return _TYPE_BY_CLASS[type(event)]
 
 
-def find_class(kind: str) -> type[msgspec.Struct] | None:
+def find_event_class(kind: str) -> type[msgspec.Struct] | None:
     """Return the Struct of an event type, or None for a type that this release does not know."""
-    if kind.startswith(f"{control.CUSTOM}."):
-        return control.CustomEvent
-    return CLASS_BY_TYPE.get(kind) if kind != control.CUSTOM else None
+    if kind.startswith(f"{execution_events.CUSTOM}."):
+        return execution_events.CustomEvent
+    return CLASS_BY_TYPE.get(kind) if kind != execution_events.CUSTOM else None

@@ -4,19 +4,21 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 import nats.errors
 from msgspec import Struct
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js.errors import Error as JetStreamError
 
-from noetl_messaging import topology
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.jetstream.answers import Answers
+from noetl_contracts import codec
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.errors import MessagingUnavailable
 
 RECONNECT_WAIT_S = 0.25
 PING_INTERVAL_S = 5
@@ -28,7 +30,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 log = logging.getLogger("noetl.messaging")
 
 
-class Waits(Struct, frozen=True, kw_only=True):
+class ConnectionTimeouts(Struct, frozen=True, kw_only=True):
     """How long to wait for the server."""
 
     connect_s: float = 30.0
@@ -38,54 +40,54 @@ class Waits(Struct, frozen=True, kw_only=True):
 class Connection:
     """A connection that never stops reconnecting; closed by `open_connection` alone."""
 
-    def __init__(self, client: Client, *, where: str, waits: Waits) -> None:
+    def __init__(self, client: Client, *, where: str, waits: ConnectionTimeouts) -> None:
         self.client = client
         self.where = where
         self.waits = waits
         self.jetstream = client.jetstream(timeout=waits.request_s)
-        self.answers = Answers(client)
+        self.answers = PublishAcks(client)
         self._first_by_stream: dict[str, tuple[int, int]] = {}
 
     @property
-    def reconnects(self) -> int:
+    def reconnect_count(self) -> int:
         """Return how often the connection was lost and found again."""
         return int(self.client.stats["reconnects"])
 
-    def check(self) -> str | None:
+    def check_connection(self) -> str | None:
         """Say why the connection cannot be used, or None: a readiness check."""
         return None if self.client.is_connected else f"NATS at {self.where} is not connected"
 
-    async def first_sequence(self, stream: str) -> int:
+    async def get_first_sequence(self, stream: str) -> int:
         """Return the sequence with which a stream began; asked again after every reconnection."""
-        asked_at = self.reconnects
+        asked_at = self.reconnect_count
         known = self._first_by_stream.get(stream)
         if known is not None and known[0] == asked_at:
             return known[1]
-        with translated(f"asking about {stream}"):
+        with translate_errors(f"asking about {stream}"):
             info = await self.jetstream.stream_info(stream)
         first = info.config.first_seq or 0
         self._first_by_stream[stream] = (asked_at, first)
         return first
 
-    def require(self) -> None:
+    def require_connected(self) -> None:
         """Raise `MessagingUnavailable` unless connected: nothing may wait in a buffer meanwhile."""
-        if reason := self.check():
+        if reason := self.check_connection():
             raise MessagingUnavailable(reason)
 
 
 @asynccontextmanager
 async def open_connection(
-    url: str, *, name: str, waits: Waits | None = None, hears_itself: bool = True
+    url: str, *, name: str, waits: ConnectionTimeouts | None = None, hears_itself: bool = True
 ) -> AsyncIterator[Connection]:
     """Connect within `waits.connect_s`, drain and close at the end.
 
     One that does not hear itself is not sent the hints that it gave; streams tell it everything.
     """
-    patience = waits or Waits()
+    patience = waits or ConnectionTimeouts()
     client = Client()
     where = url.rpartition("@")[2].removeprefix("nats://")
     connection = Connection(client, where=where, waits=patience)
-    await _connect(
+    await _connect_client(
         client,
         url,
         name=name,
@@ -94,13 +96,13 @@ async def open_connection(
         hears_itself=hears_itself,
     )
     try:
-        _check_version(client, where)
+        _check_server_version(client, where)
         yield connection
     finally:
-        await _close(client, where)
+        await _close_client(client, where)
 
 
-def inbox_of(url: str) -> str:
+def build_inbox_prefix(url: str) -> str:
     """Name the subject under which the user of an address hears its answers.
 
     Nobody but that user may listen there (`deploy/nats/permissions.conf`): under the inbox that
@@ -112,7 +114,7 @@ def inbox_of(url: str) -> str:
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
+def translate_errors(what: str) -> Iterator[None]:
     """Turn whatever the driver raises into `MessagingUnavailable`."""
     try:
         yield
@@ -120,7 +122,7 @@ def translated(what: str) -> Iterator[None]:
         raise MessagingUnavailable(f"{what}: {failure or type(failure).__name__}") from failure
 
 
-async def _connect(
+async def _connect_client(
     client: Client, url: str, *, name: str, where: str, connect_s: float, hears_itself: bool
 ) -> None:
     async def note_error(failure: Exception) -> None:
@@ -129,11 +131,11 @@ async def _connect(
             refused.set()
         log.warning("NATS at %s: %s", where, failure or type(failure).__name__)
 
-    async def note_lost() -> None:
+    async def note_disconnected() -> None:
         if not (client.is_draining or client.is_closed):
             log.warning("NATS at %s: connection lost", where)
 
-    async def note_found() -> None:
+    async def note_reconnected() -> None:
         noted.clear()
         log.info("NATS at %s: connected again", where)
 
@@ -143,17 +145,17 @@ async def _connect(
         servers=[url],
         name=name,
         error_cb=note_error,
-        disconnected_cb=note_lost,
-        reconnected_cb=note_found,
+        disconnected_cb=note_disconnected,
+        reconnected_cb=note_reconnected,
         max_reconnect_attempts=-1,
         reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # asyncio.sleep takes it
         ping_interval=PING_INTERVAL_S,
         max_outstanding_pings=PINGS_UNANSWERED_MAX,
         drain_timeout=DRAIN_S,
         no_echo=not hears_itself,
-        inbox_prefix=inbox_of(url),
+        inbox_prefix=build_inbox_prefix(url),
     )
-    failure = await _first_failure(connecting, refused, connect_s=connect_s)
+    failure = await _await_connection(connecting, refused, connect_s=connect_s)
     if failure is not None:
         reason = noted[-1] if noted else failure
         await client.close()
@@ -163,7 +165,7 @@ async def _connect(
         ) from failure
 
 
-def _check_version(client: Client, where: str) -> None:
+def _check_server_version(client: Client, where: str) -> None:
     version = client.connected_server_version
     try:
         numbers = (version.major, version.minor)
@@ -177,7 +179,7 @@ def _check_version(client: Client, where: str) -> None:
         )
 
 
-async def _first_failure(
+async def _await_connection(
     connecting: Coroutine[Any, Any, None], refused: asyncio.Event, *, connect_s: float
 ) -> Exception | None:
     """Wait until connected; a refusal ends the wait, while a silent server may still come up."""
@@ -198,7 +200,7 @@ async def _first_failure(
     return None
 
 
-async def _close(client: Client, where: str) -> None:
+async def _close_client(client: Client, where: str) -> None:
     if client.is_closed:
         return
     try:
@@ -210,3 +212,67 @@ async def _close(client: Client, where: str) -> None:
     except (nats.errors.Error, TimeoutError, OSError) as failure:
         log.warning("NATS at %s: closed without draining: %s", where, failure)
         await client.close()
+
+
+Hear = Callable[["PublishAck"], None]
+_STATUS = "Status"
+
+
+class PublishRefusal(Struct, frozen=True, kw_only=True):
+    """Why a stream did not take a message."""
+
+    description: str = ""
+    err_code: int = 0
+
+
+class PublishAck(Struct, frozen=True, kw_only=True):
+    """A stream's answer; without an error the message is stored."""
+
+    error: PublishRefusal | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """Tell whether the message is in the stream."""
+        return self.error is None
+
+
+class PublishAcks:
+    """Hears the answers of one connection under one inbox; a late one is heard by nobody."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._hear_by_token: dict[str, Hear] = {}
+        self._inbox = ""
+        self._count = 0
+
+    async def expect_ack(self, hear: Hear) -> str:
+        """Return the subject to be answered under; `hear` is called once at most."""
+        if not self._inbox:
+            inbox = self._client.new_inbox()
+            await self._client.subscribe(f"{inbox}.*", cb=self._take_ack)
+            self._inbox = inbox
+        self._count += 1
+        token = str(self._count)
+        self._hear_by_token[token] = hear
+        return f"{self._inbox}.{token}"
+
+    def forget_ack(self, subject: str) -> None:
+        """Expect an answer no longer."""
+        self._hear_by_token.pop(subject.rpartition(".")[2], None)
+
+    async def _take_ack(self, message: Msg) -> None:
+        hear = self._hear_by_token.pop(message.subject.rpartition(".")[2], None)
+        if hear is not None:
+            hear(_parse_ack(message))
+
+
+def _parse_ack(message: Msg) -> PublishAck:
+    if message.headers and _STATUS in message.headers:
+        # Nobody listens to the subject: there is no such stream.
+        return PublishAck(
+            error=PublishRefusal(description=f"no stream takes it ({message.headers[_STATUS]})")
+        )
+    try:
+        return codec.decode_as(message.data, PublishAck)
+    except msgspec.DecodeError as failure:
+        return PublishAck(error=PublishRefusal(description=f"the answer cannot be read: {failure}"))

@@ -10,10 +10,10 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from noetl_contracts import codec
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.jetstream.connection import Connection, translated
+from noetl_messaging.jetstream.connection import Connection, translate_errors
 from noetl_messaging.jetstream.publisher import MESSAGE_ID_HEADER
-from noetl_messaging.ports import TRACE_HEADER, Delivery
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import TRACE_HEADER, Delivery
 
 if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
@@ -48,8 +48,8 @@ class JetStreamDelivery:
         self._message = message
         self._connection = connection
         self._asked_at = asked_at
-        self._reconnects = connection.reconnects
-        self._tokens = _place(message)
+        self._reconnects = connection.reconnect_count
+        self._tokens = _parse_reply_tokens(message)
 
     @property
     def subject(self) -> str:
@@ -72,7 +72,7 @@ class JetStreamDelivery:
         return (self._message.headers or {}).get(TRACE_HEADER)
 
     @property
-    def delivered(self) -> int:
+    def delivery_count(self) -> int:
         """Return how often this message has been handed over, this time included."""
         return int(self._tokens[2])
 
@@ -87,32 +87,32 @@ class JetStreamDelivery:
 
         The server does not say when it did; it was after it had been asked.
         """
-        return _now() - self._asked_at
+        return _read_loop_time() - self._asked_at
 
     async def ack(self) -> None:
         """Settle: done."""
-        await self._settle(b"+ACK")
+        await self._send_settlement(b"+ACK")
 
     async def nak(self, delay_s: float = 0.0) -> None:
         """Settle: hand it over again, not before the delay has passed."""
-        tail = b" " + codec.encode({"delay": int(delay_s * _NS)}) if delay_s > 0 else b""
-        await self._settle(b"-NAK" + tail)
+        tail = b" " + codec.encode_json({"delay": int(delay_s * _NS)}) if delay_s > 0 else b""
+        await self._send_settlement(b"-NAK" + tail)
 
     async def term(self) -> None:
         """Settle: never hand it over again."""
-        await self._settle(b"+TERM")
+        await self._send_settlement(b"+TERM")
 
-    async def extend(self) -> bool:
+    async def extend_ack_wait(self) -> bool:
         """Ask for another ack wait; True only when the server confirmed it.
 
         The server confirms whatever it is asked, also for a message that it never had: one that
         came from a stream which has since been made again is therefore found out by its sequence.
         """
-        if self._connection.check() is not None:
+        if self._connection.check_connection() is not None:
             return False
         try:
             async with asyncio.timeout(EXTEND_TIMEOUT_S):
-                if not await self._is_of_this_stream():
+                if not await self._is_of_current_stream():
                     return False
                 await self._connection.client.request(
                     self._message.reply, b"+WPI", timeout=EXTEND_TIMEOUT_S
@@ -121,14 +121,14 @@ class JetStreamDelivery:
             return False
         return True
 
-    async def _is_of_this_stream(self) -> bool:
-        if self._connection.reconnects == self._reconnects:
+    async def _is_of_current_stream(self) -> bool:
+        if self._connection.reconnect_count == self._reconnects:
             return True
-        first = await self._connection.first_sequence(self._tokens[0])
+        first = await self._connection.get_first_sequence(self._tokens[0])
         return self.stream_sequence >= first
 
-    async def _settle(self, word: bytes) -> None:
-        with translated(f"settling a message of {self._message.subject}"):
+    async def _send_settlement(self, word: bytes) -> None:
+        with translate_errors(f"settling a message of {self._message.subject}"):
             await self._connection.client.publish(self._message.reply, word)
 
 
@@ -187,23 +187,23 @@ class JetStreamConsumer:
         # How many more there were when the latest message was handed over.
         self._behind = 1
 
-    async def fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
+    async def fetch_batch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         """Return what is there, waiting up to `wait_s` for the first."""
         async with self._turn:
-            self._connection.require()
+            self._connection.require_connected()
             is_complete = False
             try:
-                with translated(f"fetching from {self._stream}/{self._name}"):
-                    messages = await self._pull(messages_max=messages_max, wait_s=wait_s)
+                with translate_errors(f"fetching from {self._stream}/{self._name}"):
+                    messages = await self._pull_messages(messages_max=messages_max, wait_s=wait_s)
                 is_complete = True
             finally:
                 # A request that was left open would go on collecting messages for nobody.
                 if not is_complete:
-                    await self._forget()
+                    await self._unsubscribe_inbox()
             asked_at, self._is_called = self._asked_at, False
         return [JetStreamDelivery(one, self._connection, asked_at=asked_at) for one in messages]
 
-    def wake(self) -> None:
+    def wake_fetch(self) -> None:
         """Have the fetch that waits, else the next one, return with what there is.
 
         A request that does not stay open from fetch to fetch is waited for: what it brings would
@@ -212,9 +212,9 @@ class JetStreamConsumer:
         self._is_called = True
         self._woken.set()
 
-    async def pending(self) -> tuple[int, int]:
+    async def count_pending(self) -> tuple[int, int]:
         """Return how many messages are undelivered and how many are delivered and unsettled."""
-        with translated(f"asking about {self._stream}/{self._name}"):
+        with translate_errors(f"asking about {self._stream}/{self._name}"):
             info = await self._connection.jetstream.consumer_info(self._stream, self._name)
         return info.num_pending or 0, info.num_ack_pending or 0
 
@@ -225,81 +225,93 @@ class JetStreamConsumer:
         """
         async with self._turn:
             try:
-                await self._forget()
+                await self._unsubscribe_inbox()
             except MessagingUnavailable as problem:
                 log.info("messages not given back", consumer=self._name, reason=str(problem))
 
-    async def _pull(self, *, messages_max: int, wait_s: float) -> list[Msg]:
-        if self._connection.reconnects != self._reconnects:
+    async def _pull_messages(self, *, messages_max: int, wait_s: float) -> list[Msg]:
+        if self._connection.reconnect_count != self._reconnects:
             # What was asked before is forgotten, and what came may be of a stream that is gone.
-            await self._forget()
-        until = _now() + wait_s
-        found = self._take_heard(messages_max)
+            await self._unsubscribe_inbox()
+        until = _read_loop_time() + wait_s
+        found = self._take_received(messages_max)
         if not found and self._request is not None:
-            found = await self._collect(messages_max, until=until)
+            found = await self._collect_messages(messages_max, until=until)
         if not found and self._request is None:
             # Nothing is asked for, or what an earlier fetch asked for has ended meanwhile.
-            await self._ask(messages_max, wait_s=max(0.0, until - _now()))
-            found = await self._collect(messages_max, until=until)
-        self._behind = _behind(found[-1]) if found else 0
+            await self._send_request(messages_max, wait_s=max(0.0, until - _read_loop_time()))
+            found = await self._collect_messages(messages_max, until=until)
+        self._behind = _count_behind(found[-1]) if found else 0
         return found
 
-    async def _collect(self, messages_max: int, *, until: float) -> list[Msg]:
+    async def _collect_messages(self, messages_max: int, *, until: float) -> list[Msg]:
         found: list[Msg] = []
         while (request := self._request) is not None and not (request.is_standing and found):
             deadline = request.expires_at + ANSWER_GRACE_S
             may_leave = request.is_standing and self._standing > 1
             if not (may_leave and self._is_called):
-                await self._hear(min(LOOK_S, (until if may_leave else deadline) - _now()))
-            came = self._take_heard(messages_max - len(found), has_some=bool(found))
+                await self._wait_for_message(
+                    min(LOOK_S, (until if may_leave else deadline) - _read_loop_time())
+                )
+            came = self._take_received(messages_max - len(found), has_some=bool(found))
             found += came
             if came or self._request is None:
                 continue
-            if self._is_lost(deadline):
-                await self._forget()
+            if self._is_request_lost(deadline):
+                await self._unsubscribe_inbox()
                 if not found:
                     raise MessagingUnavailable(f"{self._stream}/{self._name} did not answer")
-            elif may_leave and (self._is_called or _now() >= until):
+            elif may_leave and (self._is_called or _read_loop_time() >= until):
                 break
         return found
 
-    def _is_lost(self, deadline: float) -> bool:
+    def _is_request_lost(self, deadline: float) -> bool:
         """Tell whether the server has forgotten a request, or has not said that it ended."""
-        is_another = self._connection.reconnects != self._reconnects
-        return is_another or _now() >= deadline or self._connection.check() is not None
-
-    async def _ask(self, messages_max: int, *, wait_s: float) -> None:
-        if self._subscription is None:
-            await self._listen()
-        is_standing = self._standing > 0 and wait_s > 0 and not self._behind
-        batch = min(messages_max, self._standing if is_standing else self._share(messages_max))
-        self._requests += 1
-        token = f"{self._inbox}.{self._requests}"
-        self._asked_at = _now()
-        asked = PullRequest(batch=batch, no_wait=not is_standing, expires=int(wait_s * _NS))
-        await self._connection.client.publish(self._ask_subject, codec.encode(asked), reply=token)
-        self._request = _Request(
-            token=token, left=batch, expires_at=_now() + wait_s, is_standing=is_standing
+        is_another = self._connection.reconnect_count != self._reconnects
+        return (
+            is_another
+            or _read_loop_time() >= deadline
+            or self._connection.check_connection() is not None
         )
 
-    def _share(self, messages_max: int) -> int:
+    async def _send_request(self, messages_max: int, *, wait_s: float) -> None:
+        if self._subscription is None:
+            await self._subscribe_inbox()
+        is_standing = self._standing > 0 and wait_s > 0 and not self._behind
+        batch = min(
+            messages_max, self._standing if is_standing else self._compute_batch_size(messages_max)
+        )
+        self._requests += 1
+        token = f"{self._inbox}.{self._requests}"
+        self._asked_at = _read_loop_time()
+        asked = PullRequest(batch=batch, no_wait=not is_standing, expires=int(wait_s * _NS))
+        await self._connection.client.publish(
+            self._ask_subject, codec.encode_json(asked), reply=token
+        )
+        self._request = _Request(
+            token=token, left=batch, expires_at=_read_loop_time() + wait_s, is_standing=is_standing
+        )
+
+    def _compute_batch_size(self, messages_max: int) -> int:
         """Return what to ask for of what is there; of an unknown number, all."""
         return -(-self._behind // 2) if self._is_shared and self._behind else messages_max
 
-    async def _listen(self) -> None:
+    async def _subscribe_inbox(self) -> None:
         """Keep what is handed over under an inbox of its own, in order."""
         heard, woken = deque[Msg](), self._woken
 
-        async def hear(message: Msg) -> None:
+        async def keep_message(message: Msg) -> None:
             heard.append(message)
             woken.set()
 
         self._heard = heard
-        self._reconnects = self._connection.reconnects
+        self._reconnects = self._connection.reconnect_count
         self._inbox = self._connection.client.new_inbox()
-        self._subscription = await self._connection.client.subscribe(f"{self._inbox}.*", cb=hear)
+        self._subscription = await self._connection.client.subscribe(
+            f"{self._inbox}.*", cb=keep_message
+        )
 
-    async def _hear(self, wait_s: float) -> None:
+    async def _wait_for_message(self, wait_s: float) -> None:
         """Wait until something was heard that nobody has taken, but not longer than `wait_s`."""
         if self._heard or wait_s <= 0:
             return
@@ -310,22 +322,22 @@ class JetStreamConsumer:
         except TimeoutError:
             return
 
-    def _take_heard(self, messages_max: int, *, has_some: bool = False) -> list[Msg]:
+    def _take_received(self, messages_max: int, *, has_some: bool = False) -> list[Msg]:
         """Take messages that came; a request ends with its last, or with the word that it did."""
         found: list[Msg] = []
         while self._heard and len(found) < messages_max:
             message = self._heard.popleft()
-            status = _status(message)
+            status = _find_status(message)
             if status is None:
                 found.append(message)
-                self._count_off()
-            elif self._answers_request(message) and self._is_end(
+                self._count_received()
+            elif self._answers_request(message) and self._is_request_ended(
                 status, message, is_refusal=not (found or has_some)
             ):
                 self._request = None
         return found
 
-    def _count_off(self) -> None:
+    def _count_received(self) -> None:
         request = self._request
         if request is not None:
             request.left -= 1
@@ -334,7 +346,7 @@ class JetStreamConsumer:
     def _answers_request(self, message: Msg) -> bool:
         return self._request is not None and message.subject == self._request.token
 
-    def _is_end(self, status: str, message: Msg, *, is_refusal: bool) -> bool:
+    def _is_request_ended(self, status: str, message: Msg, *, is_refusal: bool) -> bool:
         """Tell whether a status ends the request; raises when it is a refusal."""
         if status == _IDLE:
             return False
@@ -344,35 +356,35 @@ class JetStreamConsumer:
         reason = said if said and not said.startswith("Nats-") else "no such consumer"
         raise MessagingUnavailable(f"{self._stream}/{self._name}: {reason} ({status})")
 
-    async def _forget(self) -> None:
+    async def _unsubscribe_inbox(self) -> None:
         """Leave; what has come and was not fetched is handed to whoever asks next."""
         subscription, self._subscription = self._subscription, None
         heard, self._heard, self._request = self._heard, deque[Msg](), None
         if subscription is None or self._connection.client.is_closed:
             return
-        with translated(f"leaving {self._stream}/{self._name}"):
+        with translate_errors(f"leaving {self._stream}/{self._name}"):
             await subscription.unsubscribe()
-            if self._connection.reconnects == self._reconnects:
+            if self._connection.reconnect_count == self._reconnects:
                 for message in heard:
-                    if _status(message) is None:
+                    if _find_status(message) is None:
                         await self._connection.client.publish(message.reply, b"-NAK")
 
 
-def _now() -> float:
+def _read_loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _behind(message: Msg) -> int:
+def _count_behind(message: Msg) -> int:
     """Return how many messages a consumer had yet to deliver, as its reply subject tells."""
-    return int(_place(message)[6])
+    return int(_parse_reply_tokens(message)[6])
 
 
-def _place(message: Msg) -> list[str]:
+def _parse_reply_tokens(message: Msg) -> list[str]:
     """Return a delivery's stream, consumer, count, sequences, time and what is behind it."""
     # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.…
     tokens = message.reply.split(".")
     return tokens[2:] if len(tokens) == _PLAIN_TOKENS else tokens[4:]
 
 
-def _status(message: Msg) -> str | None:
+def _find_status(message: Msg) -> str | None:
     return message.headers.get("Status") if message.headers else None

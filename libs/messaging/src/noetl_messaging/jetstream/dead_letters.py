@@ -10,12 +10,12 @@ from nats.js import api
 from nats.js.errors import BadRequestError, NotFoundError
 
 from noetl_contracts import codec, subjects
-from noetl_messaging import topology
-from noetl_messaging.jetstream.connection import Connection, translated
+from noetl_messaging.jetstream.connection import Connection, translate_errors
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.publisher import MESSAGE_ID_HEADER
-from noetl_messaging.ports import DeadLetter, Delivery
-from noetl_messaging.requeues import check_subject, count_requeues, name_message
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import DeadLetter, Delivery
+from noetl_messaging.streams.requeues import build_requeue_id, check_requeue_subject, count_requeues
 
 SUBJECT_HEADER = "Noetl-Subject"
 STREAM_HEADER = "Noetl-Stream"
@@ -31,7 +31,7 @@ _UNKNOWN_SEQUENCE = 10043
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
 
 
-class Advisory(Struct, frozen=True, kw_only=True):
+class DeliveryAdvisory(Struct, frozen=True, kw_only=True):
     """What JetStream says when it gives a message up."""
 
     stream: str
@@ -49,7 +49,9 @@ class JetStreamDeadLetters:
             connection, stream=topology.ADVISORIES, name=topology.REAPER_CONSUMER
         )
 
-    async def bury(self, delivery: Delivery, *, stream: str, consumer: str, reason: str) -> None:
+    async def bury_delivery(
+        self, delivery: Delivery, *, stream: str, consumer: str, reason: str
+    ) -> None:
         """Store a copy with its reason, then settle the delivery for good."""
         letter = DeadLetter(
             sequence=delivery.stream_sequence,
@@ -57,11 +59,11 @@ class JetStreamDeadLetters:
             consumer=consumer,
             subject=delivery.subject,
             reason=reason,
-            delivered=delivery.delivered,
+            delivered=delivery.delivery_count,
             data=delivery.data,
             requeued=count_requeues(delivery.message_id),
         )
-        await self._store(letter)
+        await self._store_letter(letter)
         await delivery.term()
 
     async def list_letters(self, *, letters_max: int, after: int = 0) -> list[DeadLetter]:
@@ -69,37 +71,37 @@ class JetStreamDeadLetters:
         letters: list[DeadLetter] = []
         sequence = after + 1
         while len(letters) < letters_max:
-            letter = await self._find(sequence, is_next=True)
+            letter = await self._find_letter(sequence, is_next=True)
             if letter is None:
                 break
             letters.append(letter)
             sequence = letter.sequence + 1
         return letters
 
-    async def get(self, sequence: int) -> DeadLetter:
+    async def get_letter(self, sequence: int) -> DeadLetter:
         """Return one letter; raises `KeyError`."""
-        letter = await self._find(sequence)
+        letter = await self._find_letter(sequence)
         if letter is None:
             raise KeyError(sequence)
         return letter
 
-    async def requeue(self, sequence: int) -> None:
+    async def requeue_letter(self, sequence: int) -> None:
         """Publish a letter under its own subject again and remove it.
 
         Raises `KeyError`, and `MalformedMessage` for a subject that is none of the letter's stream.
         """
-        letter = await self.get(sequence)
-        check_subject(letter)
-        headers = {MESSAGE_ID_HEADER: name_message(letter)}
-        with translated(f"requeuing letter {sequence}"):
+        letter = await self.get_letter(sequence)
+        check_requeue_subject(letter)
+        headers = {MESSAGE_ID_HEADER: build_requeue_id(letter)}
+        with translate_errors(f"requeuing letter {sequence}"):
             await self._connection.jetstream.publish(letter.subject, letter.data, headers=headers)
         # Who asked for the same at the same time may have removed it.
         with suppress(KeyError):
-            await self.remove(sequence)
+            await self.remove_letter(sequence)
 
-    async def remove(self, sequence: int) -> None:
+    async def remove_letter(self, sequence: int) -> None:
         """Remove a letter for good; raises `KeyError`."""
-        with translated(f"removing letter {sequence}"):
+        with translate_errors(f"removing letter {sequence}"):
             try:
                 await self._connection.jetstream.delete_msg(topology.DEAD_LETTERS, sequence)
             except NotFoundError:
@@ -109,26 +111,26 @@ class JetStreamDeadLetters:
                     raise
                 raise KeyError(sequence) from None
 
-    async def count(self) -> int:
+    async def count_letters(self) -> int:
         """Return how many letters there are."""
-        with translated("counting dead letters"):
+        with translate_errors("counting dead letters"):
             info = await self._connection.jetstream.stream_info(topology.DEAD_LETTERS)
         return info.state.messages
 
-    async def collect(self, *, letters_max: int) -> list[DeadLetter]:
+    async def collect_given_up(self, *, letters_max: int) -> list[DeadLetter]:
         """Move messages that ran out of deliveries here; return their letters."""
         letters = []
-        for delivery in await self._advisories.fetch(messages_max=letters_max, wait_s=0.0):
-            advisory = _decode(delivery.data)
-            letter = await self._rescue(advisory) if advisory else None
+        for delivery in await self._advisories.fetch_batch(messages_max=letters_max, wait_s=0.0):
+            advisory = _decode_advisory(delivery.data)
+            letter = await self._bury_advised(advisory) if advisory else None
             if letter is not None:
                 letters.append(letter)
             await delivery.ack()
         return letters
 
-    async def _rescue(self, advisory: Advisory) -> DeadLetter | None:
+    async def _bury_advised(self, advisory: DeliveryAdvisory) -> DeadLetter | None:
         """Copy a message that was given up and take it out of its queue."""
-        with translated(f"reading a message of {advisory.stream}"):
+        with translate_errors(f"reading a message of {advisory.stream}"):
             try:
                 message = await self._connection.jetstream.get_msg(
                     advisory.stream, seq=advisory.stream_seq
@@ -145,20 +147,20 @@ class JetStreamDeadLetters:
             data=message.data or b"",
             requeued=count_requeues((message.headers or {}).get(MESSAGE_ID_HEADER, "")),
         )
-        await self._store(letter)
-        await self._settle(advisory)
+        await self._store_letter(letter)
+        await self._settle_advised(advisory)
         return letter
 
-    async def _settle(self, advisory: Advisory) -> None:
+    async def _settle_advised(self, advisory: DeliveryAdvisory) -> None:
         """Settle in the consumer's name: the stream itself refuses deletion."""
         place = f"{advisory.stream}.{advisory.consumer}.{advisory.deliveries}"
         subject = f"$JS.ACK.{place}.{advisory.stream_seq}.0.0.0"
-        with translated(f"settling a message of {advisory.stream}"):
+        with translate_errors(f"settling a message of {advisory.stream}"):
             await self._connection.client.request(
                 subject, b"+TERM", timeout=self._connection.waits.request_s
             )
 
-    async def _store(self, letter: DeadLetter) -> None:
+    async def _store_letter(self, letter: DeadLetter) -> None:
         headers = {
             MESSAGE_ID_HEADER: f"{letter.stream}/{letter.consumer}/{letter.sequence}",
             SUBJECT_HEADER: letter.subject,
@@ -168,14 +170,16 @@ class JetStreamDeadLetters:
             DELIVERED_HEADER: str(letter.delivered),
             REQUEUED_HEADER: str(letter.requeued),
         }
-        self._connection.require()
-        with translated("storing a dead letter"):
+        self._connection.require_connected()
+        with translate_errors("storing a dead letter"):
             await self._connection.jetstream.publish(
-                subjects.dead_letter(letter.stream, letter.consumer), letter.data, headers=headers
+                subjects.build_dead_letter_subject(letter.stream, letter.consumer),
+                letter.data,
+                headers=headers,
             )
 
-    async def _find(self, sequence: int, *, is_next: bool = False) -> DeadLetter | None:
-        with translated("reading a dead letter"):
+    async def _find_letter(self, sequence: int, *, is_next: bool = False) -> DeadLetter | None:
+        with translate_errors("reading a dead letter"):
             try:
                 found = await self._connection.jetstream.get_msg(
                     topology.DEAD_LETTERS,
@@ -185,10 +189,10 @@ class JetStreamDeadLetters:
                 )
             except NotFoundError:
                 return None
-        return _to_letter(found)
+        return _build_letter(found)
 
 
-def _to_letter(message: api.RawStreamMsg) -> DeadLetter:
+def _build_letter(message: api.RawStreamMsg) -> DeadLetter:
     headers: dict[str, Any] = message.headers or {}
     return DeadLetter(
         sequence=message.seq or 0,
@@ -196,21 +200,21 @@ def _to_letter(message: api.RawStreamMsg) -> DeadLetter:
         consumer=headers.get(CONSUMER_HEADER, ""),
         subject=headers.get(SUBJECT_HEADER, ""),
         reason=headers.get(REASON_HEADER, ""),
-        delivered=_count(headers.get(DELIVERED_HEADER, "")),
+        delivered=_parse_count(headers.get(DELIVERED_HEADER, "")),
         data=message.data or b"",
-        requeued=_count(headers.get(REQUEUED_HEADER, "")),
+        requeued=_parse_count(headers.get(REQUEUED_HEADER, "")),
         buried_at=message.time,
     )
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     """Read a count; headers of what no service of ours has buried may say anything."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS_MAX else 0
 
 
-def _decode(data: bytes) -> Advisory | None:
+def _decode_advisory(data: bytes) -> DeliveryAdvisory | None:
     """Read an advisory; one that cannot be read names no message to save."""
     try:
-        return codec.decode_as(data, Advisory)
+        return codec.decode_as(data, DeliveryAdvisory)
     except msgspec.DecodeError:
         return None

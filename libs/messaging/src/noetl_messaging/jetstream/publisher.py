@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
-from noetl_messaging.jetstream.answers import Answer
-from noetl_messaging.jetstream.connection import Connection, log, translated
-from noetl_messaging.ports import MESSAGE_BYTES_MAX, TRACE_HEADER, Message, PublicationSpan
+from noetl_messaging.jetstream.connection import Connection, PublishAck, log, translate_errors
+from noetl_messaging.streams.errors import MessageTooLarge, MessagingUnavailable
+from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, TRACE_HEADER, Message, PublicationSpan
 
 MESSAGE_ID_HEADER = "Nats-Msg-Id"
 IN_FLIGHT_MAX = 256
@@ -25,61 +24,61 @@ class JetStreamPublisher:
         self._connection = connection
         self._span = span
 
-    async def publish(self, message: Message) -> None:
+    async def publish_message(self, message: Message) -> None:
         """Return once the stream has stored the message."""
         if len(message.data) > MESSAGE_BYTES_MAX:
-            raise _too_large(message)
-        self._connection.require()
-        window = _Window(self._connection, [message])
-        await self._send(window, [message])
+            raise _build_too_large_error(message)
+        self._connection.require_connected()
+        window = _PublishWindow(self._connection, [message])
+        await self._send_window(window, [message])
         (answer,) = window.answers
         if answer is None:
             raise MessagingUnavailable(f"publishing to {message.subject}: no answer in time")
         if answer.error is not None and answer.error.err_code == _ERROR_TOO_LARGE:
-            raise _too_large(message)
+            raise _build_too_large_error(message)
         if answer.error is not None:
             said = answer.error.description
             raise MessagingUnavailable(f"publishing to {message.subject}: {said}")
 
-    async def publish_all(self, messages: Sequence[Message]) -> list[bool]:
+    async def publish_batch(self, messages: Sequence[Message]) -> list[bool]:
         """Publish in windows of `IN_FLIGHT_MAX`; tell for each whether it was stored."""
         stored: list[bool] = []
         for start in range(0, len(messages), IN_FLIGHT_MAX):
-            if self._connection.check() is not None:
+            if self._connection.check_connection() is not None:
                 return stored + [False] * (len(messages) - len(stored))
             stored += await self._publish_window(messages[start : start + IN_FLIGHT_MAX])
         return stored
 
     async def _publish_window(self, messages: Sequence[Message]) -> list[bool]:
         fitting = [one for one in messages if len(one.data) <= MESSAGE_BYTES_MAX]
-        window = _Window(self._connection, fitting)
+        window = _PublishWindow(self._connection, fitting)
         # What was answered is stored, however the rest fared.
         with suppress(MessagingUnavailable):
-            await self._send(window, fitting)
-        _tell_refusal(window.answers)
+            await self._send_window(window, fitting)
+        _log_refusal(window.answers)
         is_stored = (answer is not None and answer.is_stored for answer in window.answers)
         return [len(one.data) <= MESSAGE_BYTES_MAX and next(is_stored) for one in messages]
 
-    async def _send(self, window: "_Window", messages: Sequence[Message]) -> None:
+    async def _send_window(self, window: "_PublishWindow", messages: Sequence[Message]) -> None:
         if self._span is None or not messages:
-            await window.send()
+            await window.send_all()
             return
         origins = (message.traceparent for message in messages)
         with self._span(messages[0].subject, messages=len(messages), origins=origins) as sent_by:
-            await window.send(sent_by)
+            await window.send_all(sent_by)
 
 
-class _Window:
+class _PublishWindow:
     """Publications that are on their way together, and what was answered to each so far."""
 
     def __init__(self, connection: Connection, messages: Sequence[Message]) -> None:
-        self.answers: list[Answer | None] = [None] * len(messages)
+        self.answers: list[PublishAck | None] = [None] * len(messages)
         self._connection = connection
         self._messages = messages
         self._left = len(messages)
         self._is_complete = asyncio.Event()
 
-    async def send(self, sent_by: str | None = None) -> None:
+    async def send_all(self, sent_by: str | None = None) -> None:
         """Send all without waiting, then wait for the answers, for as long as a request may take.
 
         `sent_by` is the `traceparent` for their headers.
@@ -91,7 +90,7 @@ class _Window:
         expected: list[str] = []
         try:
             for place, message in enumerate(self._messages):
-                await self._send(place, message, expected, sent_by)
+                await self._send_message(place, message, expected, sent_by)
             async with asyncio.timeout(self._connection.waits.request_s):
                 await self._is_complete.wait()
         except TimeoutError:
@@ -99,16 +98,16 @@ class _Window:
         finally:
             if self._left:
                 for subject in expected:
-                    self._connection.answers.forget(subject)
+                    self._connection.answers.forget_ack(subject)
 
-    async def _send(
+    async def _send_message(
         self, place: int, message: Message, expected: list[str], sent_by: str | None
     ) -> None:
         headers = {MESSAGE_ID_HEADER: message.message_id}
         if sent_by is not None:
             headers[TRACE_HEADER] = sent_by
-        with translated(f"publishing to {message.subject}"):
-            subject = await self._connection.answers.expect(partial(self._hear, place))
+        with translate_errors(f"publishing to {message.subject}"):
+            subject = await self._connection.answers.expect_ack(partial(self._note_ack, place))
             expected.append(subject)
             await self._connection.client.publish(
                 message.subject,
@@ -117,14 +116,14 @@ class _Window:
                 headers=headers,
             )
 
-    def _hear(self, place: int, answer: Answer) -> None:
+    def _note_ack(self, place: int, answer: PublishAck) -> None:
         self.answers[place] = answer
         self._left -= 1
         if not self._left:
             self._is_complete.set()
 
 
-def _tell_refusal(answers: Sequence[Answer | None]) -> None:
+def _log_refusal(answers: Sequence[PublishAck | None]) -> None:
     """Say once for a window why a stream does not take messages: it is full, or its disk is."""
     for answer in answers:
         if answer is not None and answer.error is not None:
@@ -132,7 +131,7 @@ def _tell_refusal(answers: Sequence[Answer | None]) -> None:
             return
 
 
-def _too_large(message: Message) -> MessageTooLarge:
+def _build_too_large_error(message: Message) -> MessageTooLarge:
     return MessageTooLarge(
         f"a message for {message.subject} has {len(message.data)} bytes, the limit is "
         f"{MESSAGE_BYTES_MAX}: put the content into the payload store and send its reference"

@@ -3,8 +3,8 @@
 from nats.js.api import Header
 from nats.js.errors import APIError, NotFoundError
 
-from noetl_messaging import topology
-from noetl_messaging.jetstream.connection import Connection, translated
+from noetl_messaging.jetstream.connection import Connection, translate_errors
+from noetl_messaging.streams import topology
 
 _WRONG_LAST_SEQUENCE = 10071
 _NO_MESSAGE = 10037
@@ -16,10 +16,10 @@ class JetStreamRegisters:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def find(self, name: str) -> tuple[int, bytes] | None:
+    async def find_value(self, name: str) -> tuple[int, bytes] | None:
         """Return a value with its revision, or None."""
-        self._connection.require()
-        with translated(f"reading {name}"):
+        self._connection.require_connected()
+        with translate_errors(f"reading {name}"):
             try:
                 found = await self._connection.jetstream.get_last_msg(topology.LIMITS, name)
             except NotFoundError as failure:
@@ -28,10 +28,10 @@ class JetStreamRegisters:
                 raise
         return found.seq or 0, found.data or b""
 
-    async def swap(self, name: str, data: bytes, *, revision: int) -> int | None:
+    async def swap_value(self, name: str, data: bytes, *, revision: int) -> int | None:
         """Replace a value of that revision, 0 for none; return the new one, None when it moved."""
-        self._connection.require()
-        with translated(f"swapping {name}"):
+        self._connection.require_connected()
+        with translate_errors(f"swapping {name}"):
             try:
                 ack = await self._connection.jetstream.publish(
                     name,

@@ -9,9 +9,15 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
-from noetl_messaging.ports import MESSAGE_BYTES_MAX, OVERHEARD_MAX, TRACE_HEADER, Message, Queue
-from noetl_messaging.topology import ConsumerSpec, Retention, StreamSpec, Topology
+from noetl_messaging.streams.errors import MessageTooLarge, MessagingUnavailable
+from noetl_messaging.streams.ports import (
+    MESSAGE_BYTES_MAX,
+    OVERHEARD_MAX,
+    TRACE_HEADER,
+    Message,
+    QueueSnapshot,
+)
+from noetl_messaging.streams.topology import ConsumerSpec, Retention, StreamSpec, Topology
 
 _SEQUENCES_PER_LIFE = 1_000_000_000
 
@@ -22,11 +28,11 @@ class Clock(Protocol):
     def now(self) -> datetime:
         """Return the time of day."""
 
-    def monotonic(self) -> float:
+    def monotonic_s(self) -> float:
         """Return seconds that never go back."""
 
 
-class Stored(Struct, frozen=True, kw_only=True):
+class StoredMessage(Struct, frozen=True, kw_only=True):
     """A message in a stream."""
 
     sequence: int
@@ -36,16 +42,16 @@ class Stored(Struct, frozen=True, kw_only=True):
     headers: dict[str, str]
 
 
-class _Stream:
+class _MemoryStream:
     def __init__(self, spec: StreamSpec, *, first: int, created_at: datetime) -> None:
         self.spec = spec
         self.created_at = created_at
         self.first = first
         self.next_sequence = first
-        self.messages: OrderedDict[int, Stored] = OrderedDict()
+        self.messages: OrderedDict[int, StoredMessage] = OrderedDict()
         self.seen_at: OrderedDict[str, float] = OrderedDict()
 
-    def store(
+    def store_message(
         self, subject: str, message_id: str, data: bytes, headers: dict[str, str], now_s: float
     ) -> None:
         while self.seen_at:
@@ -56,7 +62,7 @@ class _Stream:
         if message_id in self.seen_at:
             return
         self.seen_at[message_id] = now_s
-        self.messages[self.next_sequence] = Stored(
+        self.messages[self.next_sequence] = StoredMessage(
             sequence=self.next_sequence,
             subject=subject,
             message_id=message_id,
@@ -66,7 +72,7 @@ class _Stream:
         self.next_sequence += 1
 
 
-class _Durable:
+class _MemoryDurable:
     def __init__(self, spec: ConsumerSpec, *, first: int) -> None:
         self.spec = spec
         self.cursor = first
@@ -75,25 +81,25 @@ class _Durable:
         self.given_up: set[int] = set()
         self.last_delivered_at: datetime | None = None
 
-    def list_fresh(self, source: _Stream) -> Iterator[int]:
+    def iterate_undelivered(self, source: _MemoryStream) -> Iterator[int]:
         """Yield what was never handed over; what the filter refuses is looked at once."""
         is_skipping = True
         for sequence in range(max(self.cursor + 1, source.first), source.next_sequence):
             message = source.messages.get(sequence)
-            if message is not None and self._accepts(message.subject):
+            if message is not None and self._accepts_subject(message.subject):
                 is_skipping = False
                 yield sequence
             elif is_skipping:
                 self.cursor = sequence
 
-    def _accepts(self, subject: str) -> bool:
+    def _accepts_subject(self, subject: str) -> bool:
         return not self.spec.filters or any(
-            matches(pattern, subject) for pattern in self.spec.filters
+            matches_pattern(pattern, subject) for pattern in self.spec.filters
         )
 
 
 class MemoryBroker:
-    """Streams, consumers and hints of one process; `wipe` forgets all but the declarations."""
+    """Streams, consumers and hints of one process; `wipe_all` forgets all but the declarations."""
 
     def __init__(self, declared: Topology, clock: Clock) -> None:
         self._declared = declared
@@ -101,20 +107,20 @@ class MemoryBroker:
         # Fetches under way, by stream and consumer.
         self.asking: Counter[tuple[str, str]] = Counter()
         self._lives = 0
-        self._streams: dict[str, _Stream] = {}
-        self._durables: dict[tuple[str, str], _Durable] = {}
+        self._streams: dict[str, _MemoryStream] = {}
+        self._durables: dict[tuple[str, str], _MemoryDurable] = {}
         self._changed = asyncio.Event()
         self._listeners: dict[str, list[asyncio.Event]] = {}
         self._overhearing: dict[str, list[tuple[asyncio.Event, deque[str]]]] = {}
         self._hearing: dict[str, list[tuple[asyncio.Event, deque[bytes]]]] = {}
 
-    def wipe(self) -> None:
+    def wipe_all(self) -> None:
         """Lose everything, as a server does whose store was deleted."""
         self._streams.clear()
         self._durables.clear()
-        self.stir()
+        self.signal_change()
 
-    async def ensure(self) -> list[str]:
+    async def ensure_streams(self) -> list[str]:
         """Make what is missing; return its names."""
         made = []
         for spec in self._declared.streams:
@@ -122,17 +128,19 @@ class MemoryBroker:
                 continue
             self._lives += 1
             first = self._lives * _SEQUENCES_PER_LIFE
-            self._streams[spec.name] = _Stream(spec, first=first, created_at=self._clock.now())
+            self._streams[spec.name] = _MemoryStream(
+                spec, first=first, created_at=self._clock.now()
+            )
             made.append(spec.name)
         for consumer in self._declared.consumers:
             key = (consumer.stream, consumer.name)
             if key not in self._durables:
-                self._durables[key] = _Durable(consumer, first=0)
+                self._durables[key] = _MemoryDurable(consumer, first=0)
                 made.append(f"{consumer.stream}/{consumer.name}")
-        self.stir()
+        self.signal_change()
         return made
 
-    async def verify(self) -> list[str]:
+    async def list_mismatches(self) -> list[str]:
         """Return one sentence for everything that is missing."""
         streams = [spec.name for spec in self._declared.streams if spec.name not in self._streams]
         consumers = [
@@ -142,10 +150,10 @@ class MemoryBroker:
         ]
         return [f"{name} does not exist" for name in streams + consumers]
 
-    async def list_queues(self) -> list[Queue]:
+    async def list_queues(self) -> list[QueueSnapshot]:
         """Return every consumer that is declared and exists."""
         return [
-            Queue(
+            QueueSnapshot(
                 stream=stream,
                 consumer=name,
                 pending=self._count_pending(durable),
@@ -158,33 +166,33 @@ class MemoryBroker:
             for (stream, name), durable in self._durables.items()
         ]
 
-    async def publish(self, message: Message) -> None:
+    async def publish_message(self, message: Message) -> None:
         """Return once the stream has stored the message."""
         if len(message.data) > MESSAGE_BYTES_MAX:
             raise MessageTooLarge(
                 f"a message for {message.subject} has {len(message.data)} bytes, the limit is "
                 f"{MESSAGE_BYTES_MAX}"
             )
-        self.put(message)
+        self.store_message(message)
 
-    async def publish_all(self, messages: Sequence[Message]) -> list[bool]:
+    async def publish_batch(self, messages: Sequence[Message]) -> list[bool]:
         """Publish each; tell for each whether it was stored."""
-        return [self._try_put(message) for message in messages]
+        return [self._try_store(message) for message in messages]
 
-    def put(self, message: Message, headers: dict[str, str] | None = None) -> None:
+    def store_message(self, message: Message, headers: dict[str, str] | None = None) -> None:
         """Store a message with headers; raises `MessagingUnavailable` without a stream for it."""
         if message.traceparent is not None:
             headers = {**(headers or {}), TRACE_HEADER: message.traceparent}
         for stream in self._streams.values():
-            if any(matches(pattern, message.subject) for pattern in stream.spec.subjects):
-                stream.store(
+            if any(matches_pattern(pattern, message.subject) for pattern in stream.spec.subjects):
+                stream.store_message(
                     message.subject,
                     message.message_id,
                     message.data,
                     headers or {},
-                    self._clock.monotonic(),
+                    self._clock.monotonic_s(),
                 )
-                self.stir()
+                self.signal_change()
                 return
         raise MessagingUnavailable(f"no stream takes {message.subject}")
 
@@ -193,12 +201,12 @@ class MemoryBroker:
         return self._clock.now()
 
     @property
-    def listened(self) -> frozenset[str]:
+    def watched_subjects(self) -> frozenset[str]:
         """Return the subjects of hints that somebody listens to."""
         both = (*self._overhearing.items(), *self._hearing.items())
         return frozenset([*self._listeners, *(prefix for prefix, ears in both if ears)])
 
-    async def poke(self, subject: str) -> None:
+    async def notify(self, subject: str) -> None:
         """Wake whoever listens."""
         prefix, _, token = subject.rpartition(".")
         for woken, heard in self._overhearing.get(prefix, []):
@@ -208,7 +216,7 @@ class MemoryBroker:
             woken.set()
 
     @asynccontextmanager
-    async def watch(
+    async def watch_hints(
         self, subject: str, woken: asyncio.Event | None = None
     ) -> AsyncIterator[asyncio.Event]:
         """Hold an event that every wake-up sets."""
@@ -222,7 +230,7 @@ class MemoryBroker:
             if not listeners:
                 self._listeners.pop(subject, None)
 
-    async def overhear(self, prefix: str) -> AsyncIterator[str]:
+    async def subscribe_tokens(self, prefix: str) -> AsyncIterator[str]:
         """Yield the last token of every hint one token below a prefix."""
         woken, heard = asyncio.Event(), deque[str](maxlen=OVERHEARD_MAX)
         ears = self._overhearing.setdefault(prefix, [])
@@ -236,13 +244,13 @@ class MemoryBroker:
         finally:
             ears.remove((woken, heard))
 
-    async def say(self, subject: str, data: bytes) -> None:
+    async def broadcast(self, subject: str, data: bytes) -> None:
         """Say something to whoever listens."""
         for woken, heard in self._hearing.get(subject, []):
             heard.append(data)
             woken.set()
 
-    async def hear(self, subject: str) -> AsyncIterator[bytes]:
+    async def subscribe(self, subject: str) -> AsyncIterator[bytes]:
         """Yield what is said under a subject."""
         woken, heard = asyncio.Event(), deque[bytes](maxlen=OVERHEARD_MAX)
         ears = self._hearing.setdefault(subject, [])
@@ -256,33 +264,35 @@ class MemoryBroker:
         finally:
             ears.remove((woken, heard))
 
-    async def listen(self, subject: str) -> AsyncIterator[None]:
+    async def listen_for_hints(self, subject: str) -> AsyncIterator[None]:
         """Yield once per wake-up."""
-        async with self.watch(subject) as woken:
+        async with self.watch_hints(subject) as woken:
             while True:
                 await woken.wait()
                 woken.clear()
                 yield
 
-    def find_stream(self, name: str) -> _Stream:
+    def get_stream(self, name: str) -> _MemoryStream:
         """Return a stream; raises `MessagingUnavailable`."""
         if name not in self._streams:
             raise MessagingUnavailable(f"{name} does not exist")
         return self._streams[name]
 
-    def find_durable(self, stream: str, name: str) -> _Durable:
+    def get_durable(self, stream: str, name: str) -> _MemoryDurable:
         """Return a consumer; raises `MessagingUnavailable`."""
-        self.find_stream(stream)
+        self.get_stream(stream)
         if (stream, name) not in self._durables:
             raise MessagingUnavailable(f"{stream}/{name} does not exist")
         return self._durables[stream, name]
 
-    def take(self, stream: str, name: str, messages_max: int) -> list[tuple[Stored, int]]:
+    def take_due(
+        self, stream: str, name: str, messages_max: int
+    ) -> list[tuple[StoredMessage, int]]:
         """Hand over messages that are due, redeliveries first, with their delivery counts."""
-        durable, source = self.find_durable(stream, name), self.find_stream(stream)
-        now_s = self._clock.monotonic()
-        taken: list[tuple[Stored, int]] = []
-        for sequence in self._due(durable, source, now_s):
+        durable, source = self.get_durable(stream, name), self.get_stream(stream)
+        now_s = self._clock.monotonic_s()
+        taken: list[tuple[StoredMessage, int]] = []
+        for sequence in self._iterate_due(durable, source, now_s):
             is_fresh = sequence not in durable.delivered
             if is_fresh and len(durable.due_at) >= durable.spec.ack_pending_max:
                 break
@@ -295,7 +305,7 @@ class MemoryBroker:
                 break
         return taken
 
-    def settle(self, stream: str, name: str, sequence: int) -> None:
+    def settle_delivery(self, stream: str, name: str, sequence: int) -> None:
         """Forget a delivery; a work queue lets go of the message."""
         durable = self._durables.get((stream, name))
         if durable is None or sequence not in durable.delivered:
@@ -305,29 +315,31 @@ class MemoryBroker:
         source = self._streams.get(stream)
         if source is not None and source.spec.retention is Retention.WORK_QUEUE:
             source.messages.pop(sequence, None)
-        self.stir()
+        self.signal_change()
 
-    def postpone(self, stream: str, name: str, sequence: int, wait_s: float | None) -> bool:
+    def postpone_delivery(
+        self, stream: str, name: str, sequence: int, wait_s: float | None
+    ) -> bool:
         """Move the moment at which an unsettled delivery comes again; None: a full ack wait."""
         durable = self._durables.get((stream, name))
         if durable is None or sequence not in durable.due_at:
             return False
         delay_s = durable.spec.ack_wait_s if wait_s is None else wait_s
-        durable.due_at[sequence] = self._clock.monotonic() + delay_s
-        self.stir()
+        durable.due_at[sequence] = self._clock.monotonic_s() + delay_s
+        self.signal_change()
         return True
 
-    def take_given_up(self) -> Iterator[tuple[_Durable, Stored]]:
+    def iterate_given_up(self) -> Iterator[tuple[_MemoryDurable, StoredMessage]]:
         """Yield messages that ran out of deliveries."""
-        now_s = self._clock.monotonic()
+        now_s = self._clock.monotonic_s()
         for (stream, _), durable in self._durables.items():
             source = self._streams[stream]
-            list(self._due(durable, source, now_s))
+            list(self._iterate_due(durable, source, now_s))
             for sequence in sorted(durable.given_up):
                 if sequence in source.messages:
                     yield durable, source.messages[sequence]
 
-    async def changed(self, wait_s: float) -> None:
+    async def wait_for_change(self, wait_s: float) -> None:
         """Wait for any change, but not longer than `wait_s`."""
         changed = self._changed
         try:
@@ -336,11 +348,13 @@ class MemoryBroker:
         except TimeoutError:
             return
 
-    def monotonic(self) -> float:
+    def monotonic_s(self) -> float:
         """Return the server's seconds."""
-        return self._clock.monotonic()
+        return self._clock.monotonic_s()
 
-    def _due(self, durable: _Durable, source: _Stream, now_s: float) -> Iterator[int]:
+    def _iterate_due(
+        self, durable: _MemoryDurable, source: _MemoryStream, now_s: float
+    ) -> Iterator[int]:
         """Yield what may be handed over: redeliveries that are due, then what is new."""
         for sequence, due_s in sorted(durable.due_at.items()):
             if due_s > now_s:
@@ -350,35 +364,35 @@ class MemoryBroker:
                 durable.given_up.add(sequence)
             elif sequence in source.messages:
                 yield sequence
-        yield from durable.list_fresh(source)
+        yield from durable.iterate_undelivered(source)
 
-    def _count_pending(self, durable: _Durable) -> int:
-        return sum(1 for _ in durable.list_fresh(self._streams[durable.spec.stream]))
+    def _count_pending(self, durable: _MemoryDurable) -> int:
+        return sum(1 for _ in durable.iterate_undelivered(self._streams[durable.spec.stream]))
 
-    def _try_put(self, message: Message) -> bool:
+    def _try_store(self, message: Message) -> bool:
         if len(message.data) > MESSAGE_BYTES_MAX:
             return False
         try:
-            self.put(message)
+            self.store_message(message)
         except MessagingUnavailable:
             return False
         return True
 
-    def stir(self) -> None:
+    def signal_change(self) -> None:
         """Have everybody who waits for a change look again."""
         self._changed.set()
         self._changed = asyncio.Event()
 
 
-def matches(pattern: str, subject: str) -> bool:
+def matches_pattern(pattern: str, subject: str) -> bool:
     """Tell whether a subject fits a pattern with NATS's `*` and `>`."""
     wanted, given = pattern.split("."), subject.split(".")
     if wanted[-1] == ">":
         wanted, given = wanted[:-1], given[: len(wanted) - 1] if len(given) >= len(wanted) else []
         if not given and wanted:
             return False
-    return len(wanted) == len(given) and all(map(_fits, wanted, given))
+    return len(wanted) == len(given) and all(map(_matches_token, wanted, given))
 
 
-def _fits(pattern: str, token: str) -> bool:
+def _matches_token(pattern: str, token: str) -> bool:
     return pattern in {"*", token}

@@ -3,10 +3,10 @@
 from datetime import datetime
 
 from noetl_contracts import subjects
-from noetl_messaging import topology
-from noetl_messaging.memory.broker import MemoryBroker, Stored
-from noetl_messaging.ports import DeadLetter, Delivery, Message
-from noetl_messaging.requeues import check_subject, count_requeues, name_message
+from noetl_messaging.memory.broker import MemoryBroker, StoredMessage
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import DeadLetter, Delivery, Message
+from noetl_messaging.streams.requeues import build_requeue_id, check_requeue_subject, count_requeues
 
 
 class MemoryDeadLetters:
@@ -15,16 +15,18 @@ class MemoryDeadLetters:
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
 
-    async def bury(self, delivery: Delivery, *, stream: str, consumer: str, reason: str) -> None:
+    async def bury_delivery(
+        self, delivery: Delivery, *, stream: str, consumer: str, reason: str
+    ) -> None:
         """Store a copy with its reason, then settle the delivery for good."""
-        self._store(
+        self._store_letter(
             DeadLetter(
                 sequence=delivery.stream_sequence,
                 stream=stream,
                 consumer=consumer,
                 subject=delivery.subject,
                 reason=reason,
-                delivered=delivery.delivered,
+                delivered=delivery.delivery_count,
                 data=delivery.data,
                 requeued=count_requeues(delivery.message_id),
             )
@@ -33,38 +35,38 @@ class MemoryDeadLetters:
 
     async def list_letters(self, *, letters_max: int, after: int = 0) -> list[DeadLetter]:
         """Return the oldest letters after a sequence."""
-        stored = self._broker.find_stream(topology.DEAD_LETTERS).messages.values()
+        stored = self._broker.get_stream(topology.DEAD_LETTERS).messages.values()
         later = [message for message in stored if message.sequence > after]
-        return [_to_letter(message) for message in later[:letters_max]]
+        return [_build_letter(message) for message in later[:letters_max]]
 
-    async def get(self, sequence: int) -> DeadLetter:
+    async def get_letter(self, sequence: int) -> DeadLetter:
         """Return one letter; raises `KeyError`."""
-        return _to_letter(self._broker.find_stream(topology.DEAD_LETTERS).messages[sequence])
+        return _build_letter(self._broker.get_stream(topology.DEAD_LETTERS).messages[sequence])
 
-    async def requeue(self, sequence: int) -> None:
+    async def requeue_letter(self, sequence: int) -> None:
         """Publish a letter under its own subject again and remove it.
 
         Raises `KeyError`, and `MalformedMessage` for a subject that is none of the letter's stream.
         """
-        letter = await self.get(sequence)
-        check_subject(letter)
-        await self._broker.publish(
-            Message(subject=letter.subject, message_id=name_message(letter), data=letter.data)
+        letter = await self.get_letter(sequence)
+        check_requeue_subject(letter)
+        await self._broker.publish_message(
+            Message(subject=letter.subject, message_id=build_requeue_id(letter), data=letter.data)
         )
-        await self.remove(sequence)
+        await self.remove_letter(sequence)
 
-    async def remove(self, sequence: int) -> None:
+    async def remove_letter(self, sequence: int) -> None:
         """Remove a letter for good; raises `KeyError`."""
-        del self._broker.find_stream(topology.DEAD_LETTERS).messages[sequence]
+        del self._broker.get_stream(topology.DEAD_LETTERS).messages[sequence]
 
-    async def count(self) -> int:
+    async def count_letters(self) -> int:
         """Return how many letters there are."""
-        return len(self._broker.find_stream(topology.DEAD_LETTERS).messages)
+        return len(self._broker.get_stream(topology.DEAD_LETTERS).messages)
 
-    async def collect(self, *, letters_max: int) -> list[DeadLetter]:
+    async def collect_given_up(self, *, letters_max: int) -> list[DeadLetter]:
         """Move messages that ran out of deliveries here; return their letters."""
         letters = []
-        for durable, stored in list(self._broker.take_given_up())[:letters_max]:
+        for durable, stored in list(self._broker.iterate_given_up())[:letters_max]:
             letter = DeadLetter(
                 sequence=stored.sequence,
                 stream=durable.spec.stream,
@@ -75,15 +77,15 @@ class MemoryDeadLetters:
                 data=stored.data,
                 requeued=count_requeues(stored.message_id),
             )
-            self._store(letter)
-            self._broker.settle(durable.spec.stream, durable.spec.name, stored.sequence)
+            self._store_letter(letter)
+            self._broker.settle_delivery(durable.spec.stream, durable.spec.name, stored.sequence)
             letters.append(letter)
         return letters
 
-    def _store(self, letter: DeadLetter) -> None:
-        self._broker.put(
+    def _store_letter(self, letter: DeadLetter) -> None:
+        self._broker.store_message(
             Message(
-                subject=subjects.dead_letter(letter.stream, letter.consumer),
+                subject=subjects.build_dead_letter_subject(letter.stream, letter.consumer),
                 message_id=f"{letter.stream}/{letter.consumer}/{letter.sequence}",
                 data=letter.data,
             ),
@@ -99,7 +101,7 @@ class MemoryDeadLetters:
         )
 
 
-def _to_letter(stored: Stored) -> DeadLetter:
+def _build_letter(stored: StoredMessage) -> DeadLetter:
     return DeadLetter(
         sequence=stored.sequence,
         stream=stored.headers["stream"],

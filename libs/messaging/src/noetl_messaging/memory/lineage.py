@@ -1,6 +1,6 @@
 """A receiver of lineage in memory."""
 
-from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.streams.errors import MessagingUnavailable
 
 
 class MemoryLineageEndpoint:
@@ -10,7 +10,7 @@ class MemoryLineageEndpoint:
         self.bodies: list[str] = []
         self.absent = 0
 
-    async def deliver(self, body: str) -> None:
+    async def deliver_event(self, body: str) -> None:
         """Hand over the JSON of one event, perhaps again."""
         if self.absent:
             self.absent -= 1

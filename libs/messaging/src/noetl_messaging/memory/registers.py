@@ -8,11 +8,11 @@ class MemoryRegisters:
         self._value_by_name: dict[str, tuple[int, bytes]] = {}
         self._revision = 0
 
-    async def find(self, name: str) -> tuple[int, bytes] | None:
+    async def find_value(self, name: str) -> tuple[int, bytes] | None:
         """Return a value with its revision, or None."""
         return self._value_by_name.get(name)
 
-    async def swap(self, name: str, data: bytes, *, revision: int) -> int | None:
+    async def swap_value(self, name: str, data: bytes, *, revision: int) -> int | None:
         """Replace a value of that revision, 0 for none; return the new one, None when it moved."""
         known, _ = self._value_by_name.get(name, (0, b""))
         if known != revision:
@@ -21,6 +21,6 @@ class MemoryRegisters:
         self._value_by_name[name] = (self._revision, data)
         return self._revision
 
-    def wipe(self) -> None:
+    def wipe_values(self) -> None:
         """Lose everything, as a server whose store is wiped."""
         self._value_by_name.clear()

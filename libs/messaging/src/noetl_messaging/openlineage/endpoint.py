@@ -6,8 +6,8 @@ from http import HTTPStatus
 
 import aiohttp
 
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.lineage_ports import LineageRefused
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import LineageRefused
 
 # Where the receivers of the standard listen, below their address.
 PATH = "/api/v1/lineage"
@@ -31,7 +31,7 @@ class HttpLineageEndpoint:
         self._session = session
         self._address = address
 
-    async def deliver(self, body: str) -> None:
+    async def deliver_event(self, body: str) -> None:
         """Hand over the JSON of one event, perhaps again."""
         try:
             async with self._session.post(
@@ -50,7 +50,7 @@ class HttpLineageEndpoint:
 
 
 @asynccontextmanager
-async def open_endpoint(url: str, *, api_key: str) -> AsyncIterator[HttpLineageEndpoint]:
+async def open_lineage_endpoint(url: str, *, api_key: str) -> AsyncIterator[HttpLineageEndpoint]:
     """Open a receiver at its address, with a key for it if it wants one.
 
     Nothing is sent before the first event, so that an empty address does no harm.

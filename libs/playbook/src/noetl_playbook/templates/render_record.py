@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_playbook.templates.rendering import Guard, LimitExceededError
+from noetl_playbook.templates.render_limits import LimitExceededError, RenderGuard
 
 # What the renders of one computation may hold a process that has other things to do.
 HELD_S = 0.01
@@ -25,30 +25,30 @@ class SlowRenderError(Exception):
         super().__init__("a template is to be rendered in a child process")
 
 
-class Rendered(msgspec.Struct, frozen=True, kw_only=True):
+class RenderOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one render gave: a value, or an error."""
 
     value: Any = None
     error: Exception | None = None
 
-    def get(self) -> Any:
+    def get_value(self) -> Any:
         """Return the value; raises the error."""
         if self.error is not None:
             raise self.error
         return self.value
 
 
-class Observer:
+class RenderObserver:
     """Stands by in a child while a template is rendered."""
 
-    def observe(
+    def observe_render(
         self, place: int, expression: str, seconds: float, render: Callable[[], Any]
     ) -> Any:
         """Tell which render begins, and what it gave; return or raise what it did."""
         raise NotImplementedError
 
 
-class Renders:
+class RenderRecord:
     """Counts the renders of a computation, and gives what is known of them.
 
     `spent_s` reads the processor time of the thread.
@@ -56,18 +56,18 @@ class Renders:
 
     def __init__(self, spent_s: Callable[[], float]) -> None:
         self._spent_s = spent_s
-        self.rendered: dict[int, Rendered] = {}
-        self._observer: Observer | None = None
+        self.rendered: dict[int, RenderOutcome] = {}
+        self._observer: RenderObserver | None = None
         self._place = 0
         self._left_s = HELD_S
 
-    def begin(self, observer: Observer | None = None) -> None:
+    def start_recording(self, observer: RenderObserver | None = None) -> None:
         """Begin the computation anew; with an observer it is made in a child."""
         self._observer = observer
         self._place = 0
         self._left_s = HELD_S
 
-    def forget(self) -> None:
+    def forget_all(self) -> None:
         """Know nothing: the computation is another one."""
         self.rendered.clear()
 
@@ -76,7 +76,7 @@ class Renders:
         run: Run,
         scope: Mapping[str, Any],
         *,
-        guard: Guard | None,
+        guard: RenderGuard | None,
         seconds: float,
         expression: str,
         shown: Callable[[LimitExceededError], Exception],
@@ -85,47 +85,47 @@ class Renders:
         place, self._place = self._place, self._place + 1
         known = self.rendered.get(place)
         if known is not None:
-            return known.get()
+            return known.get_value()
         if self._observer is None:
-            return self._render_here(run, scope, guard, shown)
+            return self._render_in_process(run, scope, guard, shown)
 
         def render_fully() -> Any:
             try:
-                return guarded(run, scope, guard, seconds, LimitExceededError)
+                return run_guarded(run, scope, guard, seconds, LimitExceededError)
             except LimitExceededError as error:
                 raise shown(error) from error
 
-        return self._observer.observe(place, expression, seconds, render_fully)
+        return self._observer.observe_render(place, expression, seconds, render_fully)
 
-    def _render_here(
+    def _render_in_process(
         self,
         run: Run,
         scope: Mapping[str, Any],
-        guard: Guard | None,
+        guard: RenderGuard | None,
         shown: Callable[[LimitExceededError], Exception],
     ) -> Any:
         if self._left_s <= 0:
             raise SlowRenderError
         began_at = self._spent_s()
         try:
-            return guarded(run, scope, guard, self._left_s, SlowRenderError)
+            return run_guarded(run, scope, guard, self._left_s, SlowRenderError)
         except LimitExceededError as error:
             raise shown(error) from error
         finally:
             self._left_s -= self._spent_s() - began_at
 
 
-def guarded(
+def run_guarded(
     run: Run,
     scope: Mapping[str, Any],
-    guard: Guard | None,
+    guard: RenderGuard | None,
     seconds: float,
     error: Callable[[str], Exception],
 ) -> Any:
     """Run under a guard, if there is one that is free."""
-    if guard is None or not guard.arm(seconds, error):
+    if guard is None or not guard.start_watch(seconds, error):
         return run(scope)
     try:
         return run(scope)
     finally:
-        guard.disarm()
+        guard.stop_watch()

@@ -10,23 +10,24 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from noetl_contracts import codec, stored, upcast
-from noetl_contracts.archives import Kept, Manifest, Unit
+from noetl_contracts import codec
 from noetl_contracts.errors import NoetlError, Permanent
-from noetl_contracts.stored import StoredEvent
-from noetl_storage.archive import checking, units
-from noetl_storage.audit_ports import LedgerAudit
-from noetl_storage.errors import PayloadMissing, RetentionRefused
-from noetl_storage.payload_ports import Owner
-from noetl_storage.ports import Payloads
-from noetl_storage.retention_ports import (
-    Action,
+from noetl_contracts.ledger import stored_event, upcasters
+from noetl_contracts.ledger.archive_format import ArchivedHistory, ArchiveManifest, ManifestUnit
+from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_storage.archive import units
+from noetl_storage.ports.errors import PayloadMissing, RetentionRefused
+from noetl_storage.ports.history_ports import LedgerAudit
+from noetl_storage.ports.ledger_ports import Payloads
+from noetl_storage.ports.payload_ports import Owner
+from noetl_storage.ports.retention_ports import (
     ArchiveUnit,
-    Due,
+    DueHistories,
     Retention,
+    RetentionAction,
     RetentionPolicy,
-    Span,
     UnitStatus,
+    VersionSpan,
 )
 
 _PAGE_EVENTS = 1000
@@ -40,7 +41,7 @@ _BY_DEFAULT = "default"
 ROLE = "archivist"
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class RetentionTerms(Struct, frozen=True, kw_only=True):
     """What holds for owners without a policy, and how much is done at once.
 
     Without `can_delete` verified histories wait until their whole partition can go, unless they
@@ -48,22 +49,22 @@ class Terms(Struct, frozen=True, kw_only=True):
     """
 
     keep_days: int | None = None
-    action: Action = Action.ARCHIVE
+    action: RetentionAction = RetentionAction.ARCHIVE
     can_delete: bool = False
     histories_max: int = 500
     events_max: int = 200_000
     deleted_max: int = 100
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class RetentionPlan(Struct, frozen=True, kw_only=True):
     """What would be done for an owner."""
 
     owner: Owner
     policy: RetentionPolicy | None
-    due: list[Due]
+    due: list[DueHistories]
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class UnitProgress(Struct, frozen=True, kw_only=True):
     """A unit that has come to a status, and what left the ledger on the way there."""
 
     unit: ArchiveUnit
@@ -72,7 +73,7 @@ class Progress(Struct, frozen=True, kw_only=True):
     events: int = 0
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[UnitProgress], None]
 
 
 class Archivist:
@@ -84,7 +85,7 @@ class Archivist:
         retention: Retention,
         audit: LedgerAudit,
         store: Payloads,
-        terms: Terms,
+        terms: RetentionTerms,
         fold_version: int,
         who: str,
     ) -> None:
@@ -95,43 +96,43 @@ class Archivist:
         self._fold_version = fold_version
         self._who = who
 
-    async def preview(self) -> list[Plan]:
+    async def preview_plans(self) -> list[RetentionPlan]:
         """Say what a run would begin with, and change nothing."""
         plans = []
         for owner in await self._retention.list_owners():
-            policy = await self._policy(owner)
-            due: list[Due] = []
-            if policy is not None and policy.action is not Action.KEEP:
+            policy = await self._find_policy(owner)
+            due: list[DueHistories] = []
+            if policy is not None and policy.action is not RetentionAction.KEEP:
                 due = await self._retention.count_due(owner, keep_s=policy.keep_days * _DAY_S)
-            plans.append(Plan(owner=owner, policy=policy, due=due))
+            plans.append(RetentionPlan(owner=owner, policy=policy, due=due))
         return plans
 
-    async def list_open(self) -> list[ArchiveUnit]:
+    async def list_open_units(self) -> list[ArchiveUnit]:
         """Return the units that are not done with."""
         found: list[ArchiveUnit] = []
-        while page := await self._retention.list_open(
+        while page := await self._retention.list_open_units(
             after=found[-1].manifest_id if found else None, units_max=_PAGE_UNITS
         ):
             found += page
         return found
 
-    async def run(self, tell: Tell) -> None:
+    async def archive_all_due(self, tell: Tell) -> None:
         """Resume what was begun, do what is due, and then take out what was verified.
 
         What is wrong with one unit keeps no other one; it is raised at the end.
         """
         doubts: list[NoetlError] = []
-        for unit in await self.list_open():
-            await _attempt(self._archive(unit, tell), doubts)
+        for unit in await self.list_open_units():
+            await _collect_doubt(self._archive_unit(unit, tell), doubts)
         for owner in await self._retention.list_owners():
             await self._archive_due(owner, tell, doubts)
         # A partition can go once the last of its units is verified.
-        for unit in await self.list_open():
-            await _attempt(self._compact(unit, tell), doubts)
+        for unit in await self.list_open_units():
+            await _collect_doubt(self._compact_unit(unit, tell), doubts)
         if doubts:
             raise doubts[0]
 
-    async def _policy(self, owner: Owner) -> RetentionPolicy | None:
+    async def _find_policy(self, owner: Owner) -> RetentionPolicy | None:
         own = await self._retention.find_policy(owner)
         if own is not None or self._terms.keep_days is None:
             return own
@@ -144,78 +145,84 @@ class Archivist:
         )
 
     async def _archive_due(self, owner: Owner, tell: Tell, doubts: list[NoetlError]) -> None:
-        policy = await self._policy(owner)
-        if policy is None or policy.action is Action.KEEP:
+        policy = await self._find_policy(owner)
+        if policy is None or policy.action is RetentionAction.KEEP:
             return
-        while unit := await self._retention.plan(
+        while unit := await self._retention.plan_unit(
             owner,
             action=policy.action,
             keep_s=policy.keep_days * _DAY_S,
             histories_max=self._terms.histories_max,
             events_max=self._terms.events_max,
             fold_version=self._fold_version,
-            upcaster_digest=upcast.digest(),
+            upcaster_digest=upcasters.digest_registry(),
             who=self._who,
         ):
-            tell(Progress(unit=unit, status=UnitStatus.PLANNED))
-            await _attempt(self._archive(unit, tell), doubts)
+            tell(UnitProgress(unit=unit, status=UnitStatus.PLANNED))
+            await _collect_doubt(self._archive_unit(unit, tell), doubts)
 
-    async def _archive(self, unit: ArchiveUnit, tell: Tell) -> None:
+    async def _archive_unit(self, unit: ArchiveUnit, tell: Tell) -> None:
         """Bring a unit to where it is verified."""
         if unit.status is UnitStatus.PLANNED:
-            manifest = await self._write(unit)
-            await self._retention.advance(
+            manifest = await self._write_unit(unit)
+            await self._retention.advance_unit(
                 unit.manifest_id,
                 status=UnitStatus.ARCHIVED,
-                manifest_sha256=codec.digest(codec.encode(manifest)),
+                manifest_sha256=codec.digest_hex(codec.encode_json(manifest)),
             )
-            tell(Progress(unit=unit, status=UnitStatus.ARCHIVED))
+            tell(UnitProgress(unit=unit, status=UnitStatus.ARCHIVED))
         if unit.status in (UnitStatus.PLANNED, UnitStatus.ARCHIVED):
-            await self._verify(unit)
-            await self._retention.advance(unit.manifest_id, status=UnitStatus.VERIFIED)
-            tell(Progress(unit=unit, status=UnitStatus.VERIFIED))
+            await self._verify_unit(unit)
+            await self._retention.advance_unit(unit.manifest_id, status=UnitStatus.VERIFIED)
+            tell(UnitProgress(unit=unit, status=UnitStatus.VERIFIED))
 
-    async def _write(self, unit: ArchiveUnit) -> Manifest:
+    async def _write_unit(self, unit: ArchiveUnit) -> ArchiveManifest:
         spans = await self._retention.list_spans(unit.manifest_id)
-        if unit.action is Action.DROP:
+        if unit.action is RetentionAction.DROP:
             kept = [
-                _kept(span, at=unit.planned_at)
+                _build_archived_history(span, at=unit.planned_at)
                 for span in spans
-                if await self._is_sound(unit, span, await self._page(span))
+                if await self._is_history_sound(unit, span, await self._read_page(span))
             ]
-            return await units.record(self._store, unit_of(unit), kept)
-        return await units.write(
+            return await units.write_dropped_manifest(self._store, build_manifest_unit(unit), kept)
+        return await units.write_unit(
             self._store,
-            unit_of(unit),
-            self._sound_events(unit, spans),
+            build_manifest_unit(unit),
+            self._iterate_sound_events(unit, spans),
             previous={span.execution_id: span.previous for span in spans},
         )
 
-    async def _sound_events(
-        self, unit: ArchiveUnit, spans: list[Span]
+    async def _iterate_sound_events(
+        self, unit: ArchiveUnit, spans: list[VersionSpan]
     ) -> AsyncIterator[StoredEvent]:
         """Yield what is archived; most histories are one page, which is read once."""
         for at in range(0, len(spans), _TOGETHER):
             some = spans[at : at + _TOGETHER]
-            firsts = await asyncio.gather(*(self._page(span) for span in some))
+            firsts = await asyncio.gather(*(self._read_page(span) for span in some))
             for span, first in zip(some, firsts, strict=True):
-                if await self._is_sound(unit, span, first):
-                    async for page in self._pages(span, first):
+                if await self._is_history_sound(unit, span, first):
+                    async for page in self._iterate_pages(span, first):
                         for one in page:
                             yield one
 
-    async def _is_sound(self, unit: ArchiveUnit, span: Span, first: list[StoredEvent]) -> bool:
+    async def _is_history_sound(
+        self, unit: ArchiveUnit, span: VersionSpan, first: list[StoredEvent]
+    ) -> bool:
         """Tell whether a history is what was sealed, before any of it is written; else leave it."""
-        reason = await self._doubt(span, first)
+        reason = await self._find_doubt(span, first)
         if reason is not None:
-            await self._retention.leave_out(unit.manifest_id, span.execution_id, reason=reason)
+            await self._retention.leave_history_out(
+                unit.manifest_id, span.execution_id, reason=reason
+            )
         return reason is None
 
-    async def _doubt(self, span: Span, first: list[StoredEvent]) -> str | None:
+    async def _find_doubt(self, span: VersionSpan, first: list[StoredEvent]) -> str | None:
         version, checksum = span.first_version - 1, span.previous
-        async for page in self._pages(span, first):
+        async for page in self._iterate_pages(span, first):
             for one in page:
-                if one.altered or not stored.is_sealed(one, checksum, version=version + 1):
+                if one.altered or not stored_event.is_stored_event_sealed(
+                    one, checksum, version=version + 1
+                ):
                     return (
                         f"version {version + 1} is not what was sealed there; see: "
                         f"noetl audit verify {span.execution_id}"
@@ -225,34 +232,34 @@ class Archivist:
             return None
         return f"the history ends at version {version} and not at {span.last_version}"
 
-    async def _pages(
-        self, span: Span, first: list[StoredEvent]
+    async def _iterate_pages(
+        self, span: VersionSpan, first: list[StoredEvent]
     ) -> AsyncIterator[list[StoredEvent]]:
         page = first
         while page:
             yield page
-            page = await self._page(span, after=page[-1].stream_version)
+            page = await self._read_page(span, after=page[-1].stream_version)
 
-    async def _page(self, span: Span, *, after: int | None = None) -> list[StoredEvent]:
+    async def _read_page(self, span: VersionSpan, *, after: int | None = None) -> list[StoredEvent]:
         after = span.first_version - 1 if after is None else after
         if after >= span.last_version:
             return []
-        return await self._audit.read_stored(
+        return await self._audit.read_stored_events(
             span.execution_id,
             after_version=after,
             events_max=min(_PAGE_EVENTS, span.last_version - after),
         )
 
-    async def _verify(self, unit: ArchiveUnit) -> None:
+    async def _verify_unit(self, unit: ArchiveUnit) -> None:
         """Read a unit back, and compare it with what was planned."""
-        manifest = await units.find_manifest(self._store, unit_of(unit))
+        manifest = await units.find_manifest(self._store, build_manifest_unit(unit))
         if manifest is None:
             raise RetentionRefused(
                 f"the manifest of unit {unit.manifest_id} is not in the payload store any more: "
                 "nothing leaves the ledger for it"
             )
         if not manifest.is_dropped:
-            await checking.verify(self._store, manifest)
+            await units.verify_unit(self._store, manifest)
         planned = {
             (span.execution_id, span.first_version, span.last_version, span.checksum)
             for span in await self._retention.list_spans(unit.manifest_id)
@@ -261,16 +268,16 @@ class Archivist:
             (kept.execution_id, kept.first_version, kept.last_version, kept.checksum)
             for kept in manifest.histories
         }
-        if planned != found or manifest.is_dropped != (unit.action is Action.DROP):
+        if planned != found or manifest.is_dropped != (unit.action is RetentionAction.DROP):
             raise RetentionRefused(
                 f"the manifest of unit {unit.manifest_id} names other histories than were planned"
             )
 
-    async def _compact(self, unit: ArchiveUnit, tell: Tell) -> None:
+    async def _compact_unit(self, unit: ArchiveUnit, tell: Tell) -> None:
         """Take steps as long as one leads on."""
         status = unit.status
         while status in (UnitStatus.VERIFIED, UnitStatus.DETACHED):
-            done = await self._retention.compact(
+            done = await self._retention.compact_unit(
                 unit.manifest_id,
                 can_delete=self._terms.can_delete,
                 histories_max=self._terms.deleted_max,
@@ -278,10 +285,12 @@ class Archivist:
             if done.status is status and not done.histories:
                 return
             status = done.status
-            tell(Progress(unit=unit, status=status, histories=done.histories, events=done.events))
+            tell(
+                UnitProgress(unit=unit, status=status, histories=done.histories, events=done.events)
+            )
 
 
-async def _attempt(step: Awaitable[None], doubts: list[NoetlError]) -> None:
+async def _collect_doubt(step: Awaitable[None], doubts: list[NoetlError]) -> None:
     """Let a unit that is not as it should be stay where it is; a store that is away ends it all."""
     try:
         await step
@@ -289,9 +298,9 @@ async def _attempt(step: Awaitable[None], doubts: list[NoetlError]) -> None:
         doubts.append(failure)
 
 
-def unit_of(unit: ArchiveUnit) -> Unit:
+def build_manifest_unit(unit: ArchiveUnit) -> ManifestUnit:
     """Return what the archive's manifest says of a unit."""
-    return Unit(
+    return ManifestUnit(
         manifest_id=unit.manifest_id,
         tenant_id=unit.tenant_id,
         organization_id=unit.organization_id,
@@ -302,8 +311,8 @@ def unit_of(unit: ArchiveUnit) -> Unit:
     )
 
 
-def _kept(span: Span, *, at: datetime) -> Kept:
-    return Kept(
+def _build_archived_history(span: VersionSpan, *, at: datetime) -> ArchivedHistory:
+    return ArchivedHistory(
         execution_id=span.execution_id,
         first_version=span.first_version,
         last_version=span.last_version,

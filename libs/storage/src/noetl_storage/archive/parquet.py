@@ -6,10 +6,10 @@ from io import BytesIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from noetl_contracts import archives, stored
 from noetl_contracts.errors import MalformedMessage
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.stored import StoredEvent
+from noetl_contracts.ledger import archive_format, stored_event
+from noetl_contracts.ledger.stored_event import StoredEvent
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 _ROW_GROUP_EVENTS = 5000
@@ -54,7 +54,9 @@ _UNIQUE = {"event_id", "checksum", "envelope"}
 
 def encode(events: Sequence[StoredEvent]) -> bytes:
     """Return the bytes of a part; the events come by execution and version."""
-    table = pa.Table.from_pylist([archives.row_of(one) for one in events], schema=SCHEMA)
+    table = pa.Table.from_pylist(
+        [archive_format.build_event_row(one) for one in events], schema=SCHEMA
+    )
     sink = BytesIO()
     pq.write_table(
         table,
@@ -76,18 +78,18 @@ def decode(
     """
     try:
         source = pq.ParquetFile(pa.BufferReader(data))
-        groups = _groups(source, execution_id, after_version)
+        groups = _choose_row_groups(source, execution_id, after_version)
         for batch in source.iter_batches(
             batch_size=_BATCH_EVENTS,
             row_groups=groups,
             columns=["execution_id", "stream_version", "envelope"],
         ):
-            yield from _chosen(batch, execution_id, after_version)
+            yield from _decode_batch(batch, execution_id, after_version)
     except (pa.ArrowException, KeyError, OSError) as failure:
         raise MalformedMessage(f"this is no part of an archive: {failure}") from failure
 
 
-def _groups(
+def _choose_row_groups(
     source: pq.ParquetFile, execution_id: ExecutionId | None, after_version: int
 ) -> list[int]:
     """Return the row groups in which an execution's events after a version may stand."""
@@ -96,26 +98,26 @@ def _groups(
         return list(every)
     wanted, found = int(execution_id), []
     for group in every:
-        low, high = _bounds(source, group, "execution_id")
+        low, high = _read_bounds(source, group, "execution_id")
         if low <= wanted <= high and (
-            low < high or _bounds(source, group, "stream_version")[1] > after_version
+            low < high or _read_bounds(source, group, "stream_version")[1] > after_version
         ):
             found.append(group)
     return found
 
 
-def _bounds(source: pq.ParquetFile, group: int, column: str) -> tuple[int, int]:
+def _read_bounds(source: pq.ParquetFile, group: int, column: str) -> tuple[int, int]:
     said = source.metadata.row_group(group).column(SCHEMA.get_field_index(column)).statistics
     if said is None or not said.has_min_max:
         return 0, 2**63
     return said.min, said.max
 
 
-def _chosen(
+def _decode_batch(
     batch: pa.RecordBatch, execution_id: ExecutionId | None, after_version: int
 ) -> Iterator[StoredEvent]:
     executions, versions, envelopes = (column.to_pylist() for column in batch.columns)
     wanted = None if execution_id is None else int(execution_id)
     for execution, version, data in zip(executions, versions, envelopes, strict=True):
         if wanted is None or (execution == wanted and version > after_version):
-            yield stored.decode(data)
+            yield stored_event.decode_stored_event(data)

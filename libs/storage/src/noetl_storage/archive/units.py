@@ -5,45 +5,54 @@ it holds the same events, and else refused.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
 
-from noetl_contracts import archives, codec
-from noetl_contracts.archives import Kept, Manifest, Part, Unit
+from noetl_contracts import codec
+from noetl_contracts.errors import MalformedMessage
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.stored import StoredEvent
-from noetl_storage import digests
-from noetl_storage.archive.packing import parquet
-from noetl_storage.errors import PayloadCorrupt, PayloadMissing
-from noetl_storage.ports import Payloads
+from noetl_contracts.ledger import archive_format, stored_event
+from noetl_contracts.ledger.archive_format import (
+    ArchivedHistory,
+    ArchiveManifest,
+    ArchivePart,
+    ManifestUnit,
+)
+from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_storage.archive.lazy_parquet import parquet
+from noetl_storage.ports.errors import PayloadCorrupt, PayloadMissing
+from noetl_storage.ports.ledger_ports import Payloads
+from noetl_storage.process import digests
 
 # A part is held in memory, by whoever writes it and whoever reads it.
 PART_EVENTS_MAX = 20_000
 
 
-class _Writer:
+class _UnitWriter:
     """Gathers a unit's parts and what its manifest will say."""
 
-    def __init__(self, store: Payloads, unit: Unit, *, part_events_max: int) -> None:
+    def __init__(self, store: Payloads, unit: ManifestUnit, *, part_events_max: int) -> None:
         self._store = store
         self._unit = unit
         self._part_events_max = part_events_max
         self._waiting: list[StoredEvent] = []
-        self._kept: dict[ExecutionId, Kept] = {}
-        self._parts: list[Part] = []
+        self._kept: dict[ExecutionId, ArchivedHistory] = {}
+        self._parts: list[ArchivePart] = []
         self._mentions: set[str] = set()
 
-    async def take(self, one: StoredEvent, previous: str) -> None:
-        self._mentions.update(digests.runs(codec.encode([one.event, one.payload_ref, one.meta])))
+    async def add_event(self, one: StoredEvent, previous: str) -> None:
+        self._mentions.update(
+            digests.list_hex_runs(codec.encode_json([one.event, one.payload_ref, one.meta]))
+        )
         self._waiting.append(one)
-        self._note(one, previous)
+        self._note_history(one, previous)
         if len(self._waiting) >= self._part_events_max:
-            await self._flush()
+            await self._write_part()
 
-    def _note(self, one: StoredEvent, previous: str) -> None:
+    def _note_history(self, one: StoredEvent, previous: str) -> None:
         execution, number = ExecutionId(one.execution_id), len(self._parts)
         before = self._kept.get(execution)
         parts = [] if before is None else before.parts
-        self._kept[execution] = Kept(
+        self._kept[execution] = ArchivedHistory(
             execution_id=execution,
             first_version=one.stream_version if before is None else before.first_version,
             last_version=one.stream_version,
@@ -54,16 +63,18 @@ class _Writer:
             parts=parts if number in parts else [*parts, number],
         )
 
-    async def _flush(self) -> None:
+    async def _write_part(self) -> None:
         number = len(self._parts)
-        name = archives.part_name(self._unit, number)
-        data = await self._put(name, await asyncio.to_thread(parquet.encode, self._waiting))
-        self._parts.append(_part(number, name, data, events=len(self._waiting)))
+        name = archive_format.build_part_name(self._unit, number)
+        data = await self._put_or_compare(
+            name, await asyncio.to_thread(parquet.encode, self._waiting)
+        )
+        self._parts.append(_build_part(number, name, data, events=len(self._waiting)))
         self._waiting = []
 
-    async def _put(self, name: str, data: bytes) -> bytes:
+    async def _put_or_compare(self, name: str, data: bytes) -> bytes:
         """Write an object, or return the one that an earlier attempt has written."""
-        before = await self._put_once(name, data)
+        before = await self._put_named(name, data)
         if before is None or before == data:
             return data
         # Another release packs the same events in other bytes.
@@ -71,92 +82,94 @@ class _Writer:
             return before
         raise PayloadCorrupt(f"{name} holds other events than are archived there")
 
-    async def _put_once(self, name: str, data: bytes) -> bytes | None:
+    async def _put_named(self, name: str, data: bytes) -> bytes | None:
         unit = self._unit
         return await self._store.put_named(
             name, data, tenant_id=unit.tenant_id, organization_id=unit.organization_id
         )
 
-    async def finish(self) -> Manifest:
+    async def write_manifest(self) -> ArchiveManifest:
         if self._waiting:
-            await self._flush()
+            await self._write_part()
         unit = self._unit
-        name = archives.mentions_name(unit.manifest_id)
+        name = archive_format.build_mentions_name(unit.manifest_id)
         lines = "\n".join(sorted(self._mentions)).encode()
-        await self._put_once(name, lines)
-        manifest = Manifest(
+        await self._put_named(name, lines)
+        manifest = ArchiveManifest(
             unit=unit,
             events=sum(part.events for part in self._parts),
             histories=list(self._kept.values()),
             parts=self._parts,
-            mentions=_part(0, name, lines, events=len(self._mentions)),
+            mentions=_build_part(0, name, lines, events=len(self._mentions)),
         )
-        data = codec.encode(manifest)
-        name = archives.manifest_name(unit.manifest_id)
-        return archives.decode_manifest(await self._put_once(name, data) or data)
+        data = codec.encode_json(manifest)
+        name = archive_format.build_manifest_name(unit.manifest_id)
+        return archive_format.decode_manifest(await self._put_named(name, data) or data)
 
 
-async def write(
+async def write_unit(
     store: Payloads,
-    unit: Unit,
+    unit: ManifestUnit,
     events: AsyncIterable[StoredEvent],
     *,
     previous: dict[ExecutionId, str] | None = None,
     part_events_max: int = PART_EVENTS_MAX,
-) -> Manifest:
+) -> ArchiveManifest:
     """Write events by execution and version, and then their manifest.
 
     `previous` gives the checksum that a history's first event follows, where it is not the first
     of all. Raises what the store raises, and `PayloadCorrupt` where other events lie already.
     """
-    writer = _Writer(store, unit, part_events_max=part_events_max)
+    writer = _UnitWriter(store, unit, part_events_max=part_events_max)
     place = (0, 0)
     async for one in events:
         following = (int(one.execution_id), one.stream_version)
         assert following > place, "events come by execution and version"
         place = following
         execution = ExecutionId(one.execution_id)
-        await writer.take(one, (previous or {}).get(execution, codec.CHECKSUM_NONE))
-    return await writer.finish()
+        await writer.add_event(one, (previous or {}).get(execution, codec.CHECKSUM_NONE))
+    return await writer.write_manifest()
 
 
-async def record(store: Payloads, unit: Unit, histories: list[Kept]) -> Manifest:
+async def write_dropped_manifest(
+    store: Payloads, unit: ManifestUnit, histories: list[ArchivedHistory]
+) -> ArchiveManifest:
     """Write the manifest of histories that are dropped: where they ended, and nothing else."""
-    manifest = Manifest(unit=unit, events=0, histories=histories, parts=[], is_dropped=True)
+    manifest = ArchiveManifest(unit=unit, events=0, histories=histories, parts=[], is_dropped=True)
     before = await store.put_named(
-        archives.manifest_name(unit.manifest_id),
-        codec.encode(manifest),
+        archive_format.build_manifest_name(unit.manifest_id),
+        codec.encode_json(manifest),
         tenant_id=unit.tenant_id,
         organization_id=unit.organization_id,
     )
-    return manifest if before is None else archives.decode_manifest(before)
+    return manifest if before is None else archive_format.decode_manifest(before)
 
 
-async def find_manifest(store: Payloads, unit: Unit) -> Manifest | None:
+async def find_manifest(store: Payloads, unit: ManifestUnit) -> ArchiveManifest | None:
     """Return the manifest of a unit, or None when it was not finished."""
     data = await store.find_named(
-        archives.manifest_name(unit.manifest_id),
+        archive_format.build_manifest_name(unit.manifest_id),
         tenant_id=unit.tenant_id,
         organization_id=unit.organization_id,
     )
-    return None if data is None else archives.decode_manifest(data)
+    return None if data is None else archive_format.decode_manifest(data)
 
 
-async def read(
-    store: Payloads, manifest: Manifest, execution_id: ExecutionId, *, after_version: int = 0
+async def read_unit_events(
+    store: Payloads, manifest: ArchiveManifest, execution_id: ExecutionId, *, after_version: int = 0
 ) -> AsyncIterator[StoredEvent]:
     """Yield an execution's events after a version; none when the manifest does not name it.
 
     Raises `PayloadMissing` or `PayloadCorrupt` for a part that is not there, or not what it was.
     """
-    kept = manifest.find(execution_id)
-    for part in _parts(manifest, kept):
+    kept = manifest.find_history(execution_id)
+    for part in _list_parts(manifest, kept):
         data = await read_part(store, manifest.unit, part)
         for one in parquet.decode(data, execution_id=execution_id, after_version=after_version):
             yield one
 
 
-async def read_part(store: Payloads, unit: Unit, part: Part) -> bytes:
+async def read_part(store: Payloads, unit: ManifestUnit, part: ArchivePart) -> bytes:
     """Return the bytes of a part whose digest was checked."""
     data = await store.find_named(
         part.name, tenant_id=unit.tenant_id, organization_id=unit.organization_id
@@ -165,17 +178,93 @@ async def read_part(store: Payloads, unit: Unit, part: Part) -> bytes:
         raise PayloadMissing(
             f"{part.name} is not in the payload store; manifest {unit.manifest_id} names it"
         )
-    if codec.digest(data) != part.sha256:
+    if codec.digest_hex(data) != part.sha256:
         raise PayloadCorrupt(f"{part.name} is not what was archived: its digest is another")
     return data
 
 
-def _parts(manifest: Manifest, kept: Kept | None) -> list[Part]:
+def _list_parts(manifest: ArchiveManifest, kept: ArchivedHistory | None) -> list[ArchivePart]:
     numbers = set() if kept is None else set(kept.parts)
     return [part for part in manifest.parts if part.number in numbers]
 
 
-def _part(number: int, name: str, data: bytes, *, events: int) -> Part:
-    return Part(
-        number=number, name=name, sha256=codec.digest(data), part_bytes=len(data), events=events
+def _build_part(number: int, name: str, data: bytes, *, events: int) -> ArchivePart:
+    return ArchivePart(
+        number=number, name=name, sha256=codec.digest_hex(data), part_bytes=len(data), events=events
     )
+
+
+class _HistoryFollower:
+    """Follows the histories of a manifest, event by event."""
+
+    def __init__(self, manifest: ArchiveManifest) -> None:
+        self._expected = iter(manifest.histories)
+        self._current: ArchivedHistory | None = None
+        self._version = 0
+        self._checksum = codec.CHECKSUM_NONE
+
+    def follow_event(self, one: StoredEvent, part: ArchivePart) -> None:
+        """Take the event that follows; raises `PayloadCorrupt` when it does not."""
+        current = self._current
+        if current is None or one.execution_id != current.execution_id:
+            current = self._begin_history(one, part)
+        is_next = one.stream_version == self._version + 1
+        if not is_next or not stored_event.is_stored_event_sealed(one, self._checksum):
+            raise PayloadCorrupt(
+                f"{part.name}: version {one.stream_version} of execution {one.execution_id} is not "
+                f"what was sealed behind version {self._version}"
+            )
+        self._version, self._checksum = one.stream_version, one.envelope_checksum
+
+    def _begin_history(self, one: StoredEvent, part: ArchivePart) -> ArchivedHistory:
+        self._check_history_end()
+        following = next(self._expected, None)
+        if following is None or one.execution_id != following.execution_id:
+            raise PayloadCorrupt(
+                f"{part.name} holds execution {one.execution_id} where the manifest names "
+                f"{'none' if following is None else following.execution_id}"
+            )
+        self._current = following
+        self._version, self._checksum = following.first_version - 1, following.previous
+        return following
+
+    def finish_part_check(self) -> None:
+        """Have seen everything; raises `PayloadCorrupt` when something did not come."""
+        self._check_history_end()
+        missing = next(self._expected, None)
+        if missing is not None:
+            raise PayloadCorrupt(f"no part holds execution {missing.execution_id}")
+
+    def _check_history_end(self) -> None:
+        kept = self._current
+        if kept is None or (self._version, self._checksum) == (kept.last_version, kept.checksum):
+            return
+        raise PayloadCorrupt(
+            f"execution {kept.execution_id} ends at version {self._version} of the archive; its "
+            f"manifest says {kept.last_version}"
+        )
+
+
+async def verify_unit(store: Payloads, manifest: ArchiveManifest) -> int:
+    """Read everything back and return how many events it is.
+
+    Every version of every history must be there once, each event as it was sealed behind the one
+    before, the last one as the manifest says. Raises `PayloadMissing` or `PayloadCorrupt`.
+    """
+    follower = _HistoryFollower(manifest)
+    events = 0
+    for part in manifest.parts:
+        for one in _decode_part(part, await read_part(store, manifest.unit, part)):
+            follower.follow_event(one, part)
+            events += 1
+    follower.finish_part_check()
+    if manifest.mentions is not None:
+        await read_part(store, manifest.unit, manifest.mentions)
+    return events
+
+
+def _decode_part(part: ArchivePart, data: bytes) -> Iterator[StoredEvent]:
+    try:
+        yield from parquet.decode(data)
+    except MalformedMessage as failure:
+        raise PayloadCorrupt(f"{part.name}: {failure}") from failure

@@ -4,8 +4,13 @@ from msgspec import structs
 
 from noetl_contracts.ids import ExecutionId
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.payload_ports import Owner
-from noetl_storage.retention_ports import Action, ArchiveUnit, Hold, RetentionPolicy
+from noetl_storage.ports.payload_ports import Owner
+from noetl_storage.ports.retention_ports import (
+    ArchiveUnit,
+    RetentionAction,
+    RetentionHold,
+    RetentionPolicy,
+)
 
 
 class MemoryHolds:
@@ -13,7 +18,7 @@ class MemoryHolds:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._holds: list[Hold] = []
+        self._holds: list[RetentionHold] = []
         self._policies: dict[tuple[str, str], RetentionPolicy] = {}
         self._units: list[ArchiveUnit] = []
 
@@ -24,7 +29,7 @@ class MemoryHolds:
         place = self._find_open(owner, execution_id)
         if place is not None:
             return self._holds[place].hold_id
-        hold = Hold(
+        hold = RetentionHold(
             hold_id=len(self._holds) + 1,
             tenant_id=owner.tenant_id,
             organization_id=owner.organization_id,
@@ -51,12 +56,14 @@ class MemoryHolds:
         )
         return self._holds[place].hold_id
 
-    async def list_holds(self, owner: Owner, *, has_released: bool, holds_max: int) -> list[Hold]:
+    async def list_holds(
+        self, owner: Owner, *, has_released: bool, holds_max: int
+    ) -> list[RetentionHold]:
         """Return the holds of an owner, the latest first."""
         found = [
             hold
             for hold in reversed(self._holds)
-            if _owner(hold) == owner and (has_released or hold.released_at is None)
+            if _get_owner(hold) == owner and (has_released or hold.released_at is None)
         ]
         return found[:holds_max]
 
@@ -64,7 +71,9 @@ class MemoryHolds:
         """Return an owner's own policy, or None."""
         return self._policies.get((owner.tenant_id, owner.organization_id))
 
-    async def set_policy(self, owner: Owner, *, keep_days: int, action: Action, who: str) -> None:
+    async def set_policy(
+        self, owner: Owner, *, keep_days: int, action: RetentionAction, who: str
+    ) -> None:
         """Set an owner's policy."""
         self._policies[owner.tenant_id, owner.organization_id] = RetentionPolicy(
             tenant_id=owner.tenant_id,
@@ -86,11 +95,11 @@ class MemoryHolds:
 
     def _find_open(self, owner: Owner, execution_id: ExecutionId | None) -> int | None:
         for place, hold in enumerate(self._holds):
-            is_meant = (_owner(hold), hold.execution_id) == (owner, execution_id)
+            is_meant = (_get_owner(hold), hold.execution_id) == (owner, execution_id)
             if is_meant and hold.released_at is None:
                 return place
         return None
 
 
-def _owner(hold: Hold) -> Owner:
+def _get_owner(hold: RetentionHold) -> Owner:
     return Owner(tenant_id=hold.tenant_id, organization_id=hold.organization_id)

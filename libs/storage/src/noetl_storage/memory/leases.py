@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from noetl_contracts.ledger import ShardLease
-from noetl_storage.errors import NodeNumbersExhausted
+from noetl_contracts.ledger.records import ShardLease
 from noetl_storage.memory.store import MemoryStore, StoredInstance, StoredRole
+from noetl_storage.ports.errors import NodeNumbersExhausted
 
 _NODE_NUMBERS = range(1024)
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -20,11 +20,11 @@ class MemoryShardLeases:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def claim(
+    async def claim_shards(
         self, *, owner: str, lease_s: float, shards_max: int, shard_count: int
     ) -> list[ShardLease]:
         """Take free and expired shards up to `shards_max` held; return all that are held."""
-        wanted = shards_max - len(self._held(owner))
+        wanted = shards_max - len(self._list_held(owner))
         for shard in range(shard_count):
             lease = self._store.lease_by_shard.get(shard)
             is_free = lease is None or lease.leased_until <= self._store.now()
@@ -34,19 +34,19 @@ class MemoryShardLeases:
                     shard=shard,
                     owner=owner,
                     epoch=1 if lease is None else lease.epoch + 1,
-                    leased_until=self._store.after(lease_s),
+                    leased_until=self._store.time_after(lease_s),
                 )
-        return self._held(owner)
+        return self._list_held(owner)
 
-    async def extend(self, *, owner: str, lease_s: float) -> list[ShardLease]:
+    async def extend_leases(self, *, owner: str, lease_s: float) -> list[ShardLease]:
         """Extend what the owner still holds and return it."""
-        for lease in self._held(owner):
+        for lease in self._list_held(owner):
             self._store.lease_by_shard[lease.shard] = structs.replace(
-                lease, leased_until=self._store.after(lease_s)
+                lease, leased_until=self._store.time_after(lease_s)
             )
-        return self._held(owner)
+        return self._list_held(owner)
 
-    async def release(self, *, owner: str, shards: Sequence[int]) -> None:
+    async def release_shards(self, *, owner: str, shards: Sequence[int]) -> None:
         """Give shards back at once."""
         for shard in shards:
             lease = self._store.lease_by_shard.get(shard)
@@ -63,7 +63,7 @@ class MemoryShardLeases:
         ]
         return dict(Counter(live))
 
-    def _held(self, owner: str) -> list[ShardLease]:
+    def _list_held(self, owner: str) -> list[ShardLease]:
         now = self._store.now()
         return [
             lease
@@ -78,17 +78,17 @@ class MemoryInstances:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def register(self, *, instance: str, kind: str, lease_s: float) -> int:
+    async def register_instance(self, *, instance: str, kind: str, lease_s: float) -> int:
         """Lease or extend a node number (0 to 1023) that no other live instance holds."""
         known = self._store.instance_by_name.get(instance)
         is_live = known is not None and known.leased_until > self._store.now()
-        number = known.node_number if known is not None and is_live else self._free_number()
+        number = known.node_number if known is not None and is_live else self._choose_free_number()
         self._store.instance_by_name[instance] = StoredInstance(
-            kind=kind, node_number=number, leased_until=self._store.after(lease_s)
+            kind=kind, node_number=number, leased_until=self._store.time_after(lease_s)
         )
         return number
 
-    async def list_live(self, kind: str) -> list[str]:
+    async def list_live_instances(self, kind: str) -> list[str]:
         """Return the live instances of a service."""
         now = self._store.now()
         return sorted(
@@ -97,7 +97,7 @@ class MemoryInstances:
             if known.kind == kind and known.leased_until > now
         )
 
-    async def lead(self, *, role: str, owner: str, lease_s: float) -> bool:
+    async def claim_role(self, *, role: str, owner: str, lease_s: float) -> bool:
         """Take or extend the lease on a role; False while another owner holds it."""
         held = self._store.leader_by_role.get(role)
         is_taken = (
@@ -106,11 +106,11 @@ class MemoryInstances:
         if is_taken:
             return False
         self._store.leader_by_role[role] = StoredRole(
-            owner=owner, leased_until=self._store.after(lease_s)
+            owner=owner, leased_until=self._store.time_after(lease_s)
         )
         return True
 
-    def _free_number(self) -> int:
+    def _choose_free_number(self) -> int:
         """Choose the number that nobody has held for longest."""
         last_held = dict.fromkeys(_NODE_NUMBERS, _NEVER)
         for known in self._store.instance_by_name.values():

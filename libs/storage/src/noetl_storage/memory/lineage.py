@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 
 from noetl_contracts import ids
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import execution, loop, step
+from noetl_contracts.events import execution_events, loop_events, step_events
 from noetl_contracts.ids import ExecutionId
-from noetl_storage.lineage_ports import LineageBehind, LineageRow, Undelivered
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_storage.memory.store import MemoryStore, StoredLineage
+from noetl_storage.ports.history_ports import LineageBehind, LineageRow, UndeliveredRow
 
 _STEPS = (
-    execution.PlaybookInitialized,
-    execution.StateInherited,
-    execution.PlaybookCompleted,
-    execution.PlaybookFailed,
-    execution.ExecutionCancelled,
-    step.StepEnter,
-    step.StepFailed,
-    step.StepExit,
-    step.CallDone,
-    step.CallError,
-    loop.LoopDone,
-    loop.LoopFailed,
+    execution_events.PlaybookInitialized,
+    execution_events.StateInherited,
+    execution_events.PlaybookCompleted,
+    execution_events.PlaybookFailed,
+    execution_events.ExecutionCancelled,
+    step_events.StepEnter,
+    step_events.StepFailed,
+    step_events.StepExit,
+    step_events.CallDone,
+    step_events.CallError,
+    loop_events.LoopDone,
+    loop_events.LoopFailed,
 )
 
 
@@ -49,19 +49,19 @@ class MemoryLineage:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def list_behind(
+    async def list_lineage_behind(
         self, *, shard: int, shard_count: int, lineage_version: int, executions_max: int
     ) -> list[LineageBehind]:
         """Return executions of a shard whose ledger is ahead, or that an older release told."""
         found = []
         for head in self._store.head_by_execution.values():
-            kept = self._kept(head.execution_id)
+            kept = self._get_lineage(head.execution_id)
             is_same = kept.lineage_version == lineage_version
             is_behind = head.version > kept.version or not is_same
             history = self._store.history_by_execution.get(head.execution_id, [])
             if not history or history[0].stream_version != 1:
                 continue
-            if not is_behind or ids.shard_of(head.execution_id, shard_count) != shard:
+            if not is_behind or ids.find_shard(head.execution_id, shard_count) != shard:
                 continue
             found.append(
                 LineageBehind(
@@ -75,7 +75,7 @@ class MemoryLineage:
             )
         return found[:executions_max]
 
-    async def keep(
+    async def keep_rows(
         self,
         behind: LineageBehind,
         rows: Sequence[LineageRow],
@@ -98,36 +98,36 @@ class MemoryLineage:
         kept.version, kept.state, kept.lineage_version = until, state, lineage_version
         return True
 
-    async def list_rows(
+    async def list_lineage_rows(
         self, execution_id: ExecutionId, *, after: tuple[int, int] = (0, -1), rows_max: int
     ) -> list[LineageRow]:
         """Return the rows of an execution, in order, after a version and ordinal."""
-        rows = self._kept(execution_id).rows
+        rows = self._get_lineage(execution_id).rows
         return [rows[key] for key in sorted(rows) if key > after][:rows_max]
 
-    async def list_undelivered(
+    async def list_undelivered_rows(
         self, *, shard: int, shard_count: int, rows_max: int
-    ) -> list[Undelivered]:
+    ) -> list[UndeliveredRow]:
         """Return rows of a shard to deliver, in order within each execution."""
         found = [
-            Undelivered(
+            UndeliveredRow(
                 execution_id=ExecutionId(execution_id),
                 version=key[0],
                 ordinal=key[1],
                 body=kept.rows[key].body,
             )
             for execution_id, kept in sorted(self._store.lineage_by_execution.items())
-            if ids.shard_of(ExecutionId(execution_id), shard_count) == shard
+            if ids.find_shard(ExecutionId(execution_id), shard_count) == shard
             for key in sorted(kept.rows)
             if key not in kept.settled
         ]
         return found[:rows_max]
 
-    async def settle(self, row: Undelivered, *, refusal: str | None = None) -> None:
+    async def settle_row(self, row: UndeliveredRow, *, refusal: str | None = None) -> None:
         """Note that a row was delivered, or why its receiver will never take it."""
-        self._kept(row.execution_id).settled[row.version, row.ordinal] = refusal
+        self._get_lineage(row.execution_id).settled[row.version, row.ordinal] = refusal
 
-    async def forget(self, execution_id: ExecutionId) -> bool:
+    async def forget_lineage(self, execution_id: ExecutionId) -> bool:
         """Have an execution told again from its beginning; False when it was not told."""
         kept = self._store.lineage_by_execution.get(execution_id)
         if kept is None:
@@ -135,5 +135,5 @@ class MemoryLineage:
         kept.version, kept.lineage_version, kept.state = 0, 0, b""
         return True
 
-    def _kept(self, execution_id: ExecutionId) -> StoredLineage:
+    def _get_lineage(self, execution_id: ExecutionId) -> StoredLineage:
         return self._store.lineage_by_execution.get(execution_id, StoredLineage())

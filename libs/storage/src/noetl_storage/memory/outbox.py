@@ -6,18 +6,19 @@ from datetime import timedelta
 from msgspec import structs
 
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import (
+from noetl_contracts.ledger.records import (
     REAPER_REQUEST,
-    Letter,
-    Match,
+    InboxMatch,
+    InboxMessage,
+    InboxOutcome,
     NewMessage,
     OpenWait,
     OutboxRow,
-    Reception,
     Request,
 )
-from noetl_storage import surfaces
-from noetl_storage.memory.store import MemoryStore, StoredLetter, StoredMessage, StoredRequest
+from noetl_contracts.requests.dead_letters import DeadLetterAct
+from noetl_storage.ledger import surfaces
+from noetl_storage.memory.store import MemoryStore, StoredInboxMessage, StoredMessage, StoredRequest
 
 
 class MemoryRequests:
@@ -26,7 +27,7 @@ class MemoryRequests:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def submit(self, request: Request) -> ExecutionId:
+    async def submit_request(self, request: Request) -> ExecutionId:
         """Keep a request; return its execution, or that of the earlier one with the same key."""
         earlier = self._store.find_request(request)
         if earlier is not None:
@@ -34,15 +35,15 @@ class MemoryRequests:
         self._store.request_by_id[request.request_id] = StoredRequest(
             request=request, sent_at=self._store.now()
         )
-        self._send(request, message_id=request.request_id)
+        self._enqueue_request(request, message_id=request.request_id)
         return request.execution_id
 
-    async def find(self, request_id: str) -> Request | None:
+    async def find_request(self, request_id: str) -> Request | None:
         """Return a request that was kept, settled or not, or None."""
         stored = self._store.request_by_id.get(request_id)
         return None if stored is None else stored.request
 
-    async def redrive(self, *, older_than_s: float, requests_max: int) -> int:
+    async def redrive_requests(self, *, older_than_s: float, requests_max: int) -> int:
         """Send requests again that no planner has settled; return how many."""
         before = self._store.now() - timedelta(seconds=older_than_s)
         waiting = {(m.row.execution_id, m.row.subject) for m in self._store.message_by_id.values()}
@@ -57,10 +58,12 @@ class MemoryRequests:
         for stored in stranded:
             stored.sends += 1
             stored.sent_at = self._store.now()
-            self._send(stored.request, message_id=f"{stored.request.request_id}:{stored.sends}")
+            self._enqueue_request(
+                stored.request, message_id=f"{stored.request.request_id}:{stored.sends}"
+            )
         return len(stranded)
 
-    async def forget(self, *, settled_for_s: float, requests_max: int) -> int:
+    async def forget_requests(self, *, settled_for_s: float, requests_max: int) -> int:
         """Delete requests of the reaper that were settled so long ago; return how many.
 
         One with an idempotency key stays: it answers whoever asks again.
@@ -78,61 +81,65 @@ class MemoryRequests:
             del self._store.request_by_id[request_id]
         return min(len(over), requests_max)
 
-    async def keep_letter(
-        self, letter: Letter, *, open_wait: str | None, is_single: bool
-    ) -> tuple[Reception, int]:
+    async def keep_message(
+        self, letter: InboxMessage, *, open_wait: str | None, is_single: bool
+    ) -> tuple[InboxOutcome, int]:
         """Keep a message from outside; return what became of it and the id of the one kept."""
-        latest = max(self._at(letter), key=lambda one: one.letter.letter_id, default=None)
+        latest = max(
+            self._list_at_address(letter), key=lambda one: one.letter.letter_id, default=None
+        )
         if latest is not None:
             is_waiting = latest.taken_by is None
             is_its_own = open_wait is None or latest.taken_by == open_wait
             if is_single or is_waiting or is_its_own:
                 if latest.letter.digest == letter.digest:
-                    return Reception.REPEATED, latest.letter.letter_id
+                    return InboxOutcome.REPEATED, latest.letter.letter_id
                 if is_single or is_waiting or open_wait is not None:
-                    return Reception.REFUSED, latest.letter.letter_id
+                    return InboxOutcome.REFUSED, latest.letter.letter_id
         letter_id = len(self._store.letter_by_id) + 1
         kept = structs.replace(letter, letter_id=letter_id)
-        self._store.letter_by_id[letter_id] = StoredLetter(letter=kept)
-        return Reception.KEPT, letter_id
+        self._store.letter_by_id[letter_id] = StoredInboxMessage(letter=kept)
+        return InboxOutcome.KEPT, letter_id
 
-    async def find_letter(
+    async def find_message(
         self, address: str, *, tenant_id: TenantId, organization_id: OrganizationId
-    ) -> Letter | None:
+    ) -> InboxMessage | None:
         """Return the latest letter at an address, handed over or not, or None."""
-        sought = Letter(
+        sought = InboxMessage(
             tenant_id=tenant_id,
             organization_id=organization_id,
             address=address,
             digest="",
             data=b"",
         )
-        found = max(self._at(sought), key=lambda one: one.letter.letter_id, default=None)
+        found = max(
+            self._list_at_address(sought), key=lambda one: one.letter.letter_id, default=None
+        )
         return None if found is None else found.letter
 
-    async def hand_over(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
+    async def deliver_message(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
         """Give a letter to a wait, with the request that says so; False when it was given."""
         stored = self._store.letter_by_id.get(letter_id)
         if stored is None or stored.taken_by is not None:
             return False
         stored.taken_by = open_wait
-        await self.submit(request)
+        await self.submit_request(request)
         return True
 
-    async def list_matches(self, *, matches_max: int) -> list[Match]:
+    async def list_matches(self, *, matches_max: int) -> list[InboxMatch]:
         """Return letters that were not handed over although a command waits for them."""
-        open_waits = surfaces.open_waits(
+        open_waits = surfaces.read_open_waits(
             self._store.row_by_key_by_surface.get("command", {}).values()
         )
         found = [
-            Match(letter=stored.letter, wait=wait)
+            InboxMatch(letter=stored.letter, wait=wait)
             for stored in self._store.letter_by_id.values()
             if stored.taken_by is None
-            for wait in [one for one in open_waits if _is_for(stored.letter, one)][:1]
+            for wait in [one for one in open_waits if _is_message_for(stored.letter, one)][:1]
         ]
         return found[:matches_max]
 
-    def _at(self, letter: Letter) -> list[StoredLetter]:
+    def _list_at_address(self, letter: InboxMessage) -> list[StoredInboxMessage]:
         place = (letter.tenant_id, letter.organization_id, letter.address)
         return [
             one
@@ -140,14 +147,14 @@ class MemoryRequests:
             if (one.letter.tenant_id, one.letter.organization_id, one.letter.address) == place
         ]
 
-    def _send(self, request: Request, *, message_id: str) -> None:
+    def _enqueue_request(self, request: Request, *, message_id: str) -> None:
         message = NewMessage(
             execution_id=request.execution_id,
             subject=request.subject,
             message_id=message_id,
             data=request.data,
         )
-        self._store.enqueue(message, owner=None, lease_s=0.0)
+        self._store.enqueue_message(message, owner=None, lease_s=0.0)
 
 
 class MemoryOutbox:
@@ -156,7 +163,7 @@ class MemoryOutbox:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def claim(self, *, owner: str, lease_s: float, rows_max: int) -> list[OutboxRow]:
+    async def claim_rows(self, *, owner: str, lease_s: float, rows_max: int) -> list[OutboxRow]:
         """Lease unleased rows and rows whose lease has ended, in order within an execution."""
         now = self._store.now()
         held_back: set[str] = set()
@@ -170,30 +177,30 @@ class MemoryOutbox:
                 held_back.add(execution)
             elif execution not in held_back:
                 stored.lease_owner = owner
-                stored.leased_until = self._store.after(lease_s)
+                stored.leased_until = self._store.time_after(lease_s)
                 claimed.append(stored.row)
         return claimed
 
-    async def settle(self, outbox_ids: Sequence[int]) -> None:
+    async def settle_rows(self, outbox_ids: Sequence[int]) -> None:
         """Remove rows whose publication was acknowledged."""
         for outbox_id in outbox_ids:
             self._store.message_by_id.pop(outbox_id, None)
 
-    async def release(self, outbox_ids: Sequence[int]) -> None:
+    async def release_rows(self, outbox_ids: Sequence[int]) -> None:
         """Give rows back that could not be published."""
         for outbox_id in outbox_ids:
             stored = self._store.message_by_id.get(outbox_id)
             if stored is not None:
-                _free(stored)
+                _free_lease(stored)
 
-    async def backlog(self) -> tuple[int, float]:
+    async def count_backlog(self) -> tuple[int, float]:
         """Return how many rows wait and the age of the oldest in seconds."""
         waiting = [stored.created_at for stored in self._store.message_by_id.values()]
         oldest_s = (self._store.now() - min(waiting)).total_seconds() if waiting else 0.0
         return len(waiting), oldest_s
 
 
-def _is_for(letter: Letter, wait: OpenWait) -> bool:
+def _is_message_for(letter: InboxMessage, wait: OpenWait) -> bool:
     return (letter.tenant_id, letter.organization_id, letter.address) == (
         wait.tenant_id,
         wait.organization_id,
@@ -201,6 +208,46 @@ def _is_for(letter: Letter, wait: OpenWait) -> bool:
     )
 
 
-def _free(stored: StoredMessage) -> None:
+def _free_lease(stored: StoredMessage) -> None:
     stored.lease_owner = None
     stored.leased_until = None
+
+
+class MemoryDeadLetterLog:
+    """Keeps who sent dead letters again, and who dropped them."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def record_act(self, act: DeadLetterAct) -> DeadLetterAct:
+        """Keep an act; return it with its number and time."""
+        acts = self._store.dead_letter_acts
+        kept = structs.replace(act, act_id=len(acts) + 1, acted_at=self._store.now())
+        acts.append(kept)
+        return kept
+
+    async def find_last_act(
+        self, sequence: int, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> DeadLetterAct | None:
+        """Return the latest act on a letter, or None."""
+        owned = self._list_owned((tenant_id, organization_id))
+        return next((act for act in owned if act.sequence == sequence), None)
+
+    async def list_acts(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        before: int | None = None,
+        acts_max: int,
+    ) -> list[DeadLetterAct]:
+        """Return acts, the latest first, perhaps those before a number."""
+        owned = self._list_owned((tenant_id, organization_id))
+        return [act for act in owned if before is None or act.act_id < before][:acts_max]
+
+    def _list_owned(self, owner: tuple[TenantId, OrganizationId]) -> list[DeadLetterAct]:
+        return [
+            act
+            for act in reversed(self._store.dead_letter_acts)
+            if (act.tenant_id, act.organization_id) == owner
+        ]

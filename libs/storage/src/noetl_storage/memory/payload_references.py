@@ -8,13 +8,13 @@ from typing import Any
 from msgspec import structs
 
 from noetl_contracts import codec
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.ledger import Letter, Request
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.ledger.records import InboxMessage, Request
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_storage.digests import known, runs
+from noetl_storage.ledger.surfaces import LIVE_EXECUTION
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.payload_ports import Owner
-from noetl_storage.surfaces import LIVE_EXECUTION
+from noetl_storage.ports.payload_ports import Owner
+from noetl_storage.process.digests import find_known_digests, list_hex_runs
 
 
 class MemoryPayloadReferences:
@@ -25,7 +25,7 @@ class MemoryPayloadReferences:
         self._collected: set[Owner] = set()
 
     @asynccontextmanager
-    async def alone(self, owner: Owner) -> AsyncIterator[bool]:
+    async def hold_collector_lock(self, owner: Owner) -> AsyncIterator[bool]:
         """Let one at a time collect what is an owner's; False where another one does."""
         if owner in self._collected:
             yield False
@@ -48,43 +48,43 @@ class MemoryPayloadReferences:
             for tenant, organization in sorted(found)
         ]
 
-    async def held_since(self, owner: Owner) -> datetime | None:
+    async def find_held_since(self, owner: Owner) -> datetime | None:
         """Return when the oldest work of an owner began that has not ended; None without any."""
         begun = [
             history[0].ingest_time
             for execution, history in self._store.history_by_execution.items()
-            if _is_of(history[0], owner) and self._is_live(execution)
+            if _is_of_owner(history[0], owner) and self._is_live(execution)
         ]
         begun += [
             stored.sent_at
             for stored in self._store.request_by_id.values()
-            if stored.settled_at is None and _is_of(stored.request, owner)
+            if stored.settled_at is None and _is_of_owner(stored.request, owner)
         ]
         return min((moment for moment in begun if moment is not None), default=None)
 
-    async def list_mentioned(
+    async def iterate_mentioned(
         self, owner: Owner, digests: Collection[str]
     ) -> AsyncIterator[set[str]]:
         """Yield those of the digests that a durable record of the owner mentions, page by page."""
         for kept in list(self._store.letter_by_id.values()):
-            if kept.taken_by is None and _is_of(kept.letter, owner):
-                yield known(runs(kept.letter.data), digests)
+            if kept.taken_by is None and _is_of_owner(kept.letter, owner):
+                yield find_known_digests(list_hex_runs(kept.letter.data), digests)
         for history in list(self._store.history_by_execution.values()):
             for envelope in list(history):
-                if _is_of(envelope, owner):
-                    found = runs(codec.encode(self._mentioning(envelope)))
-                    yield known(found, digests)
+                if _is_of_owner(envelope, owner):
+                    found = list_hex_runs(codec.encode_json(self._drop_expired_reference(envelope)))
+                    yield find_known_digests(found, digests)
 
-    async def list_known(self, owner: Owner, executions: Collection[str]) -> set[str]:
+    async def list_known_executions(self, owner: Owner, executions: Collection[str]) -> set[str]:
         """Return those of the executions of which the owner has a history."""
         histories = self._store.history_by_execution
         return {
             execution
             for execution in executions
-            if histories.get(execution) and _is_of(histories[execution][0], owner)
+            if histories.get(execution) and _is_of_owner(histories[execution][0], owner)
         }
 
-    def _mentioning(self, envelope: Envelope) -> Any:
+    def _drop_expired_reference(self, envelope: Envelope) -> Any:
         """Return an event without the reference that is over."""
         event: Any = envelope.event
         result = getattr(event, "result", None)
@@ -107,5 +107,5 @@ class MemoryPayloadReferences:
         return row is None or row["status"] in LIVE_EXECUTION or position != head.version
 
 
-def _is_of(record: Envelope | Request | Letter, owner: Owner) -> bool:
+def _is_of_owner(record: Envelope | Request | InboxMessage, owner: Owner) -> bool:
     return (record.tenant_id, record.organization_id) == (owner.tenant_id, owner.organization_id)

@@ -4,10 +4,10 @@ from msgspec import structs
 
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import CatalogEntry, Snapshot
-from noetl_storage.audit_ports import thinned_span
-from noetl_storage.errors import VersionConflict
+from noetl_contracts.ledger.records import CatalogEntry, Snapshot
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.ports.errors import VersionConflict
+from noetl_storage.ports.history_ports import compute_thinned_span
 
 
 class MemorySnapshots:
@@ -16,11 +16,11 @@ class MemorySnapshots:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def find(self, execution_id: ExecutionId) -> Snapshot | None:
+    async def find_snapshot(self, execution_id: ExecutionId) -> Snapshot | None:
         """Return the latest snapshot, or None."""
         return self._store.snapshot_by_execution.get(execution_id)
 
-    async def put(self, snapshot: Snapshot) -> None:
+    async def put_snapshot(self, snapshot: Snapshot) -> None:
         """Keep a snapshot unless a later one is there."""
         known = self._store.snapshot_by_execution.get(snapshot.execution_id)
         if known is None or known.version <= snapshot.version:
@@ -33,28 +33,30 @@ class MemoryPast:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def find_before(self, execution_id: ExecutionId, version: int) -> Snapshot | None:
+    async def find_snapshot_before(
+        self, execution_id: ExecutionId, version: int
+    ) -> Snapshot | None:
         """Return the latest snapshot that is not beyond a version, or None."""
         kept = self._store.past_by_execution.get(execution_id, {})
         latest = max((one for one in kept if one <= version), default=None)
         return None if latest is None else kept[latest]
 
-    async def keep(self, snapshot: Snapshot, *, spacing_versions: int) -> None:
+    async def keep_snapshot(self, snapshot: Snapshot, *, spacing_versions: int) -> None:
         """Keep a snapshot unless one stands so close before it; thin out those before."""
         kept = self._store.past_by_execution.setdefault(snapshot.execution_id, {})
         close = range(snapshot.version - spacing_versions, snapshot.version + 1)
         if not any(version in close for version in kept):
             kept[snapshot.version] = snapshot
-        span, seen = thinned_span(spacing_versions), set[int]()
+        span, seen = compute_thinned_span(spacing_versions), set[int]()
         for version in sorted(kept) if span > 1 else ():
             if version // span in seen:
                 del kept[version]
             seen.add(version // span)
 
-    async def prune(self, *, ended_s: float, executions_max: int) -> int:
+    async def prune_snapshots(self, *, ended_s: float, executions_max: int) -> int:
         """Forget the past of executions that ended so long ago; return how many snapshots."""
         rows = self._store.row_by_key_by_surface.get("execution", {}).values()
-        before = self._store.after(-ended_s)
+        before = self._store.time_after(-ended_s)
         ended = [
             row["execution_id"]
             for row in rows
@@ -65,12 +67,12 @@ class MemoryPast:
         gone = [self._store.past_by_execution.pop(one) for one in ended[:executions_max]]
         return sum(map(len, gone))
 
-    async def forget(self, execution_id: ExecutionId) -> None:
+    async def forget_snapshots(self, execution_id: ExecutionId) -> None:
         """Forget what is remembered of an execution's past."""
         self._store.past_by_execution.pop(execution_id, None)
 
 
-def _is_same(kept: CatalogEntry, new: CatalogEntry) -> bool:
+def _is_same_playbook(kept: CatalogEntry, new: CatalogEntry) -> bool:
     """Tell whether a playbook is kept already: its text, and as this release reads it."""
     return kept.digest == new.digest and kept.model == new.model
 
@@ -81,37 +83,37 @@ class MemoryCatalog:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def register(self, entry: CatalogEntry) -> CatalogEntry:
+    async def register_playbook(self, entry: CatalogEntry) -> CatalogEntry:
         """Keep a playbook as the next version of its path; the same one keeps its version."""
-        latest = await self.find(
+        latest = await self.find_playbook(
             entry.path, tenant_id=entry.tenant_id, organization_id=entry.organization_id
         )
-        if latest is not None and _is_same(latest, entry):
+        if latest is not None and _is_same_playbook(latest, entry):
             return latest
         version = 1 if latest is None else latest.version + 1
         kept = structs.replace(entry, version=version, created_at=self._store.now())
         self._store.catalog.append(kept)
         return kept
 
-    async def register_all(self, entries: list[CatalogEntry]) -> list[CatalogEntry]:
-        """Keep playbooks of different paths as `register` does, all of them or none."""
-        return [await self.register(entry) for entry in entries]
+    async def register_batch(self, entries: list[CatalogEntry]) -> list[CatalogEntry]:
+        """Keep playbooks of different paths as `register_playbook` does, all of them or none."""
+        return [await self.register_playbook(entry) for entry in entries]
 
     async def keep_draft(self, entry: CatalogEntry) -> CatalogEntry:
         """Keep a playbook as a draft of its path, below version zero; the same text keeps it."""
         drafts = [
             one
-            for one in self._of(entry.tenant_id, entry.organization_id)
+            for one in self._list_owned(entry.tenant_id, entry.organization_id)
             if one.path == entry.path and one.version < 0
         ]
-        known = next((one for one in drafts if _is_same(one, entry)), None)
+        known = next((one for one in drafts if _is_same_playbook(one, entry)), None)
         if known is not None:
             return known
         kept = structs.replace(entry, version=-len(drafts) - 1, created_at=self._store.now())
         self._store.catalog.append(kept)
         return kept
 
-    async def find(
+    async def find_playbook(
         self,
         path: str,
         *,
@@ -122,30 +124,32 @@ class MemoryCatalog:
         """Return a version of a playbook, the latest when none is named."""
         found = [
             entry
-            for entry in self._of(tenant_id, organization_id)
+            for entry in self._list_owned(tenant_id, organization_id)
             if entry.path == path
             and (entry.version > 0 if version is None else entry.version == version)
         ]
         return max(found, key=lambda entry: entry.version, default=None)
 
-    async def get(self, catalog_id: str) -> CatalogEntry:
+    async def get_entry(self, catalog_id: str) -> CatalogEntry:
         """Return an entry by identity; raises `KeyError`."""
         for entry in self._store.catalog:
             if entry.catalog_id == catalog_id:
                 return entry
         raise KeyError(f"no catalog entry {catalog_id}")
 
-    async def list_paths(
+    async def list_playbooks(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, entries_max: int
     ) -> list[CatalogEntry]:
         """Return the latest version of every playbook, by path."""
         latest: dict[str, CatalogEntry] = {}
-        for entry in self._of(tenant_id, organization_id):
+        for entry in self._list_owned(tenant_id, organization_id):
             if entry.version > 0:
                 latest[entry.path] = entry
         return [latest[path] for path in sorted(latest)][:entries_max]
 
-    def _of(self, tenant_id: TenantId, organization_id: OrganizationId) -> list[CatalogEntry]:
+    def _list_owned(
+        self, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> list[CatalogEntry]:
         owner = (tenant_id, organization_id)
         return [
             entry
@@ -160,7 +164,7 @@ class MemoryCredentials:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def put(
+    async def put_credential(
         self, sealed: SealedCredential, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> None:
         """Keep a version; raises `VersionConflict` when that version of the name is taken."""
@@ -169,7 +173,7 @@ class MemoryCredentials:
             raise VersionConflict(f"credential {sealed.name!r} has a version {sealed.version}")
         self._store.credential_by_place[place] = sealed
 
-    async def find(
+    async def find_credential(
         self,
         name: str,
         *,
@@ -185,7 +189,7 @@ class MemoryCredentials:
         ]
         return max(found, key=lambda sealed: sealed.version, default=None)
 
-    async def list_names(
+    async def list_credential_names(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, names_max: int
     ) -> list[str]:
         """Return the names of all credentials, in order."""

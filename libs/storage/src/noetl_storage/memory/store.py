@@ -7,14 +7,13 @@ from itertools import count
 from typing import Any
 
 from noetl_contracts.credentials import SealedCredential
-from noetl_contracts.dead_letters import DeadLetterAct
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.epochs import CheckpointCommitted
 from noetl_contracts.ids import CatalogId
-from noetl_contracts.ledger import (
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.ledger.records import (
     CatalogEntry,
-    Head,
-    Letter,
+    CheckpointCommitted,
+    HistoryHead,
+    InboxMessage,
     NewMessage,
     OutboxRow,
     Request,
@@ -22,13 +21,14 @@ from noetl_contracts.ledger import (
     ShardLease,
     Snapshot,
 )
-from noetl_contracts.schedules import Schedule
-from noetl_contracts.triggers import Trigger
-from noetl_contracts.webhooks import Webhook
-from noetl_storage.errors import PlaybookOutdated, RequestKnown
-from noetl_storage.lineage_ports import LineageRow
-from noetl_storage.payload_ports import Owner
-from noetl_storage.ports import Clock
+from noetl_contracts.requests.dead_letters import DeadLetterAct
+from noetl_contracts.requests.schedules import Schedule
+from noetl_contracts.requests.triggers import Trigger
+from noetl_contracts.requests.webhooks import Webhook
+from noetl_storage.ports.errors import PlaybookOutdated, RequestKnown
+from noetl_storage.ports.history_ports import LineageRow
+from noetl_storage.ports.ledger_ports import Clock
+from noetl_storage.ports.payload_ports import Owner
 
 
 @dataclass(kw_only=True)
@@ -52,10 +52,10 @@ class StoredRequest:
 
 
 @dataclass(kw_only=True)
-class StoredLetter:
+class StoredInboxMessage:
     """A message from outside, and the wait that was told of it."""
 
-    letter: Letter
+    letter: InboxMessage
     taken_by: str | None = None
 
 
@@ -99,14 +99,14 @@ class MemoryStore:
 
     clock: Clock
     history_by_execution: dict[str, list[Envelope]] = field(default_factory=dict)
-    head_by_execution: dict[str, Head] = field(default_factory=dict)
+    head_by_execution: dict[str, HistoryHead] = field(default_factory=dict)
     owner_by_execution: dict[str, Owner] = field(default_factory=dict)
     head_moved_at: dict[str, datetime] = field(default_factory=dict)
     keys: set[tuple[str, str]] = field(default_factory=set)
     message_by_id: dict[int, StoredMessage] = field(default_factory=dict)
     outbox_ids: Iterator[int] = field(default_factory=lambda: count(1))
     request_by_id: dict[str, StoredRequest] = field(default_factory=dict)
-    letter_by_id: dict[int, StoredLetter] = field(default_factory=dict)
+    letter_by_id: dict[int, StoredInboxMessage] = field(default_factory=dict)
     lease_by_shard: dict[int, ShardLease] = field(default_factory=dict)
     instance_by_name: dict[str, StoredInstance] = field(default_factory=dict)
     leader_by_role: dict[str, StoredRole] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class MemoryStore:
         """Return the store's time, which decides about every lease."""
         return self.clock.now()
 
-    def after(self, seconds: float) -> datetime:
+    def time_after(self, seconds: float) -> datetime:
         """Return the moment that many seconds from now."""
         return self.now() + timedelta(seconds=seconds)
 
@@ -148,13 +148,13 @@ class MemoryStore:
                 return other
         return None
 
-    def keep_begun(self, request: Request, *, latest: CatalogId | None) -> None:
+    def keep_settled_request(self, request: Request, *, latest: CatalogId | None) -> None:
         """Keep a request that its transaction settles.
 
         Raises `RequestKnown`, or `PlaybookOutdated` for a playbook with a later version.
         """
         known = next((one for one in self.catalog if one.catalog_id == latest), None)
-        if known is not None and any(_is_later(one, known) for one in self.catalog):
+        if known is not None and any(_is_later_version(one, known) for one in self.catalog):
             raise PlaybookOutdated(f"catalog entry {latest} is not the latest of its path")
         if self.find_request(request) is not None:
             raise RequestKnown(
@@ -168,7 +168,11 @@ class MemoryStore:
     def settle_request(self, settled: SettledRequest) -> None:
         """Note that a planner has taken a request in; its message need not go out any more."""
         stored = self.request_by_id.get(settled.request_id)
-        if stored is None or stored.settled_at is not None or not _is_of(stored.request, settled):
+        if (
+            stored is None
+            or stored.settled_at is not None
+            or not _is_same_request(stored.request, settled)
+        ):
             return
         stored.settled_at = self.now()
         sent = {settled.request_id, f"{settled.request_id}:{stored.sends}"}
@@ -178,7 +182,7 @@ class MemoryStore:
             if one.row.execution_id != stored.request.execution_id or one.row.message_id not in sent
         }
 
-    def enqueue(self, message: NewMessage, *, owner: str | None, lease_s: float) -> int:
+    def enqueue_message(self, message: NewMessage, *, owner: str | None, lease_s: float) -> int:
         """Add a message to the outbox, leased to its writer when asked for."""
         outbox_id = next(self.outbox_ids)
         is_leased = lease_s > 0
@@ -193,17 +197,17 @@ class MemoryStore:
             ),
             created_at=self.now(),
             lease_owner=owner if is_leased else None,
-            leased_until=self.after(lease_s) if is_leased else None,
+            leased_until=self.time_after(lease_s) if is_leased else None,
         )
         return outbox_id
 
 
-def _is_later(entry: CatalogEntry, known: CatalogEntry) -> bool:
+def _is_later_version(entry: CatalogEntry, known: CatalogEntry) -> bool:
     places = [(one.tenant_id, one.organization_id, one.path) for one in (entry, known)]
     return places[0] == places[1] and entry.version > known.version
 
 
-def _is_of(request: Request, settled: SettledRequest) -> bool:
+def _is_same_request(request: Request, settled: SettledRequest) -> bool:
     return (request.execution_id, request.tenant_id, request.organization_id) == (
         settled.execution_id,
         settled.tenant_id,

@@ -1,7 +1,15 @@
 """Triggers in memory."""
 
-from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_contracts.triggers import Trigger
+from datetime import datetime
+
+from msgspec import structs
+
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger.records import Request
+from noetl_contracts.requests.schedules import Schedule
+from noetl_contracts.requests.triggers import Trigger
+from noetl_contracts.requests.webhooks import Webhook
+from noetl_storage.memory.outbox import MemoryRequests
 from noetl_storage.memory.store import MemoryStore
 
 
@@ -11,12 +19,12 @@ class MemoryTriggers:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def put(self, trigger: Trigger) -> None:
+    async def put_trigger(self, trigger: Trigger) -> None:
         """Keep a trigger under its name, replacing the one before."""
         place = (trigger.tenant_id, trigger.organization_id, trigger.name)
         self._store.trigger_by_place[place] = trigger
 
-    async def find(
+    async def find_trigger(
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> Trigger | None:
         """Return a trigger by name, or None."""
@@ -30,9 +38,156 @@ class MemoryTriggers:
         places = sorted(place for place in self._store.trigger_by_place if place[:2] == owner)
         return [self._store.trigger_by_place[place] for place in places][:triggers_max]
 
-    async def remove(
+    async def remove_trigger(
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> bool:
         """Remove a trigger; False when there was none."""
         place = (tenant_id, organization_id, name)
         return self._store.trigger_by_place.pop(place, None) is not None
+
+
+_Place = tuple[str, str, str]
+
+
+class MemorySchedules:
+    """Fires a schedule only as long as it is as it was read."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._requests = MemoryRequests(store)
+
+    async def put_schedule(self, schedule: Schedule) -> Schedule:
+        """Keep a schedule under its name; one that is there keeps its identity and its past."""
+        earlier = self._store.schedule_by_place.get(_get_schedule_key(schedule))
+        kept = schedule
+        if earlier is not None:
+            kept = structs.replace(
+                schedule,
+                schedule_id=earlier.schedule_id,
+                revision=earlier.revision + 1,
+                last_at=earlier.last_at,
+                last_execution_id=earlier.last_execution_id,
+            )
+        return self._keep_schedule(kept)
+
+    async def find_schedule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Schedule | None:
+        """Return a schedule by name, or None."""
+        return self._store.schedule_by_place.get((tenant_id, organization_id, name))
+
+    async def list_schedules(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, schedules_max: int
+    ) -> list[Schedule]:
+        """Return the schedules in the order of their names."""
+        owner = (tenant_id, organization_id)
+        places = sorted(place for place in self._store.schedule_by_place if place[:2] == owner)
+        return [self._store.schedule_by_place[place] for place in places][:schedules_max]
+
+    async def switch_schedule(self, schedule: Schedule) -> bool:
+        """Keep whether a schedule is enabled, and its next time; False when it was changed."""
+        known = self._store.schedule_by_place.get(_get_schedule_key(schedule))
+        if known is None or known.revision != schedule.revision:
+            return False
+        self._keep_schedule(
+            structs.replace(
+                known,
+                revision=known.revision + 1,
+                is_enabled=schedule.is_enabled,
+                next_at=schedule.next_at,
+            )
+        )
+        return True
+
+    async def remove_schedule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a schedule; False when there was none."""
+        place = (tenant_id, organization_id, name)
+        return self._store.schedule_by_place.pop(place, None) is not None
+
+    async def list_due_schedules(self, *, now: datetime, schedules_max: int) -> list[Schedule]:
+        """Return enabled schedules of everyone whose next time has come, the longest due first."""
+        due = [
+            (schedule.next_at, schedule.schedule_id, schedule)
+            for schedule in self._store.schedule_by_place.values()
+            if schedule.is_enabled and schedule.next_at is not None and schedule.next_at <= now
+        ]
+        return [schedule for _, _, schedule in sorted(due, key=lambda one: one[:2])][:schedules_max]
+
+    async def fire_schedule(
+        self,
+        schedule: Schedule,
+        *,
+        nominal_at: datetime,
+        next_at: datetime | None,
+        request: Request,
+    ) -> ExecutionId | None:
+        """Ask for an execution and move on; None when the schedule is no longer as it was read."""
+        known = self._find_unchanged(schedule)
+        if known is None:
+            return None
+        execution_id = await self._requests.submit_request(request)
+        self._keep_schedule(
+            structs.replace(
+                known, next_at=next_at, last_at=nominal_at, last_execution_id=execution_id
+            )
+        )
+        return execution_id
+
+    async def skip_times(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
+        """Move on without an execution; False when the schedule is no longer as it was read."""
+        known = self._find_unchanged(schedule)
+        if known is None:
+            return False
+        self._keep_schedule(structs.replace(known, next_at=next_at))
+        return True
+
+    def _find_unchanged(self, schedule: Schedule) -> Schedule | None:
+        known = self._store.schedule_by_place.get(_get_schedule_key(schedule))
+        is_same = known is not None and (
+            (known.schedule_id, known.revision, known.next_at, known.is_enabled)
+            == (schedule.schedule_id, schedule.revision, schedule.next_at, True)
+        )
+        return known if is_same else None
+
+    def _keep_schedule(self, schedule: Schedule) -> Schedule:
+        self._store.schedule_by_place[_get_schedule_key(schedule)] = schedule
+        return schedule
+
+
+def _get_schedule_key(schedule: Schedule) -> _Place:
+    return schedule.tenant_id, schedule.organization_id, schedule.name
+
+
+class MemoryWebhooks:
+    """Keeps what calls from outside start."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def put_webhook(self, webhook: Webhook) -> None:
+        """Keep a webhook under its name, replacing the one before."""
+        place = (webhook.tenant_id, webhook.organization_id, webhook.name)
+        self._store.webhook_by_place[place] = webhook
+
+    async def find_webhook(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Webhook | None:
+        """Return a webhook by name, or None."""
+        return self._store.webhook_by_place.get((tenant_id, organization_id, name))
+
+    async def list_webhooks(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, webhooks_max: int
+    ) -> list[Webhook]:
+        """Return the webhooks in the order of their names."""
+        owner = (tenant_id, organization_id)
+        places = sorted(place for place in self._store.webhook_by_place if place[:2] == owner)
+        return [self._store.webhook_by_place[place] for place in places][:webhooks_max]
+
+    async def remove_webhook(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a webhook; False when there was none."""
+        place = (tenant_id, organization_id, name)
+        return self._store.webhook_by_place.pop(place, None) is not None

@@ -9,14 +9,14 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from noetl_contracts.errors import PayloadKeyUnknown, PayloadSealBroken
-from noetl_storage.errors import StorageMisconfigured, StorageUnavailable
+from noetl_storage.ports.errors import StorageMisconfigured, StorageUnavailable
 
 _UNKNOWN = frozenset({"NotFoundException", "DisabledException", "KMSInvalidStateException"})
 _REFUSED = frozenset({"AccessDeniedException", "UnrecognizedClientException"})
 _BROKEN = frozenset({"InvalidCiphertextException", "IncorrectKeyException"})
 
 
-def open_client(*, region: str, endpoint: str | None) -> Any:
+def open_kms_client(*, region: str, endpoint: str | None) -> Any:
     """Make a client whose waits and retries are bounded; credentials come from its environment."""
     return boto3.session.Session().client(
         "kms",
@@ -37,7 +37,7 @@ def open_keys(address: str) -> "AwsKeys":
     if not key or not region:
         raise StorageMisconfigured("keys in AWS KMS need kms+aws://<region>/<key id or alias/name>")
     endpoint = parse_qs(parts.query).get("endpoint", [None])[0]
-    return AwsKeys(open_client(region=region, endpoint=endpoint), key=key)
+    return AwsKeys(open_kms_client(region=region, endpoint=endpoint), key=key)
 
 
 class AwsKeys:
@@ -47,27 +47,27 @@ class AwsKeys:
         self._client = client
         self._key = key
 
-    def key_id(self) -> str:
+    def get_key_id(self) -> str:
         """Name the key as it was configured."""
         return self._key
 
-    def wrap(self, key: bytes, context: Mapping[str, str]) -> bytes:
+    def wrap_key(self, key: bytes, context: Mapping[str, str]) -> bytes:
         """Wrap a key with it; raises `StorageUnavailable`, `StorageMisconfigured`."""
-        found = self._call(
+        found = self._call_kms(
             "encrypt", KeyId=self._key, Plaintext=key, EncryptionContext=dict(context)
         )
         wrapped: bytes = found["CiphertextBlob"]
         return wrapped
 
-    def unwrap(self, key_id: str, wrapped: bytes, context: Mapping[str, str]) -> bytes:
-        """Return a key; raises `PayloadKeyUnknown`, `PayloadSealBroken`, and as `wrap` does."""
-        found = self._call(
+    def unwrap_key(self, key_id: str, wrapped: bytes, context: Mapping[str, str]) -> bytes:
+        """Return a key; raises `PayloadKeyUnknown`, `PayloadSealBroken`, and as `wrap_key` does."""
+        found = self._call_kms(
             "decrypt", KeyId=key_id, CiphertextBlob=wrapped, EncryptionContext=dict(context)
         )
         key: bytes = found["Plaintext"]
         return key
 
-    def _call(self, name: str, **given: Any) -> Any:
+    def _call_kms(self, name: str, **given: Any) -> Any:
         try:
             return getattr(self._client, name)(**given)
         except ClientError as failure:

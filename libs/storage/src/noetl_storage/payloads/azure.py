@@ -9,12 +9,12 @@ from typing import IO, Any
 import azure.core.exceptions
 from azure.storage.blob import ContainerClient, ContentSettings
 
-from noetl_storage.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
-from noetl_storage.payload_ports import Seals
-from noetl_storage.payloads import answers
-from noetl_storage.payloads.executor import Threads
-from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, Found, Pieces
-from noetl_storage.payloads.stored import StoredPayloads
+from noetl_storage.payloads import http_status
+from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, ObjectInfo, ObjectReader
+from noetl_storage.payloads.payload_store import PayloadStore
+from noetl_storage.payloads.thread_runner import ThreadRunner
+from noetl_storage.ports.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
+from noetl_storage.ports.payload_ports import ObjectSeals
 
 _CONNECT_S, _READ_S, _RETRIES = 5, 30, 3
 _COPY_POLL_S = 0.2
@@ -27,8 +27,8 @@ def open_store(
     query: Mapping[str, str],
     *,
     secret_key: str | None,
-    threads: Threads,
-    seals: Seals | None,
+    threads: ThreadRunner,
+    seals: ObjectSeals | None,
 ) -> "AzurePayloads":
     """Open `azure://<container>?account=…&endpoint=…`; the endpoint is optional."""
     container = open_container(
@@ -74,78 +74,78 @@ class AzureObjects:
     def __init__(self, container: Any) -> None:
         self._container = container
 
-    def guard(self, key: str) -> AbstractContextManager[None]:
+    def translate_errors(self, key: str) -> AbstractContextManager[None]:
         """Translate what the client raises."""
-        return _translated(f"azure://{self._container.container_name}", key)
+        return _translate_errors(f"azure://{self._container.container_name}", key)
 
-    def store(self, key: str, data: bytes, media_type: str) -> None:
+    def store_object(self, key: str, data: bytes, media_type: str) -> None:
         """Write a blob, replacing the one before."""
-        self._upload(key, data, media_type)
+        self._upload_blob(key, data, media_type)
 
-    def store_once(self, key: str, data: bytes) -> None:
-        """Write a blob; raises what `guard` makes `FileExistsError` of when there is one."""
+    def store_object_once(self, key: str, data: bytes) -> None:
+        """Write a blob; one that exists is a `FileExistsError` for `translate_errors`."""
         self._container.get_blob_client(key).upload_blob(data, overwrite=False)
 
-    def stage(self) -> IO[bytes]:
+    def open_staging(self) -> IO[bytes]:
         """Gather in memory, beyond a few megabytes in a file."""
         return tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
 
     def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
         """Upload what was staged, in blocks when it is large."""
         staged.seek(0)
-        self._upload(key, staged, media_type)
+        self._upload_blob(key, staged, media_type)
 
-    def discard(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staged: IO[bytes]) -> None:
         """Close what was staged; its file goes with it."""
         staged.close()
 
-    def fetch(self, key: str) -> bytes:
+    def read_object(self, key: str) -> bytes:
         """Return a blob."""
         data: bytes = self._container.get_blob_client(key).download_blob().readall()
         return data
 
-    def open(self, key: str) -> Pieces:
+    def open_object(self, key: str) -> ObjectReader:
         """Begin to read a blob."""
-        return _Download(self._container.get_blob_client(key).download_blob())
+        return _BlobReader(self._container.get_blob_client(key).download_blob())
 
-    def find(self, key: str) -> Found | None:
+    def find_object(self, key: str) -> ObjectInfo | None:
         """Describe a blob, or return None."""
         try:
             about = self._container.get_blob_client(key).get_blob_properties()
         except azure.core.exceptions.ResourceNotFoundError:
             return None
-        return Found(key=key, stored_bytes=about.size, modified_at=about.last_modified)
+        return ObjectInfo(key=key, stored_bytes=about.size, modified_at=about.last_modified)
 
-    def remove(self, key: str) -> None:
+    def delete_object(self, key: str) -> None:
         """Remove a blob; removing what is not there is no error."""
         try:
             self._container.get_blob_client(key).delete_blob()
         except azure.core.exceptions.ResourceNotFoundError:
             return
 
-    def move(self, key: str, to: str) -> None:
+    def move_object(self, key: str, to: str) -> None:
         """Copy a blob within the container, then remove the first."""
         target = self._container.get_blob_client(to)
         target.start_copy_from_url(self._container.get_blob_client(key).url)
         for _ in range(_COPY_POLLS_MAX):
             if target.get_blob_properties().copy.status == "success":
-                self.remove(key)
+                self.delete_object(key)
                 return
             time.sleep(_COPY_POLL_S)
         raise StorageUnavailable(f"{key} is still being copied")
 
-    def list_under(self, prefix: str) -> Iterator[Found]:
+    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every blob whose key begins with a prefix."""
         for blob in self._container.list_blobs(name_starts_with=prefix):
-            yield Found(key=blob.name, stored_bytes=blob.size, modified_at=blob.last_modified)
+            yield ObjectInfo(key=blob.name, stored_bytes=blob.size, modified_at=blob.last_modified)
 
-    def _upload(self, key: str, data: Any, media_type: str) -> None:
+    def _upload_blob(self, key: str, data: Any, media_type: str) -> None:
         self._container.get_blob_client(key).upload_blob(
             data, overwrite=True, content_settings=ContentSettings(content_type=media_type)
         )
 
 
-class _Download:
+class _BlobReader:
     """A download that is read piece by piece."""
 
     def __init__(self, downloader: Any) -> None:
@@ -160,32 +160,40 @@ class _Download:
         """Stop reading: nothing is open between two pieces."""
 
 
-class AzurePayloads(StoredPayloads):
+class AzurePayloads(PayloadStore):
     """Payloads in one container; the blocking client runs in bounded threads."""
 
-    def __init__(self, container: Any, *, threads: Threads, seals: Seals | None = None) -> None:
+    def __init__(
+        self, container: Any, *, threads: ThreadRunner, seals: ObjectSeals | None = None
+    ) -> None:
         super().__init__(AzureObjects(container), runner=threads, seals=seals)
 
 
 @contextmanager
-def _translated(where: str, key: str) -> Iterator[None]:
+def _translate_errors(where: str, key: str) -> Iterator[None]:
     try:
         yield
     except azure.core.exceptions.ResourceNotFoundError as failure:
-        if _code(failure) == "ContainerNotFound":
+        if _find_error_code(failure) == "ContainerNotFound":
             raise StorageMisconfigured(f"{where} is not there") from failure
         raise KeyError(key) from failure
     except azure.core.exceptions.ResourceExistsError as failure:
         raise FileExistsError(key) from failure
     except azure.core.exceptions.HttpResponseError as failure:
         if failure.status_code in _REFUSED:
-            raise StorageMisconfigured(f"{where} refused {key}: {_code(failure)}") from failure
-        kind = StorageRefused if answers.is_refusal(failure.status_code) else StorageUnavailable
-        raise kind(f"{where}/{key}: {_code(failure) or failure}") from failure
+            raise StorageMisconfigured(
+                f"{where} refused {key}: {_find_error_code(failure)}"
+            ) from failure
+        kind = (
+            StorageRefused
+            if http_status.is_request_refused(failure.status_code)
+            else StorageUnavailable
+        )
+        raise kind(f"{where}/{key}: {_find_error_code(failure) or failure}") from failure
     except (azure.core.exceptions.AzureError, OSError) as failure:
         raise StorageUnavailable(f"{where}/{key}: {failure}") from failure
 
 
-def _code(failure: Exception) -> str:
+def _find_error_code(failure: Exception) -> str:
     """Return Azure's own word for a failure; the client adds it at run time."""
     return str(getattr(failure, "error_code", ""))

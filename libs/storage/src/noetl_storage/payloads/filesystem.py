@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from noetl_storage.errors import StorageFull, StorageUnavailable
-from noetl_storage.payload_ports import Seals
-from noetl_storage.payloads.executor import Threads
-from noetl_storage.payloads.objects import Found, Pieces
-from noetl_storage.payloads.stored import StoredPayloads
+from noetl_storage.payloads.objects import ObjectInfo, ObjectReader
+from noetl_storage.payloads.payload_store import PayloadStore
+from noetl_storage.payloads.thread_runner import ThreadRunner
+from noetl_storage.ports.errors import StorageFull, StorageUnavailable
+from noetl_storage.ports.payload_ports import ObjectSeals
 
 _STAGING = ".staging"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -26,7 +26,7 @@ class FilesystemObjects:
         self._root = root
 
     @contextmanager
-    def guard(self, key: str) -> Iterator[None]:
+    def translate_errors(self, key: str) -> Iterator[None]:
         """Call a full disk `StorageFull`, a failing or read-only one `StorageUnavailable`."""
         try:
             yield
@@ -38,7 +38,7 @@ class FilesystemObjects:
             kind = StorageFull if failure.errno in _FULL else StorageUnavailable
             raise kind(f"{self._root}: {failure.strerror or failure}") from failure
 
-    def store(self, key: str, data: bytes, media_type: str) -> None:  # noqa: ARG002 - files have no type
+    def store_object(self, key: str, data: bytes, media_type: str) -> None:  # noqa: ARG002 - files have no type
         """Write a file, replacing the one before."""
         target = self._root / key
         with suppress(FileNotFoundError):
@@ -48,27 +48,27 @@ class FilesystemObjects:
                 os.utime(target)
                 _sync_folder(target.parent)
                 return
-        staged = self.stage()
+        staged = self.open_staging()
         try:
             staged.write(data)
             self.store_staged(key, staged, "")
         finally:
-            self.discard(staged)
+            self.discard_staged(staged)
 
-    def store_once(self, key: str, data: bytes) -> None:
+    def store_object_once(self, key: str, data: bytes) -> None:
         """Write a file; raises `FileExistsError` when there is one."""
         target = self._root / key
-        staged = self.stage()
+        staged = self.open_staging()
         try:
             staged.write(data)
             _make_durable(staged)
             _make_folder(target.parent)
             os.link(staged.name, target)
         finally:
-            self.discard(staged)
+            self.discard_staged(staged)
         _sync_folder(target.parent)
 
-    def stage(self) -> IO[bytes]:
+    def open_staging(self) -> IO[bytes]:
         """Open a file that nobody looks at yet, on the same file system as its place to be."""
         staging = self._root / _STAGING
         staging.mkdir(parents=True, exist_ok=True)
@@ -84,34 +84,34 @@ class FilesystemObjects:
         Path(staged.name).replace(target)
         _sync_folder(target.parent)
 
-    def discard(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staged: IO[bytes]) -> None:
         """Close a staged file and remove it if it was not moved."""
         # A full disk fails once more when the buffer is flushed; what was written is unwanted.
         with suppress(OSError):
             staged.close()
         Path(staged.name).unlink(missing_ok=True)
 
-    def fetch(self, key: str) -> bytes:
+    def read_object(self, key: str) -> bytes:
         """Return the bytes of a file; raises `FileNotFoundError`."""
         return (self._root / key).read_bytes()
 
-    def open(self, key: str) -> Pieces:
+    def open_object(self, key: str) -> ObjectReader:
         """Open a file; it can be read to its end although it is removed meanwhile."""
         return (self._root / key).open("rb")
 
-    def find(self, key: str) -> Found | None:
+    def find_object(self, key: str) -> ObjectInfo | None:
         """Describe a file, or return None."""
         path = self._root / key
         try:
-            return self._described(path) if path.is_file() else None
+            return self._describe_file(path) if path.is_file() else None
         except FileNotFoundError:
             return None
 
-    def remove(self, key: str) -> None:
+    def delete_object(self, key: str) -> None:
         """Remove a file; removing what is not there is no error."""
         (self._root / key).unlink(missing_ok=True)
 
-    def move(self, key: str, to: str) -> None:
+    def move_object(self, key: str, to: str) -> None:
         """Move a file in one step; raises `FileNotFoundError`."""
         target = self._root / to
         _make_folder(target.parent)
@@ -119,28 +119,30 @@ class FilesystemObjects:
         os.utime(target)
         _sync_folder(target.parent)
 
-    def list_under(self, prefix: str) -> Iterator[Found]:
+    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every file whose key begins with a prefix."""
         start = self._root / prefix
         folder = start if prefix.endswith("/") else start.parent
         for path in folder.rglob("*"):
             key = path.relative_to(self._root).as_posix()
-            if key.startswith(prefix) and (found := self.find(key)) is not None:
+            if key.startswith(prefix) and (found := self.find_object(key)) is not None:
                 yield found
 
-    def _described(self, path: Path) -> Found:
+    def _describe_file(self, path: Path) -> ObjectInfo:
         about = path.stat()
-        return Found(
+        return ObjectInfo(
             key=path.relative_to(self._root).as_posix(),
             stored_bytes=about.st_size,
             modified_at=datetime.fromtimestamp(about.st_mtime, UTC),
         )
 
 
-class FilesystemPayloads(StoredPayloads):
+class FilesystemPayloads(PayloadStore):
     """Payloads in a folder, also of a volume that many processes mount."""
 
-    def __init__(self, root: Path, *, threads: Threads, seals: Seals | None = None) -> None:
+    def __init__(
+        self, root: Path, *, threads: ThreadRunner, seals: ObjectSeals | None = None
+    ) -> None:
         super().__init__(FilesystemObjects(root), runner=threads, seals=seals)
 
 

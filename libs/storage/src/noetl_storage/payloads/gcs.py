@@ -14,12 +14,12 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from noetl_storage.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
-from noetl_storage.payload_ports import Seals
-from noetl_storage.payloads import answers
-from noetl_storage.payloads.executor import Threads
-from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, Found, Pieces
-from noetl_storage.payloads.stored import StoredPayloads
+from noetl_storage.payloads import http_status
+from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, ObjectInfo, ObjectReader
+from noetl_storage.payloads.payload_store import PayloadStore
+from noetl_storage.payloads.thread_runner import ThreadRunner
+from noetl_storage.ports.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
+from noetl_storage.ports.payload_ports import ObjectSeals
 
 _TIMEOUT_S = (5, 30)
 _RETRY = DEFAULT_RETRY.with_timeout(30)
@@ -33,8 +33,8 @@ def open_store(
     query: Mapping[str, str],
     *,
     secret_key: str | None,  # noqa: ARG001 - Google's clients find their credentials themselves
-    threads: Threads,
-    seals: Seals | None,
+    threads: ThreadRunner,
+    seals: ObjectSeals | None,
 ) -> "GcsPayloads":
     """Open `gs://<bucket>?project=…&endpoint=…&anonymous=true`; all of the query is optional."""
     bucket = open_bucket(
@@ -68,23 +68,23 @@ class GcsObjects:
     def __init__(self, bucket: Any) -> None:
         self._bucket = bucket
 
-    def guard(self, key: str) -> AbstractContextManager[None]:
+    def translate_errors(self, key: str) -> AbstractContextManager[None]:
         """Translate what the client raises."""
-        return _translated(f"gs://{self._bucket.name}", key)
+        return _translate_errors(f"gs://{self._bucket.name}", key)
 
-    def store(self, key: str, data: bytes, media_type: str) -> None:
+    def store_object(self, key: str, data: bytes, media_type: str) -> None:
         """Write an object, replacing the one before."""
         self._bucket.blob(key).upload_from_string(
             data, content_type=media_type, checksum=None, **_CALL
         )
 
-    def store_once(self, key: str, data: bytes) -> None:
-        """Write an object; raises what `guard` makes `FileExistsError` of when there is one."""
+    def store_object_once(self, key: str, data: bytes) -> None:
+        """Write an object; one that exists is a `FileExistsError` for `translate_errors`."""
         self._bucket.blob(key).upload_from_string(
             data, checksum=None, if_generation_match=0, **_CALL
         )
 
-    def stage(self) -> IO[bytes]:
+    def open_staging(self) -> IO[bytes]:
         """Gather in memory, beyond a few megabytes in a file."""
         return tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
 
@@ -93,64 +93,68 @@ class GcsObjects:
         blob = self._bucket.blob(key, chunk_size=SPOOL_BYTES)
         blob.upload_from_file(staged, rewind=True, content_type=media_type, checksum=None, **_CALL)
 
-    def discard(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staged: IO[bytes]) -> None:
         """Close what was staged; its file goes with it."""
         staged.close()
 
-    def fetch(self, key: str) -> bytes:
+    def read_object(self, key: str) -> bytes:
         """Return an object."""
         data: bytes = self._bucket.blob(key).download_as_bytes(
             raw_download=True, checksum=None, **_CALL
         )
         return data
 
-    def open(self, key: str) -> Pieces:
+    def open_object(self, key: str) -> ObjectReader:
         """Begin to read an object; every piece is of the version that was there at first."""
         blob = self._bucket.get_blob(key, **_CALL)
         if blob is None:
             raise KeyError(key)
-        pieces: Pieces = blob.open("rb", chunk_size=CHUNK_BYTES, raw_download=True, **_CALL)
+        pieces: ObjectReader = blob.open("rb", chunk_size=CHUNK_BYTES, raw_download=True, **_CALL)
         return pieces
 
-    def find(self, key: str) -> Found | None:
+    def find_object(self, key: str) -> ObjectInfo | None:
         """Describe an object, or return None."""
         blob = self._bucket.get_blob(key, **_CALL)
-        return None if blob is None else _described(blob)
+        return None if blob is None else _describe_blob(blob)
 
-    def remove(self, key: str) -> None:
+    def delete_object(self, key: str) -> None:
         """Remove an object; removing what is not there is no error."""
         try:
             self._bucket.blob(key).delete(**_CALL)
         except google.api_core.exceptions.NotFound:
             return
 
-    def move(self, key: str, to: str) -> None:
+    def move_object(self, key: str, to: str) -> None:
         """Copy an object within the bucket, then remove the first."""
         source, target = self._bucket.blob(key), self._bucket.blob(to)
         token, _, _ = target.rewrite(source, **_CALL)
         while token is not None:
             token, _, _ = target.rewrite(source, token=token, **_CALL)
-        self.remove(key)
+        self.delete_object(key)
 
-    def list_under(self, prefix: str) -> Iterator[Found]:
+    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object whose key begins with a prefix."""
         for blob in self._bucket.list_blobs(prefix=prefix, **_CALL):
-            yield _described(blob)
+            yield _describe_blob(blob)
 
 
-class GcsPayloads(StoredPayloads):
+class GcsPayloads(PayloadStore):
     """Payloads in one bucket; the blocking client runs in bounded threads."""
 
-    def __init__(self, bucket: Any, *, threads: Threads, seals: Seals | None = None) -> None:
+    def __init__(
+        self, bucket: Any, *, threads: ThreadRunner, seals: ObjectSeals | None = None
+    ) -> None:
         super().__init__(GcsObjects(bucket), runner=threads, seals=seals)
 
 
-def _described(blob: Any) -> Found:
-    return Found(key=blob.name, stored_bytes=blob.size or 0, modified_at=blob.updated or _NO_TIME)
+def _describe_blob(blob: Any) -> ObjectInfo:
+    return ObjectInfo(
+        key=blob.name, stored_bytes=blob.size or 0, modified_at=blob.updated or _NO_TIME
+    )
 
 
 @contextmanager
-def _translated(where: str, key: str) -> Iterator[None]:
+def _translate_errors(where: str, key: str) -> Iterator[None]:
     try:
         yield
     except google.api_core.exceptions.NotFound as failure:
@@ -166,7 +170,9 @@ def _translated(where: str, key: str) -> Iterator[None]:
     ) as failure:
         raise StorageMisconfigured(f"{where} refused {key}: {failure}") from failure
     except google.api_core.exceptions.GoogleAPICallError as failure:
-        kind = StorageRefused if answers.is_refusal(failure.code) else StorageUnavailable
+        kind = (
+            StorageRefused if http_status.is_request_refused(failure.code) else StorageUnavailable
+        )
         raise kind(f"{where}/{key}: {failure}") from failure
     except (
         google.api_core.exceptions.GoogleAPIError,

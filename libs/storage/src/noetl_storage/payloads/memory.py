@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from io import BytesIO
 from typing import IO
 
-from noetl_storage.payload_ports import Seals
-from noetl_storage.payloads.objects import Found, Inline, Pieces, Runner
-from noetl_storage.payloads.stored import StoredPayloads
+from noetl_storage.payloads.objects import CallRunner, InlineRunner, ObjectInfo, ObjectReader
+from noetl_storage.payloads.payload_store import PayloadStore
+from noetl_storage.ports.payload_ports import ObjectSeals
 
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -21,77 +21,77 @@ class MemoryObjects:
         self._modified_at: dict[str, datetime] = {}
         self._now = now
 
-    def guard(self, key: str) -> AbstractContextManager[None]:  # noqa: ARG002 - nothing is raised that needs a name
+    def translate_errors(self, key: str) -> AbstractContextManager[None]:  # noqa: ARG002 - nothing is raised that needs a name
         """Translate nothing: a mapping raises what the port names."""
         return nullcontext()
 
-    def store(self, key: str, data: bytes, media_type: str) -> None:  # noqa: ARG002 - nobody asks for it again
+    def store_object(self, key: str, data: bytes, media_type: str) -> None:  # noqa: ARG002 - nobody asks for it again
         """Write an object, replacing the one before."""
         self.bytes_by_key[key] = data
         self._modified_at[key] = self._now()
 
-    def store_once(self, key: str, data: bytes) -> None:
+    def store_object_once(self, key: str, data: bytes) -> None:
         """Write an object; raises `FileExistsError` when there is one."""
         if key in self.bytes_by_key:
             raise FileExistsError(key)
-        self.store(key, data, "")
+        self.store_object(key, data, "")
 
-    def stage(self) -> IO[bytes]:
+    def open_staging(self) -> IO[bytes]:
         """Open a place where a stream gathers."""
         return BytesIO()
 
     def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
         """Write what was staged."""
         staged.seek(0)
-        self.store(key, staged.read(), media_type)
+        self.store_object(key, staged.read(), media_type)
 
-    def discard(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staged: IO[bytes]) -> None:
         """Close what was staged."""
         staged.close()
 
-    def fetch(self, key: str) -> bytes:
+    def read_object(self, key: str) -> bytes:
         """Return an object; raises `KeyError`."""
         return self.bytes_by_key[key]
 
-    def open(self, key: str) -> Pieces:
+    def open_object(self, key: str) -> ObjectReader:
         """Begin to read an object; raises `KeyError`."""
         return BytesIO(self.bytes_by_key[key])
 
-    def find(self, key: str) -> Found | None:
+    def find_object(self, key: str) -> ObjectInfo | None:
         """Describe an object, or return None."""
         data = self.bytes_by_key.get(key)
         if data is None:
             return None
         modified_at = self._modified_at.get(key, _NO_TIME)
-        return Found(key=key, stored_bytes=len(data), modified_at=modified_at)
+        return ObjectInfo(key=key, stored_bytes=len(data), modified_at=modified_at)
 
-    def remove(self, key: str) -> None:
+    def delete_object(self, key: str) -> None:
         """Remove an object; removing what is not there is no error."""
         self.bytes_by_key.pop(key, None)
         self._modified_at.pop(key, None)
 
-    def move(self, key: str, to: str) -> None:
+    def move_object(self, key: str, to: str) -> None:
         """Move an object; raises `KeyError`."""
-        self.store(to, self.bytes_by_key[key], "")
-        self.remove(key)
+        self.store_object(to, self.bytes_by_key[key], "")
+        self.delete_object(key)
 
-    def list_under(self, prefix: str) -> Iterator[Found]:
+    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object whose key begins with a prefix, as they were when it was asked."""
         for key in [key for key in self.bytes_by_key if key.startswith(prefix)]:
-            if (found := self.find(key)) is not None:
+            if (found := self.find_object(key)) is not None:
                 yield found
 
 
-class MemoryPayloads(StoredPayloads):
+class MemoryPayloads(PayloadStore):
     """Payloads that end with the process."""
 
     def __init__(
         self,
         *,
-        seals: Seals | None = None,
-        runner: Runner | None = None,
+        seals: ObjectSeals | None = None,
+        runner: CallRunner | None = None,
         now: Callable[[], datetime] = lambda: _NO_TIME,
     ) -> None:
         objects = MemoryObjects(now=now)
         self.bytes_by_key = objects.bytes_by_key
-        super().__init__(objects, runner=runner or Inline(), seals=seals)
+        super().__init__(objects, runner=runner or InlineRunner(), seals=seals)

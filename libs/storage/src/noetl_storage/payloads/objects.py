@@ -1,7 +1,7 @@
 """What an adapter has to know: bytes by key. Digests, names, seals and owners are not its business.
 
-Every call blocks and is made inside `guard`, which turns what the driver raises into `KeyError`
-for a missing object, `FileExistsError` for a taken key, and else an error of storage.
+Every call blocks and is made inside `translate_errors`, which turns what the driver raises into
+`KeyError` for a missing object, `FileExistsError` for a taken key, and else an error of storage.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ CHUNK_BYTES = 1024 * 1024
 SPOOL_BYTES = 8 * 1024 * 1024
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class ObjectInfo(Struct, frozen=True, kw_only=True):
     """An object as a listing shows it."""
 
     key: str
@@ -26,7 +26,7 @@ class Found(Struct, frozen=True, kw_only=True):
     modified_at: datetime
 
 
-class Pieces(Protocol):
+class ObjectReader(Protocol):
     """An object that is being read."""
 
     def read(self, size: int, /) -> bytes:
@@ -36,59 +36,59 @@ class Pieces(Protocol):
         """Stop reading."""
 
 
-class Runner(Protocol):
+class CallRunner(Protocol):
     """Where blocking calls run."""
 
-    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run_call(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call and wait for its result."""
 
 
 class Objects(Protocol):
     """One bucket, folder or mapping."""
 
-    def guard(self, key: str) -> AbstractContextManager[None]:
+    def translate_errors(self, key: str) -> AbstractContextManager[None]:
         """Translate what the driver raises while a call for this key runs."""
 
-    def store(self, key: str, data: bytes, media_type: str) -> None:
+    def store_object(self, key: str, data: bytes, media_type: str) -> None:
         """Write an object, replacing the one before as a whole; its time is now."""
 
-    def store_once(self, key: str, data: bytes) -> None:
+    def store_object_once(self, key: str, data: bytes) -> None:
         """Write an object; raises `FileExistsError` when there is one."""
 
-    def stage(self) -> IO[bytes]:
+    def open_staging(self) -> IO[bytes]:
         """Open a place where a stream gathers before its key is known."""
 
     def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
-        """Write what was staged, as `store` does."""
+        """Write what was staged, as `store_object` does."""
 
-    def discard(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staged: IO[bytes]) -> None:
         """Close what was staged and leave nothing of it but what was stored."""
 
-    def fetch(self, key: str) -> bytes:
+    def read_object(self, key: str) -> bytes:
         """Return an object; raises `KeyError`."""
 
-    def open(self, key: str) -> Pieces:
+    def open_object(self, key: str) -> ObjectReader:
         """Begin to read an object; raises `KeyError`."""
 
-    def find(self, key: str) -> Found | None:
+    def find_object(self, key: str) -> ObjectInfo | None:
         """Describe an object, or return None."""
 
-    def remove(self, key: str) -> None:
+    def delete_object(self, key: str) -> None:
         """Remove an object; removing what is not there is no error."""
 
-    def move(self, key: str, to: str) -> None:
+    def move_object(self, key: str, to: str) -> None:
         """Move an object, replacing the one there; its time is now. Raises `KeyError`.
 
         There is no moment at which it is at neither place, unless the move takes no time at all.
         """
 
-    def list_under(self, prefix: str) -> Iterator[Found]:
+    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object whose key begins with a prefix, in any order."""
 
 
-class Inline:
+class InlineRunner:
     """Runs calls where they are made: for objects that are in memory."""
 
-    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run_call(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call at once."""
         return call(*args, **kwargs)

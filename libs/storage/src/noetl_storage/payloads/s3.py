@@ -1,23 +1,27 @@
 """Payloads in S3 and what speaks like it."""
 
+import re
 import tempfile
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import IO, Any
 
 import boto3
 import botocore.exceptions
+import pycurl
 import urllib3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
+from msgspec import Struct
 
-from noetl_storage.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
-from noetl_storage.payload_ports import Seals
-from noetl_storage.payloads import answers
-from noetl_storage.payloads.executor import Threads
-from noetl_storage.payloads.objects import SPOOL_BYTES, Found, Pieces
-from noetl_storage.payloads.s3_puts import SigningKeys, SmallPuts
-from noetl_storage.payloads.stored import StoredPayloads
+from noetl_storage.payloads import http_status
+from noetl_storage.payloads.objects import SPOOL_BYTES, ObjectInfo, ObjectReader
+from noetl_storage.payloads.payload_store import PayloadStore
+from noetl_storage.payloads.thread_runner import ThreadRunner
+from noetl_storage.ports.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
+from noetl_storage.ports.payload_ports import ObjectSeals
+from noetl_storage.process.curl import create_curl_handle
 
 _TRANSFER = TransferConfig(
     multipart_threshold=SPOOL_BYTES, multipart_chunksize=SPOOL_BYTES, use_threads=False
@@ -39,17 +43,21 @@ def open_client(
     connections_max: int,
 ) -> Any:
     """Make a client whose waits and retries are bounded."""
-    session = _session(region, access_key, secret_key)
-    return _client(session, endpoint=endpoint, connections_max=connections_max)
+    session = _create_session(region, access_key, secret_key)
+    return _create_client(session, endpoint=endpoint, connections_max=connections_max)
 
 
-def _session(region: str, access_key: str | None, secret_key: str | None) -> boto3.session.Session:
+def _create_session(
+    region: str, access_key: str | None, secret_key: str | None
+) -> boto3.session.Session:
     return boto3.session.Session(
         aws_access_key_id=access_key, aws_secret_access_key=secret_key, region_name=region
     )
 
 
-def _client(session: boto3.session.Session, *, endpoint: str | None, connections_max: int) -> Any:
+def _create_client(
+    session: boto3.session.Session, *, endpoint: str | None, connections_max: int
+) -> Any:
     return session.client(
         "s3",
         endpoint_url=endpoint,
@@ -69,28 +77,28 @@ def _client(session: boto3.session.Session, *, endpoint: str | None, connections
 class S3Objects:
     """One bucket."""
 
-    def __init__(self, client: Any, *, bucket: str, puts: SmallPuts) -> None:
+    def __init__(self, client: Any, *, bucket: str, puts: "SmallPuts") -> None:
         self._client = client
         self._bucket = bucket
         self._puts = puts
 
-    def guard(self, key: str) -> AbstractContextManager[None]:
+    def translate_errors(self, key: str) -> AbstractContextManager[None]:
         """Translate what the client raises."""
-        return translated(self._bucket, key)
+        return translate_errors(self._bucket, key)
 
-    def store(self, key: str, data: bytes, media_type: str) -> None:
+    def store_object(self, key: str, data: bytes, media_type: str) -> None:
         """Write an object, replacing the one before."""
-        if self._puts.put(key, data, media_type=media_type, is_new=False):
+        if self._puts.put_small(key, data, media_type=media_type, is_new=False):
             return
         self._client.put_object(Bucket=self._bucket, Key=key, Body=data, ContentType=media_type)
 
-    def store_once(self, key: str, data: bytes) -> None:
-        """Write an object; raises what `guard` makes `FileExistsError` of when there is one."""
-        if self._puts.put(key, data, is_new=True):
+    def store_object_once(self, key: str, data: bytes) -> None:
+        """Write an object; one that exists is a `FileExistsError` for `translate_errors`."""
+        if self._puts.put_small(key, data, is_new=True):
             return
         self._client.put_object(Bucket=self._bucket, Key=key, Body=data, IfNoneMatch="*")
 
-    def stage(self) -> IO[bytes]:
+    def open_staging(self) -> IO[bytes]:
         """Gather in memory, beyond a few megabytes in a file."""
         return tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
 
@@ -102,57 +110,57 @@ class S3Objects:
             staged, self._bucket, key, ExtraArgs=arguments, Config=_TRANSFER
         )
 
-    def discard(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staged: IO[bytes]) -> None:
         """Close what was staged; its file goes with it."""
         staged.close()
 
-    def fetch(self, key: str) -> bytes:
+    def read_object(self, key: str) -> bytes:
         """Return an object."""
         with self._client.get_object(Bucket=self._bucket, Key=key)["Body"] as body:
             data: bytes = body.read()
             return data
 
-    def open(self, key: str) -> Pieces:
+    def open_object(self, key: str) -> ObjectReader:
         """Begin to read an object."""
-        body: Pieces = self._client.get_object(Bucket=self._bucket, Key=key)["Body"]
+        body: ObjectReader = self._client.get_object(Bucket=self._bucket, Key=key)["Body"]
         return body
 
-    def find(self, key: str) -> Found | None:
+    def find_object(self, key: str) -> ObjectInfo | None:
         """Describe an object, or return None."""
         try:
-            with self.guard(key):
+            with self.translate_errors(key):
                 about = self._client.head_object(Bucket=self._bucket, Key=key)
         except KeyError:
             return None
-        return Found(
+        return ObjectInfo(
             key=key, stored_bytes=about["ContentLength"], modified_at=about["LastModified"]
         )
 
-    def remove(self, key: str) -> None:
+    def delete_object(self, key: str) -> None:
         """Remove an object; removing what is not there is no error."""
         self._client.delete_object(Bucket=self._bucket, Key=key)
 
-    def move(self, key: str, to: str) -> None:
+    def move_object(self, key: str, to: str) -> None:
         """Copy an object within the bucket, then remove the first."""
         source = {"Bucket": self._bucket, "Key": key}
         self._client.copy(source, self._bucket, to, Config=_TRANSFER)
-        self.remove(key)
+        self.delete_object(key)
 
-    def list_under(self, prefix: str) -> Iterator[Found]:
+    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object whose key begins with a prefix."""
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=prefix
         )
         for page in pages:
             for entry in page.get("Contents", []):
-                yield Found(
+                yield ObjectInfo(
                     key=entry["Key"],
                     stored_bytes=entry["Size"],
                     modified_at=entry["LastModified"],
                 )
 
 
-class S3Payloads(StoredPayloads):
+class S3Payloads(PayloadStore):
     """Payloads in one bucket; the blocking client runs in bounded threads."""
 
     def __init__(
@@ -160,9 +168,9 @@ class S3Payloads(StoredPayloads):
         client: Any,
         *,
         bucket: str,
-        puts: SmallPuts,
-        threads: Threads,
-        seals: Seals | None = None,
+        puts: "SmallPuts",
+        threads: ThreadRunner,
+        seals: ObjectSeals | None = None,
     ) -> None:
         objects = S3Objects(client, bucket=bucket, puts=puts)
         super().__init__(objects, runner=threads, seals=seals)
@@ -175,16 +183,16 @@ def open_store(
     region: str,
     access_key: str | None,
     secret_key: str | None,
-    threads: Threads,
+    threads: ThreadRunner,
     connections_max: int,
-    seals: Seals | None,
+    seals: ObjectSeals | None,
 ) -> tuple[S3Payloads, str]:
     """Return a bucket as a payload store, and the address of its server."""
-    session = _session(region, access_key, secret_key)
-    client = _client(session, endpoint=endpoint, connections_max=connections_max)
+    session = _create_session(region, access_key, secret_key)
+    client = _create_client(session, endpoint=endpoint, connections_max=connections_max)
     address: str = client.meta.endpoint_url
 
-    def keys() -> SigningKeys | None:
+    def find_signing_keys() -> SigningKeys | None:
         found = session.get_credentials()
         if found is None:
             return None
@@ -194,20 +202,20 @@ def open_store(
             access_key=known.access_key, secret_key=known.secret_key, token=known.token
         )
 
-    puts = SmallPuts(endpoint=address, region=region, bucket=bucket, keys=keys)
+    puts = SmallPuts(endpoint=address, region=region, bucket=bucket, keys=find_signing_keys)
     store = S3Payloads(client, bucket=bucket, puts=puts, threads=threads, seals=seals)
     return store, address
 
 
 @contextmanager
-def translated(bucket: str, key: str) -> Iterator[None]:
+def translate_errors(bucket: str, key: str) -> Iterator[None]:
     """Raise `KeyError` for a missing object, `FileExistsError` for a taken name, else storage's."""
     try:
         yield
     except FileExistsError:
         raise
     except botocore.exceptions.ClientError as failure:
-        raise _named(failure, bucket, key) from failure
+        raise _name_client_error(failure, bucket, key) from failure
     except botocore.exceptions.NoCredentialsError as failure:
         raise StorageMisconfigured(f"s3://{bucket}: {failure}") from failure
     except (
@@ -220,7 +228,9 @@ def translated(bucket: str, key: str) -> Iterator[None]:
         raise StorageUnavailable(f"s3://{bucket}/{key}: {failure}") from failure
 
 
-def _named(failure: botocore.exceptions.ClientError, bucket: str, key: str) -> Exception:
+def _name_client_error(
+    failure: botocore.exceptions.ClientError, bucket: str, key: str
+) -> Exception:
     code = str(failure.response.get("Error", {}).get("Code", ""))
     if code in _MISSING:
         return KeyError(key)
@@ -229,5 +239,86 @@ def _named(failure: botocore.exceptions.ClientError, bucket: str, key: str) -> E
     if code in _REFUSED:
         return StorageMisconfigured(f"s3://{bucket} refused {key}: {code}")
     status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    kind = StorageRefused if answers.is_refusal(status) else StorageUnavailable
+    kind = StorageRefused if http_status.is_request_refused(status) else StorageUnavailable
     return kind(f"s3://{bucket}/{key}: {code or failure}")
+
+
+BYTES_MAX = 1024 * 1024
+
+_CONNECT_MS, _TOTAL_MS = 5_000, 30_000
+_HANDLES_KEPT = 32
+# What every client of S3 signs alike; anything else each quotes in a way of its own.
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_.~-]+(/[A-Za-z0-9_.~-]+)*")
+_DOTS = re.compile(r"(^|/)\.\.?(/|$)")
+_MEDIA_TYPE = "binary/octet-stream"
+_HTTP_OK, _HTTP_CONFLICT, _HTTP_TAKEN = 200, 409, 412
+
+
+class SigningKeys(Struct, frozen=True, kw_only=True):
+    """What signs a request; a role's keys come with a token, and expire."""
+
+    access_key: str
+    secret_key: str
+    token: str | None = None
+
+
+class SmallPuts:
+    """Sends objects to one bucket; any thread may ask. `keys` gives what signs at the moment."""
+
+    def __init__(
+        self, *, endpoint: str, region: str, bucket: str, keys: Callable[[], SigningKeys | None]
+    ) -> None:
+        self._place = f"{endpoint.rstrip('/')}/{bucket}/"
+        self._signing = f"aws:amz:{region}:s3"
+        self._keys = keys
+        self._idle: deque[pycurl.Curl] = deque(maxlen=_HANDLES_KEPT)
+
+    def put_small(
+        self, key: str, data: bytes, *, media_type: str = _MEDIA_TYPE, is_new: bool
+    ) -> bool:
+        """Write an object; False when somebody else must try.
+
+        With `is_new` raises `FileExistsError` where there is one already.
+        """
+        if len(data) > BYTES_MAX or not _PLAIN_KEY.fullmatch(key) or _DOTS.search(key):
+            return False
+        keys = self._keys()
+        if keys is None:
+            return False
+        headers = ["Accept:", "Expect:", f"Content-Type: {media_type}"]
+        if is_new:
+            headers.append("If-None-Match: *")
+        if keys.token is not None:
+            headers.append(f"X-Amz-Security-Token: {keys.token}")
+        try:
+            status = self._send_request(key, data, headers, keys)
+        except pycurl.error:
+            return False
+        if is_new and status in {_HTTP_TAKEN, _HTTP_CONFLICT}:
+            raise FileExistsError(key)
+        return status == _HTTP_OK
+
+    def _send_request(self, key: str, data: bytes, headers: list[str], keys: SigningKeys) -> int:
+        try:
+            curl = self._idle.pop()
+        except IndexError:
+            curl = self._create_handle()
+        curl.setopt(pycurl.URL, self._place + key)
+        curl.setopt(pycurl.USERNAME, keys.access_key)
+        curl.setopt(pycurl.PASSWORD, keys.secret_key)
+        curl.setopt(pycurl.HTTPHEADER, headers)
+        curl.setopt(pycurl.POSTFIELDS, data)
+        curl.perform()
+        status: int = curl.getinfo(pycurl.RESPONSE_CODE)
+        self._idle.append(curl)
+        return status
+
+    def _create_handle(self) -> pycurl.Curl:
+        curl = create_curl_handle()
+        curl.setopt(pycurl.CUSTOMREQUEST, "PUT")
+        curl.setopt(pycurl.AWS_SIGV4, self._signing)
+        curl.setopt(pycurl.CONNECTTIMEOUT_MS, _CONNECT_MS)
+        curl.setopt(pycurl.TIMEOUT_MS, _TOTAL_MS)
+        # What a refusal says in many words, boto3 will ask for again.
+        curl.setopt(pycurl.WRITEFUNCTION, len)
+        return curl

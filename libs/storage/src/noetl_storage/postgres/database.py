@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from noetl_contracts import codec
-from noetl_storage.errors import StorageMisconfigured, StorageUnavailable
-from noetl_storage.postgres import failures, queries
+from noetl_storage.ports.errors import StorageMisconfigured, StorageUnavailable
+from noetl_storage.postgres import error_translation, queries
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
-_QUERIES = queries.load("database")
+_QUERIES = queries.load_queries("database")
 _CONNECT_TIMEOUT_S = 10.0
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 2.0
@@ -46,16 +46,16 @@ class Transaction:
     def __init__(self, connection: "PoolConnectionProxy[asyncpg.Record]") -> None:
         self._connection = connection
 
-    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
+    async def fetch_rows(self, query: str, *args: Any) -> list[asyncpg.Record]:
         """Run a query and return its rows."""
         return await self._connection.fetch(query, *args)
 
-    async def execute(self, query: str, *args: Any) -> None:
+    async def execute_statement(self, query: str, *args: Any) -> None:
         """Run a statement."""
         await self._connection.execute(query, *args)
 
 
-class _Lease:
+class _ConnectionLease:
     """One connection for one use, the spare one first, which costs no turn of the pool's."""
 
     __slots__ = ("_connection", "_database")
@@ -64,11 +64,11 @@ class _Lease:
         self._database = database
 
     async def __aenter__(self) -> "PoolConnectionProxy[asyncpg.Record]":
-        self._connection = await self._database.take()
+        self._connection = await self._database.take_connection()
         return self._connection
 
     async def __aexit__(self, kind: object, _failure: object, _trace: object) -> None:
-        await self._database.give_back(self._connection, is_sound=kind is None)
+        await self._database.return_connection(self._connection, is_sound=kind is None)
 
 
 class Database:
@@ -86,7 +86,7 @@ class Database:
         self._is_leaving = False
         self._uses = 0
 
-    async def take(self) -> "PoolConnectionProxy[asyncpg.Record]":
+    async def take_connection(self) -> "PoolConnectionProxy[asyncpg.Record]":
         """Take a connection; whoever takes one gives it back."""
         while self._spare:
             connection = self._spare.pop()
@@ -99,7 +99,7 @@ class Database:
         finally:
             self._waiting -= 1
 
-    async def give_back(
+    async def return_connection(
         self, connection: "PoolConnectionProxy[asyncpg.Record]", *, is_sound: bool
     ) -> None:
         """Keep a connection at hand; after a failure, or when others wait, the pool looks at it."""
@@ -111,29 +111,29 @@ class Database:
             return
         await self._pool.release(connection)
 
-    async def leave(self) -> None:
+    async def release_spares(self) -> None:
         """Give every connection back to the pool, which closes only then."""
         self._is_leaving = True
         while self._spare:
             await self._pool.release(self._spare.pop())
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
+    async def open_transaction(self) -> AsyncIterator[Transaction]:
         """Run statements in one transaction; leaving by an exception undoes them."""
-        with failures.translated():
-            async with _Lease(self) as connection, connection.transaction():
+        with error_translation.translate_errors():
+            async with _ConnectionLease(self) as connection, connection.transaction():
                 yield Transaction(connection)
 
-    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
+    async def fetch_rows(self, query: str, *args: Any) -> list[asyncpg.Record]:
         """Run a query and return its rows."""
-        with failures.translated():
-            async with _Lease(self) as connection:
+        with error_translation.translate_errors():
+            async with _ConnectionLease(self) as connection:
                 return await connection.fetch(query, *args)
 
     async def find_row(self, query: str, *args: Any) -> asyncpg.Record | None:
         """Run a query and return its first row, if there is one."""
-        with failures.translated():
-            async with _Lease(self) as connection:
+        with error_translation.translate_errors():
+            async with _ConnectionLease(self) as connection:
                 return await connection.fetchrow(query, *args)
 
     async def get_row(self, query: str, *args: Any) -> asyncpg.Record:
@@ -145,32 +145,32 @@ class Database:
 
     async def get_value(self, query: str, *args: Any) -> Any:
         """Run a query and return the first column of its first row."""
-        with failures.translated():
-            async with _Lease(self) as connection:
+        with error_translation.translate_errors():
+            async with _ConnectionLease(self) as connection:
                 return await connection.fetchval(query, *args)
 
-    async def execute(self, query: str, *args: Any) -> None:
+    async def execute_statement(self, query: str, *args: Any) -> None:
         """Run a statement."""
-        with failures.translated():
-            async with _Lease(self) as connection:
+        with error_translation.translate_errors():
+            async with _ConnectionLease(self) as connection:
                 await connection.execute(query, *args)
 
     @asynccontextmanager
-    async def alone(self, name: str) -> AsyncIterator[bool]:
+    async def hold_lock(self, name: str) -> AsyncIterator[bool]:
         """Hold the lock of a name while the block runs; False where another session has it.
 
         It takes a connection of the pool. With the connection, or this process, the lock ends too.
         """
-        with failures.translated():
-            async with _Lease(self) as connection:
+        with error_translation.translate_errors():
+            async with _ConnectionLease(self) as connection:
                 is_held = bool(await connection.fetchval(_QUERIES["try_lock"], name))
                 try:
                     yield is_held
                 finally:
                     if is_held:
-                        await _unlock(connection, name)
+                        await _release_lock(connection, name)
 
-    async def ping(self) -> None:
+    async def ping_server(self) -> None:
         """Ask the server for a sign of life; raises `StorageUnavailable`."""
         await self.get_value(_QUERIES["ping"])
 
@@ -191,7 +191,7 @@ async def open_database(
     Raises `StorageUnavailable` when the deadline passes and `StorageMisconfigured` when the server
     refuses the role or could lose what it acknowledged.
     """
-    pool = await _connect(
+    pool = await _open_pool(
         dsn,
         deadline_s=connect_deadline_s,
         application_name=application_name,
@@ -204,7 +204,7 @@ async def open_database(
             await check_durability(database)
         yield database
     finally:
-        await _close(pool, database)
+        await _close_pool(pool, database)
 
 
 async def check_durability(database: Database) -> None:
@@ -218,7 +218,7 @@ async def check_durability(database: Database) -> None:
         )
 
 
-async def _connect(
+async def _open_pool(
     dsn: str,
     *,
     deadline_s: float,
@@ -231,7 +231,7 @@ async def _connect(
     rest_s = _RETRY_FIRST_S
     while True:
         try:
-            with failures.translated():
+            with error_translation.translate_errors():
                 return await asyncpg.create_pool(
                     dsn,
                     connection_class=_Connection,
@@ -245,7 +245,7 @@ async def _connect(
         except StorageUnavailable as failure:
             if loop.time() + rest_s > deadline:
                 raise StorageUnavailable(
-                    f"no PostgreSQL at {_place(dsn)} within {deadline_s:g} s: {failure}"
+                    f"no PostgreSQL at {_describe_server(dsn)} within {deadline_s:g} s: {failure}"
                 ) from failure
         await asyncio.sleep(rest_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
         rest_s = min(rest_s * 2, _RETRY_MAX_S)
@@ -254,11 +254,11 @@ async def _connect(
 async def _set_codecs(connection: Any) -> None:
     for name in _JSON_TYPES:
         await connection.set_type_codec(
-            name, encoder=codec.text, decoder=codec.decode, schema="pg_catalog"
+            name, encoder=codec.encode_text, decoder=codec.decode_json, schema="pg_catalog"
         )
 
 
-async def _unlock(connection: Any, name: str) -> None:
+async def _release_lock(connection: Any, name: str) -> None:
     """Give a lock back; a session that cannot ends, and its locks with it."""
     try:
         await connection.fetchval(_QUERIES["unlock"], name)
@@ -267,17 +267,17 @@ async def _unlock(connection: Any, name: str) -> None:
         raise
 
 
-async def _close(pool: "asyncpg.Pool[asyncpg.Record]", database: Database) -> None:
+async def _close_pool(pool: "asyncpg.Pool[asyncpg.Record]", database: Database) -> None:
     """Close politely, and by force where a connection hangs."""
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-            await database.leave()
+            await database.release_spares()
             await pool.close()
     except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         pool.terminate()
 
 
-def _place(dsn: str) -> str:
+def _describe_server(dsn: str) -> str:
     """Name the server without the password."""
     parts = urlsplit(dsn)
     return f"{parts.hostname or 'the local socket'}:{parts.port or 5432}{parts.path}"

@@ -6,11 +6,11 @@ from importlib import resources
 from msgspec import Struct
 
 from noetl_contracts import codec
-from noetl_storage.errors import SchemaMismatch
+from noetl_storage.ports.errors import SchemaMismatch
 from noetl_storage.postgres import queries
 from noetl_storage.postgres.database import Database, Transaction
 
-_QUERIES = queries.load("migrate")
+_QUERIES = queries.load_queries("migrate")
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 
 
@@ -35,7 +35,7 @@ def list_migrations() -> list[Migration]:
                 Migration(
                     version=int(match[1]),
                     name=match[2],
-                    checksum=codec.digest(text.encode()),
+                    checksum=codec.digest_hex(text.encode()),
                     statements=text,
                 )
             )
@@ -45,27 +45,29 @@ def list_migrations() -> list[Migration]:
     return found
 
 
-async def migrate(database: Database) -> list[str]:
+async def apply_migrations(database: Database) -> list[str]:
     """Take the steps that are missing; return their names. Safe to run twice, and at once."""
     taken = []
     for step in list_migrations():
-        async with database.transaction() as transaction:
-            await _prepare(transaction)
+        async with database.open_transaction() as transaction:
+            await _prepare_transaction(transaction)
             if not await _is_applied(transaction, step):
-                await transaction.execute(step.statements)
-                await transaction.execute(_QUERIES["note"], step.version, step.name, step.checksum)
+                await transaction.execute_statement(step.statements)
+                await transaction.execute_statement(
+                    _QUERIES["note"], step.version, step.name, step.checksum
+                )
                 taken.append(f"{step.version:04d}_{step.name}")
     return taken
 
 
-async def verify(database: Database) -> int:
+async def verify_schema(database: Database) -> int:
     """Return the schema's version; raises `SchemaMismatch` when this release cannot run on it.
 
     Steps that a newer release has taken are accepted: old code runs on the new schema.
     """
     if not await database.get_value(_QUERIES["exists"]):
         raise SchemaMismatch("the database has no schema: run `python -m noetl_storage migrate`")
-    applied = {row["version"]: row for row in await database.fetch(_QUERIES["list_applied"])}
+    applied = {row["version"]: row for row in await database.fetch_rows(_QUERIES["list_applied"])}
     for step in list_migrations():
         row = applied.get(step.version)
         if row is None:
@@ -73,25 +75,25 @@ async def verify(database: Database) -> int:
                 f"the database lacks step {step.version:04d}_{step.name}: "
                 "run `python -m noetl_storage migrate`"
             )
-        _check(step, row["checksum"])
+        _check_checksum(step, row["checksum"])
     return max(int(version) for version in applied)
 
 
-async def _prepare(transaction: Transaction) -> None:
-    await transaction.execute(_QUERIES["lock"])
-    await transaction.execute(_QUERIES["begin"])
-    await transaction.execute(_QUERIES["note_place"])
+async def _prepare_transaction(transaction: Transaction) -> None:
+    await transaction.execute_statement(_QUERIES["lock"])
+    await transaction.execute_statement(_QUERIES["begin"])
+    await transaction.execute_statement(_QUERIES["note_place"])
 
 
 async def _is_applied(transaction: Transaction, step: Migration) -> bool:
-    for row in await transaction.fetch(_QUERIES["list_applied"]):
+    for row in await transaction.fetch_rows(_QUERIES["list_applied"]):
         if row["version"] == step.version:
-            _check(step, row["checksum"])
+            _check_checksum(step, row["checksum"])
             return True
     return False
 
 
-def _check(step: Migration, checksum: str) -> None:
+def _check_checksum(step: Migration, checksum: str) -> None:
     if checksum != step.checksum:
         raise SchemaMismatch(
             f"step {step.version:04d}_{step.name} was changed after the database took it: "

@@ -3,7 +3,7 @@
 from noetl_storage.postgres import queries
 from noetl_storage.postgres.database import Database
 
-_QUERIES = queries.load("partitions")
+_QUERIES = queries.load_queries("partitions")
 
 
 class PostgresPartitions:
@@ -12,7 +12,7 @@ class PostgresPartitions:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def ensure(self, months: int) -> int:
+    async def ensure_partitions(self, months: int) -> int:
         """Make the partitions of the coming months; return how many were missing."""
         made: int = await self._database.get_value(_QUERIES["ensure"], months)
         return made

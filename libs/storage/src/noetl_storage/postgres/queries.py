@@ -6,7 +6,7 @@ from importlib import resources
 _HEADER = re.compile(r"^-- name: ([a-z][a-z0-9_]*) :(?:one|many|exec)\n", re.MULTILINE)
 
 
-def load(table: str) -> dict[str, str]:
+def load_queries(table: str) -> dict[str, str]:
     """Read every query of one table's file; a name may appear only once."""
     text = (resources.files(__package__) / "sql" / f"{table}.sql").read_text("utf-8")
     _, *parts = _HEADER.split(text)

@@ -15,16 +15,16 @@ from pathlib import Path
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
-from noetl_storage.tier_ports import TierName
-from noetl_storage.tiers import owners, room, segments
-from noetl_storage.tiers.owners import Owner
-from noetl_storage.tiers.room import RoomRefused
+from noetl_storage.ports.payload_ports import TierName
+from noetl_storage.tiers import segment_directory, segment_format
+from noetl_storage.tiers.segment_directory import SegmentDirectoryRefused
+from noetl_storage.tiers.segment_format import SegmentOwner
 
 _STORE_DIGITS = 12
 _LOW_WATER = 0.9
 _CHUNK_BYTES = 1024 * 1024
 _LENT = "lent"
-_NOBODY = Owner(pid=0, started=0, namespace=0)
+_NOBODY = SegmentOwner(pid=0, started=0, namespace=0)
 
 
 class DiskTier:
@@ -33,38 +33,40 @@ class DiskTier:
     name = TierName.DISK
 
     def __init__(self, directory: Path, *, store_url: str, bytes_max: int) -> None:
-        self._place = directory / codec.digest(store_url.encode())[:_STORE_DIGITS]
+        self._place = directory / codec.digest_hex(store_url.encode())[:_STORE_DIGITS]
         try:
             self._place.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lent = directory / _LENT
             self._lent.mkdir(exist_ok=True, mode=0o700)
         except OSError as failure:
-            raise RoomRefused(f"{self._place}: {failure.strerror or failure}") from failure
+            raise SegmentDirectoryRefused(
+                f"{self._place}: {failure.strerror or failure}"
+            ) from failure
         self._bytes_max = bytes_max
-        self._me = owners.this_process() or _NOBODY
+        self._me = segment_format.find_this_process() or _NOBODY
         self._number = 0
         self._mutex = threading.Lock()
         self._used = 0
         self._clear_lent()
-        self.evict()
+        self.evict_least_used()
 
-    async def find(self, ref: PayloadRef) -> bytes | None:
+    async def find_copy(self, ref: PayloadRef) -> bytes | None:
         """Return content whose digest was checked, or None on any doubt."""
-        return await asyncio.to_thread(self._find, ref)
+        return await asyncio.to_thread(self._find_checked, ref)
 
-    async def keep(self, ref: PayloadRef, data: bytes) -> bool:
+    async def keep_copy(self, ref: PayloadRef, data: bytes) -> bool:
         """Write a copy; False when there is no room or the disk fails."""
         if len(data) > self._bytes_max:
             return False
-        return await asyncio.to_thread(self._keep, ref, data)
+        return await asyncio.to_thread(self._write_copy, ref, data)
 
-    async def fill(self, ref: PayloadRef, chunks: AsyncIterator[bytes]) -> Path | None:
+    async def fill_from_stream(self, ref: PayloadRef, chunks: AsyncIterator[bytes]) -> Path | None:
         """Keep content that arrives in pieces; return its file, or None when there is no room.
 
         The pieces must come from a stream that checks the digest: what it raises is raised, and
         nothing is kept.
         """
-        part = self._part()
+        part = self._create_part_path()
         size = 0
         try:
             with part.open("wb") as file:
@@ -73,32 +75,32 @@ class DiskTier:
                     if size > self._bytes_max:
                         return None
                     await asyncio.to_thread(file.write, chunk)
-            part.replace(self.path_of(ref))
+            part.replace(self.get_copy_path(ref))
         except OSError:
             return None
         finally:
             part.unlink(missing_ok=True)
-        await asyncio.to_thread(self._grow, size)
-        return self.path_of(ref)
+        await asyncio.to_thread(self._add_used, size)
+        return self.get_copy_path(ref)
 
-    async def check(self, ref: PayloadRef) -> Path | None:
+    async def check_copy(self, ref: PayloadRef) -> Path | None:
         """Return the file of a copy after reading it once for its digest; None on any doubt."""
-        return await asyncio.to_thread(self._check, ref)
+        return await asyncio.to_thread(self._check_copy_digest, ref)
 
-    async def forget(self, ref: PayloadRef) -> None:
+    async def forget_copy(self, ref: PayloadRef) -> None:
         """Drop the copy; dropping what is not there is no error."""
-        self.path_of(ref).unlink(missing_ok=True)
+        self.get_copy_path(ref).unlink(missing_ok=True)
 
     def used_bytes(self) -> int:
         """Return how many bytes the directory holds, as this process last counted them."""
         return self._used
 
-    def path_of(self, ref: PayloadRef) -> Path:
+    def get_copy_path(self, ref: PayloadRef) -> Path:
         """Return where the copy of a reference lies, or would lie."""
-        return self._place / segments.name_of(ref)
+        return self._place / segment_format.build_segment_name(ref)
 
     @contextmanager
-    def lend(self, kept: Path) -> Iterator[Path]:
+    def lend_copy(self, kept: Path) -> Iterator[Path]:
         """Hold another name of a copy, so that evicting it takes nothing away from its reader."""
         folder = tempfile.TemporaryDirectory(dir=self._lent, prefix=f"{self._me}.")
         with folder as name:
@@ -106,16 +108,16 @@ class DiskTier:
             lent.hardlink_to(kept)
             yield lent
 
-    def evict(self) -> None:
+    def evict_least_used(self) -> None:
         """Count what is there; above the bound, remove the least recently used files."""
         with self._mutex:
             found: list[tuple[float, int, Path]] = []
             for file in self._place.iterdir():
                 try:
                     about = file.stat()
-                    if _is_abandoned(file):
+                    if _is_part_abandoned(file):
                         file.unlink()
-                    elif not file.name.endswith(room.PART):
+                    elif not file.name.endswith(segment_directory.PART):
                         found.append((about.st_mtime, about.st_size, file))
                 except FileNotFoundError:
                     continue
@@ -131,15 +133,15 @@ class DiskTier:
     def _clear_lent(self) -> None:
         """Remove what processes that died had borrowed."""
         for folder in self._lent.iterdir():
-            owner = owners.parse(folder.name.partition(".")[0])
-            if owner is None or owners.is_alive(owner) is False:
+            owner = segment_format.parse_owner(folder.name.partition(".")[0])
+            if owner is None or segment_format.is_alive(owner) is False:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _find(self, ref: PayloadRef) -> bytes | None:
-        file = self.path_of(ref)
+    def _find_checked(self, ref: PayloadRef) -> bytes | None:
+        file = self.get_copy_path(ref)
         try:
             data = file.read_bytes()
-            if codec.digest(data) != ref.sha256:
+            if codec.digest_hex(data) != ref.sha256:
                 file.unlink(missing_ok=True)
                 return None
             os.utime(file)
@@ -147,8 +149,8 @@ class DiskTier:
             return None
         return data
 
-    def _check(self, ref: PayloadRef) -> Path | None:
-        path, digest = self.path_of(ref), codec.digester()
+    def _check_copy_digest(self, ref: PayloadRef) -> Path | None:
+        path, digest = self.get_copy_path(ref), codec.start_digest()
         try:
             with path.open("rb") as file:
                 while chunk := file.read(_CHUNK_BYTES):
@@ -161,36 +163,36 @@ class DiskTier:
             return None
         return path
 
-    def _keep(self, ref: PayloadRef, data: bytes) -> bool:
-        file = self.path_of(ref)
+    def _write_copy(self, ref: PayloadRef, data: bytes) -> bool:
+        file = self.get_copy_path(ref)
         if file.exists():
             return True
-        part = self._part()
+        part = self._create_part_path()
         try:
             part.write_bytes(data)
             part.replace(file)
         except OSError:
             part.unlink(missing_ok=True)
             return False
-        self._grow(len(data))
+        self._add_used(len(data))
         return True
 
-    def _grow(self, size: int) -> None:
+    def _add_used(self, size: int) -> None:
         with self._mutex:
             self._used += size
             is_over = self._used > self._bytes_max
         if is_over:
-            self.evict()
+            self.evict_least_used()
 
-    def _part(self) -> Path:
+    def _create_part_path(self) -> Path:
         with self._mutex:
             self._number += 1
-            return self._place / room.part_name(self._me, self._number)
+            return self._place / segment_directory.build_part_name(self._me, self._number)
 
 
-def _is_abandoned(file: Path) -> bool:
+def _is_part_abandoned(file: Path) -> bool:
     """Tell whether whoever wrote a part will not go on."""
-    if not file.name.endswith(room.PART):
+    if not file.name.endswith(segment_directory.PART):
         return False
-    owner = room.part_owner(file.name)
-    return owner is None or owners.is_alive(owner) is False
+    owner = segment_directory.parse_part_owner(file.name)
+    return owner is None or segment_format.is_alive(owner) is False

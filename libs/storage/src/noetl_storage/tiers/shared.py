@@ -17,20 +17,25 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
-from noetl_storage.tier_ports import TierClock, TierName
-from noetl_storage.tiers import owners, room, segments, sweeping
-from noetl_storage.tiers.budget import Budget
-from noetl_storage.tiers.owners import Owner
-from noetl_storage.tiers.room import RoomRefused
-from noetl_storage.tiers.segments import HEADER_BYTES, LEASE_BYTES, TRAILER_BYTES, Trailer
-from noetl_storage.tiers.sweeping import Moment, Sweeper
+from noetl_storage.ports.payload_ports import TierClock, TierName
+from noetl_storage.tiers import segment_directory, segment_format, segment_sweep
+from noetl_storage.tiers.budget import SegmentBudget
+from noetl_storage.tiers.segment_directory import SegmentDirectoryRefused
+from noetl_storage.tiers.segment_format import (
+    HEADER_BYTES,
+    LEASE_BYTES,
+    TRAILER_BYTES,
+    SegmentOwner,
+    SegmentTrailer,
+)
+from noetl_storage.tiers.segment_sweep import SegmentSweeper, SweepMoment
 
 GRACE_S = 30.0
 # Copying less than this is done sooner than a thread is woken.
 _AT_ONCE_BYTES = 256 * 1024
 
 
-class _Opened(Struct, frozen=True, kw_only=True):
+class _OpenSegment(Struct, frozen=True, kw_only=True):
     descriptor: int
     length: int
     valid_until_s: float
@@ -51,30 +56,34 @@ class SharedTier:
         clock: TierClock,
         grace_s: float = GRACE_S,
     ) -> None:
-        me = owners.this_process()
+        me = segment_format.find_this_process()
         if me is None:
-            raise RoomRefused("this system does not tell processes apart (no /proc)")
-        self._me: Owner = me
+            raise SegmentDirectoryRefused("this system does not tell processes apart (no /proc)")
+        self._me: SegmentOwner = me
         self._place = place
         self._node_id = node_id
         self._valid_s = lease_s + grace_s
         self._clock = clock
-        self._budget = Budget(place.parent / room.BUDGET, bytes_max=bytes_max)
-        self._sweeper = Sweeper(place.parent, me=me)
+        self._budget = SegmentBudget(place.parent / segment_directory.BUDGET, bytes_max=bytes_max)
+        self._sweeper = SegmentSweeper(place.parent, me=me)
         self._number = 0
         # Until when this process's own segments are valid; a reader may have said later.
         self._until_by_name: dict[str, float] = {}
 
-    async def find(self, ref: PayloadRef) -> bytes | None:
+    async def find_copy(self, ref: PayloadRef) -> bytes | None:
         """Return content whose digest was checked, or None on any doubt."""
-        opened = self._open(ref)
+        opened = self._open_segment(ref)
         if opened is None:
             return None
         is_short = opened.length <= _AT_ONCE_BYTES
-        data = _read(opened, ref) if is_short else await asyncio.to_thread(_read, opened, ref)
+        data = (
+            _read_segment(opened, ref)
+            if is_short
+            else await asyncio.to_thread(_read_segment, opened, ref)
+        )
         if data is None:
             # Nobody may read it: whoever needs it next makes a sound one.
-            self._remove(segments.name_of(ref))
+            self._remove_segment(segment_format.build_segment_name(ref))
         return data
 
     def map_bytes(self, ref: PayloadRef) -> Any:
@@ -83,7 +92,7 @@ class SharedTier:
         The mapping lasts as long as the buffer, also when the segment is removed meanwhile. Its
         digest is not computed: header, length and trailer must fit.
         """
-        opened = self._open(ref)
+        opened = self._open_segment(ref)
         if opened is None:
             return None
         try:
@@ -94,139 +103,142 @@ class SharedTier:
             os.close(opened.descriptor)
         return pa.py_buffer(mapped).slice(HEADER_BYTES, opened.length)
 
-    async def keep(self, ref: PayloadRef, data: bytes) -> bool:
+    async def keep_copy(self, ref: PayloadRef, data: bytes) -> bool:
         """Copy stored content into a segment; False when there is no room or the place fails."""
         if len(data) <= _AT_ONCE_BYTES:
-            return self._keep(ref, data)
-        return await asyncio.to_thread(self._keep, ref, data)
+            return self._write_copy(ref, data)
+        return await asyncio.to_thread(self._write_copy, ref, data)
 
-    async def forget(self, ref: PayloadRef) -> None:
+    async def forget_copy(self, ref: PayloadRef) -> None:
         """Drop the copy; dropping what is not there is no error."""
-        self._remove(segments.name_of(ref))
+        self._remove_segment(segment_format.build_segment_name(ref))
 
     def used_bytes(self) -> int:
         """Return how many bytes all processes of this node hold."""
-        return self._budget.read()
+        return self._budget.read_used_bytes()
 
-    def tend(self, *, interval_s: float) -> Counter[str]:
+    def tend_segments(self, *, interval_s: float) -> Counter[str]:
         """Remove this process's expired segments; sweep when nobody of this node has lately."""
-        gone = self._expire()
+        gone = self._remove_expired()
         now_s = self._clock.now().timestamp()
-        if room.is_due(self._place.parent, now_s=now_s, interval_s=interval_s):
-            gone += self.sweep()
+        if segment_directory.is_sweep_due(self._place.parent, now_s=now_s, interval_s=interval_s):
+            gone += self.sweep_node()
         return gone
 
-    def sweep(self) -> Counter[str]:
+    def sweep_node(self) -> Counter[str]:
         """Remove what the dead and the expired left on this node; return how many, by reason."""
         root, gone = self._place.parent, Counter[str]()
-        moment = Moment(
-            monotonic_s=self._clock.monotonic(),
+        moment = SweepMoment(
+            monotonic_s=self._clock.monotonic_s(),
             now_s=self._clock.now().timestamp(),
             torn_age_s=self._valid_s,
         )
 
-        def measured() -> int:
-            removed, size = self._sweeper.sweep(moment)
+        def sweep_and_measure() -> int:
+            removed, size = self._sweeper.sweep_segments(moment)
             gone.update(removed)
             return size
 
-        if not self._budget.recount(measured):
-            measured()
-        room.leave_empty(root, but=self._place)
+        if not self._budget.recount_bytes(sweep_and_measure):
+            sweep_and_measure()
+        segment_directory.remove_empty_stores(root, but=self._place)
         return gone
 
     def close(self) -> None:
         """Remove this process's own segments."""
         for name in list(self._until_by_name):
-            self._remove(name)
+            self._remove_segment(name)
         with suppress(OSError):
             # Others' segments keep it.
             self._place.rmdir()
         self._budget.close()
 
-    def _expire(self) -> Counter[str]:
+    def _remove_expired(self) -> Counter[str]:
         gone: Counter[str] = Counter()
-        now_s = self._clock.monotonic()
+        now_s = self._clock.monotonic_s()
         for name, until_s in list(self._until_by_name.items()):
             if until_s > now_s:
                 continue
             with suppress(OSError):
-                trailer = sweeping.read_trailer(self._place / name)
+                trailer = segment_sweep.read_segment_trailer(self._place / name)
                 if trailer is not None and trailer.valid_until_s > now_s:
                     self._until_by_name[name] = trailer.valid_until_s
                     continue
-            if self._remove(name):
-                gone[sweeping.EXPIRED] += 1
+            if self._remove_segment(name):
+                gone[segment_sweep.EXPIRED] += 1
         return gone
 
-    def _open(self, ref: PayloadRef) -> _Opened | None:
+    def _open_segment(self, ref: PayloadRef) -> _OpenSegment | None:
         """Open a segment that is whole, of this content, and within its lease."""
-        if ref.shared is not None and not self._is_here(ref):
+        if ref.shared is not None and not self._is_hint_valid(ref):
             return None
         try:
             descriptor = os.open(
-                self._place / segments.name_of(ref), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._place / segment_format.build_segment_name(ref),
+                os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW,
             )
         except OSError:
             return None
-        opened = self._looked(descriptor, ref)
+        opened = self._check_segment(descriptor, ref)
         if opened is None:
             os.close(descriptor)
         return opened
 
-    def _is_here(self, ref: PayloadRef) -> bool:
+    def _is_hint_valid(self, ref: PayloadRef) -> bool:
         """Tell whether a hint speaks of this node and of now; it can only ever say no."""
         hint = ref.shared
         assert hint is not None
         return hint.node_id == self._node_id and hint.valid_until > self._clock.now()
 
-    def _looked(self, descriptor: int, ref: PayloadRef) -> _Opened | None:
+    def _check_segment(self, descriptor: int, ref: PayloadRef) -> _OpenSegment | None:
         try:
             size = os.fstat(descriptor).st_size
-            length = segments.read_length(os.pread(descriptor, HEADER_BYTES, 0))
+            length = segment_format.unpack_length(os.pread(descriptor, HEADER_BYTES, 0))
             if length is None or size != HEADER_BYTES + length + TRAILER_BYTES:
                 return None
             tail = os.pread(descriptor, TRAILER_BYTES, HEADER_BYTES + length)
-            trailer = segments.read_trailer(tail)
-            now_s = self._clock.monotonic()
+            trailer = segment_format.unpack_trailer(tail)
+            now_s = self._clock.monotonic_s()
             if trailer is None or trailer.sha256 != ref.sha256 or trailer.valid_until_s <= now_s:
                 return None
             if trailer.valid_until_s - now_s <= self._valid_s / 2:
                 # What is read stays: a hit late in the lease begins another one.
-                lease = segments.write_lease(now_s + self._valid_s)
+                lease = segment_format.pack_lease(now_s + self._valid_s)
                 os.pwrite(descriptor, lease, size - LEASE_BYTES)
         except OSError:
             return None
-        return _Opened(descriptor=descriptor, length=length, valid_until_s=trailer.valid_until_s)
+        return _OpenSegment(
+            descriptor=descriptor, length=length, valid_until_s=trailer.valid_until_s
+        )
 
-    def _keep(self, ref: PayloadRef, data: bytes) -> bool:
-        name = segments.name_of(ref)
-        size = segments.taken(HEADER_BYTES + len(data) + TRAILER_BYTES)
+    def _write_copy(self, ref: PayloadRef, data: bytes) -> bool:
+        name = segment_format.build_segment_name(ref)
+        size = segment_format.count_taken_bytes(HEADER_BYTES + len(data) + TRAILER_BYTES)
         if (self._place / name).exists():
             return True
-        if not self._budget.take(size):
+        if not self._budget.take_bytes(size):
             return False
         self._number += 1
-        part = self._place / room.part_name(self._me, self._number)
+        part = self._place / segment_directory.build_part_name(self._me, self._number)
         is_kept = False
         try:
-            is_kept = self._write(part, self._place / name, ref, data)
+            is_kept = self._write_segment(part, self._place / name, ref, data)
         except OSError:
             # Shared memory is full or not there: the store has the content.
             is_kept = False
         finally:
             part.unlink(missing_ok=True)
             if is_kept:
-                self._until_by_name[name] = self._clock.monotonic() + self._valid_s
+                self._until_by_name[name] = self._clock.monotonic_s() + self._valid_s
             else:
-                self._budget.give(size)
+                self._budget.give_back_bytes(size)
         return is_kept
 
-    def _write(self, part: Path, target: Path, ref: PayloadRef, data: bytes) -> bool:
-        trailer = Trailer(
+    def _write_segment(self, part: Path, target: Path, ref: PayloadRef, data: bytes) -> bool:
+        trailer = SegmentTrailer(
             sha256=ref.sha256,
             owner=self._me,
-            valid_until_s=self._clock.monotonic() + self._valid_s,
+            valid_until_s=self._clock.monotonic_s() + self._valid_s,
         )
         part.parent.mkdir(mode=0o700, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -235,9 +247,9 @@ class SharedTier:
             # Written, never mapped for writing: a full memory file system is then an error and
             # not a signal that ends the process.
             for piece in (
-                segments.write_header(len(data)),
+                segment_format.pack_header(len(data)),
                 data,
-                segments.write_trailer(trailer),
+                segment_format.pack_trailer(trailer),
             ):
                 _write_all(descriptor, piece)
         finally:
@@ -249,7 +261,7 @@ class SharedTier:
             return False
         return True
 
-    def _remove(self, name: str) -> bool:
+    def _remove_segment(self, name: str) -> bool:
         file = self._place / name
         self._until_by_name.pop(name, None)
         try:
@@ -257,11 +269,11 @@ class SharedTier:
             file.unlink()
         except OSError:
             return False
-        self._budget.give(segments.taken(size))
+        self._budget.give_back_bytes(segment_format.count_taken_bytes(size))
         return True
 
 
-def table_of(mapped: Any) -> Any:
+def read_mapped_table(mapped: Any) -> Any:
     """Read an Arrow stream in a buffer as a table that shares its memory; None if it is none.
 
     A schema and batches that do not fit the buffer are refused; the values are not looked at.
@@ -274,7 +286,7 @@ def table_of(mapped: Any) -> Any:
     return table
 
 
-def _read(opened: _Opened, ref: PayloadRef) -> bytes | None:
+def _read_segment(opened: _OpenSegment, ref: PayloadRef) -> bytes | None:
     try:
         data = os.pread(opened.descriptor, opened.length, HEADER_BYTES)
         while 0 < len(data) < opened.length:
@@ -286,7 +298,7 @@ def _read(opened: _Opened, ref: PayloadRef) -> bytes | None:
         return None
     finally:
         os.close(opened.descriptor)
-    return data if codec.digest(data) == ref.sha256 else None
+    return data if codec.digest_hex(data) == ref.sha256 else None
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -2,53 +2,40 @@
 
 from typing import assert_never
 
-from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import command, files, step
+from noetl_contracts.events import command_events, execution_events, step_events
 from noetl_contracts.ids import WorkerId
+from noetl_contracts.requests import facts
 from noetl_contracts.status import CommandStatus, FrameStatus, RunStatus
-from noetl_planner.domain import (
-    cancelling,
-    chunk_sets,
-    cursors,
-    fences,
-    flow,
-    frame_ends,
-    frame_policies,
-    growth,
-    issuing,
-    items,
-    looping,
-    placing,
-    reducing,
-    streaming,
-    unit_facts,
-)
-from noetl_planner.domain.draft import Draft
-from noetl_planner.domain.evaluation import Outcome, Refusal
-from noetl_replay.state import CommandState, FrameState
+from noetl_planner.domain import executions
+from noetl_planner.domain.decision import ctx_writes
+from noetl_planner.domain.decision.draft import DecisionDraft
+from noetl_planner.domain.decision.evaluation import Refusal, RunOutcome
+from noetl_planner.domain.loops import cursors, frames, items, loop_kinds, reduce_stages, streams
+from noetl_planner.domain.steps import command_placement, commands, policies
+from noetl_replay.state import CommandState, FrameState, RunState
 
 # A slot that makes no progress at all is lost this often before its loop gives it up.
 SLOT_LOSSES_MAX = 10
 
 
-def note(
-    draft: Draft, fact: facts.CommandStarted | facts.CommandHeartbeat | facts.CommandStopped
+def note_command(
+    draft: DecisionDraft, fact: facts.CommandStarted | facts.CommandHeartbeat | facts.CommandStopped
 ) -> None:
     """Record that a worker took, holds, or stopped a command."""
     kind = str(fact.__struct_config__.tag)
-    live = fences.live_command(
+    live = commands.find_live_command(
         draft, fact.command_id, fact.attempt, fact=kind, worker_id=fact.worker_id
     )
     if live is None:
-        _answer_late(draft, fact)
+        _stop_late_command(draft, fact)
         return
     if live.status is CommandStatus.PARKED:
         return
-    _answer(draft, live)
+    _repeat_hints(draft, live)
     match fact:
         case facts.CommandStarted():
-            issuing.start(
+            commands.start_command(
                 draft,
                 live,
                 fact.worker_id,
@@ -56,83 +43,83 @@ def note(
                 locality=fact.locality,
                 max_distance=fact.max_distance,
             )
-            placing.grant(draft, live, fact.worker_id)
+            command_placement.grant_offer(draft, live, fact.worker_id)
         case facts.CommandHeartbeat():
-            issuing.beat(draft, live, fact.worker_id)
+            commands.record_heartbeat(draft, live, fact.worker_id)
         case facts.CommandStopped():
-            _stopped(draft, live)
+            _handle_stopped(draft, live)
         case _:
             assert_never(fact)
 
 
-def _answer(draft: Draft, live: CommandState) -> None:
+def _repeat_hints(draft: DecisionDraft, live: CommandState) -> None:
     """Tell a worker again what it may have missed: hints get lost, and commands come late."""
-    streaming.answer(draft, draft.state.runs[live.run_id])
+    streams.report_accepted_chunks(draft, draft.state.runs[live.run_id])
     if draft.state.cancelling_at is not None:
         draft.to_stop[live.command_id] = None
     elif live.slot is not None and (
         draft.state.paused_at is not None
-        or cursors.is_surplus(draft.state.runs[live.run_id], live.slot)
+        or cursors.is_surplus_slot(draft.state.runs[live.run_id], live.slot)
     ):
         draft.to_pause[live.command_id] = None
 
 
-def _answer_late(
-    draft: Draft, fact: facts.CommandStarted | facts.CommandHeartbeat | facts.CommandStopped
+def _stop_late_command(
+    draft: DecisionDraft, fact: facts.CommandStarted | facts.CommandHeartbeat | facts.CommandStopped
 ) -> None:
     is_gone = fact.command_id not in draft.state.commands
     if is_gone and not isinstance(fact, facts.CommandStopped):
         draft.to_stop[fact.command_id] = None
 
 
-def _stopped(draft: Draft, live: CommandState) -> None:
+def _handle_stopped(draft: DecisionDraft, live: CommandState) -> None:
     if draft.state.cancelling_at is None:
         # A hint for an earlier attempt met this one: nobody wanted it to stop.
-        lose(
+        lose_command(
             draft,
             facts.CommandLost(
                 command_id=live.command_id, attempt=live.attempt, reason="", is_release=True
             ),
         )
         return
-    issuing.call_off(draft, live, cancelling.REASON)
-    cancelling.settle(draft)
+    commands.cancel_command(draft, live, executions.REASON)
+    executions.settle_cancellation(draft)
 
 
-def note_files(draft: Draft, fact: facts.FilesChanged) -> None:
+def note_changed_files(draft: DecisionDraft, fact: facts.FilesChanged) -> None:
     """Record how long the journal of the execution's files is; old news changes nothing."""
     if draft.state.version and fact.entries > draft.state.file_entries:
-        draft.emit(files.FilesChanged(entries=fact.entries))
+        draft.append_event(execution_events.FilesChanged(entries=fact.entries))
 
 
-def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> None:
+def end_command(draft: DecisionDraft, fact: facts.CommandCompleted | facts.CommandFailed) -> None:
     """Accept the outcome of a step or item, or the failure of a slot."""
     kind = str(fact.__struct_config__.tag)
-    live = fences.live_command(
+    live = commands.find_live_command(
         draft, fact.command_id, fact.attempt, fact=kind, worker_id=fact.worker_id
     )
     if live is None or live.status is CommandStatus.PARKED:
         return
     if isinstance(fact, facts.CommandFailed) and live.frame_id is not None:
-        unit_facts.failed(draft, live, fact)
+        fail_unit(draft, live, fact)
         return
     if isinstance(fact, facts.CommandFailed):
-        fail(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
+        fail_command(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
         return
     if live.frame_id is not None or live.slot is not None:
         # Frames and slots end by facts of their own; whoever says this does not know what it had.
         return
     try:
-        written = chunk_sets.written(draft, live, fact)
+        written = ctx_writes.render_ctx_writes(draft, live, fact)
     except Refusal as refusal:
-        fail(draft, live, refusal.error, worker_id=fact.worker_id)
+        fail_command(draft, live, refusal.error, worker_id=fact.worker_id)
         return
-    patch, refused = growth.carried(draft, written, step=live.step)
+    patch, refused = ctx_writes.store_ctx_patch(draft, written, step=live.step)
     if refused is not None:
-        fail(draft, live, refused, worker_id=fact.worker_id)
+        fail_command(draft, live, refused, worker_id=fact.worker_id)
         return
-    draft.emit(
-        command.CommandCompleted(
+    draft.append_event(
+        command_events.CommandCompleted(
             command_id=live.command_id,
             run_id=live.run_id,
             step=live.step,
@@ -142,8 +129,8 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
             tasks=fact.tasks,
         )
     )
-    draft.emit(
-        step.CallDone(
+    draft.append_event(
+        step_events.CallDone(
             step=live.step,
             run_id=live.run_id,
             command_id=live.command_id,
@@ -154,11 +141,11 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
             tries=fact.tries,
         )
     )
-    _progress(draft, live, Outcome(status=RunStatus.COMPLETED))
+    _continue_after_command(draft, live, RunOutcome(status=RunStatus.COMPLETED))
 
 
-def fail(
-    draft: Draft,
+def fail_command(
+    draft: DecisionDraft,
     live: CommandState,
     error: ErrorObject,
     *,
@@ -166,12 +153,14 @@ def fail(
     fact: facts.CommandFailed | None = None,
 ) -> None:
     """End a command as failed, and go on from there; writes that do not fit are left out."""
-    patch, _ = growth.carried(draft, fact.patch if fact is not None else {}, step=live.step)
+    patch, _ = ctx_writes.store_ctx_patch(
+        draft, fact.patch if fact is not None else {}, step=live.step
+    )
     tasks = fact.tasks if fact is not None else {}
-    issuing.fail(draft, live, error, worker_id=worker_id, tasks=tasks)
+    commands.fail_command(draft, live, error, worker_id=worker_id, tasks=tasks)
     if live.slot is None:
-        draft.emit(
-            step.CallError(
+        draft.append_event(
+            step_events.CallError(
                 step=live.step,
                 run_id=live.run_id,
                 command_id=live.command_id,
@@ -181,30 +170,30 @@ def fail(
                 item_index=live.item_index,
             )
         )
-    _progress(draft, live, Outcome(status=RunStatus.FAILED, error=error))
+    _continue_after_command(draft, live, RunOutcome(status=RunStatus.FAILED, error=error))
 
 
-def _progress(draft: Draft, live: CommandState, ended: Outcome) -> None:
+def _continue_after_command(draft: DecisionDraft, live: CommandState, ended: RunOutcome) -> None:
     run = draft.state.runs.get(live.run_id)
     if run is None or draft.state.cancelling_at is not None:
-        cancelling.settle(draft)
+        executions.settle_cancellation(draft)
         return
-    if streaming.is_part(run):
-        _end_stream(draft, streaming.go_on(draft, run))
+    if streams.is_stream_run(run):
+        _end_stream(draft, streams.continue_stream(draft, run))
         return
-    outcome: Outcome | None = ended
+    outcome: RunOutcome | None = ended
     if live.slot is not None:
-        outcome = cursors.look_again(draft, run)
+        outcome = cursors.continue_cursor_loop(draft, run)
     elif live.item_index is not None:
-        outcome = items.go_on(draft, run)
+        outcome = items.continue_item_loop(draft, run)
     if outcome is not None:
-        flow.end_run(draft, run, outcome.status, error=outcome.error)
-        flow.advance(draft)
+        executions.end_run(draft, run, outcome.status, error=outcome.error)
+        executions.advance_execution(draft)
 
 
-def receive_chunk(draft: Draft, fact: facts.ChunkEmitted) -> None:
+def receive_chunk(draft: DecisionDraft, fact: facts.ChunkEmitted) -> None:
     """Accept the next chunk of a stream; one that came before, or too early, changes nothing."""
-    live = fences.live_command(
+    live = commands.find_live_command(
         draft, fact.command_id, fact.attempt, fact="chunk_emitted", worker_id=fact.worker_id
     )
     if live is None or live.status is CommandStatus.PARKED:
@@ -212,34 +201,34 @@ def receive_chunk(draft: Draft, fact: facts.ChunkEmitted) -> None:
     if draft.state.cancelling_at is not None:
         draft.to_stop[live.command_id] = None
         return
-    _end_stream(draft, streaming.receive(draft, live, fact))
+    _end_stream(draft, streams.receive_chunk(draft, live, fact))
 
 
-def _end_stream(draft: Draft, ended: streaming.Ended | None) -> None:
+def _end_stream(draft: DecisionDraft, ended: streams.StreamEnd | None) -> None:
     if ended is not None:
-        flow.end_run(draft, ended.run, ended.outcome.status, error=ended.outcome.error)
-    flow.advance(draft)
+        executions.end_run(draft, ended.run, ended.outcome.status, error=ended.outcome.error)
+    executions.advance_execution(draft)
 
 
-def collect(draft: Draft, fact: facts.ItemsCollected) -> None:
+def accept_collected_items(draft: DecisionDraft, fact: facts.ItemsCollected) -> None:
     """Accept the gathered results of a loop; an epoch that is over stays over."""
     run = next((one for one in draft.state.runs.values() if one.run_id == fact.run_id), None)
     if run is None or run.loop is None or run.loop.is_finished:
         return
     if run.feed is not None:
-        _end_stream(draft, streaming.collected(draft, run, fact))
+        _end_stream(draft, streams.end_collected_target(draft, run, fact))
         return
-    outcome = looping.collected(draft, run, fact)
-    flow.end_run(draft, run, outcome.status, error=outcome.error)
-    flow.advance(draft)
+    outcome = loop_kinds.end_collected_loop(draft, run, fact)
+    executions.end_run(draft, run, outcome.status, error=outcome.error)
+    executions.advance_execution(draft)
 
 
-def collect_parts(draft: Draft, fact: facts.PartsCollected) -> None:
+def accept_collected_parts(draft: DecisionDraft, fact: facts.PartsCollected) -> None:
     """Accept the gathered outputs of one level of a reduce stage."""
-    reducing.collected(draft, fact)
+    reduce_stages.open_next_level(draft, fact)
 
 
-def lose(draft: Draft, fact: facts.CommandLost) -> None:
+def lose_command(draft: DecisionDraft, fact: facts.CommandLost) -> None:
     """Send a lost command again, or end it when its attempts are used up."""
     live = draft.state.commands.get(fact.command_id)
     if live is None or live.attempt != fact.attempt:
@@ -248,71 +237,75 @@ def lose(draft: Draft, fact: facts.CommandLost) -> None:
         # Nobody holds a held or parked command, so nobody can have lost it.
         return
     if draft.state.cancelling_at is not None:
-        _stopped(draft, live)
+        _handle_stopped(draft, live)
         return
     if live.slot is not None:
         _lose_slot(draft, live, fact)
         return
     if live.frame_id is not None:
-        unit_facts.lost(draft, live, fact, _reason(fact))
+        lose_unit(draft, live, fact, _loss_reason(fact))
         return
     if not fact.is_release and live.losses + 1 >= live.attempts_max:
-        fail(draft, live, _worker_lost(live, fact.reason), worker_id=live.worker_id)
+        fail_command(draft, live, _worker_lost_error(live, fact.reason), worker_id=live.worker_id)
         return
-    issuing.reissue(draft, live, _reason(fact))
+    commands.reissue_command(draft, live, _loss_reason(fact))
 
 
-def withdraw_untaken(draft: Draft) -> None:
+def withdraw_untaken_offers(draft: DecisionDraft) -> None:
     """Give to everybody what the worker that it was offered to has not taken in time.
 
     Nobody had it, so nobody lost it: a frame keeps its own attempt.
     """
-    for command_id in placing.list_untaken(draft):
+    for command_id in command_placement.list_untaken_commands(draft):
         live = draft.state.commands[command_id]
         if live.target is not None:
             draft.withdrawn.append(live.target)
-        issuing.reissue(draft, live, command.NOT_TAKEN)
+        commands.reissue_command(draft, live, command_events.NOT_TAKEN)
 
 
-def _lose_slot(draft: Draft, live: CommandState, fact: facts.CommandLost) -> None:
+def _lose_slot(draft: DecisionDraft, live: CommandState, fact: facts.CommandLost) -> None:
     run = draft.state.runs[live.run_id]
-    loop, stage = cursors.parts(draft, run)
+    loop, stage = cursors.get_loop_and_stage(draft, run)
     slot = loop.slots[live.slot or 0]
     open_frame = draft.state.frames.get(slot.open_frame_id) if slot.open_frame_id else None
     if not fact.is_release and live.losses + 1 >= max(live.attempts_max, SLOT_LOSSES_MAX):
-        fail(draft, live, _worker_lost(live, fact.reason), worker_id=live.worker_id)
+        fail_command(draft, live, _worker_lost_error(live, fact.reason), worker_id=live.worker_id)
         return
-    if fact.is_release and open_frame is None and cursors.is_surplus(run, live.slot):
-        _retire(draft, live)
+    if fact.is_release and open_frame is None and cursors.is_surplus_slot(run, live.slot):
+        _retire_slot(draft, live)
         return
     if open_frame is not None and open_frame.status is not FrameStatus.ABANDONED:
-        _abandon(draft, open_frame, _reason(fact), frame_policies.attempts_max(stage))
-    issuing.reissue(draft, live, _reason(fact))
+        _abandon_lost_frame(
+            draft, open_frame, _loss_reason(fact), policies.get_frame_attempts_max(stage)
+        )
+    commands.reissue_command(draft, live, _loss_reason(fact))
 
 
-def _retire(draft: Draft, live: CommandState) -> None:
+def _retire_slot(draft: DecisionDraft, live: CommandState) -> None:
     """End a slot that its loop has no more use for; others claim what it would have."""
     run = draft.state.runs[live.run_id]
     worker_id = live.worker_id or WorkerId("")
-    issuing.complete(draft, live, worker_id=worker_id, metrics={}, is_dry=True)
-    outcome = cursors.look_again(draft, run)
+    commands.complete_command(draft, live, worker_id=worker_id, metrics={}, is_dry=True)
+    outcome = cursors.continue_cursor_loop(draft, run)
     if outcome is not None:
-        flow.end_run(draft, run, outcome.status, error=outcome.error)
-        flow.advance(draft)
+        executions.end_run(draft, run, outcome.status, error=outcome.error)
+        executions.advance_execution(draft)
 
 
-def _abandon(draft: Draft, open_frame: FrameState, reason: str, attempts_max: int) -> None:
-    issuing.abandon(draft, open_frame, reason)
+def _abandon_lost_frame(
+    draft: DecisionDraft, open_frame: FrameState, reason: str, attempts_max: int
+) -> None:
+    commands.abandon_frame(draft, open_frame, reason)
     if open_frame.attempts < attempts_max:
         return
-    frame_ends.exhaust(draft, open_frame, reason)
+    frames.fail_exhausted_frame(draft, open_frame, reason)
 
 
-def _reason(fact: facts.CommandLost) -> str:
-    return command.RELEASED if fact.is_release else fact.reason
+def _loss_reason(fact: facts.CommandLost) -> str:
+    return command_events.RELEASED if fact.is_release else fact.reason
 
 
-def _worker_lost(live: CommandState, reason: str) -> ErrorObject:
+def _worker_lost_error(live: CommandState, reason: str) -> ErrorObject:
     return ErrorObject(
         kind="worker_lost",
         code="WORKER_LOST",
@@ -321,3 +314,53 @@ def _worker_lost(live: CommandState, reason: str) -> ErrorObject:
         message=f"step {live.step!r} ({live.unit}) was dispatched {live.attempt} times "
         f"and lost each time: {reason}",
     )
+
+
+def close_unit(draft: DecisionDraft, live: CommandState, fact: facts.FrameClosed) -> None:
+    """Accept a frame's outcome."""
+    run = _find_run(draft, live)
+    if run is None:
+        return
+    take = reduce_stages.close_group if _is_reduce(run) else frames.close_frame
+    if take(draft, run, live, fact):
+        _continue_unit_loop(draft, run)
+
+
+def fail_unit(draft: DecisionDraft, live: CommandState, fact: facts.CommandFailed) -> None:
+    """Accept that a frame could not be run."""
+    run = _find_run(draft, live)
+    if run is None:
+        return
+    take = reduce_stages.fail_group if _is_reduce(run) else frames.fail_frame
+    if take(draft, run, live, fact):
+        _continue_unit_loop(draft, run)
+
+
+def lose_unit(
+    draft: DecisionDraft, live: CommandState, fact: facts.CommandLost, reason: str
+) -> None:
+    """Accept that a frame's worker is gone."""
+    run = _find_run(draft, live)
+    if run is None:
+        return
+    take = reduce_stages.lose_group if _is_reduce(run) else frames.lose_frame
+    if take(draft, run, live, reason, is_release=fact.is_release):
+        _continue_unit_loop(draft, run)
+
+
+def _find_run(draft: DecisionDraft, live: CommandState) -> RunState | None:
+    return draft.state.runs.get(live.run_id)
+
+
+def _is_reduce(run: RunState) -> bool:
+    return run.loop is not None and run.loop.mode == "reduce"
+
+
+def _continue_unit_loop(draft: DecisionDraft, run: RunState) -> None:
+    if draft.state.cancelling_at is not None:
+        executions.settle_cancellation(draft)
+        return
+    outcome = loop_kinds.continue_loop(draft, run)
+    if outcome is not None:
+        executions.end_run(draft, run, outcome.status, error=outcome.error)
+        executions.advance_execution(draft)

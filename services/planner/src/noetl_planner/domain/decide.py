@@ -3,27 +3,25 @@
 from collections.abc import Iterable
 from typing import assert_never
 
-from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.requests import facts
 from noetl_planner.domain import (
-    cancelling,
-    children,
     command_facts,
-    dispatch,
-    flow,
+    command_messages,
+    control_facts,
+    execution_start,
+    executions,
     frame_facts,
-    limits,
-    outside,
-    parking,
-    starting,
     timers,
 )
-from noetl_planner.domain.draft import Decision, Draft, Offer
-from noetl_planner.domain.evaluation import Refusal
+from noetl_planner.domain.decision import limits
+from noetl_planner.domain.decision.draft import CommandOffer, Decision, DecisionDraft
+from noetl_planner.domain.decision.evaluation import Refusal
+from noetl_planner.domain.steps import children, waits
 
 
 def decide(
-    draft: Draft, asked: Iterable[facts.Fact], *, refused: ErrorObject | None = None
+    draft: DecisionDraft, asked: Iterable[facts.Fact], *, refused: ErrorObject | None = None
 ) -> Decision:
     """Accept or reject facts in turn; each sees what the ones before it have changed.
 
@@ -33,19 +31,19 @@ def decide(
     draft and its state are spoiled then.
     """
     wanted = draft.program.playbook.executor.spec.policy.limits
-    draft.limits = limits.lowered(draft.limits, wanted)
+    draft.limits = limits.lower_limits(draft.limits, wanted)
     was_over = draft.state.is_terminal()
     for fact in asked:
         draft.reads.begin_fact()
         if draft.state.is_terminal():
-            _answer_late(draft, fact)
+            _answer_late_fact(draft, fact)
         else:
-            _decide_fenced(draft, fact)
+            _decide_or_fail(draft, fact)
     if refused is not None and not draft.state.is_terminal():
-        flow.fail_execution(draft, refused, step=refused.step)
+        executions.fail_execution(draft, refused, step=refused.step)
     state = draft.state
     if state.is_terminal() and not was_over:
-        children.tell_parent(draft)
+        children.report_to_parent(draft)
     sent = [
         state.commands[command]
         for command in draft.to_send
@@ -59,11 +57,11 @@ def decide(
         for live in sent
         if live.target is not None and live.command_id in state.offered
     }
-    commands = [dispatch.message(draft, live) for live in sent]
+    commands = [command_messages.build_command(draft, live) for live in sent]
     return Decision(
         commands=[one for one in commands if one.command_id not in offered],
         offers=[
-            Offer(worker_id=target, command=one)
+            CommandOffer(worker_id=target, command=one)
             for one in commands
             if (target := offered.get(one.command_id)) is not None
         ],
@@ -76,67 +74,67 @@ def decide(
         to_pause=list(draft.to_pause),
         to_collect=list(draft.to_collect),
         taken=draft.taken,
-        wake_at=timers.wake_at(draft),
+        wake_at=timers.find_next_wake(draft),
     )
 
 
-def _answer_late(draft: Draft, fact: facts.Fact) -> None:
-    children.answer_again(draft, fact)
+def _answer_late_fact(draft: DecisionDraft, fact: facts.Fact) -> None:
+    children.repeat_parent_report(draft, fact)
     if isinstance(fact, facts.CommandStarted | facts.CommandHeartbeat):
         # Whoever goes on after the end has missed that it was to stop.
         draft.to_stop[fact.command_id] = None
 
 
-def _decide_fenced(draft: Draft, fact: facts.Fact) -> None:
+def _decide_or_fail(draft: DecisionDraft, fact: facts.Fact) -> None:
     """Decide on a fact; what a playbook is refused that no step takes as its own ends it all.
 
     Nobody could decide on such a fact another time: the execution would neither go on nor end.
     """
     try:
-        _decide_one(draft, fact)
+        _decide_fact(draft, fact)
     except Refusal as refusal:
         if draft.state.version == 0:
             raise
         if not draft.state.is_terminal():
-            flow.fail_execution(draft, refusal.error, step=refusal.error.step)
+            executions.fail_execution(draft, refusal.error, step=refusal.error.step)
 
 
-def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901, PLR0912 - one arm per fact
+def _decide_fact(draft: DecisionDraft, fact: facts.Fact) -> None:  # noqa: C901, PLR0912 - one arm per fact
     match fact:
         case facts.ExecutionRequested():
-            starting.start(draft, fact)
+            execution_start.start_execution(draft, fact)
         case facts.CancelRequested():
-            cancelling.begin(draft, fact)
+            executions.begin_cancellation(draft, fact)
         case facts.PauseRequested() | facts.ResumeRequested() | facts.CtxWriteRequested():
-            outside.grant(draft, fact)
+            control_facts.apply_control_fact(draft, fact)
         case facts.CommandStarted() | facts.CommandHeartbeat() | facts.CommandStopped():
-            command_facts.note(draft, fact)
+            command_facts.note_command(draft, fact)
         case facts.CommandCompleted() | facts.CommandFailed():
-            command_facts.end(draft, fact)
+            command_facts.end_command(draft, fact)
         case facts.CommandLost():
-            command_facts.lose(draft, fact)
+            command_facts.lose_command(draft, fact)
         case facts.ChunkEmitted():
             command_facts.receive_chunk(draft, fact)
         case facts.CommandParked():
             frame_facts.park_command(draft, fact)
-            cancelling.settle(draft)
+            executions.settle_cancellation(draft)
         case facts.ChildEnded():
-            parking.end_child(draft, fact)
+            waits.end_child(draft, fact)
         case facts.MessageArrived():
-            parking.deliver(draft, fact)
+            waits.deliver_message(draft, fact)
         case facts.FrameOpened():
             frame_facts.open_frame(draft, fact)
         case facts.FrameClosed():
             frame_facts.close_frame(draft, fact)
         case facts.FilesChanged():
-            command_facts.note_files(draft, fact)
+            command_facts.note_changed_files(draft, fact)
         case facts.SlotDry():
-            frame_facts.dry_slot(draft, fact)
+            frame_facts.record_dry_slot(draft, fact)
         case facts.ItemsCollected():
-            command_facts.collect(draft, fact)
+            command_facts.accept_collected_items(draft, fact)
         case facts.PartsCollected():
-            command_facts.collect_parts(draft, fact)
+            command_facts.accept_collected_parts(draft, fact)
         case facts.TimerDue():
-            timers.ring(draft, reason=fact.reason)
+            timers.run_due_timers(draft, reason=fact.reason)
         case _:
             assert_never(fact)

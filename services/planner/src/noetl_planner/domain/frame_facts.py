@@ -1,41 +1,33 @@
 """Facts about frames: opened, closed, and slots that ran dry."""
 
-from noetl_contracts import facts
-from noetl_contracts.events import frame
+from noetl_contracts.events import frame_events
 from noetl_contracts.ids import FrameId
+from noetl_contracts.requests import facts
 from noetl_contracts.status import FrameStatus
-from noetl_planner.domain import (
-    cancelling,
-    command_facts,
-    cursors,
-    fences,
-    flow,
-    frame_ends,
-    issuing,
-    parking,
-    unit_facts,
-)
-from noetl_planner.domain.draft import Draft
+from noetl_planner.domain import command_facts, executions
+from noetl_planner.domain.decision.draft import DecisionDraft
+from noetl_planner.domain.loops import cursors, frames
+from noetl_planner.domain.steps import commands, waits
 from noetl_replay.state import CommandState, FrameState, SlotState
 
 GAP = "an earlier report of this slot was lost"
 
 
-def open_frame(draft: Draft, fact: facts.FrameOpened) -> None:
+def open_frame(draft: DecisionDraft, fact: facts.FrameOpened) -> None:
     """Accept a recorded window of rows; a gap in the slot's frames means that facts were lost."""
-    live = _live(draft, fact)
-    slot = _slot(draft, live) if live is not None else None
-    if live is None or slot is None or _is_repeated(draft, live, slot, fact):
+    live = _find_live_command(draft, fact)
+    slot = _find_slot(draft, live) if live is not None else None
+    if live is None or slot is None or _is_repeated_open(draft, live, slot, fact):
         return
     if slot.open_frame_id not in {None, fact.frame_id} or fact.frame_index != slot.next_index:
         _resume_after_gap(draft, live)
         return
-    issuing.start(draft, live, fact.worker_id)
+    commands.start_command(draft, live, fact.worker_id)
     known = draft.state.frames.get(fact.frame_id)
-    attempt = _recover(draft, fact, told=known.attempts if known is not None else 0)
-    _dispatch(draft, fact, attempt)
-    draft.emit(
-        frame.FrameStarted(
+    attempt = _recover_dispatches(draft, fact, told=known.attempts if known is not None else 0)
+    _append_dispatched(draft, fact, attempt)
+    draft.append_event(
+        frame_events.FrameStarted(
             frame_id=fact.frame_id,
             stage_id=fact.stage_id,
             step=live.step,
@@ -45,16 +37,16 @@ def open_frame(draft: Draft, fact: facts.FrameOpened) -> None:
     )
 
 
-def _recover(draft: Draft, fact: facts.FrameOpened, *, told: int) -> int:
+def _recover_dispatches(draft: DecisionDraft, fact: facts.FrameOpened, *, told: int) -> int:
     """Record dispatches that only the frame's own record shows; return the next attempt."""
     attempts = told + fact.attempts_before
     for attempt in range(told + 1, attempts + 1):
-        _dispatch(draft, fact, attempt, recovery={"source": "frame record"})
-        draft.emit(
-            frame.FrameAbandoned(
+        _append_dispatched(draft, fact, attempt, recovery={"source": "frame record"})
+        draft.append_event(
+            frame_events.FrameAbandoned(
                 frame_id=fact.frame_id,
                 stage_id=fact.stage_id,
-                step=_step(draft, fact),
+                step=_get_step_name(draft, fact),
                 attempt=attempt,
                 reason=GAP,
             )
@@ -62,14 +54,17 @@ def _recover(draft: Draft, fact: facts.FrameOpened, *, told: int) -> int:
     return attempts + 1
 
 
-def _dispatch(
-    draft: Draft, fact: facts.FrameOpened, attempt: int, recovery: dict[str, str] | None = None
+def _append_dispatched(
+    draft: DecisionDraft,
+    fact: facts.FrameOpened,
+    attempt: int,
+    recovery: dict[str, str] | None = None,
 ) -> None:
-    draft.emit(
-        frame.FrameDispatched(
+    draft.append_event(
+        frame_events.FrameDispatched(
             frame_id=fact.frame_id,
             stage_id=fact.stage_id,
-            step=_step(draft, fact),
+            step=_get_step_name(draft, fact),
             command_id=fact.command_id,
             slot=fact.slot,
             frame_index=fact.frame_index,
@@ -84,37 +79,41 @@ def _dispatch(
     )
 
 
-def close_frame(draft: Draft, fact: facts.FrameClosed) -> None:
+def close_frame(draft: DecisionDraft, fact: facts.FrameClosed) -> None:
     """Accept a frame's outcome; an old fence is refused and recorded."""
     live = draft.state.commands.get(fact.command_id)
-    current = fences.current_attempt(draft, fact.command_id)
+    current = commands.find_current_attempt(draft, fact.command_id)
     if current is not None and fact.attempt < current:
-        _refuse(draft, fact, current, fences.STALE if live is not None else fences.SETTLED)
+        _reject_commit(
+            draft, fact, current, commands.STALE if live is not None else commands.SETTLED
+        )
         return
     if live is None or live.attempt != fact.attempt:
         return
     if live.frame_id is not None:
-        unit_facts.closed(draft, live, fact)
+        command_facts.close_unit(draft, live, fact)
         return
-    slot = _slot(draft, live)
+    slot = _find_slot(draft, live)
     if slot is None:
         return
-    opened = _open_frame(draft, slot, fact)
-    if opened is None or not _is_told(opened, live):
+    opened = _find_open_frame(draft, slot, fact)
+    if opened is None or not _is_known_attempt(opened, live):
         if fact.frame_index >= slot.next_index:
-            _refuse(draft, fact, live.attempt, GAP)
+            _reject_commit(draft, fact, live.attempt, GAP)
             _resume_after_gap(draft, live)
         return
-    frame_ends.terminate(draft, opened, fact)
-    _look_again(draft, live)
+    frames.record_frame_end(draft, opened, fact)
+    _continue_cursor(draft, live)
 
 
-def _refuse(draft: Draft, fact: facts.FrameClosed, current: int, reason: str) -> None:
-    fences.reject_frame(
+def _reject_commit(
+    draft: DecisionDraft, fact: facts.FrameClosed, current: int, reason: str
+) -> None:
+    commands.reject_frame_commit(
         draft,
         frame_id=fact.frame_id,
         stage_id=fact.stage_id,
-        step=_step(draft, fact),
+        step=_get_step_name(draft, fact),
         attempt=fact.attempt,
         current=current,
         reason=reason,
@@ -122,58 +121,60 @@ def _refuse(draft: Draft, fact: facts.FrameClosed, current: int, reason: str) ->
     )
 
 
-def park_command(draft: Draft, fact: facts.CommandParked) -> None:
+def park_command(draft: DecisionDraft, fact: facts.CommandParked) -> None:
     """Accept that a command waits; one of a slot only in the frame that the history knows open."""
-    live = _live(draft, fact)
+    live = _find_live_command(draft, fact)
     if live is None:
         return
-    if live.slot is not None and not _runs_frame(draft, live, fact.frame_id):
+    if live.slot is not None and not _is_running_frame(draft, live, fact.frame_id):
         _resume_after_gap(draft, live)
         return
-    parking.park(draft, live, fact)
+    waits.park_command(draft, live, fact)
 
 
-def _runs_frame(draft: Draft, live: CommandState, frame_id: FrameId | None) -> bool:
+def _is_running_frame(draft: DecisionDraft, live: CommandState, frame_id: FrameId | None) -> bool:
     """Tell whether the slot has this frame open; None, of an earlier release, stands for any.
 
     It has not when the end of an earlier frame, or this one's beginning, was lost on its way.
     """
-    slot = _slot(draft, live)
+    slot = _find_slot(draft, live)
     if slot is None or slot.open_frame_id is None:
         return False
     opened = draft.state.frames[slot.open_frame_id]
-    return frame_id in {None, opened.frame_id} and _is_told(opened, live)
+    return frame_id in {None, opened.frame_id} and _is_known_attempt(opened, live)
 
 
-def dry_slot(draft: Draft, fact: facts.SlotDry) -> None:
+def record_dry_slot(draft: DecisionDraft, fact: facts.SlotDry) -> None:
     """Accept that a slot's latest claim found nothing."""
-    live = _live(draft, fact)
-    slot = _slot(draft, live) if live is not None else None
+    live = _find_live_command(draft, fact)
+    slot = _find_slot(draft, live) if live is not None else None
     if live is None or slot is None:
         return
     if slot.open_frame_id is not None or fact.next_index != slot.next_index:
         _resume_after_gap(draft, live)
         return
-    issuing.start(draft, live, fact.worker_id)
-    issuing.complete(draft, live, worker_id=fact.worker_id, metrics=fact.metrics, is_dry=True)
-    _look_again(draft, live)
+    commands.start_command(draft, live, fact.worker_id)
+    commands.complete_command(
+        draft, live, worker_id=fact.worker_id, metrics=fact.metrics, is_dry=True
+    )
+    _continue_cursor(draft, live)
 
 
-def _look_again(draft: Draft, live: CommandState) -> None:
+def _continue_cursor(draft: DecisionDraft, live: CommandState) -> None:
     run = draft.state.runs.get(live.run_id)
     if run is None or draft.state.cancelling_at is not None:
-        cancelling.settle(draft)
+        executions.settle_cancellation(draft)
         return
-    outcome = cursors.look_again(draft, run)
+    outcome = cursors.continue_cursor_loop(draft, run)
     if outcome is not None:
-        flow.end_run(draft, run, outcome.status, error=outcome.error)
-        flow.advance(draft)
+        executions.end_run(draft, run, outcome.status, error=outcome.error)
+        executions.advance_execution(draft)
 
 
-def _resume_after_gap(draft: Draft, live: CommandState) -> None:
+def _resume_after_gap(draft: DecisionDraft, live: CommandState) -> None:
     """Fence the holder off and let the slot go on from what the ledger knows."""
     draft.to_stop[live.command_id] = None
-    command_facts.lose(
+    command_facts.lose_command(
         draft,
         facts.CommandLost(
             command_id=live.command_id, attempt=live.attempt, reason=GAP, is_release=False
@@ -181,10 +182,10 @@ def _resume_after_gap(draft: Draft, live: CommandState) -> None:
     )
 
 
-def _live(
-    draft: Draft, fact: facts.FrameOpened | facts.SlotDry | facts.CommandParked
+def _find_live_command(
+    draft: DecisionDraft, fact: facts.FrameOpened | facts.SlotDry | facts.CommandParked
 ) -> CommandState | None:
-    return fences.live_command(
+    return commands.find_live_command(
         draft,
         fact.command_id,
         fact.attempt,
@@ -193,36 +194,36 @@ def _live(
     )
 
 
-def _is_repeated(
-    draft: Draft, live: CommandState, slot: SlotState, fact: facts.FrameOpened
+def _is_repeated_open(
+    draft: DecisionDraft, live: CommandState, slot: SlotState, fact: facts.FrameOpened
 ) -> bool:
     """Tell whether the frame is open already: by this attempt, or since before it waited."""
     if fact.frame_index < slot.next_index:
         return True
-    opened = _open_frame(draft, slot, fact)
-    return opened is not None and _is_told(opened, live)
+    opened = _find_open_frame(draft, slot, fact)
+    return opened is not None and _is_known_attempt(opened, live)
 
 
-def _open_frame(
-    draft: Draft, slot: SlotState, fact: facts.FrameOpened | facts.FrameClosed
+def _find_open_frame(
+    draft: DecisionDraft, slot: SlotState, fact: facts.FrameOpened | facts.FrameClosed
 ) -> FrameState | None:
     is_open = slot.open_frame_id == fact.frame_id
     return draft.state.frames.get(fact.frame_id) if is_open else None
 
 
-def _is_told(opened: FrameState, live: CommandState) -> bool:
+def _is_known_attempt(opened: FrameState, live: CommandState) -> bool:
     """Tell whether the history knows that the command's attempt runs the frame."""
     has_waited = live.resume is not None and opened.status is not FrameStatus.ABANDONED
     return has_waited or opened.fence == live.attempt
 
 
-def _slot(draft: Draft, live: CommandState) -> SlotState | None:
+def _find_slot(draft: DecisionDraft, live: CommandState) -> SlotState | None:
     run = draft.state.runs.get(live.run_id)
     if run is None or run.loop is None or live.slot is None:
         return None
     return run.loop.slots[live.slot]
 
 
-def _step(draft: Draft, fact: facts.FrameOpened | facts.FrameClosed) -> str:
+def _get_step_name(draft: DecisionDraft, fact: facts.FrameOpened | facts.FrameClosed) -> str:
     stage = draft.state.stages.get(fact.stage_id)
     return stage.step if stage is not None else ""

@@ -9,7 +9,7 @@ SNAPSHOT_SHARE = 16
 RowsBySurface = dict[str, list[dict[str, Any]]]
 
 
-def no_rows() -> RowsBySurface:
+def build_empty_rows() -> RowsBySurface:
     """Return every surface, empty."""
     return {surface: [] for surface in rows.SURFACES}
 
@@ -17,8 +17,8 @@ def no_rows() -> RowsBySurface:
 def add_changes(into: RowsBySurface, results: list[dict[str, Any]], state: ExecutionState) -> None:
     """Add what a state has touched since the last time, and forget that it did."""
     changes = take_changes(state)
-    results.extend(rows.result_rows(state, changes))
-    for surface, found in rows.changed_rows(state, changes).items():
+    results.extend(rows.build_result_rows(state, changes))
+    for surface, found in rows.build_changed_rows(state, changes).items():
         into[surface].extend(found)
 
 

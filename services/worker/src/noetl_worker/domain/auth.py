@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_playbook import auth_forms
-from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_playbook.sections import auth_fields
+from noetl_worker.domain.failures import ToolFailure, build_error
 
 INLINE = "(inline)"
 _DATABASE = frozenset({"db_host", "db_port", "db_user", "db_password", "db_name", "dsn"})
@@ -19,56 +19,58 @@ _FIELDS_BY_KIND = {
 }
 
 
-class Named(Struct, frozen=True, kw_only=True):
+class NamedCredential(Struct, frozen=True, kw_only=True):
     """A stored credential's name, else a keychain entry's."""
 
     name: str
 
 
-class Inline(Struct, frozen=True, kw_only=True):
+class InlineCredential(Struct, frozen=True, kw_only=True):
     """A credential written where it is used."""
 
     kind: str
     fields: dict[str, Any]
 
 
-def read(auth: Any) -> Named | Inline:
+def parse_auth(auth: Any) -> NamedCredential | InlineCredential:
     """Understand a rendered `auth`; raises `ToolFailure`."""
     if isinstance(auth, str) and auth:
-        return Named(name=auth)
+        return NamedCredential(name=auth)
     if not isinstance(auth, dict) or not auth:
-        raise _refused(f"auth must name a credential, not {type(auth).__name__}")
+        raise _build_auth_failure(f"auth must name a credential, not {type(auth).__name__}")
     if auth.keys() & _DATABASE and "type" not in auth:
-        return Inline(kind="postgres", fields=auth)
+        return InlineCredential(kind="postgres", fields=auth)
     if auth.get("source") not in {None, "credential"}:
-        raise _of_source(str(auth["source"]))
+        raise _build_source_failure(str(auth["source"]))
     name = auth.get("credential") or (auth.get("key") if auth.keys() <= _PARTS else None)
     if isinstance(name, str) and name:
-        return Named(name=name)
-    if auth_forms.names_by_type(auth) and isinstance(auth["name"], str) and auth["name"]:
-        return Named(name=auth["name"])
+        return NamedCredential(name=name)
+    if auth_fields.is_named_beside_type(auth) and isinstance(auth["name"], str) and auth["name"]:
+        return NamedCredential(name=auth["name"])
     if "type" in auth:
-        return _inline(auth)
+        return _parse_inline_auth(auth)
     values = list(auth.values())
     if len(values) == 1 and isinstance(values[0], dict | str):
-        return read(values[0])
+        return parse_auth(values[0])
     if all(isinstance(value, dict) for value in values):
-        raise _refused(
+        raise _build_auth_failure(
             f"auth holds {len(values)} aliases ({', '.join(auth)}): only duckdb takes several"
         )
-    raise _refused("auth names no credential: write a name, {credential: name} or {type: …}")
+    raise _build_auth_failure(
+        "auth names no credential: write a name, {credential: name} or {type: …}"
+    )
 
 
-def _inline(auth: dict[str, Any]) -> Inline:
+def _parse_inline_auth(auth: dict[str, Any]) -> InlineCredential:
     kind = str(auth["type"])
     fields = {key: item for key, item in auth.items() if key != "type"}
     absent = [name for name in _FIELDS_BY_KIND.get(kind, ()) if fields.get(name) in {None, ""}]
     if absent:
-        raise _refused(f"inline auth of type {kind} lacks {', '.join(absent)}")
-    return Inline(kind=kind, fields=fields)
+        raise _build_auth_failure(f"inline auth of type {kind} lacks {', '.join(absent)}")
+    return InlineCredential(kind=kind, fields=fields)
 
 
-def kind_of(fields: dict[str, Any]) -> str:
+def infer_credential_kind(fields: dict[str, Any]) -> str:
     """Tell the type of a credential from its fields alone."""
     if isinstance(fields.get("type"), str):
         return str(fields["type"])
@@ -89,14 +91,14 @@ _KIND_BY_FIELDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def _of_source(source: str) -> ToolFailure:
+def _build_source_failure(source: str) -> ToolFailure:
     if source == "adc":
-        return _refused(
+        return _build_auth_failure(
             "auth asks for the cloud's default credentials, which this worker has none of: "
             "store a credential with `noetl credential put` and name it"
         )
-    return _refused(f"auth has the unknown source '{source[:40]}': use credential")
+    return _build_auth_failure(f"auth has the unknown source '{source[:40]}': use credential")
 
 
-def _refused(message: str) -> ToolFailure:
-    return ToolFailure(failure("config", message))
+def _build_auth_failure(message: str) -> ToolFailure:
+    return ToolFailure(build_error("config", message))

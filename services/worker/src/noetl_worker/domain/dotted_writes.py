@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from noetl_playbook import forms
+from noetl_playbook.templates import output_forms
 
 
 class TargetShape(Protocol):
@@ -33,7 +33,7 @@ class NotAMapping(Exception):  # noqa: N818 - it says what was found
         self.target = ""
 
 
-def whole_values(
+def compute_whole_values(
     targets: Sequence[T], values: Sequence[Any], *, before: Callable[[T], Any]
 ) -> list[Any]:
     """Return what each target's top-level name holds after it, one after another.
@@ -47,7 +47,7 @@ def whole_values(
         if target.path[1:]:
             base = written[place] if place in written else before(target)
             try:
-                whole = _written_within(base, target.path, value)
+                whole = _write_below(base, target.path, value)
             except NotAMapping as problem:
                 problem.target = target.key
                 raise
@@ -56,13 +56,13 @@ def whole_values(
     return found
 
 
-def _written_within(base: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def _write_below(base: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
     """Write below a value; the mappings on the way are copied, not shared."""
     name, key, *_ = path
-    whole = base if type(base) is dict else forms.plain(base)
+    whole = base if type(base) is dict else output_forms.to_plain(base)
     if not isinstance(whole, dict):
         raise NotAMapping(name)
     branch = whole.copy()
     inner = branch.get(key, {})
-    branch[key] = _written_within(inner, path[1:], value) if path[2:] else value
+    branch[key] = _write_below(inner, path[1:], value) if path[2:] else value
     return branch

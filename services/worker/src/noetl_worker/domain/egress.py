@@ -36,7 +36,7 @@ class Allowance(Struct, frozen=True, kw_only=True, cache_hash=True):
     port: int | None = None
 
 
-def parse(entry: str) -> Allowance:
+def parse_allowance(entry: str) -> Allowance:
     """Parse `host`, `*.domain`, `address`, `network/bits`, each with an optional `:port`."""
     text = entry.strip().lower()
     place, port = _split_port(text)
@@ -57,16 +57,18 @@ def _split_port(text: str) -> tuple[str, int | None]:
 
 
 @lru_cache(maxsize=4096)
-def is_allowed(address: str, *, host: str, port: int, allowances: tuple[Allowance, ...]) -> bool:
+def is_address_allowed(
+    address: str, *, host: str, port: int, allowances: tuple[Allowance, ...]
+) -> bool:
     """Tell whether a connection to `address`, to which `host` resolved, may be made."""
-    parsed = _unwrapped(ip_address(address.partition("%")[0]))
+    parsed = _unwrap_ipv4(ip_address(address.partition("%")[0]))
     is_reserved = parsed in _PLATFORM or any(parsed in network for network in _RESERVED)
     if parsed.is_global and not parsed.is_multicast and not is_reserved:
         return True
-    return any(_matches(entry, parsed, host.lower(), port) for entry in allowances)
+    return any(_matches_allowance(entry, parsed, host.lower(), port) for entry in allowances)
 
 
-def _matches(entry: Allowance, address: Address, host: str, port: int) -> bool:
+def _matches_allowance(entry: Allowance, address: Address, host: str, port: int) -> bool:
     if entry.port is not None and entry.port != port:
         return False
     if entry.network is not None:
@@ -75,7 +77,7 @@ def _matches(entry: Allowance, address: Address, host: str, port: int) -> bool:
     return host == name or (name.startswith("*.") and host.endswith(name[1:]))
 
 
-def _unwrapped(address: Address) -> Address:
+def _unwrap_ipv4(address: Address) -> Address:
     """See through IPv4 addresses in IPv6 clothing."""
     if isinstance(address, IPv4Address):
         return address

@@ -3,7 +3,8 @@
 import errno
 from typing import Any
 
-from noetl_contracts.errors import ErrorObject, code_of
+from noetl_contracts.errors import ErrorObject, get_error_code
+from noetl_worker.domain.text_values import shorten_text
 
 _RETRYABLE = frozenset(
     {
@@ -46,46 +47,46 @@ class ToolFailure(Exception):  # noqa: N818 - it carries an outcome, it is not o
         self.error = error
 
 
-def failure(kind: str, message: str, **fields: Any) -> ErrorObject:
+def build_error(kind: str, message: str, **fields: Any) -> ErrorObject:
     """Build an error of a kind; its code and retryability follow from the kind."""
     return ErrorObject(
         kind=kind,
         message=message,
         retryable=fields.pop("retryable", kind in _RETRYABLE),
-        code=fields.pop("code", None) or code_of(kind),
+        code=fields.pop("code", None) or get_error_code(kind),
         **fields,
     )
 
 
-def not_a_text() -> ErrorObject:
+def build_broken_text_error() -> ErrorObject:
     """Say that a template made a text with half of a surrogate pair, which no UTF-8 can hold."""
     text = "a text that one of its templates gave holds a part of a character alone"
-    return failure("template", text)
+    return build_error("template", text)
 
 
-def of_file(problem: OSError, name: str, *, source: str) -> ErrorObject:
+def classify_file_error(problem: OSError, name: str, *, source: str) -> ErrorObject:
     """Classify what the file system said of a file: a full disk may pass, a folder stays one."""
     is_below_a_file = problem.errno in (errno.EEXIST, errno.ENOTDIR)
     reason = "a part of its path is a file" if is_below_a_file else problem.strerror or str(problem)
     text = f"{name!r:.120} cannot be used: {reason}"
     if problem.errno == errno.ENOENT:
-        return failure("not_found", text, source=source)
+        return build_error("not_found", text, source=source)
     is_passing = problem.errno not in _LASTING
-    return failure("storage_access", text, source=source, retryable=is_passing)
+    return build_error("storage_access", text, source=source, retryable=is_passing)
 
 
-def no_room(problem: OSError) -> ErrorObject:
+def build_disk_full_error(problem: OSError) -> ErrorObject:
     """Say that rows cannot be written to the worker's own disk."""
     text = (
         f"the rows do not fit on the worker's disk: {problem}: give its temporary directory more "
         "room, or select less"
     )
-    return failure("storage_access", text, source="store")
+    return build_error("storage_access", text, source="store")
 
 
-def of_status(status: int, message: str, *, retry_after: float | None) -> ErrorObject:
+def classify_http_status(status: int, message: str, *, retry_after: float | None) -> ErrorObject:
     """Classify an HTTP answer of status 400 and above."""
-    kind, retryable = _status_kind(status)
+    kind, retryable = _classify_status_kind(status)
     return ErrorObject(
         kind=kind,
         message=message,
@@ -97,7 +98,7 @@ def of_status(status: int, message: str, *, retry_after: float | None) -> ErrorO
     )
 
 
-def _status_kind(status: int) -> tuple[str, bool]:
+def _classify_status_kind(status: int) -> tuple[str, bool]:
     if status == _STATUS_RATE_LIMIT:
         return "rate_limit", True
     if status in _STATUS_AUTH:
@@ -109,10 +110,10 @@ def _status_kind(status: int) -> tuple[str, bool]:
     return "server_error", True
 
 
-def of_sqlstate(sqlstate: str, message: str, *, details: dict[str, Any]) -> ErrorObject:
+def classify_sqlstate(sqlstate: str, message: str, *, details: dict[str, Any]) -> ErrorObject:
     """Classify an error of PostgreSQL by its SQLSTATE."""
-    kind = _sqlstate_kind(sqlstate)
-    return failure(
+    kind = _classify_sqlstate_kind(sqlstate)
+    return build_error(
         kind,
         message,
         code=f"PG_{sqlstate}",
@@ -122,7 +123,7 @@ def of_sqlstate(sqlstate: str, message: str, *, details: dict[str, Any]) -> Erro
     )
 
 
-def _sqlstate_kind(sqlstate: str) -> str:
+def _classify_sqlstate_kind(sqlstate: str) -> str:
     if sqlstate == _DB_CANCELLED:
         return "db_timeout"
     if sqlstate in _DEADLOCKS:
@@ -137,3 +138,52 @@ def _sqlstate_kind(sqlstate: str) -> str:
 def is_unique_violation(error: ErrorObject) -> bool:
     """Tell whether a claim met its own queue's unique index and is to be repeated."""
     return error.pg_code == _UNIQUE_VIOLATION
+
+
+_MESSAGE_CHARACTERS_MAX = 2 * 1024
+_LINE_CHARACTERS_MAX = 200
+_TRACEBACK_CHARACTERS_MAX = 4 * 1024
+
+
+def classify_exception(
+    exception_type: str,
+    bases: list[str],
+    message: str,
+    *,
+    traceback: str = "",
+    line: int = 0,
+    line_text: str = "",
+    hint: str = "",
+) -> ErrorObject:
+    """Classify an exception that user code did not catch, and say where it was raised.
+
+    `line` counts from 1, and is 0 where no line of the code was reached. Texts that are too long
+    are cut, which an ellipsis shows: whoever has secrets to mask does so before.
+    """
+    kind = _classify_base_classes(bases)
+    details: dict[str, Any] = {}
+    if line:
+        details |= {"line": line, "line_text": shorten_text(line_text, _LINE_CHARACTERS_MAX)}
+    if traceback:
+        details["traceback"] = _keep_last_part(traceback, _TRACEBACK_CHARACTERS_MAX)
+    shown = shorten_text(message or exception_type, _MESSAGE_CHARACTERS_MAX)
+    return build_error(
+        kind,
+        f"{shown} ({hint})" if hint else shown,
+        exception_type=exception_type,
+        code=exception_type if kind == "transform" else None,
+        source="python",
+        details=details or None,
+    )
+
+
+def _classify_base_classes(bases: list[str]) -> str:
+    if "TimeoutError" in bases:
+        return "timeout"
+    if "ConnectionError" in bases:
+        return "connection"
+    return "assertion" if "AssertionError" in bases else "transform"
+
+
+def _keep_last_part(text: str, characters_max: int) -> str:
+    return text if len(text) <= characters_max else "…" + text[-(characters_max - 1) :]

@@ -5,12 +5,12 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from noetl_contracts import codec
+from noetl_contracts.commands.loop_collections import InnerCut
+from noetl_contracts.commands.task_metrics import MetricsByTask
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import ExecutionId, FrameId, StageId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_contracts.slicing import Inside
-from noetl_contracts.task_metrics import MetricsByTask
-from noetl_playbook import coercion
+from noetl_playbook.model import coercion
 
 Row = dict[str, Any]
 
@@ -29,7 +29,7 @@ class FramePolicy(Struct, frozen=True, kw_only=True):
     process: Literal["row", "frame"] = "row"
     transaction: bool = False
     failed_max: int | None = None
-    inside: Inside | None = None
+    inside: InnerCut | None = None
 
 
 class FrameRecord(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Takeover(Struct, frozen=True, kw_only=True):
     resumes: bool = False
 
 
-class Sliced(Struct, frozen=True, kw_only=True):
+class CollectionSlice(Struct, frozen=True, kw_only=True):
     """Where a frame's rows stand in a collection; `indices` are their places if it was regrouped.
 
     `shard_key` is set for a shard; `done` and `failed` are the loop's counts at dispatch.
@@ -92,13 +92,13 @@ class Frame(Struct, frozen=True, kw_only=True):
     policy: FramePolicy
     policy_names: dict[str, Any] = {}
     parent_frame_id: FrameId | None = None
-    sliced: Sliced | None = None
+    sliced: CollectionSlice | None = None
     # Whether outputs above its bytes may go to the payload store while it runs.
     may_flush: bool = False
     # Whether its rows may wait for something: then it is let go and taken up again.
     may_park: bool = False
 
-    def index_of(self, row: int) -> int:
+    def get_row_index(self, row: int) -> int:
         """Return a row's place in its collection, or in the claim that took it."""
         if self.sliced is not None and self.sliced.indices:
             return self.sliced.indices[row]
@@ -124,7 +124,7 @@ class FrameResult(Struct, frozen=True, kw_only=True):
     metrics: MetricsByTask = {}
 
 
-class Ran(Struct, frozen=True, kw_only=True):
+class FrameOutcome(Struct, frozen=True, kw_only=True):
     """What became of a recorded frame, its results stored: the last `rows_left` did not start."""
 
     result: FrameResult
@@ -136,38 +136,38 @@ class ForeignRows(Exception):  # noqa: N818 - it says what was found
     """A claim returned rows that bear another frame's identity."""
 
 
-def policy_of(written: dict[str, Any]) -> FramePolicy:
+def parse_policy(written: dict[str, Any]) -> FramePolicy:
     """Read the numbers that a frame runner needs from a rendered policy."""
     known = {key: written[key] for key in FramePolicy.__struct_fields__ if key in written}
-    is_one = coercion.boolean(written.get("transaction")) or False
-    return codec.convert({**known, "transaction": is_one}, FramePolicy)
+    is_one = coercion.coerce_boolean(written.get("transaction")) or False
+    return codec.convert_value({**known, "transaction": is_one}, FramePolicy)
 
 
-def rows_max(policy: FramePolicy, *, rows: int, size_bytes: int) -> int:
+def compute_rows_max(policy: FramePolicy, *, rows: int, size_bytes: int) -> int:
     """Return how many rows to claim next: fewer when so many took more bytes than a frame may."""
     if size_bytes <= policy.max_bytes:
         return policy.max_rows
     return max(1, min(policy.max_rows, rows * policy.max_bytes // size_bytes))
 
 
-def keyed(frame: Frame, key: str) -> Frame:
+def with_shard_key(frame: Frame, key: str) -> Frame:
     """Give a shard the key that names its effects."""
     if frame.sliced is None:
         return frame
     return structs.replace(frame, sliced=structs.replace(frame.sliced, shard_key=key))
 
 
-def record_name(execution_id: ExecutionId, frame_id: FrameId) -> str:
+def build_record_name(execution_id: ExecutionId, frame_id: FrameId) -> str:
     """Name a frame's record in the payload store."""
     return f"frames/{execution_id}/{frame_id}"
 
 
-def takeover_name(execution_id: ExecutionId, frame_id: FrameId, *, place: int) -> str:
+def build_takeover_name(execution_id: ExecutionId, frame_id: FrameId, *, place: int) -> str:
     """Name what says who runs a frame again: of those who do so, the first has place 1."""
-    return f"{record_name(execution_id, frame_id)}.again-{place}"
+    return f"{build_record_name(execution_id, frame_id)}.again-{place}"
 
 
-def check_rows(rows: list[Row], frame_id: FrameId) -> None:
+def check_frame_rows(rows: list[Row], frame_id: FrameId) -> None:
     """Refuse rows of another frame; raises `ForeignRows`."""
     for row in rows:
         found = row.get("frame_id", frame_id)

@@ -6,10 +6,15 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from msgspec import structs
+
 from noetl_contracts import codec
 from noetl_contracts.payloads import COLLECTED_BYTES_MAX
-from noetl_playbook.model import Accumulate, Output, Selection
-from noetl_playbook.results import PipelineResult
+from noetl_playbook.model.playbook import Accumulate, Output, Selection
+from noetl_playbook.templates import output_forms
+from noetl_playbook.templates.lookup import MISSING, look_up_member
+from noetl_playbook.views.result_view import find_body, view_pipeline
+from noetl_playbook.views.results import PipelineResult, TaskResult
 
 FIELD_BYTES_MAX = 256
 FIELDS_BYTES_MAX = 8 * 1024
@@ -46,14 +51,14 @@ class CollectionFull(Exception):  # noqa: N818 - it says what was found
 
 
 @lru_cache(maxsize=1024)
-def path_parts(path: str) -> tuple[str | int, ...]:
+def split_path(path: str) -> tuple[str | int, ...]:
     """Split a dotted path with `[i]` into its keys."""
     return tuple(int(part[1:-1]) if part.startswith("[") else part for part in _STEP.findall(path))
 
 
-def at_path(value: Any, path: str) -> Any:
+def find_at_path(value: Any, path: str) -> Any:
     """Return what a dotted path with `[i]` leads to, or `ABSENT`."""
-    for key in path_parts(path):
+    for key in split_path(path):
         if isinstance(value, dict) and key in value:
             value = value[key]
         elif isinstance(value, list) and str(key).isdecimal() and int(key) < len(value):
@@ -69,24 +74,24 @@ def find_value(raw: Any, body: Any, path: str) -> Any:
     In the result the body is `data`, as templates have it.
     """
     if body is None:
-        return at_path(raw, path)
-    value = at_path(body, path)
-    return at_path({**raw, "data": body}, path) if value is ABSENT else value
+        return find_at_path(raw, path)
+    value = find_at_path(body, path)
+    return find_at_path({**raw, "data": body}, path) if value is ABSENT else value
 
 
-def selected(raw: Any, body: Any, selections: Iterable[Selection]) -> dict[str, Any]:
+def select_fields(raw: Any, body: Any, selections: Iterable[Selection]) -> dict[str, Any]:
     """Return the selected fields of a raw result, or of the body that it carries."""
     found: dict[str, Any] = {}
     for one in selections:
-        value = at_path(raw, one.path)
+        value = find_at_path(raw, one.path)
         if value is ABSENT:
-            value = at_path(body, one.path)
+            value = find_at_path(body, one.path)
         if value is not ABSENT:
             found[one.as_] = value
     return found
 
 
-def fields_beside(kept: PipelineResult, collected: Names[str] = ()) -> dict[str, Any]:
+def list_readable_fields(kept: PipelineResult, collected: Names[str] = ()) -> dict[str, Any]:
     """Return what is readable without loading: selections, then top-level scalars.
 
     What is `collected` under a name is there only while it is small. Raises `SelectionTooLarge`.
@@ -97,40 +102,46 @@ def fields_beside(kept: PipelineResult, collected: Names[str] = ()) -> dict[str,
     chosen = named
     if collected:
         chosen = {name: value for name, value in named.items() if name not in collected}
-    taken = _checked_size(chosen)
+    taken = _check_selected_size(chosen)
     if collected:
-        chosen.update(_small(named, collected, room=SELECTED_TOGETHER_BYTES_MAX - taken))
+        chosen.update(
+            _pick_small_collections(named, collected, room=SELECTED_TOGETHER_BYTES_MAX - taken)
+        )
     front = kept.tasks.get(kept.last or "")
-    scalars = _scalars(front.raw, besides=named) if front is not None else {}
+    scalars = _pick_small_scalars(front.raw, besides=named) if front is not None else {}
     return {**scalars, **chosen}
 
 
-def _small(named: dict[str, Any], collected: Names[str], *, room: int) -> dict[str, Any]:
+def _pick_small_collections(
+    named: dict[str, Any], collected: Names[str], *, room: int
+) -> dict[str, Any]:
     """Return what was collected, as far as it is as small as what may be selected."""
     found: dict[str, Any] = {}
     for name in collected:
-        size = len(codec.encode(named[name])) if name in named else room + 1
+        size = len(codec.encode_json(named[name])) if name in named else room + 1
         if size <= min(room, SELECTED_BYTES_MAX):
             found[name] = named[name]
             room -= size
     return found
 
 
-def _scalars(raw: Any, *, besides: Names[str]) -> dict[str, Any]:
+def _pick_small_scalars(raw: Any, *, besides: Names[str]) -> dict[str, Any]:
     """Return the small top-level values of a result, as many as there is room for."""
     spent = 0
     found: dict[str, Any] = {}
     for key, value in raw.items() if isinstance(raw, Mapping) else ():
-        size = len(key) + len(codec.encode(value)) if _is_scalar(value) else FIELD_BYTES_MAX + 1
+        size = (
+            len(key) + len(codec.encode_json(value)) if _is_scalar(value) else FIELD_BYTES_MAX + 1
+        )
         if key not in besides and size <= FIELD_BYTES_MAX and spent + size <= FIELDS_BYTES_MAX:
             found[key] = value
             spent += size
     return found
 
 
-def _checked_size(chosen: dict[str, Any]) -> int:
+def _check_selected_size(chosen: dict[str, Any]) -> int:
     """Return how many bytes the selected fields take together; raises `SelectionTooLarge`."""
-    sizes = {name: len(codec.encode(value)) for name, value in chosen.items()}
+    sizes = {name: len(codec.encode_json(value)) for name, value in chosen.items()}
     for name, size in sizes.items():
         if size > SELECTED_BYTES_MAX:
             raise SelectionTooLarge(
@@ -149,7 +160,7 @@ def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
 
 
-class Collection:
+class CollectedValue:
     """A value collected over repeated runs of one task; a list grows where it is."""
 
     def __init__(self, value: Any = None, *, size_bytes: int | None = None) -> None:
@@ -157,57 +168,57 @@ class Collection:
         self.value = [*value] if isinstance(value, list) else value
         self.is_truncated = self.is_replaced = False
         if size_bytes is None:
-            size_bytes = 0 if value is None else len(codec.encode(value))
+            size_bytes = 0 if value is None else len(codec.encode_json(value))
         self.size_bytes = size_bytes
 
-    def copy(self) -> "Collection":
+    def copy(self) -> "CollectedValue":
         """Return a collection of the same, whose list grows apart from this one."""
-        copied = Collection(self.value, size_bytes=self.size_bytes)
+        copied = CollectedValue(self.value, size_bytes=self.size_bytes)
         copied.is_truncated = self.is_truncated
         return copied
 
-    def add(self, output: Output, value: Any) -> None:
+    def add_contribution(self, output: Output, value: Any) -> None:
         """Add what one attempt contributed; raises `NotAccumulable` or `CollectionFull`."""
         how = output.accumulate
         if how is None or value is ABSENT:
             return
-        self._weigh(how, value)
+        self._count_added_bytes(how, value)
         match how.strategy:
             case "append":
-                self._extend(value if isinstance(value, list) else [value])
+                self._extend_list(value if isinstance(value, list) else [value])
             case "concat":
                 if isinstance(value, list) and isinstance(self.value, list | None):
-                    self._extend(value)
+                    self._extend_list(value)
                 else:
-                    self.value = _joined(self.value, value)
+                    self.value = _concatenate_values(self.value, value)
             case "merge":
                 if not isinstance(value, dict):
                     raise NotAccumulable("merge", "mappings", value)
-                self.value = merged(self.value or {}, value)
+                self.value = merge_mappings(self.value or {}, value)
             case "replace":
                 self.value, self.is_replaced = value, True
         if how.max_items is not None and isinstance(self.value, list):
             self.is_truncated = self.is_truncated or len(self.value) > how.max_items
             self.value = self.value[: how.max_items]
 
-    def _extend(self, values: list[Any]) -> None:
+    def _extend_list(self, values: list[Any]) -> None:
         if not isinstance(self.value, list):
             self.value = [*(self.value or [])]
         self.value.extend(values)
 
-    def _weigh(self, how: Accumulate, value: Any) -> None:
+    def _count_added_bytes(self, how: Accumulate, value: Any) -> None:
         """Count what is added; raises `CollectionFull`."""
-        added = len(codec.encode(value))
+        added = len(codec.encode_json(value))
         size_bytes = added if how.strategy == "replace" else self.size_bytes + added
         if size_bytes > how.max_bytes and how.strategy == "merge" and isinstance(value, dict):
             # A key that was there before is replaced, not added.
-            size_bytes = len(codec.encode(merged(self.value or {}, value)))
+            size_bytes = len(codec.encode_json(merge_mappings(self.value or {}, value)))
         if size_bytes > how.max_bytes:
             raise CollectionFull(how, size_bytes)
         self.size_bytes = size_bytes
 
 
-def _joined(before: Any, value: Any) -> Any:
+def _concatenate_values(before: Any, value: Any) -> Any:
     """Lay lists or strings end to end."""
     if before is None and isinstance(value, list | str):
         return value
@@ -218,8 +229,104 @@ def _joined(before: Any, value: Any) -> Any:
     raise NotAccumulable("concat", "lists, or strings, not both", value)
 
 
-def merged(base: Any, over: Any) -> Any:
+def merge_mappings(base: Any, over: Any) -> Any:
     """Lay one mapping over another, mapping by mapping; other values are replaced."""
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
-    return {**base, **{key: merged(base.get(key), item) for key, item in over.items()}}
+    return {**base, **{key: merge_mappings(base.get(key), item) for key, item in over.items()}}
+
+
+class StepOutputNames:
+    """Names fields of a step's result, and what this run of the step and those before gave."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._collection = CollectedValue()
+
+    @property
+    def manifest_name(self) -> str | None:
+        """Return the name of what is collected, None when nothing is."""
+        how = self._output.accumulate
+        return how.manifest_as if how is not None and how.enabled else None
+
+    @property
+    def collected_value(self) -> Any:
+        """Return what the step's runs have given so far."""
+        return [] if self._collection.value is None else self._collection.value
+
+    @property
+    def is_truncated(self) -> bool:
+        """Tell whether more was given than is kept."""
+        return self._collection.is_truncated
+
+    def resume_from(self, earlier: Any) -> None:
+        """Begin with what earlier runs have given."""
+        self._collection = CollectedValue(earlier)
+
+    def collect_result(self, result: PipelineResult, *, is_ok: bool) -> None:
+        """Add what this run gave; raises `NotAccumulable`."""
+        how = self._output.accumulate
+        name = _find_front_task(result, is_ok=is_ok)
+        if how is None or not how.enabled or name is None:
+            return
+        has_succeeded = is_ok and result.tasks[name].error is None
+        if how.on_success if has_succeeded else how.on_error:
+            # Templates of this run may have given the list itself to a result.
+            self._collection = self._collection.copy()
+            self._collection.add_contribution(
+                self._output, _find_contribution(result, name, how.merge_path or "")
+            )
+
+    def add_names_to(self, result: PipelineResult, *, is_ok: bool) -> PipelineResult:
+        """Return a result with the names among those of the task in front."""
+        name = _find_front_task(result, is_ok=is_ok)
+        if name is None:
+            return result
+        front = result.tasks[name]
+        names = {**self._select_names(result), **front.names}
+        if self.manifest_name is not None:
+            names[self.manifest_name] = self.collected_value
+        named = structs.replace(front, names=names)
+        return structs.replace(result, tasks={**result.tasks, name: named})
+
+    def _select_names(self, result: PipelineResult) -> dict[str, Any]:
+        view = view_pipeline(result)
+        found = {one.as_: read_view_path(view, one.path) for one in self._output.select}
+        return {name: value for name, value in found.items() if value is not ABSENT}
+
+
+def read_view_path(view: Any, path: str) -> Any:
+    """Return the plain value that a dotted path leads to by the rules of a view, or `ABSENT`."""
+    for part in split_path(path):
+        if isinstance(view, str):
+            return ABSENT
+        is_index = isinstance(view, list) and str(part).isdecimal()
+        view = look_up_member(view, int(part) if is_index else part)
+        if view is MISSING:
+            return ABSENT
+    return output_forms.to_plain(view)
+
+
+def _find_front_task(result: PipelineResult, *, is_ok: bool) -> str | None:
+    """Name the task in front: the last that succeeded, or that a failed run has ended with."""
+    latest = next(reversed(result.tasks), None)
+    return (result.last or latest) if is_ok else latest
+
+
+def _find_contribution(result: PipelineResult, front: str, path: str) -> Any:
+    """Return what a path leads to: in the task in front, in one that it names, or in the latest."""
+    found = find_at_path(_get_task_body(result.tasks[front]), path)
+    if found is not ABSENT:
+        return found
+    head, *_ = split_path(path)
+    if head == "results" or head in result.tasks:
+        return read_view_path(view_pipeline(result), path)
+    earlier = [task for name, task in result.tasks.items() if name != front]
+    given = (find_at_path(_get_task_body(task), path) for task in reversed(earlier))
+    return next((value for value in given if value is not ABSENT), ABSENT)
+
+
+def _get_task_body(task: TaskResult) -> Any:
+    """Return the body that a task's result carries, or the result itself."""
+    body = find_body(task.kind, task.raw)
+    return task.raw if body is None else body

@@ -5,11 +5,11 @@ from typing import Any
 from msgspec import Struct
 
 from noetl_contracts import codec
-from noetl_contracts.commands import Command
+from noetl_contracts.commands.command_work import Command
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.facts import CommandFailed, Fact, FrameClosed
 from noetl_contracts.ids import CommandId, FrameId, OrganizationId, TenantId, WorkerId
-from noetl_worker.domain.frames import Frame, Ran
+from noetl_contracts.requests.facts import CommandFailed, Fact, FrameClosed
+from noetl_worker.domain.frames import Frame, FrameOutcome
 
 SIZE_FIRST = 16
 # A wave of about so many seconds is worth its job, and not too much to lose.
@@ -17,7 +17,7 @@ _SHORT_S = 4.0
 _LONG_S = 30.0
 
 
-class Placed(Struct, frozen=True, kw_only=True):
+class WaveFrame(Struct, frozen=True, kw_only=True):
     """One frame's command, and its place in the wave.
 
     A slot's command runs many frames: `frame` is the one that is meant, without its rows, which
@@ -30,7 +30,7 @@ class Placed(Struct, frozen=True, kw_only=True):
     may_leave_rows: bool = False
 
 
-class Share(Struct, frozen=True, kw_only=True):
+class WavePartition(Struct, frozen=True, kw_only=True):
     """What one partition of a wave runs; `name` is the wave's, under which its manifests stand."""
 
     name: str
@@ -38,10 +38,10 @@ class Share(Struct, frozen=True, kw_only=True):
     tenant_id: TenantId
     organization_id: OrganizationId
     worker_id: WorkerId
-    frames: list[Placed]
+    frames: list[WaveFrame]
 
 
-class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FrameManifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an executor says of a frame that ended: where its result is, and the fact for it.
 
     A slot reports its frames itself: for one of these there is what became of it, or an error.
@@ -53,7 +53,7 @@ class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     command_id: CommandId
     attempt: int
     fact: Fact | None = None
-    ran: Ran | None = None
+    ran: FrameOutcome | None = None
     frame_id: FrameId | None = None
     sha256: str | None = None
     row_count: int | None = None
@@ -61,13 +61,13 @@ class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: ErrorObject | None = None
 
 
-def manifest_of(placed: Placed, fact: Fact) -> Manifest:
+def build_manifest(placed: WaveFrame, fact: Fact) -> FrameManifest:
     """Describe a frame by the fact that ends it."""
     command = placed.command
     envelope = fact.result if isinstance(fact, FrameClosed) else None
     reference = envelope.reference if envelope is not None else None
     columns = envelope.context.get("columns") if envelope is not None else None
-    return Manifest(
+    return FrameManifest(
         place=placed.place,
         command_id=command.command_id,
         attempt=command.attempt,
@@ -75,16 +75,18 @@ def manifest_of(placed: Placed, fact: Fact) -> Manifest:
         frame_id=fact.frame_id if isinstance(fact, FrameClosed) else None,
         sha256=reference.sha256 if reference is not None else None,
         row_count=fact.row_count if isinstance(fact, FrameClosed) else None,
-        schema_digest=_digest(columns),
+        schema_digest=_digest_columns(columns),
         error=fact.error if isinstance(fact, FrameClosed | CommandFailed) else None,
     )
 
 
-def slot_manifest_of(placed: Placed, frame: Frame, outcome: Ran | ErrorObject) -> Manifest:
+def build_slot_manifest(
+    placed: WaveFrame, frame: Frame, outcome: FrameOutcome | ErrorObject
+) -> FrameManifest:
     """Describe a slot's frame by what became of it."""
-    ran = outcome if isinstance(outcome, Ran) else None
+    ran = outcome if isinstance(outcome, FrameOutcome) else None
     reference = ran.envelope.reference if ran is not None and ran.envelope is not None else None
-    return Manifest(
+    return FrameManifest(
         place=placed.place,
         command_id=placed.command.command_id,
         attempt=placed.command.attempt,
@@ -96,33 +98,33 @@ def slot_manifest_of(placed: Placed, frame: Frame, outcome: Ran | ErrorObject) -
     )
 
 
-def _digest(columns: Any) -> str | None:
-    return None if columns is None else codec.digest(codec.canonical(columns))
+def _digest_columns(columns: Any) -> str | None:
+    return None if columns is None else codec.digest_hex(codec.encode_canonical(columns))
 
 
-def bundle_name(wave: str, part: int, number: int) -> str:
+def build_bundle_name(wave: str, part: int, number: int) -> str:
     """Name what a partition of a wave says of some of its frames at once."""
     return f"{wave}/part-{part}.{number}"
 
 
-def is_bundle(name: str, part: int | None) -> bool:
+def is_bundle_name(name: str, part: int | None) -> bool:
     """Tell whether a name is of a bundle, of one partition or of any."""
     head, dot, _ = name.rpartition("/")[2].partition(".")
     return bool(dot) and (part is None or head == f"part-{part}")
 
 
-def claim_name(wave: str, part: int) -> str:
+def build_claim_name(wave: str, part: int) -> str:
     """Name what says which task runs a partition of a wave."""
     return f"{wave}/part-{part}"
 
 
-def deal(frames: list[Placed], parts: int) -> list[list[Placed]]:
+def deal_frames(frames: list[WaveFrame], parts: int) -> list[list[WaveFrame]]:
     """Deal frames to at most so many partitions, evenly, none of them empty."""
     count = min(max(1, parts), len(frames))
     return [frames[part::count] for part in range(count)]
 
 
-def size_next(size: int, *, frames: int, took_s: float, frames_max: int) -> int:
+def compute_next_size(size: int, *, frames: int, took_s: float, frames_max: int) -> int:
     """Return how many frames the next wave may take, given how long this one took."""
     if took_s < _SHORT_S and frames >= size:
         return min(size * 2, frames_max)

@@ -11,10 +11,16 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import structs
 
-from noetl_storage import removal
-from noetl_worker.sandbox import confinement, raised
-from noetl_worker.sandbox.calling import Answer, Ask, MissingDependency, Streamed, call
+from noetl_storage.process import removal
+from noetl_worker.sandbox import confinement, user_call
 from noetl_worker.sandbox.task_output import TaskOutput
+from noetl_worker.sandbox.user_call import (
+    CallAnswer,
+    CallRequest,
+    MissingDependency,
+    StreamedResult,
+    run_user_call,
+)
 
 LENGTH = struct.Struct(">I")
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -27,18 +33,20 @@ def main() -> None:
     """Serve calls one after another."""
     bounds = msgspec.json.decode(sys.argv[1])
     asks, answers = _take_pipes(bounds["output"])
-    lacking = confinement.put_up(bounds)
+    lacking = confinement.confine_process(bounds)
     _add_packages(bounds.get("packages"))
     files = Path.cwd()
     home = Path(bounds["home"])
     output = TaskOutput()
     while head := asks.read(LENGTH.size):
         (length,) = LENGTH.unpack(head)
-        ask = msgspec.json.decode(asks.read(length), type=Ask)
-        with output.capture():
-            answer = _answered(ask, answers, has_network=bool(bounds.get("network")))
-        is_spent = _tidied(home, files) or bool(ask.paths)
-        _send(_encoded(structs.replace(answer, lacking=lacking, is_spent=is_spent)), answers)
+        ask = msgspec.json.decode(asks.read(length), type=CallRequest)
+        with output.capture_output():
+            answer = _answer_call(ask, answers, has_network=bool(bounds.get("network")))
+        is_spent = _tidy_home(home, files) or bool(ask.paths)
+        _send_frame(
+            _encode_answer(structs.replace(answer, lacking=lacking, is_spent=is_spent)), answers
+        )
 
 
 def _add_packages(folder: str | None) -> None:
@@ -63,43 +71,49 @@ def _take_pipes(output: int) -> tuple[BinaryIO, BinaryIO]:
     return os.fdopen(asks, "rb"), os.fdopen(answers, "wb")
 
 
-def _send(data: bytes, answers: BinaryIO) -> None:
+def _send_frame(data: bytes, answers: BinaryIO) -> None:
     answers.write(LENGTH.pack(len(data)) + data)
     answers.flush()
 
 
-def _hand_over(rows: list[Any], answers: BinaryIO) -> None:
+def _hand_over_rows(rows: list[Any], answers: BinaryIO) -> None:
     """Send rows ahead of the answer; this waits while the worker does not read."""
-    data = msgspec.json.encode(Answer(rows=rows))
+    data = msgspec.json.encode(CallAnswer(rows=rows))
     if len(data) > ANSWER_BYTES_MAX:
         if len(rows) == 1:
             raise ValueError(f"a row has {len(data)} bytes, the limit is {ANSWER_BYTES_MAX}")
         for part in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
-            _hand_over(part, answers)
+            _hand_over_rows(part, answers)
         return
-    _send(data, answers)
+    _send_frame(data, answers)
 
 
-def _answered(ask: Ask, answers: BinaryIO, *, has_network: bool) -> Answer:
+def _answer_call(ask: CallRequest, answers: BinaryIO, *, has_network: bool) -> CallAnswer:
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = int(used.ru_utime + used.ru_stime) + ask.cpu_s + _CPU_SPARE_S
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, resource.RLIM_INFINITY))
     try:
-        result = call(ask, lambda rows: _hand_over(rows, answers))
-        return Answer(has_streamed=True) if isinstance(result, Streamed) else Answer(result=result)
+        result = run_user_call(ask, lambda rows: _hand_over_rows(rows, answers))
+        return (
+            CallAnswer(has_streamed=True)
+            if isinstance(result, StreamedResult)
+            else CallAnswer(result=result)
+        )
     except MissingDependency as problem:
-        return Answer(missing=str(problem), exception="ModuleNotFoundError")
+        return CallAnswer(missing=str(problem), exception="ModuleNotFoundError")
     except BaseException as problem:  # noqa: BLE001 - whatever user code raises is its answer
-        return raised.describe(problem, source=ask.code, has_network=has_network, file=ask.file)
+        return user_call.describe_exception(
+            problem, source=ask.code, has_network=has_network, file=ask.file
+        )
 
 
-def _tidied(home: Path, files: Path) -> bool:
+def _tidy_home(home: Path, files: Path) -> bool:
     """Remove what a call left in its home; tell whether it left what only our end stops.
 
     The files of the execution are the worker's to look after.
     """
     try:
-        is_empty = _is_bare(home) or removal.emptied(home, within_s=_TIDY_S)
+        is_empty = _is_home_empty(home) or removal.empty_folder(home, within_s=_TIDY_S)
         os.chdir(files)
     except OSError:
         is_empty = False
@@ -112,7 +126,7 @@ def _tidied(home: Path, files: Path) -> bool:
     return True
 
 
-def _is_bare(home: Path) -> bool:
+def _is_home_empty(home: Path) -> bool:
     """Tell whether a call has left nothing, as most do."""
     try:
         with os.scandir(home) as entries:
@@ -121,14 +135,14 @@ def _is_bare(home: Path) -> bool:
         return False
 
 
-def _encoded(answer: Answer) -> bytes:
+def _encode_answer(answer: CallAnswer) -> bytes:
     try:
         data = msgspec.json.encode(answer)
     except (TypeError, ValueError, UnicodeEncodeError, MemoryError) as problem:
-        failed = raised.describe(problem, source="", has_network=True)
+        failed = user_call.describe_exception(problem, source="", has_network=True)
         data = msgspec.json.encode(structs.replace(failed, lacking=answer.lacking))
     if len(data) > ANSWER_BYTES_MAX:
-        data = msgspec.json.encode(Answer(result_bytes=len(data), lacking=answer.lacking))
+        data = msgspec.json.encode(CallAnswer(result_bytes=len(data), lacking=answer.lacking))
     return data
 
 

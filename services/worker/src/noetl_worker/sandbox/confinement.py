@@ -38,14 +38,14 @@ _MOVES_SINCE, _TCP_SINCE, _SIGNALS_SINCE = 2, 4, 6
 _CANNOT_RUN = 126
 
 
-def put_up(bounds: dict[str, Any]) -> list[str]:
+def confine_process(bounds: dict[str, Any]) -> list[str]:
     """Confine this process and return the walls that this system did not grant.
 
     `processes`: nothing of the worker's memory and environment is readable in `/proc`.
     `signals`: the worker cannot be ended. `network`: nothing is reachable, unless the bounds
     grant it. `files`: below each directory of `hidden` only those of `shown` exist.
     """
-    _limit(bounds)
+    _set_limits(bounds)
     has_network = bool(bounds.get("network"))
     hidden, shown = bounds.get("hidden") or [], bounds.get("shown") or []
     wanted = {"processes", "signals"}
@@ -61,7 +61,7 @@ def put_up(bounds: dict[str, Any]) -> list[str]:
     return sorted(wanted - granted)
 
 
-def _limit(bounds: dict[str, Any]) -> None:
+def _set_limits(bounds: dict[str, Any]) -> None:
     wanted = {
         resource.RLIMIT_AS: bounds.get("memory_bytes"),
         resource.RLIMIT_NOFILE: bounds.get("files_max"),
@@ -91,7 +91,7 @@ def _enter_namespaces(
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    if hidden and all(_hide(libc, folder, shown) for folder in hidden):
+    if hidden and all(_hide_folder(libc, folder, shown) for folder in hidden):
         granted.add("files")
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)
     nothing = (ctypes.c_uint32 * 6)()
@@ -99,7 +99,7 @@ def _enter_namespaces(
     return granted
 
 
-def _hide(libc: ctypes.CDLL, hidden: str, shown: list[str]) -> bool:
+def _hide_folder(libc: ctypes.CDLL, hidden: str, shown: list[str]) -> bool:
     """Cover a directory with an empty one in which only the shown ones of it appear again."""
     here = Path.cwd()
     inside = [folder for folder in shown if Path(folder).is_relative_to(hidden)]
@@ -158,7 +158,7 @@ def _enter_landlock(libc: ctypes.CDLL, *, has_network: bool) -> set[str]:
 def become(bounds: dict[str, Any] | None, command: list[str]) -> None:
     """Become a command, confined unless there are no bounds."""
     if bounds is not None:
-        put_up(bounds)
+        confine_process(bounds)
         for name in bounds.get("absent", ()):
             os.unsetenv(name)
     try:

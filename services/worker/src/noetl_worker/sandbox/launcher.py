@@ -50,18 +50,18 @@ class CommandWatch:
     def run(self) -> NoReturn:
         """Wait until the command and its descendants have ended, then end as the command did."""
         self._keep_descriptors()
-        self._listen()
-        while self._reap():
+        self._listen_for_signals()
+        while self._reap_children():
             wait_s = self._signal_descendants()
             if wait_s is not None and wait_s <= 0:
                 break
-            readable, _, _ = select.select(self._sources(), [], [], wait_s)
+            readable, _, _ = select.select(self._list_descriptors(), [], [], wait_s)
             if self._life in readable:
                 self._life = -1
                 self._kill_at = time.monotonic()
             if self._signals in readable:
                 os.read(self._signals, 512)
-        _end_as(self._status)
+        _end_as_command(self._status)
 
     def _keep_descriptors(self) -> None:
         """Let go of the command's pipes, whose readers wait for their end."""
@@ -74,7 +74,7 @@ class CommandWatch:
             first = number + 1
         os.closerange(first, _DESCRIPTORS_MAX)
 
-    def _listen(self) -> None:
+    def _listen_for_signals(self) -> None:
         os.set_blocking(self._signal_end, False)
         signal.set_wakeup_fd(self._signal_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -83,10 +83,10 @@ class CommandWatch:
     def _note_request(self) -> None:
         self._is_told_to_end = True
 
-    def _sources(self) -> list[int]:
+    def _list_descriptors(self) -> list[int]:
         return [self._signals] if self._life < 0 else [self._signals, self._life]
 
-    def _reap(self) -> bool:
+    def _reap_children(self) -> bool:
         """Take the ends of processes; tell whether any is left."""
         while True:
             try:
@@ -105,16 +105,16 @@ class CommandWatch:
             if self._status is None and not self._is_told_to_end:
                 return None
             self._kill_at = now + self._grace_s
-            _send(signal.SIGTERM, self._leader)
+            _send_signal(signal.SIGTERM, self._leader)
         if now < self._kill_at:
             return self._kill_at - now
         if self._give_up_at is None:
             self._give_up_at = now + _KILL_S_MAX
-        _send(signal.SIGKILL, self._leader)
+        _send_signal(signal.SIGKILL, self._leader)
         return _KILL_INTERVAL_S if now < self._give_up_at else 0.0
 
 
-def _send(number: int, leader: int) -> None:
+def _send_signal(number: int, leader: int) -> None:
     """Signal every descendant of this process."""
     if number == signal.SIGKILL or not _IS_LINUX:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -139,7 +139,7 @@ def _list_descendants() -> list[int]:
     return descendants
 
 
-def _end_as(status: int | None) -> NoReturn:
+def _end_as_command(status: int | None) -> NoReturn:
     if status is None:
         number = int(signal.SIGKILL)
     elif os.WIFSIGNALED(status):

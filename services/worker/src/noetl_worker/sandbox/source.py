@@ -3,8 +3,10 @@
 import ast
 import inspect
 import keyword
+import linecache
 import unicodedata
 from collections.abc import Iterator
+from traceback import StackSummary, TracebackException
 from types import CodeType
 from typing import Literal
 
@@ -36,7 +38,7 @@ def compile_source(source: str, input_names: tuple[str, ...], file: str = FILE) 
     tree = ast.parse(source, file)
     own = list(_own_nodes(tree))
     if any(isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in own):
-        return _as_function(tree, own, input_names, file)
+        return _compile_as_function(tree, own, input_names, file)
     has_main = any(
         isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == "main"
         for node in tree.body
@@ -49,7 +51,7 @@ def compile_source(source: str, input_names: tuple[str, ...], file: str = FILE) 
     )
 
 
-def _as_function(
+def _compile_as_function(
     tree: ast.Module, own: list[ast.AST], input_names: tuple[str, ...], file: str
 ) -> Program:
     """Make the source the body of a function whose parameters are the inputs."""
@@ -95,3 +97,67 @@ def _binds_result(node: ast.AST) -> bool:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return node.name == "result"
     return isinstance(node, ast.alias) and (node.asname or node.name) == "result"
+
+
+# The worker masks secrets and then keeps less: a secret that is cut here does not reach its part.
+_MESSAGE_CHARACTERS_MAX = 8 * 1024
+_TRACEBACK_CHARACTERS_MAX = 16 * 1024
+_LINE_CHARACTERS_MAX = 2 * 1024
+_CHAIN_MAX = 8
+
+
+class UserTraceback(Struct, frozen=True, kw_only=True):
+    """What one exception says; `line` is 0 when no line of the source was reached."""
+
+    message: str
+    traceback: str
+    line: int = 0
+    line_text: str = ""
+
+
+def read_user_traceback(problem: BaseException, *, source: str, file: str) -> UserTraceback:
+    """Read an exception of code that was compiled under the name `file`.
+
+    The traceback shows the lines of that source alone, those of its causes included.
+    """
+    lines = source.splitlines(keepends=True)
+    linecache.cache[file] = (len(source), None, lines, file)
+    whole = TracebackException.from_exception(problem)
+    for one in _list_chain(whole):
+        one.stack = StackSummary.from_list([line for line in one.stack if line.filename == file])
+        for frame in one.stack:
+            # The author has written no function of this name.
+            frame.name = "<module>" if frame.name == BODY else frame.name
+    line = _find_line(problem, whole, file=file)
+    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return UserTraceback(
+        message=_build_message(problem, whole)[:_MESSAGE_CHARACTERS_MAX],
+        traceback="".join(whole.format())[-_TRACEBACK_CHARACTERS_MAX:],
+        line=line,
+        line_text=text[:_LINE_CHARACTERS_MAX],
+    )
+
+
+def _find_line(problem: BaseException, whole: TracebackException, *, file: str) -> int:
+    """Return the innermost line of the source that the exception went through, else 0."""
+    if isinstance(problem, SyntaxError) and problem.filename == file:
+        # A syntax error is no frame: it names its place itself.
+        return problem.lineno or 0
+    return (whole.stack[-1].lineno or 0) if whole.stack else 0
+
+
+def _build_message(problem: BaseException, whole: TracebackException) -> str:
+    if isinstance(problem, SyntaxError) and problem.msg:
+        return str(problem.msg)
+    return str(whole)
+
+
+def _list_chain(whole: TracebackException) -> list[TracebackException]:
+    """List an exception and those that led to it."""
+    found = [whole]
+    for one in found:
+        if len(found) < _CHAIN_MAX:
+            found += [cause for cause in (one.__cause__, one.__context__) if cause is not None]
+    for one in found[_CHAIN_MAX - 2 :]:
+        one.__cause__ = one.__context__ = None
+    return found

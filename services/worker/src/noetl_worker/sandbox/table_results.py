@@ -16,7 +16,7 @@ def show_tables(outcome: Any) -> Any:
     """
     if type(outcome) is dict and any(map(_is_table, outcome.values())):
         return {name: show_tables(item) for name, item in outcome.items()}
-    return _shown(outcome) if _is_table(outcome) else outcome
+    return _show_table(outcome) if _is_table(outcome) else outcome
 
 
 def _is_table(value: Any) -> bool:
@@ -24,12 +24,12 @@ def _is_table(value: Any) -> bool:
     return has_columns and hasattr(value, _STREAM)
 
 
-def _shown(given: Any) -> Any:
+def _show_table(given: Any) -> Any:
     arrow = importlib.import_module("pyarrow")
-    arrow_values = importlib.import_module("noetl_storage.arrow_values")
-    table_schema = importlib.import_module("noetl_storage.table_schema")
+    arrow_values = importlib.import_module("noetl_storage.arrow.arrow_values")
+    table_schema = importlib.import_module("noetl_storage.arrow.table_schema")
     try:
-        table = _arrow_table(arrow, given)
+        table = _build_arrow_table(arrow, given)
     except (arrow.ArrowException, TypeError, ValueError, OverflowError):
         # A column of objects may be of anything: their values say what they are.
         return given
@@ -47,7 +47,7 @@ def _shown(given: Any) -> Any:
     }
 
 
-def _arrow_table(arrow: Any, given: Any) -> Any:
+def _build_arrow_table(arrow: Any, given: Any) -> Any:
     if hasattr(given, "column_names"):
         return given if isinstance(given, arrow.Table) else arrow.table(given)
     # In tables of pandas nothing is NaN, and the index is no column.

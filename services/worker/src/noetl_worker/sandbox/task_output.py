@@ -8,8 +8,10 @@ import sys
 import threading
 from collections.abc import Iterator
 
+import msgspec
+from msgspec import Struct
+
 from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
-from noetl_worker.sandbox.output_records import END, PIECE_BYTES, OutputRecord, encode_record
 
 _LEVELS = ((logging.CRITICAL, "critical"), (logging.ERROR, "error"), (logging.WARNING, "warning"))
 _DESCRIPTORS = {STDOUT: 1, STDERR: 2}
@@ -21,16 +23,16 @@ class OutputChannel:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def send(self, record: OutputRecord) -> None:
+    def send_record(self, record: "OutputRecord") -> None:
         """Send a record; what nobody can take any more is dropped."""
         data = encode_record(record)
         with self._lock, contextlib.suppress(OSError):
             while data:
                 data = data[os.write(_DESCRIPTORS[STDOUT], data) :]
 
-    def finish(self) -> None:
+    def finish_call(self) -> None:
         """Say on both pipes that a call has ended."""
-        self.send(OutputRecord(END))
+        self.send_record(OutputRecord(END))
         with contextlib.suppress(OSError):
             os.write(_DESCRIPTORS[STDERR], encode_record(OutputRecord(END)))
 
@@ -58,19 +60,19 @@ class OutputStream(io.RawIOBase):
         self._waiting += piece
         end = self._waiting.rfind(b"\n") + 1
         if end or len(self._waiting) > PIECE_BYTES:
-            self._send(end or len(self._waiting))
+            self._send_waiting(end or len(self._waiting))
         return len(piece)
 
     def flush(self) -> None:
         """Send what waits for the end of its line."""
-        self._send(len(self._waiting))
+        self._send_waiting(len(self._waiting))
 
-    def _send(self, count: int) -> None:
+    def _send_waiting(self, count: int) -> None:
         ready = bytes(self._waiting[:count])
         del self._waiting[:count]
         text = ready.decode(errors="backslashreplace")
         for start in range(0, len(text), PIECE_BYTES):
-            self._channel.send(OutputRecord(self._name, text[start : start + PIECE_BYTES]))
+            self._channel.send_record(OutputRecord(self._name, text[start : start + PIECE_BYTES]))
 
 
 class LevelHandler(logging.Handler):
@@ -91,7 +93,7 @@ class LevelHandler(logging.Handler):
             return
         named = text if record.name == "root" else f"{record.name}: {text}"
         whole = named.encode(errors="backslashreplace").decode()
-        self._channel.send(OutputRecord(LOGGING, whole, _level_of(record.levelno)))
+        self._channel.send_record(OutputRecord(LOGGING, whole, _get_level_name(record.levelno)))
 
 
 class TaskOutput:
@@ -102,10 +104,10 @@ class TaskOutput:
         self._handler = LevelHandler(self._channel)
 
     @contextlib.contextmanager
-    def capture(self) -> Iterator[None]:
+    def capture_output(self) -> Iterator[None]:
         """Send what is printed and logged while the block runs; say when it has ended."""
         before = sys.stdout, sys.stderr
-        streams = tuple(self._open(name) for name in (STDOUT, STDERR))
+        streams = tuple(self._open_stream(name) for name in (STDOUT, STDERR))
         sys.stdout, sys.stderr = streams
         root = logging.getLogger()
         root.setLevel(logging.INFO)
@@ -119,9 +121,9 @@ class TaskOutput:
                 with contextlib.suppress(ValueError, OSError):
                     stream.flush()
             sys.stdout, sys.stderr = before
-            self._channel.finish()
+            self._channel.finish_call()
 
-    def _open(self, name: str) -> io.TextIOWrapper:
+    def _open_stream(self, name: str) -> io.TextIOWrapper:
         return io.TextIOWrapper(
             OutputStream(name, self._channel),  # type: ignore[arg-type]  # it is written to alone
             encoding="utf-8",
@@ -131,8 +133,28 @@ class TaskOutput:
         )
 
 
-def _level_of(number: int) -> str:
+def _get_level_name(number: int) -> str:
     for least, level in _LEVELS:
         if number >= least:
             return level
     return "info" if number >= logging.INFO else "debug"
+
+
+MARK = b"\x1e"
+# After the last record of a call.
+END = "end"
+# Longer texts are sent as several records: those up to 4 KiB come whole also from many threads.
+PIECE_BYTES = 2048
+
+
+class OutputRecord(Struct, frozen=True, array_like=True):
+    """Text of a stream, with its ends of lines; that of `logging` is whole and has a level."""
+
+    stream: str
+    text: str = ""
+    level: str = ""
+
+
+def encode_record(record: "OutputRecord") -> bytes:
+    """Encode a record; JSON has neither a mark nor an end of line in it."""
+    return MARK + msgspec.json.encode(record) + b"\n"

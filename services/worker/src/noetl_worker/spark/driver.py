@@ -13,17 +13,17 @@ from pyspark import SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from noetl_chassis.java import JavaMissing, java_home
-from noetl_contracts.step_progress import STAGES_MAX, StageProgress
+from noetl_chassis.java import JavaMissing, prepare_java_home
+from noetl_contracts.commands.task_metrics import STAGES_MAX, StageProgress
 from noetl_worker.spark import java_output
-from noetl_worker.spark.reaching import check_reachable
-from noetl_worker.spark.starting import (
+from noetl_worker.spark.session_options import (
     LOOPBACK,
-    Options,
+    SessionOptions,
     SparkLost,
     SparkUnavailable,
     SparkUnreachable,
-    settings_of,
+    build_spark_settings,
+    check_reachable,
 )
 
 _STOP_S = 10.0
@@ -35,7 +35,7 @@ _GONE_S = 1.0
 _launched: list[subprocess.Popen[bytes]] = []
 
 
-def _spawn(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+def _spawn_launcher(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     """Start Spark's launcher with no Python between fork and exec.
 
     Spark ignores SIGINT there in Python. The locks of a process's other threads are held for good
@@ -49,10 +49,10 @@ def _spawn(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     return process
 
 
-java_gateway.Popen = _spawn  # type: ignore[assignment,attr-defined]  # what Spark calls takes no other way
+java_gateway.Popen = _spawn_launcher  # type: ignore[assignment,attr-defined]  # what Spark calls takes no other way
 
 
-def start(options: Options) -> SparkSession:
+def start(options: SessionOptions) -> SparkSession:
     """Start a session, which takes seconds.
 
     Raises `SparkUnavailable`, `SparkUnreachable` where a cluster does not answer, and `SparkLost`
@@ -65,9 +65,9 @@ def start(options: Options) -> SparkSession:
             for key, value in options.conf.items():
                 builder = builder.config(key, value)
             return builder.getOrCreate()
-        _prepare(options)
+        _prepare_launch(options)
         builder = SparkSession.builder.master(options.master)
-        for key, value in settings_of(options).items():
+        for key, value in build_spark_settings(options).items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
     except JavaMissing as problem:
@@ -76,9 +76,9 @@ def start(options: Options) -> SparkSession:
         text = f"Spark Connect needs packages that are not installed here: {problem}"
         raise SparkUnavailable(text) from problem
     except (Py4JError, PySparkException, OSError) as problem:
-        text = f"no Spark session could be started at {options.address}: {said(problem)}"
+        text = f"no Spark session could be started at {options.shown_address}: {said(problem)}"
         was_killed = not options.is_remote and _was_killed()
-        _forget()
+        _forget_java()
         if was_killed:
             raise SparkLost(f"the Java process of a Spark session was killed: {text}") from problem
         if options.is_local:
@@ -94,13 +94,13 @@ def _was_killed() -> bool:
     return False
 
 
-def _prepare(options: Options) -> None:
+def _prepare_launch(options: SessionOptions) -> None:
     """Make the driver's folders, and say to its launcher where Java and Python are."""
     folder = options.folder
     for name in ("tmp", "local", "warehouse"):
         (folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
     variables = {
-        "JAVA_HOME": str(java_home(options.environ, folder=folder)),
+        "JAVA_HOME": str(prepare_java_home(options.environ, folder=folder)),
         "PYSPARK_PYTHON": options.python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
@@ -185,10 +185,10 @@ def stop(session: SparkSession) -> None:
     with contextlib.suppress(Py4JError, OSError):
         session.stop()
     if not _is_connect(session):
-        _forget()
+        _forget_java()
 
 
-def _forget() -> None:
+def _forget_java() -> None:
     """End the Java process, and let the next session start another one."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark keeps it for the whole process
     SparkContext._gateway = None  # noqa: SLF001 - as above
@@ -199,10 +199,10 @@ def _forget() -> None:
         with contextlib.suppress(Py4JError, OSError):
             gateway.shutdown()
     while _launched:
-        _end(_launched.pop())
+        _end_process(_launched.pop())
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end_process(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         # It ends when its input does.
         with contextlib.suppress(OSError):

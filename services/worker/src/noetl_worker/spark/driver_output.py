@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
-from noetl_worker.domain.log_port import Log
+from noetl_worker.task_logs.task_log import TaskLogPort
 
 # Of a line without an end so much waits for it.
 _PIECE_CHARACTERS = 8192
@@ -31,21 +31,21 @@ _LEVELS = ((logging.CRITICAL, "critical"), (logging.ERROR, "error"), (logging.WA
 class DriverOutput:
     """Takes what the thread of one task writes, and hands it to the event loop of its log."""
 
-    def __init__(self, log: Log, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, log: TaskLogPort, loop: asyncio.AbstractEventLoop) -> None:
         self._log = log
         self._loop = loop
         self._waiting = {STDOUT: "", STDERR: ""}
         self._unpaused = 0
         self._is_closed = False
 
-    def write(self, stream: str, text: str) -> None:
+    def write_text(self, stream: str, text: str) -> None:
         """Take text; whole lines leave at once."""
         waiting = self._waiting[stream] + text
         end = waiting.rfind("\n") + 1
         if len(waiting) - end > _PIECE_CHARACTERS:
             end = len(waiting)
         self._waiting[stream] = waiting[end:]
-        self._send(stream, waiting[:end])
+        self._send_text(stream, waiting[:end])
 
     def add_line(self, text: str, *, level: str) -> None:
         """Take one line of `logging`."""
@@ -55,35 +55,35 @@ class DriverOutput:
                 self._loop.call_soon_threadsafe(
                     lambda: self._log.add_line(LOGGING, text, level=level)
                 )
-            self._pause(len(text))
+            self._pause_writer(len(text))
 
     def add_foreign(self, stream: str, line: str) -> None:
         """Take a whole line that another thread has read; it never waits for room."""
         if not self._is_closed:
             with suppress(RuntimeError):
                 # The loop of a worker that ends takes no more.
-                self._loop.call_soon_threadsafe(self._log.write, stream, line.encode())
+                self._loop.call_soon_threadsafe(self._log.write_output, stream, line.encode())
 
-    def flush(self) -> None:
+    def flush_lines(self) -> None:
         """Send what waits for the end of its line."""
         for stream, text in self._waiting.items():
             self._waiting[stream] = ""
-            self._send(stream, text)
+            self._send_text(stream, text)
 
     def close(self) -> None:
         """End the log; what a thread that could not be stopped still writes is dropped."""
         self._is_closed = True
-        self._log.finish()
+        self._log.finish_lines()
 
-    def _send(self, stream: str, text: str) -> None:
+    def _send_text(self, stream: str, text: str) -> None:
         if not text or self._is_closed:
             return
         data = text.encode(errors="backslashreplace")
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._log.write, stream, data)
-        self._pause(len(text))
+            self._loop.call_soon_threadsafe(self._log.write_output, stream, data)
+        self._pause_writer(len(text))
 
-    def _pause(self, characters: int) -> None:
+    def _pause_writer(self, characters: int) -> None:
         self._unpaused += characters
         if self._unpaused < _PAUSE_CHARACTERS:
             return
@@ -109,7 +109,7 @@ class ThreadStream(io.TextIOBase):
         output = _output.get()
         if output is None:
             return self._original.write(text)
-        output.write(self._name, text)
+        output.write_text(self._name, text)
         return len(text)
 
     def flush(self) -> None:
@@ -118,7 +118,7 @@ class ThreadStream(io.TextIOBase):
         if output is None:
             self._original.flush()
         else:
-            output.flush()
+            output.flush_lines()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
@@ -139,7 +139,7 @@ class ThreadHandler(logging.Handler):
             self.handleError(record)
             return
         named = text if record.name == "root" else f"{record.name}: {text}"
-        output.add_line(named, level=_level_of(record.levelno))
+        output.add_line(named, level=_get_level_name(record.levelno))
 
 
 class CaptureSwitch:
@@ -153,7 +153,7 @@ class CaptureSwitch:
         self._levels: list[tuple[logging.Logger | logging.Handler, int]] = []
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold_capture(self) -> Iterator[None]:
         """Keep them in place while the block runs."""
         with self._lock:
             self._users += 1
@@ -237,21 +237,21 @@ shared_lines = SharedLines()
 
 
 @contextmanager
-def capture(output: DriverOutput | None) -> Iterator[None]:
+def capture_output(output: DriverOutput | None) -> Iterator[None]:
     """Send to an output what this thread prints and logs while the block runs."""
     if output is None:
         yield
         return
-    with _switch.hold():
+    with _switch.hold_capture():
         token = _output.set(output)
         try:
             yield
         finally:
-            output.flush()
+            output.flush_lines()
             _output.reset(token)
 
 
-def _level_of(number: int) -> str:
+def _get_level_name(number: int) -> str:
     for least, level in _LEVELS:
         if number >= least:
             return level

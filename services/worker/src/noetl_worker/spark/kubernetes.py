@@ -38,7 +38,7 @@ def is_kubernetes(master: str) -> bool:
     return master.startswith(SCHEME)
 
 
-def settings_of(wanted: Kubernetes) -> dict[str, str]:
+def build_kubernetes_settings(wanted: Kubernetes) -> dict[str, str]:
     """Return Spark's settings for a driver in a worker's process; what is empty is left out."""
     found = {
         _IMAGE: wanted.image,
@@ -63,7 +63,7 @@ def settings_of(wanted: Kubernetes) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def missing(wanted: Kubernetes, conf: Mapping[str, str]) -> list[str]:
+def list_missing_settings(wanted: Kubernetes, conf: Mapping[str, str]) -> list[str]:
     """List what executors cannot be started without; `conf` is the operator's own."""
     found = []
     if not (wanted.image or conf.get(_IMAGE) or conf.get(_EXECUTOR_IMAGE)):

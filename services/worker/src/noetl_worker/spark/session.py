@@ -15,9 +15,9 @@ import structlog
 from msgspec import Struct
 
 from noetl_chassis import identity
+from noetl_contracts.commands.task_metrics import SparkPhase, SparkProgress
 from noetl_contracts.errors import NoetlError
-from noetl_contracts.step_progress import SparkPhase, SparkProgress
-from noetl_worker.spark.starting import Options, SparkLost, SparkUnavailable
+from noetl_worker.spark.session_options import SessionOptions, SparkLost, SparkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 # What imports Spark is imported by name when it is wanted.
 _DRIVER = "noetl_worker.spark.driver"
-_SPREADING = "noetl_worker.spark.spreading"
+_SPREADING = "noetl_worker.spark.partition_jobs"
 _INTERRUPT_S = 0.5
 _INTERRUPTS_MAX = 40
 _CLOSE_S = 30.0
@@ -49,10 +49,10 @@ class _Job(Struct):
 TellProgress = Callable[[SparkProgress], Awaitable[None]]
 
 
-class Sparks:
+class SharedSparkSession:
     """Owns the session of one worker and the threads that wait for its jobs."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SessionOptions) -> None:
         self._options = options
         self._session: SparkSession | None = None
         self._opening = asyncio.Lock()
@@ -63,7 +63,7 @@ class Sparks:
         """Tell whether a session was started."""
         return self._session is not None
 
-    async def run(
+    async def run_job(
         self,
         job: Callable[["SparkSession"], T],
         *,
@@ -77,17 +77,17 @@ class Sparks:
         `SparkLost` when the session died under it or while it started; `SparkUnavailable` or
         `SparkUnreachable` when none can be started.
         """
-        mine = _Job(tag=f"noetl-{identity.token()}", name=name)
+        mine = _Job(tag=f"noetl-{identity.mint_token()}", name=name)
         if tell_progress is None:
-            return await self._run(job, mine)
-        telling = asyncio.ensure_future(self._tell(mine, tell_progress))
+            return await self._run_in_thread(job, mine)
+        telling = asyncio.ensure_future(self._tell_progress(mine, tell_progress))
         try:
-            return await self._run(job, mine)
+            return await self._run_in_thread(job, mine)
         finally:
             telling.cancel()
             await asyncio.wait({telling})
 
-    async def _tell(self, mine: _Job, tell_progress: TellProgress) -> None:
+    async def _tell_progress(self, mine: _Job, tell_progress: TellProgress) -> None:
         """Tell the progress of a job for as long as nobody cancels this."""
         loop = asyncio.get_running_loop()
         phase, began_at = mine.phase, loop.time()
@@ -97,30 +97,32 @@ class Sparks:
                 phase, began_at = mine.phase, loop.time()
             jobs, stages = 0, ()
             if phase == "job" and (session := self._session) is not None:
-                jobs, stages = await asyncio.to_thread(driver().read_progress, session, mine.tag)
+                jobs, stages = await asyncio.to_thread(
+                    load_driver().read_progress, session, mine.tag
+                )
             seconds = round(loop.time() - began_at, 1)
             await tell_progress(
                 SparkProgress(phase=phase, seconds=seconds, jobs=jobs, stages=stages)
             )
 
-    async def _run(self, job: Callable[["SparkSession"], T], mine: _Job) -> T:
-        session = await self._opened()
+    async def _run_in_thread(self, job: Callable[["SparkSession"], T], mine: _Job) -> T:
+        session = await self._get_session()
         mine.phase = "queue"
-        ran = asyncio.wrap_future(self._pool().submit(_run, job, session, mine))
+        ran = asyncio.wrap_future(self._get_threads().submit(_run_tagged_job, job, session, mine))
         try:
             return await asyncio.shield(ran)
         except asyncio.CancelledError:
             mine.is_cancelled = True
-            await self._interrupted(session, mine, ran)
+            await self._interrupt_job(session, mine, ran)
             raise
         except Exception as problem:
-            if await asyncio.to_thread(driver().is_alive, session, problem):
+            if await asyncio.to_thread(load_driver().is_alive, session, problem):
                 raise
-            await self._discard(session)
+            await self._discard_session(session)
             text = f"the Spark session ended while '{mine.name}' ran: {type(problem).__name__}"
             raise SparkLost(text) from problem
 
-    async def spread(
+    async def spread_shares(
         self,
         cut: Callable[[int], list[bytes]],
         entry: Callable[..., Any],
@@ -130,24 +132,25 @@ class Sparks:
     ) -> list[bytes]:
         """Run one job of as many partitions as `cut` gives for what runs at once.
 
-        Raises as `run` does, and `SparkLost` for a job that failed, which ends all its partitions.
+        Raises as `run_job` does, and `SparkLost` for a job that failed, which ends all its
+        partitions.
 
         `entry` is called on executors with the shares of a partition; what it yields comes back.
         """
-        spreading = _loaded(_SPREADING)
+        spreading = _load_module(_SPREADING)
 
-        def job(session: "SparkSession") -> list[bytes]:
+        def spread_job(session: "SparkSession") -> list[bytes]:
             found: list[bytes] = spreading.spread(
                 session, cut(spreading.parallelism(session)), entry
             )
             return found
 
         try:
-            return await self.run(job, name=name, tell_progress=tell_progress)
+            return await self.run_job(spread_job, name=name, tell_progress=tell_progress)
         except NoetlError:
             raise
         except Exception as problem:
-            said = await asyncio.to_thread(driver().said, problem)
+            said = await asyncio.to_thread(load_driver().said, problem)
             raise SparkLost(f"'{name}' ended early: {said}") from problem
 
     async def close(self) -> None:
@@ -155,33 +158,33 @@ class Sparks:
         async with self._opening:
             session, self._session = self._session, None
             if session is not None:
-                await _bounded(lambda: driver().stop(session))
+                await _run_bounded(lambda: load_driver().stop(session))
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
 
-    async def _opened(self) -> "SparkSession":
+    async def _get_session(self) -> "SparkSession":
         async with self._opening:
             if self._session is None:
-                log.info("starting a Spark session", master=self._options.address)
-                self._session = await asyncio.to_thread(_started, self._options)
+                log.info("starting a Spark session", master=self._options.shown_address)
+                self._session = await asyncio.to_thread(_start_session, self._options)
             return self._session
 
-    async def _discard(self, session: "SparkSession") -> None:
+    async def _discard_session(self, session: "SparkSession") -> None:
         """Forget a dead session, so that the next job starts another one."""
         async with self._opening:
             if self._session is session:
                 self._session = None
-                log.warning("the Spark session ended", master=self._options.address)
-                await _bounded(lambda: driver().stop(session))
+                log.warning("the Spark session ended", master=self._options.shown_address)
+                await _run_bounded(lambda: load_driver().stop(session))
 
-    async def _interrupted(
+    async def _interrupt_job(
         self, session: "SparkSession", job: _Job, ran: asyncio.Future[Any]
     ) -> None:
         """Cancel a job's operations until its thread has come back, or for a bounded time."""
         for _ in range(_INTERRUPTS_MAX):
             # A job may begin its next operation just after one was interrupted.
-            await asyncio.to_thread(driver().interrupt, session, job.tag)
+            await asyncio.to_thread(load_driver().interrupt, session, job.tag)
             ended, _ = await asyncio.wait({ran}, timeout=_INTERRUPT_S)
             if ended:
                 # How a cancelled job ended interests nobody, but someone has to look.
@@ -189,7 +192,7 @@ class Sparks:
                 return
         log.warning("a cancelled Spark job still runs", job=job.name)
 
-    def _pool(self) -> ThreadPoolExecutor:
+    def _get_threads(self) -> ThreadPoolExecutor:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(
                 max_workers=self._options.jobs_max, thread_name_prefix="spark-job"
@@ -198,9 +201,9 @@ class Sparks:
 
 
 @asynccontextmanager
-async def open_sparks(options: Options) -> AsyncIterator[Sparks]:
+async def open_spark_session(options: SessionOptions) -> AsyncIterator[SharedSparkSession]:
     """Hold a session that is started when it is first needed; its folder goes away with it."""
-    sparks = Sparks(options)
+    sparks = SharedSparkSession(options)
     try:
         yield sparks
     finally:
@@ -208,12 +211,12 @@ async def open_sparks(options: Options) -> AsyncIterator[Sparks]:
         await asyncio.to_thread(shutil.rmtree, options.folder, ignore_errors=True)
 
 
-def driver() -> Any:
+def load_driver() -> Any:
     """Load what knows Spark; raises `SparkUnavailable` where it is not installed."""
-    return _loaded(_DRIVER)
+    return _load_module(_DRIVER)
 
 
-def _loaded(name: str) -> Any:
+def _load_module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as problem:
@@ -221,24 +224,24 @@ def _loaded(name: str) -> Any:
         raise SparkUnavailable(text) from problem
 
 
-def _started(options: Options) -> "SparkSession":
-    session: SparkSession = driver().start(options)
+def _start_session(options: SessionOptions) -> "SparkSession":
+    session: SparkSession = load_driver().start(options)
     return session
 
 
-def _run(job: Callable[["SparkSession"], T], session: "SparkSession", mine: _Job) -> T:
+def _run_tagged_job(job: Callable[["SparkSession"], T], session: "SparkSession", mine: _Job) -> T:
     """Run a job under its own tag; the tag is this thread's."""
     if mine.is_cancelled:
         raise CancelledError
     mine.phase = "job"
-    driver().tag(session, mine.tag, name=mine.name)
+    load_driver().tag(session, mine.tag, name=mine.name)
     try:
         return job(session)
     finally:
-        driver().untag(session, mine.tag)
+        load_driver().untag(session, mine.tag)
 
 
-async def _bounded(call: Callable[[], None]) -> None:
+async def _run_bounded(call: Callable[[], None]) -> None:
     """Run a closing call in a thread, and do not wait for it longer than it deserves."""
     try:
         async with asyncio.timeout(_CLOSE_S):

@@ -33,16 +33,16 @@ def add_worker_logs(session: SparkSession, output: DriverOutput) -> None:
         output.add_line(text, level="error")
         return
     for row in rows[:_LINES_MAX]:
-        _add(row, output)
+        _add_row(row, output)
     if len(rows) > _LINES_MAX:
         text = f"executors wrote more than {_LINES_MAX:,} lines: the rest is left out"
         output.add_line(text, level="warning")
 
 
-def _add(row: Row, output: DriverOutput) -> None:
+def _add_row(row: Row, output: DriverOutput) -> None:
     text = str(row["msg"])
     if row["logger"] in {STDOUT, STDERR}:
-        output.write(row["logger"], f"{text}\n")
+        output.write_text(row["logger"], f"{text}\n")
         return
     named = text if row["logger"] == "root" else f"{row['logger']}: {text}"
     output.add_line(named, level=str(row["level"]).lower())

@@ -20,23 +20,16 @@ import structlog
 from msgspec import Struct, structs
 
 from noetl_chassis import identity
-from noetl_chassis.blocking_work import in_thread
+from noetl_chassis.blocking_work import run_in_thread
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
-from noetl_contracts.commands import Command
+from noetl_contracts.commands.command_work import Command
 from noetl_contracts.ids import WorkerId
-from noetl_contracts.log_chunks import (
-    NOTICE,
-    LogChunk,
-    LogLine,
-    LogSource,
-    name_chunk,
-)
+from noetl_contracts.log_chunks import NOTICE, LogChunk, LogLine, LogSource, build_chunk_name
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.domain.masking import Mask
-from noetl_worker.domain.sites import Site
-from noetl_worker.task_logs.line_text import RawLine, texts_of
-from noetl_worker.task_logs.task_log import TaskLog
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.task_logs.task_log import RawLine, TaskLog, build_line_texts
 
 FLUSH_S = 0.5
 CHUNK_BYTES = 256 * 1024
@@ -87,7 +80,7 @@ class LogJournal:
         command: Command,
         *,
         payloads: NamedObjects,
-        mask: Mask,
+        mask: SecretMask,
         clock: Clock,
         worker_id: WorkerId,
     ) -> None:
@@ -101,7 +94,7 @@ class LogJournal:
         self._number = 0
         self._stored_lines = 0
         self._previous_sha256 = ""
-        self._writer = identity.token()[:_WRITER_DIGITS]
+        self._writer = identity.mint_token()[:_WRITER_DIGITS]
         self._lost_lines = 0
         self._lost_reason = ""
         self._is_full = asyncio.Event()
@@ -117,7 +110,7 @@ class LogJournal:
         self._wanted_lines = 0
         self._has_stored = asyncio.Condition()
 
-    def open_log(self, site: Site, *, task: str, task_attempt: int) -> TaskLog:
+    def open_log(self, site: UnitScope, *, task: str, task_attempt: int) -> TaskLog:
         """Begin the log of one try of a task."""
         source = LogSource(
             task=task,
@@ -158,22 +151,22 @@ class LogJournal:
         try:
             yield
         except Exception:
-            await self.flush()
+            await self.flush_lines()
             raise
-        await self.flush()
+        await self.flush_lines()
 
-    async def flush(self) -> None:
+    async def flush_lines(self) -> None:
         """Return when the lines that have come so far are stored."""
         wanted = self._wanted_lines = self._added_lines
         self._is_full.set()
         async with self._has_stored:
             await self._has_stored.wait_for(lambda: self._done_lines >= wanted)
 
-    async def abandon(self) -> None:
+    async def abandon_log(self) -> None:
         """Store what waits within a bounded time: somebody else may have the command already."""
         try:
             async with asyncio.timeout(_LAST_FLUSH_S):
-                await self.flush()
+                await self.flush_lines()
         except TimeoutError:
             log.warning("lines of a log are lost", lines=_count_lines(self._waiting))
         finally:
@@ -185,7 +178,7 @@ class LogJournal:
         while self._waiting:
             await self._wait_for_more()
             lines = self._take_lines()
-            await self._store(lines)
+            await self._store_chunk(lines)
             self._done_lines += _count_lines(lines)
             async with self._has_stored:
                 self._has_stored.notify_all()
@@ -200,10 +193,10 @@ class LogJournal:
         except TimeoutError:
             return
 
-    async def _store(self, lines: list[PendingLines]) -> None:
+    async def _store_chunk(self, lines: list[PendingLines]) -> None:
         lines = self._take_notices(lines[0]) + lines
-        encoded = await in_thread(self._encode_chunk, lines)
-        name = name_chunk(encoded.chunk, self._clock.now())
+        encoded = await run_in_thread(self._encode_chunk, lines)
+        name = build_chunk_name(encoded.chunk, self._clock.now())
         try:
             await self._payloads.put_named(name, encoded.data)
         except ToolFailure as problem:
@@ -237,7 +230,7 @@ class LogJournal:
             place = places.setdefault(pending.source, len(places))
             lines += [
                 LogLine(pending.at_us, place, pending.stream, pending.level, text)
-                for text in texts_of(pending.lines, self._mask)
+                for text in build_line_texts(pending.lines, self._mask)
             ]
         chunk = LogChunk(
             execution_id=self._command.execution_id,
@@ -252,8 +245,8 @@ class LogJournal:
             sources=tuple(places),
             lines=tuple(lines),
         )
-        data = codec.encode(chunk)
-        return EncodedChunk(chunk=chunk, data=data, sha256=codec.digest(data))
+        data = codec.encode_json(chunk)
+        return EncodedChunk(chunk=chunk, data=data, sha256=codec.digest_hex(data))
 
     def _note_loss(self, count: int, problem: ToolFailure) -> None:
         """Let the next chunk say that lines are missing: a task does not fail for its log."""

@@ -5,25 +5,25 @@ from typing import Literal, Protocol, assert_never, get_args
 
 from msgspec import Struct
 
-from noetl_chassis import tracing
-from noetl_chassis.blocking_work import in_thread
-from noetl_contracts.commands import Command
-from noetl_worker.domain import sql_tokens
-from noetl_worker.domain.failures import failure
-from noetl_worker.keys.keychain import Keyring
-from noetl_worker.spark.session import Sparks
+from noetl_chassis.blocking_work import run_in_thread
+from noetl_chassis.observability import tracing
+from noetl_contracts.commands.command_work import Command
+from noetl_worker.domain.failures import build_error
+from noetl_worker.keychain.keychain import Keyring
+from noetl_worker.spark.session import SharedSparkSession
+from noetl_worker.sql import lexer
 from noetl_worker.tools import container, noop
 from noetl_worker.tools.artifact import ArtifactTool
-from noetl_worker.tools.call import Call, Outcome
-from noetl_worker.tools.call_spans import run_in_span
-from noetl_worker.tools.duckdb import DuckdbTool
-from noetl_worker.tools.http import HttpTool
-from noetl_worker.tools.nats import NatsTool
-from noetl_worker.tools.postgres import PostgresTool
-from noetl_worker.tools.python import PythonTool
+from noetl_worker.tools.calls.call import Call, Outcome
+from noetl_worker.tools.calls.call_spans import run_in_span
+from noetl_worker.tools.duckdb.duckdb_tool import DuckdbTool
+from noetl_worker.tools.http.http_tool import HttpTool
+from noetl_worker.tools.nats.nats_tool import NatsTool
+from noetl_worker.tools.postgres.postgres_tool import PostgresTool
+from noetl_worker.tools.python.python_tool import PythonTool
 from noetl_worker.tools.shell import ShellTool
-from noetl_worker.tools.spark import SparkTool
-from noetl_worker.tools.transfer import TransferTool
+from noetl_worker.tools.spark.spark_tool import SparkTool
+from noetl_worker.tools.transfer.transfer_tool import TransferTool
 
 Kind = Literal[
     "http",
@@ -44,7 +44,7 @@ _KINDS_WITH_SQL = frozenset({"postgres", "duckdb", "spark", "transfer"})
 _KINDS_WITH_FILES = frozenset({"artifact", "duckdb", "python", "shell", "spark", "transfer"})
 
 
-class FileLender(Protocol):
+class FileLenderPort(Protocol):
     """Lends a task the files of its execution."""
 
     def run_with_files(
@@ -79,31 +79,31 @@ class Tools(Struct, frozen=True, kw_only=True):
     artifact: ArtifactTool
     transfer: TransferTool
     credential_test: CredentialTester
-    sparks: Sparks
+    sparks: SharedSparkSession
     keyring: Keyring
-    lender: FileLender
+    lender: FileLenderPort
 
     def run(self, call: Call) -> Awaitable[Outcome]:
         """Run one attempt with the tool of its kind, and lend it files where it may use some."""
-        if tracing.is_recorded() and call.kind != "noop":
+        if tracing.are_spans_wanted() and call.kind != "noop":
             return run_in_span(call, self._run_untraced)
         return self._run_untraced(call)
 
     def _run_untraced(self, call: Call) -> Awaitable[Outcome]:
-        if call.kind in _KINDS_WITH_SQL and not sql_tokens.is_loaded():
+        if call.kind in _KINDS_WITH_SQL and not lexer.is_dialects_loaded():
             return self._run_with_parser(call)
         if call.kind in _KINDS_WITH_FILES:
-            return self.lender.run_with_files(call, self._run)
-        return self._run(call)
+            return self.lender.run_with_files(call, self._run_by_kind)
+        return self._run_by_kind(call)
 
     async def _run_with_parser(self, call: Call) -> Outcome:
         # On the loop, the first text of SQL would hold up every other task.
-        await in_thread(sql_tokens.load_dialects)
+        await run_in_thread(lexer.load_dialects)
         return await self._run_untraced(call)
 
-    def _run(self, call: Call) -> Awaitable[Outcome]:  # noqa: C901, PLR0912 - one arm per kind
+    def _run_by_kind(self, call: Call) -> Awaitable[Outcome]:  # noqa: C901, PLR0912 - one arm per kind
         if call.kind not in KINDS:
-            return _unsupported(call.kind)
+            return _build_unsupported(call.kind)
         kind: Kind = call.kind  # type: ignore[assignment]  # membership was checked above
         match kind:
             case "http":
@@ -119,7 +119,7 @@ class Tools(Struct, frozen=True, kw_only=True):
             case "spark":
                 return self.spark.run(call)
             case "container":
-                return container.run(call)
+                return container.run_container(call)
             case "duckdb":
                 return self.duckdb.run(call)
             case "artifact":
@@ -127,13 +127,13 @@ class Tools(Struct, frozen=True, kw_only=True):
             case "transfer":
                 return self.transfer.run(call)
             case "noop":
-                return noop.run(call)
+                return noop.run_noop(call)
             case "credential_test":
                 return self.credential_test.run(call)
             case _:
                 assert_never(kind)
 
 
-async def _unsupported(kind: str) -> Outcome:
+async def _build_unsupported(kind: str) -> Outcome:
     text = f"kind '{kind}' is not available: use {', '.join(sorted(KINDS))}"
-    return Outcome(error=failure("unsupported_tool", text))
+    return Outcome(error=build_error("unsupported_tool", text))

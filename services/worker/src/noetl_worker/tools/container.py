@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.tools.calls.call import Call, Outcome
 
 CLUSTER_SETTING = "NOETL_WORKER_KUBERNETES"
 
@@ -24,20 +24,20 @@ _SPELLINGS = {
 _RESTART_POLICIES = frozenset({"Never", "OnFailure"})
 
 
-async def run(call: Call) -> Outcome:
+async def run_container(call: Call) -> Outcome:
     """Check the fields and say that there is no cluster."""
     try:
-        check(merged(call.input, call.fields))
+        check_fields(merge_fields(call.input, call.fields))
     except ToolFailure as problem:
         return Outcome(error=problem.error)
     text = (
         "container tasks run on a Kubernetes cluster, and this worker has none: "
         f"{CLUSTER_SETTING} is 'none', the only value that this release knows"
     )
-    return Outcome(error=failure("config", text, source="container"))
+    return Outcome(error=build_error("config", text, source="container"))
 
 
-def merged(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+def merge_fields(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """Merge `runtime` and `job` and the older spellings; what stands on the task wins.
 
     Inputs fill what is left out. Raises `ToolFailure`.
@@ -46,11 +46,13 @@ def merged(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     for name in _NESTED:
         nested = fields.get(name)
         if nested is not None and not isinstance(nested, dict):
-            raise _invalid(f"field '{name}' must be a mapping")
+            raise _build_invalid_failure(f"field '{name}' must be a mapping")
         for key, item in (nested or {}).items():
             canonical = _SPELLINGS.get(key, key)
             if canonical not in _FIELDS:
-                raise _invalid(f"field '{name}.{key}' is not a field of kind container")
+                raise _build_invalid_failure(
+                    f"field '{name}.{key}' is not a field of kind container"
+                )
             found[canonical] = item
     found.update(
         (key, item) for key, item in fields.items() if key not in _NESTED and item is not None
@@ -58,27 +60,29 @@ def merged(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     return {**{key: given[key] for key in _FIELDS if key in given}, **found}
 
 
-def check(fields: dict[str, Any]) -> None:
+def check_fields(fields: dict[str, Any]) -> None:
     """Check merged fields; raises `ToolFailure` naming the first that makes no sense."""
     if not isinstance(fields.get("image"), str) or not fields["image"]:
-        raise _invalid("field 'image' must name an image")
+        raise _build_invalid_failure("field 'image' must name an image")
     for name in ("command", "args"):
         value = fields.get(name)
         is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
         if value is not None and not is_texts:
-            raise _invalid(f"field '{name}' must be a list of texts")
+            raise _build_invalid_failure(f"field '{name}' must be a list of texts")
     _check_env(fields.get("env"))
     _check_files(fields.get("files"))
     resources = fields.get("resources")
     if resources is not None and not _is_mapping_of(resources, {"requests", "limits"}):
-        raise _invalid("field 'resources' must be a mapping of 'requests' and 'limits'")
+        raise _build_invalid_failure(
+            "field 'resources' must be a mapping of 'requests' and 'limits'"
+        )
     for name in ("backoff_limit", "ttl_seconds_after_finished"):
         value = fields.get(name)
         if value is not None and (type(value) is not int or value < 0):
-            raise _invalid(f"field '{name}' must be a whole number of at least 0")
+            raise _build_invalid_failure(f"field '{name}' must be a whole number of at least 0")
     policy = fields.get("restart_policy", "Never")
     if not isinstance(policy, str) or policy not in _RESTART_POLICIES:
-        raise _invalid("field 'restart_policy' must be Never or OnFailure")
+        raise _build_invalid_failure("field 'restart_policy' must be Never or OnFailure")
 
 
 def _check_env(env: Any) -> None:
@@ -88,7 +92,7 @@ def _check_env(env: Any) -> None:
         _is_mapping_of(item, {"name", "value"}) and "name" in item for item in env
     )
     if not is_pairs:
-        raise _invalid("field 'env' must be a mapping or a list of {name, value}")
+        raise _build_invalid_failure("field 'env' must be a mapping or a list of {name, value}")
 
 
 def _check_files(files: Any) -> None:
@@ -101,12 +105,14 @@ def _check_files(files: Any) -> None:
         for item in files
     )
     if not is_files:
-        raise _invalid("field 'files' must be a list of {path, content} or {path, script}")
+        raise _build_invalid_failure(
+            "field 'files' must be a list of {path, content} or {path, script}"
+        )
 
 
 def _is_mapping_of(value: Any, names: set[str]) -> bool:
     return isinstance(value, dict) and value.keys() <= names
 
 
-def _invalid(text: str) -> ToolFailure:
-    return ToolFailure(failure("validation", text, source="container"))
+def _build_invalid_failure(text: str) -> ToolFailure:
+    return ToolFailure(build_error("validation", text, source="container"))

@@ -11,18 +11,18 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
-from noetl_chassis.blocking_work import in_thread
+from noetl_chassis.blocking_work import run_in_thread
 from noetl_chassis.clock import Clock
 from noetl_contracts.errors import ErrorObject
-from noetl_storage import removal
-from noetl_worker.domain.failures import ToolFailure, failure, of_file
-from noetl_worker.domain.log_port import Log
-from noetl_worker.domain.texts import as_text
-from noetl_worker.own_time import own_time
-from noetl_worker.tools import processes
-from noetl_worker.tools.call import Call, Outcome
-from noetl_worker.tools.processes import Captured, Launch, OutputTooLong
-from noetl_worker.tools.scripts import Scripts
+from noetl_storage.process import removal
+from noetl_worker.domain.failures import ToolFailure, build_error, classify_file_error
+from noetl_worker.domain.text_values import format_text
+from noetl_worker.payloads.task_timeout import task_timeout
+from noetl_worker.task_logs.task_log import TaskLogPort
+from noetl_worker.tools.calls import child_process
+from noetl_worker.tools.calls.call import Call, Outcome
+from noetl_worker.tools.calls.child_process import CapturedOutput, OutputTooLong, ProcessLaunch
+from noetl_worker.tools.scripts.script_loader import ScriptLoader
 
 ALLOWED_SETTING = "NOETL_WORKER_SHELL_ALLOWED"
 _SHELL = "/bin/sh"
@@ -37,7 +37,7 @@ _REMOVAL_S = 60.0
 log = structlog.get_logger(__name__)
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class ShellLimits(Struct, frozen=True, kw_only=True):
     """What scripts may use; nothing at all unless `is_allowed`."""
 
     is_allowed: bool = False
@@ -51,7 +51,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     environ: dict[str, str] = {}
 
 
-class Ran(Struct, frozen=True, kw_only=True):
+class ScriptRun(Struct, frozen=True, kw_only=True):
     """One script that was started; without a code it was ended from outside."""
 
     script: str
@@ -61,7 +61,7 @@ class Ran(Struct, frozen=True, kw_only=True):
     duration_ms: float
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class ShellPlan(Struct, frozen=True, kw_only=True):
     """The fields of a task, checked."""
 
     scripts: tuple[str, ...]
@@ -70,7 +70,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     stdin: bytes
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class ScriptPlace(Struct, frozen=True, kw_only=True):
     """The directory in which scripts run, and the folders of files that they see."""
 
     directory: Path
@@ -83,10 +83,10 @@ class ShellTool:
     def __init__(
         self,
         *,
-        limits: Limits,
+        limits: ShellLimits,
         directory: Path,
         hidden: tuple[Path, ...],
-        scripts: Scripts,
+        scripts: ScriptLoader,
         clock: Clock,
     ) -> None:
         self._limits = limits
@@ -101,87 +101,95 @@ class ShellTool:
     async def run(self, call: Call) -> Outcome:
         """Run every script of a task, up to the first that fails."""
         if not self._limits.is_allowed:
-            return Outcome(error=_not_allowed())
-        ran: list[Ran] = []
+            return Outcome(error=_build_not_allowed_error())
+        ran: list[ScriptRun] = []
         try:
-            async with self._free, own_time(call.timeout.total):
-                plan = await self._plan(call)
-                place = await _place_of(call)
-                async with self._home() as home:
+            async with self._free, task_timeout(call.timeout.total):
+                plan = await self._build_plan(call)
+                place = await _find_place(call)
+                async with self._hold_home() as home:
                     for script in plan.scripts:
-                        launch = self._launch(script, plan, place, home)
-                        await self._script(script, launch, ran, call.log)
+                        launch = self._build_launch(script, plan, place, home)
+                        await self._run_script(script, launch, ran, call.log)
                         if ran[-1].returncode != 0:
                             break
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except TimeoutError:
             text = f"the scripts did not end within {call.timeout.total:g} s"
-            return _failed(failure("timeout", text, source="shell"), ran)
+            return _build_failed_outcome(build_error("timeout", text, source="shell"), ran)
         except OutputTooLong:
             text = (
                 f"a script wrote more than {self._limits.output_bytes_max} bytes: "
                 "write to a file, or store the data with an artifact task"
             )
-            return _failed(failure("payload_too_large", text, source="shell"), ran)
+            return _build_failed_outcome(
+                build_error("payload_too_large", text, source="shell"), ran
+            )
         except OSError as problem:
             text = f"the script cannot be started: {problem}"
-            return _failed(failure("config", text, source="shell"), ran)
-        return _outcome(ran, len(plan.scripts))
+            return _build_failed_outcome(build_error("config", text, source="shell"), ran)
+        return _build_outcome(ran, len(plan.scripts))
 
     @asynccontextmanager
-    async def _home(self) -> AsyncIterator[Path]:
+    async def _hold_home(self) -> AsyncIterator[Path]:
         """Hold a private directory, removed afterwards with all that scripts left there."""
-        home = Path(await in_thread(tempfile.mkdtemp, dir=self._directory))
+        home = Path(await run_in_thread(tempfile.mkdtemp, dir=self._directory))
         try:
             yield home
         finally:
-            if not await in_thread(removal.removed, home, within_s=_REMOVAL_S):
+            if not await run_in_thread(removal.remove_folder, home, within_s=_REMOVAL_S):
                 log.warning("files of shell tasks are left on the disk", home=str(home))
 
-    async def _plan(self, call: Call) -> Plan:
+    async def _build_plan(self, call: Call) -> ShellPlan:
         """Check a task's fields; raises `ToolFailure`."""
         fields = call.fields
         source = fields.get("cmds")
         if fields.get("script") is not None:
-            source = await self._scripts.text(fields["script"], call)
+            source = await self._scripts.load_text(fields["script"], call)
         scripts: list[Any] = source if isinstance(source, list) else [source]
         if not scripts or any(not isinstance(one, str) for one in scripts):
-            raise _invalid("field 'cmds' must be a script or a list of scripts")
+            raise _build_invalid_failure("field 'cmds' must be a script or a list of scripts")
         shell = fields.get("shell") or _SHELL
         if not isinstance(shell, str) or not Path(shell).is_absolute():
-            raise _invalid(f"field 'shell' must be the absolute path of a shell, not {shell!r}")
+            raise _build_invalid_failure(
+                f"field 'shell' must be the absolute path of a shell, not {shell!r}"
+            )
         stdin = fields.get("stdin")
-        plan = Plan(
+        plan = ShellPlan(
             scripts=tuple(scripts),
             shell=shell,
-            environ=_environ(fields.get("env")),
-            stdin=b"" if stdin is None else as_text(stdin).encode(),
+            environ=_parse_environ(fields.get("env")),
+            stdin=b"" if stdin is None else format_text(stdin).encode(),
         )
         _check_texts(plan)
         return plan
 
-    async def _script(self, script: str, launch: Launch, ran: list[Ran], task_log: Log) -> None:
+    async def _run_script(
+        self, script: str, launch: ProcessLaunch, ran: list[ScriptRun], task_log: TaskLogPort
+    ) -> None:
         """Run one script and note what came of it, also when it was ended."""
-        bytes_max = self._limits.output_bytes_max - sum(_size(one) for one in ran)
-        captured = Captured(bytes_max, task_log)
-        started = self._clock.monotonic()
+        bytes_max = self._limits.output_bytes_max - sum(_count_characters(one) for one in ran)
+        captured = CapturedOutput(bytes_max, task_log)
+        started = self._clock.monotonic_s()
         code: int | None = None
         try:
-            code = await processes.run(launch, captured)
+            code = await child_process.run_process(launch, captured)
         finally:
-            task_log.finish()
+            task_log.finish_lines()
             ran.append(
-                Ran(
+                ScriptRun(
                     script=script,
                     stdout=captured.stdout.decode(errors="replace"),
                     stderr=captured.stderr.decode(errors="replace"),
                     returncode=code,
-                    duration_ms=(self._clock.monotonic() - started) * 1000,
+                    duration_ms=(self._clock.monotonic_s() - started) * 1000,
                 )
             )
 
-    def _launch(self, script: str, plan: Plan, place: Place, home: Path) -> Launch:
+    def _build_launch(
+        self, script: str, plan: ShellPlan, place: ScriptPlace, home: Path
+    ) -> ProcessLaunch:
         limits = self._limits
         # The private directory comes before that of the worker, and what the task says before both.
         environ = {**limits.environ, "TMPDIR": str(home), "HOME": str(home), **plan.environ}
@@ -196,7 +204,7 @@ class ShellTool:
             "hidden": [str(folder) for folder in self._hidden],
             "shown": [str(folder) for folder in (home, *place.shown)],
         }
-        return Launch(
+        return ProcessLaunch(
             command=(plan.shell, "-c", script),
             environ=environ,
             directory=place.directory,
@@ -206,69 +214,69 @@ class ShellTool:
         )
 
 
-async def _place_of(call: Call) -> Place:
+async def _find_place(call: Call) -> ScriptPlace:
     """Return where the scripts run: with the execution's files, or in the folder that `cwd` names.
 
     Raises `ToolFailure`.
     """
     # A process that has left its script's group may go on in it.
-    folder = await call.files.folder(is_exposed=True)
+    folder = await call.task_files.fetch_folder(is_exposed=True)
     shown: tuple[Path, ...] = (folder,)
     given = call.fields.get("cwd")
     if given is None:
-        return Place(directory=folder, shown=shown)
+        return ScriptPlace(directory=folder, shown=shown)
     if given in (".", "./"):
-        return Place(directory=folder, shown=shown)
-    name = call.files.parse_name(given)
+        return ScriptPlace(directory=folder, shown=shown)
+    name = call.task_files.parse_name(given)
     if name.is_of_organization:
-        directory = await call.files.path(name)
+        directory = await call.task_files.fetch_path(name)
         shown = (folder, directory)
     else:
         directory = folder / name.path
     try:
-        await in_thread(directory.mkdir, parents=True, exist_ok=True)
+        await run_in_thread(directory.mkdir, parents=True, exist_ok=True)
     except OSError as problem:
-        raise ToolFailure(of_file(problem, str(given), source="shell")) from problem
+        raise ToolFailure(classify_file_error(problem, str(given), source="shell")) from problem
     if not directory.resolve().is_relative_to(shown[-1].resolve()):
-        raise _invalid(f"field 'cwd': {given!r:.120} leads out of its folder")
-    return Place(directory=directory, shown=shown)
+        raise _build_invalid_failure(f"field 'cwd': {given!r:.120} leads out of its folder")
+    return ScriptPlace(directory=directory, shown=shown)
 
 
-def _check_texts(plan: Plan) -> None:
+def _check_texts(plan: ShellPlan) -> None:
     """Refuse what the system cannot hand to a process; raises `ToolFailure`."""
     texts = (*plan.scripts, *plan.environ.values())
     if any("\0" in text for text in texts):
-        raise _invalid("scripts and 'env' cannot hold NUL characters")
+        raise _build_invalid_failure("scripts and 'env' cannot hold NUL characters")
     if any(len(text.encode()) > _ARGUMENT_BYTES_MAX for text in texts):
         text = f"a script or variable has at most {_ARGUMENT_BYTES_MAX} bytes: pass data by 'stdin'"
-        raise ToolFailure(failure("limit", text, code="SCRIPT_BYTES", source="shell"))
+        raise ToolFailure(build_error("limit", text, code="SCRIPT_BYTES", source="shell"))
 
 
-def _environ(given: Any) -> dict[str, str]:
+def _parse_environ(given: Any) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, dict):
-        raise _invalid("field 'env' must be a mapping")
+        raise _build_invalid_failure("field 'env' must be a mapping")
     wrong = [name for name in given if not _NAME.fullmatch(name)]
     if wrong:
-        raise _invalid(f"field 'env': '{wrong[0]}' is not the name of a variable")
-    return {name: as_text(value) for name, value in given.items() if value is not None}
+        raise _build_invalid_failure(f"field 'env': '{wrong[0]}' is not the name of a variable")
+    return {name: format_text(value) for name, value in given.items() if value is not None}
 
 
-def _invalid(text: str) -> ToolFailure:
-    return ToolFailure(failure("validation", text, source="shell"))
+def _build_invalid_failure(text: str) -> ToolFailure:
+    return ToolFailure(build_error("validation", text, source="shell"))
 
 
-def _not_allowed() -> ErrorObject:
+def _build_not_allowed_error() -> ErrorObject:
     text = f"shell tasks are not allowed on this worker: {ALLOWED_SETTING}=true allows them"
-    return failure("config", text, source="shell")
+    return build_error("config", text, source="shell")
 
 
-def _size(ran: Ran) -> int:
+def _count_characters(ran: ScriptRun) -> int:
     return len(ran.stdout) + len(ran.stderr)
 
 
-def _raw(ran: list[Ran]) -> dict[str, Any]:
+def _build_data(ran: list[ScriptRun]) -> dict[str, Any]:
     stdout = "".join(one.stdout for one in ran)
     code = ran[-1].returncode if ran else None
     return {
@@ -278,11 +286,11 @@ def _raw(ran: list[Ran]) -> dict[str, Any]:
         "exit_code": code,
         "text": stdout.strip(),
         "duration_ms": sum(one.duration_ms for one in ran),
-        "results": [_result(one) for one in ran],
+        "results": [_build_script_result(one) for one in ran],
     }
 
 
-def _result(ran: Ran) -> dict[str, Any]:
+def _build_script_result(ran: ScriptRun) -> dict[str, Any]:
     return {
         "stdout": ran.stdout,
         "stderr": ran.stderr,
@@ -291,24 +299,24 @@ def _result(ran: Ran) -> dict[str, Any]:
     }
 
 
-def _failed(error: ErrorObject, ran: list[Ran]) -> Outcome:
-    return Outcome(error=error, data=_raw(ran)) if ran else Outcome(error=error)
+def _build_failed_outcome(error: ErrorObject, ran: list[ScriptRun]) -> Outcome:
+    return Outcome(error=error, data=_build_data(ran)) if ran else Outcome(error=error)
 
 
-def _outcome(ran: list[Ran], count: int) -> Outcome:
+def _build_outcome(ran: list[ScriptRun], count: int) -> Outcome:
     code = ran[-1].returncode
     if code == 0:
-        return Outcome(data=_raw(ran))
+        return Outcome(data=_build_data(ran))
     how = f"was ended by signal {-code}" if code and code < 0 else f"ended with code {code}"
     said = ran[-1].stderr.strip().splitlines()
     why = f": {said[-1][-_STDERR_SHOWN:]}" if said else ""
     text = f"script {len(ran)} of {count} {how}{why}"
-    details = {"returncode": code, "script": len(ran), "stderr": _last_lines(said)}
-    error = failure("shell", text, code=str(code), source="shell", details=details)
-    return _failed(error, ran)
+    details = {"returncode": code, "script": len(ran), "stderr": _pick_last_lines(said)}
+    error = build_error("shell", text, code=str(code), source="shell", details=details)
+    return _build_failed_outcome(error, ran)
 
 
-def _last_lines(said: list[str]) -> list[str]:
+def _pick_last_lines(said: list[str]) -> list[str]:
     """Return the last lines of standard error, each whole: a line may hold a secret to mask."""
     shown: list[str] = []
     room = _STDERR_CHARACTERS_MAX

@@ -14,12 +14,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from noetl_contracts.execution_files import FileContent
-from noetl_storage import removal
-from noetl_worker.workspace.file_content import finish_file, read_content
-from noetl_worker.workspace.folder_walk import (
-    files_below,
+from noetl_storage.process import removal
+from noetl_worker.workspace.folder_files import (
+    describe_content,
     find_status,
+    finish_open_file,
     is_internal,
+    iterate_files,
     list_folders,
     open_folder,
     open_parent,
@@ -47,7 +48,7 @@ class PresentFile(Struct, frozen=True, kw_only=True):
     signature: Signature
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class WorkspaceLimits(Struct, frozen=True, kw_only=True):
     """How many files an execution keeps, and how large they are together.
 
     What a task changed past that is not even read.
@@ -79,7 +80,7 @@ class Checkout:
         self.internal_paths: set[str] = set()
 
     @property
-    def paths(self) -> set[str]:
+    def file_paths(self) -> set[str]:
         """Return the paths of the files that were put here."""
         return set(self._present)
 
@@ -128,7 +129,7 @@ class Checkout:
 
     def finish_file(self, path: str, content: FileContent, descriptor: int) -> None:
         """Note a file whose chunks are all written."""
-        finish_file(descriptor, content)
+        finish_open_file(descriptor, content)
         self._note_file(path, content, descriptor)
 
     @contextmanager
@@ -153,7 +154,7 @@ class Checkout:
             except (FileNotFoundError, NotADirectoryError):
                 continue
 
-    def read_changes(self, limits: Limits) -> FolderChanges:
+    def read_changes(self, limits: WorkspaceLimits) -> FolderChanges:
         """Compare the folder with what was put here; raises `ToolFailure` for what is no file."""
         contents: dict[str, FileContent] = {}
         signatures: dict[str, Signature] = {}
@@ -162,16 +163,16 @@ class Checkout:
         for path, descriptor in self._open_files():
             seen.add(path)
             present = self._present.get(path)
-            signature = _signature(os.fstat(descriptor))
+            signature = _build_signature(os.fstat(descriptor))
             if present is not None and present.signature == signature:
                 continue
             size_bytes += signature.size_bytes
             if len(contents) >= limits.files_max or size_bytes > limits.bytes_max:
                 return FolderChanges(contents={}, removed=(), signatures={}, is_too_much=True)
-            content = read_content(descriptor)
+            content = describe_content(descriptor)
             if present is not None and present.content == content:
                 # Written once more as it was, or only touched.
-                if _signature(os.fstat(descriptor)) == signature:
+                if _build_signature(os.fstat(descriptor)) == signature:
                     self._note_file(path, content, descriptor)
                 continue
             contents[path], signatures[path] = content, signature
@@ -185,7 +186,7 @@ class Checkout:
         for path, content in changes.contents.items():
             try:
                 with self.open_file(path) as descriptor:
-                    if _signature(os.fstat(descriptor)) == changes.signatures[path]:
+                    if _build_signature(os.fstat(descriptor)) == changes.signatures[path]:
                         self._note_file(path, content, descriptor)
             except OSError:
                 # It is fetched when it is wanted.
@@ -199,7 +200,7 @@ class Checkout:
         with open_folder(self.folder) as top:
             remove_unknown(top, known=self._present.keys())
 
-    def clear(self) -> None:
+    def clear_files(self) -> None:
         """Remove every file, so that those of another execution may lie here."""
         self._present.clear()
         self.internal_paths = set()
@@ -208,7 +209,7 @@ class Checkout:
     def remove_all(self) -> bool:
         """Remove the folder; tell whether it is gone."""
         self._present.clear()
-        return removal.removed(self.folder, within_s=_REMOVAL_S)
+        return removal.remove_folder(self.folder, within_s=_REMOVAL_S)
 
     def _forget_below(self, path: str) -> None:
         for inner in [one for one in self._present if one.startswith(f"{path}/")]:
@@ -224,7 +225,7 @@ class Checkout:
         past_ns = os.fstat(descriptor).st_mtime_ns - _AGE_NS
         os.utime(descriptor, ns=(past_ns, past_ns))
         self._present[path] = PresentFile(
-            content=content, signature=_signature(os.fstat(descriptor))
+            content=content, signature=_build_signature(os.fstat(descriptor))
         )
 
     def _is_current(self, path: str, content: FileContent) -> bool:
@@ -239,14 +240,14 @@ class Checkout:
             return False
         if status is None or not stat.S_ISREG(status.st_mode):
             return False
-        return _signature(status) == self._present[path].signature
+        return _build_signature(status) == self._present[path].signature
 
     def _open_files(self) -> Iterator[tuple[str, int]]:
         """Yield each file's path with an open descriptor; no link is followed."""
         internal_paths = self.internal_paths | {path for path in self._present if is_internal(path)}
         with open_folder(self.folder) as top:
-            yield from files_below(top, internal_paths)
+            yield from iterate_files(top, internal_paths)
 
 
-def _signature(status: os.stat_result) -> Signature:
+def _build_signature(status: os.stat_result) -> Signature:
     return Signature(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import structs
 
-from noetl_chassis.blocking_work import in_thread
-from noetl_contracts.commands import Command
+from noetl_chassis.blocking_work import run_in_thread
+from noetl_contracts.commands.command_work import Command
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.domain.sites import Site
-from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.tools.calls.call import Call, Outcome
 from noetl_worker.workspace.task_files import FileConflict, RecordedOutcome, TaskFiles
 from noetl_worker.workspace.workspaces import Workspaces
 
@@ -37,33 +37,33 @@ class FileLender:
             try:
                 outcome = await run(structs.replace(call, own_files=files))
                 if outcome.error is None:
-                    await files.publish(outcome)
+                    await files.publish_changes(outcome)
             except RecordedOutcome as recorded:
                 return recorded.outcome
             except ToolFailure as problem:
                 outcome = Outcome(error=problem.error)
             finally:
                 # Also of a task that is called off: the folder is checked before it is lent again.
-                await asyncio.shield(files.release())
+                await asyncio.shield(files.release_checkout())
             if not _may_run_again(call, outcome):
-                return await in_thread(files.add_hint, outcome)
+                return await run_in_thread(files.add_hint, outcome)
             await asyncio.sleep(_PAUSE_S * conflicts * random.random())  # noqa: S311 - no secret
         return outcome
 
     def count_entries(self, command: Command) -> int:
         """Return how long the journal of an execution's files is known to be; 0 without one."""
-        return self._workspaces.count_entries(_site_of(command))
+        return self._workspaces.count_entries(_build_scope(command))
 
     async def read_entries(self, command: Command) -> None:
         """Look how long the journal is; raises `ToolFailure`."""
-        site = _site_of(command)
-        journal = self._workspaces.journal_of(site, self._workspaces.payloads_of(site))
-        await journal.refresh(command.file_sources)
-        self._workspaces.note_entries(site, journal.length)
+        site = _build_scope(command)
+        journal = self._workspaces.get_journal(site, self._workspaces.get_payloads(site))
+        await journal.read_latest(command.file_sources)
+        self._workspaces.note_entries(site, journal.entry_count)
 
 
-def _site_of(command: Command) -> Site:
-    return Site(
+def _build_scope(command: Command) -> UnitScope:
+    return UnitScope(
         execution_id=command.execution_id,
         tenant_id=command.tenant_id,
         organization_id=command.organization_id,

@@ -15,17 +15,22 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, structs
 
-from noetl_chassis.blocking_work import in_thread
+from noetl_chassis.blocking_work import run_in_thread
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.execution_files import FileChange, JournalEntry, KeptOutcome, Writer
-from noetl_worker.domain.failures import ToolFailure, failure, of_file
-from noetl_worker.tools.call import Call, Outcome
-from noetl_worker.tools.file_names import ORGANIZATION_PREFIX, FileName, parse_file_name
+from noetl_contracts.execution_files import FileChange, FileWriter, JournalEntry, StoredOutcome
+from noetl_worker.domain.failures import ToolFailure, build_error, classify_file_error
+from noetl_worker.tools.calls.call import (
+    ORGANIZATION_PREFIX,
+    Call,
+    FileName,
+    Outcome,
+    parse_file_name,
+)
 from noetl_worker.workspace import file_chunks
 from noetl_worker.workspace.checkout import Checkout, FolderChanges
-from noetl_worker.workspace.folder_walk import is_internal, list_folders
-from noetl_worker.workspace.journal import Files, FileVersion, Journal
+from noetl_worker.workspace.file_journal import FileJournal, Files, FileVersion
+from noetl_worker.workspace.folder_files import is_internal, list_folders
 
 if TYPE_CHECKING:
     from noetl_worker.workspace.workspaces import Workspaces
@@ -62,12 +67,12 @@ class TaskFiles:
     def __init__(self, call: Call, *, workspaces: "Workspaces") -> None:
         self._call = call
         self._workspaces = workspaces
-        self._payloads = workspaces.payloads_of(call.site)
+        self._payloads = workspaces.get_payloads(call.site)
         self._checkout: Checkout | None = None
         self._is_borrowed = self._is_published = self._is_exposed = False
         # Names that the task has used and that are no files of the execution.
         self._missed: list[str] = []
-        self._journal: Journal | None = None
+        self._journal: FileJournal | None = None
         self._files: Files = {}
         self._base = 0
         # The entry of this attempt, if a streaming task runs for the second time.
@@ -76,38 +81,40 @@ class TaskFiles:
     def parse_name(self, text: object) -> FileName:
         """Read the name of a file; raises `ToolFailure`."""
         return parse_file_name(
-            text, organization_folder=self._workspaces.folder_of(self._call.site)
+            text, organization_folder=self._workspaces.find_organization_folder(self._call.site)
         )
 
     def lock_path(self, name: FileName) -> Path:
         """Return what stands for a file in locks: the same on every worker of a machine."""
         if name.is_of_organization:
-            return self._workspaces.organization_path(name, self._call.site)
+            return self._workspaces.resolve_organization_path(name, self._call.site)
         return Path("/executions") / self._call.site.execution_id / name.path
 
-    async def path(self, name: FileName) -> Path:
+    async def fetch_path(self, name: FileName) -> Path:
         """Return where a file lies, or where it is to be written; raises `ToolFailure`.
 
         Raises `RecordedOutcome` where this attempt of the task has run already.
         """
         if name.is_of_organization:
-            return self._workspaces.organization_path(name, self._call.site)
-        checkout = await self._opened_checkout(is_latest=True)
+            return self._workspaces.resolve_organization_path(name, self._call.site)
+        checkout = await self._open_checkout(is_latest=True)
         if is_internal(name.path):
             checkout.internal_paths.add(name.path)
         # A file in the place of a folder has to be there, so that the tool is refused.
         wanted = {name.path, *list_folders(name.path)}
         wanted |= {f"{name.path}{suffix}" for suffix in _SIDE_FILES}
-        await self._fetch(checkout, wanted & (self._files.keys() | checkout.paths))
+        await self._fetch_versions(checkout, wanted & (self._files.keys() | checkout.file_paths))
         path = checkout.folder / name.path
         is_folder = any(one.startswith(f"{name.path}/") for one in self._files)
-        await in_thread(_make_folder, path if is_folder else path.parent, name.path)
+        await run_in_thread(_make_folder, path if is_folder else path.parent, name.path)
         if not is_folder and name.path not in self._files:
             self._missed.append(name.path)
         return path
 
-    async def folder(self, checkout: Checkout | None = None, *, is_exposed: bool = False) -> Path:
-        """Return a folder with all files of the execution; raises as `path`.
+    async def fetch_folder(
+        self, checkout: Checkout | None = None, *, is_exposed: bool = False
+    ) -> Path:
+        """Return a folder with all files of the execution; raises as `fetch_path`.
 
         With a `checkout` it is that one's, whose owner lends it until `drop_changes`. One that is
         exposed to processes which may outlive the task is removed after it.
@@ -120,17 +127,17 @@ class TaskFiles:
             except BaseException:
                 self._checkout = None
                 raise
-        opened = await self._opened_checkout(is_latest=False)
-        unused = opened.paths - opened.internal_paths
+        opened = await self._open_checkout(is_latest=False)
+        unused = opened.file_paths - opened.internal_paths
         internal = {path for path in unused if is_internal(path)}
         if internal:
-            await in_thread(opened.remove_files, internal)
+            await run_in_thread(opened.remove_files, internal)
         visible = {path for path in self._files if not is_internal(path)}
-        if wanted := visible | (opened.paths - opened.internal_paths):
-            await self._fetch(opened, wanted)
+        if wanted := visible | (opened.file_paths - opened.internal_paths):
+            await self._fetch_versions(opened, wanted)
         return opened.folder
 
-    async def publish(self, outcome: Outcome) -> None:
+    async def publish_changes(self, outcome: Outcome) -> None:
         """Make what the task changed the next version; raises `ToolFailure`, `FileConflict`.
 
         Where another run of the same attempt has done so meanwhile, it raises `RecordedOutcome`.
@@ -139,31 +146,31 @@ class TaskFiles:
         if checkout is None or journal is None or self._is_published or checkout.is_bare:
             return
         if self._earlier is not None:
-            with _reading_files():
-                await in_thread(checkout.drop_changes)
+            with _translate_file_errors():
+                await run_in_thread(checkout.drop_changes)
             return
         limits = self._workspaces.limits
-        with _reading_files():
-            changes = await in_thread(checkout.read_changes, limits)
+        with _translate_file_errors():
+            changes = await run_in_thread(checkout.read_changes, limits)
         self._check_limits(changes)
         if changes.contents or changes.removed:
             await self._append_changes(journal, checkout, changes, outcome)
         self._is_published = True
 
     async def _append_changes(
-        self, journal: Journal, checkout: Checkout, changes: FolderChanges, outcome: Outcome
+        self, journal: FileJournal, checkout: Checkout, changes: FolderChanges, outcome: Outcome
     ) -> None:
-        entry = await self._stored_entry(journal, checkout, changes, outcome)
-        is_own = await journal.append(
+        entry = await self._store_entry(journal, checkout, changes, outcome)
+        is_own = await journal.append_entry(
             entry, check=lambda files: self._check_conflicts(changes, files)
         )
-        self._workspaces.note_entries(self._call.site, journal.length)
+        self._workspaces.note_entries(self._call.site, journal.entry_count)
         if not is_own and self._call.sink is None:
             found = await journal.find_outcome(entry.key)
             assert found is not None, "the entry with this key has just been read"
-            raise RecordedOutcome(_outcome_of(found[1]))
+            raise RecordedOutcome(_build_outcome(found[1]))
         if is_own:
-            await in_thread(checkout.accept_changes, changes)
+            await run_in_thread(checkout.accept_changes, changes)
 
     async def drop_changes(self) -> bool:
         """Forget what was not published; tell whether the folder may be used by another task.
@@ -175,13 +182,13 @@ class TaskFiles:
             self._checkout = None
         if checkout is None or checkout.is_bare:
             return True
-        return await self._workspaces.tidy(checkout)
+        return await self._workspaces.tidy_checkout(checkout)
 
-    async def release(self) -> None:
+    async def release_checkout(self) -> None:
         """Give the checkout back; what was not published is forgotten."""
         checkout, self._checkout = self._checkout, None
         if checkout is not None and self._is_borrowed:
-            await self._workspaces.give_back(
+            await self._workspaces.give_back_checkout(
                 checkout, self._call.site, is_reusable=not self._is_exposed
             )
 
@@ -195,7 +202,7 @@ class TaskFiles:
         return structs.replace(outcome, error=structs.replace(error, message=message))
 
     def _find_hint(self, error: ErrorObject) -> str | None:
-        folder = self._workspaces.folder_of(self._call.site)
+        folder = self._workspaces.find_organization_folder(self._call.site)
         if error.kind in _HINTED_KINDS:
             named = [
                 name for name in self._missed if folder is not None and _is_file(folder / name)
@@ -221,11 +228,11 @@ class TaskFiles:
             f"along with `noetl run FILE --file {missing}`"
         )
 
-    async def _opened_checkout(self, *, is_latest: bool) -> Checkout:
+    async def _open_checkout(self, *, is_latest: bool) -> Checkout:
         if self._checkout is None:
             await self._open_journal(is_latest=is_latest)
-            with _reading_files():
-                self._checkout = await self._workspaces.borrow(self._call.site)
+            with _translate_file_errors():
+                self._checkout = await self._workspaces.borrow_checkout(self._call.site)
             self._checkout.internal_paths = set()
             self._is_borrowed = True
         return self._checkout
@@ -236,55 +243,55 @@ class TaskFiles:
         Unless the task wants the latest ones, those are enough that tasks before it have left.
         """
         site = self._call.site
-        journal = self._workspaces.journal_of(site, self._payloads)
-        is_known = site.file_entries <= journal.length and not site.is_repeated
+        journal = self._workspaces.get_journal(site, self._payloads)
+        is_known = site.file_entries <= journal.entry_count and not site.is_repeated
         if is_latest or not is_known or journal.may_inherit(site.file_sources):
-            await journal.refresh(site.file_sources)
-            self._workspaces.note_entries(site, journal.length)
+            await journal.read_latest(site.file_sources)
+            self._workspaces.note_entries(site, journal.entry_count)
         found = await journal.find_outcome(self._call.attempt_key)
         self._journal = journal
         if found is None:
-            self._files, self._base = journal.files, journal.length
+            self._files, self._base = journal.latest_files, journal.entry_count
             return
         entry, kept = found
         if self._call.sink is None:
-            raise RecordedOutcome(_outcome_of(kept))
+            raise RecordedOutcome(_build_outcome(kept))
         # Its rows are wanted again: it sees what it saw, and what it writes is there already.
         self._earlier = entry
-        self._files, self._base = await journal.files_at(entry.base), entry.base
+        self._files, self._base = await journal.list_files_at(entry.base), entry.base
 
-    async def _fetch(self, checkout: Checkout, paths: AbstractSet[str]) -> None:
+    async def _fetch_versions(self, checkout: Checkout, paths: AbstractSet[str]) -> None:
         """Let the checkout hold these files in the versions that this task sees."""
         wanted = {path: self._files[path].content for path in paths if path in self._files}
         gone = [path for path in paths if path not in self._files]
-        with _reading_files():
-            await in_thread(checkout.remove_files, gone)
+        with _translate_file_errors():
+            await run_in_thread(checkout.remove_files, gone)
             await file_chunks.fetch_files(checkout, wanted, self._payloads)
 
-    async def _stored_entry(
-        self, journal: Journal, checkout: Checkout, changes: FolderChanges, outcome: Outcome
+    async def _store_entry(
+        self, journal: FileJournal, checkout: Checkout, changes: FolderChanges, outcome: Outcome
     ) -> JournalEntry:
         described: list[FileChange] = [
             FileChange(path=path, is_removed=True) for path in changes.removed
         ]
-        with _reading_files():
+        with _translate_file_errors():
             await file_chunks.store_files(checkout, changes.contents, self._payloads)
         for path, content in changes.contents.items():
             described.append(await journal.describe_change(path, content))
         entry = JournalEntry(
             sequence=0,
             key=self._call.attempt_key,
-            writer=self._writer,
+            writer=self._entry_writer,
             base=self._base,
             written_at=self._workspaces.clock.now(),
             changes=tuple(described),
         )
         has_data = outcome.data is not UNSET
-        kept = KeptOutcome(
+        kept = StoredOutcome(
             data=outcome.data if has_data else None, has_data=has_data, error=outcome.error
         )
-        masked = self._workspaces.mask.data(codec.encode(kept))
-        return await journal.with_outcome(entry, codec.decode_as(masked, KeptOutcome))
+        masked = self._workspaces.mask.mask_bytes(codec.encode_json(kept))
+        return await journal.attach_outcome(entry, codec.decode_as(masked, StoredOutcome))
 
     def _check_conflicts(self, changes: FolderChanges, files: Files) -> None:
         """Refuse to write over what another task has written meanwhile; raises `FileConflict`."""
@@ -295,7 +302,7 @@ class TaskFiles:
             is_same = latest is not None and latest.content == changes.contents.get(path)
             if is_same or (latest is None and path in changes.removed):
                 continue
-            raise self._conflict(path, latest)
+            raise self._build_conflict(path, latest)
         self._check_places(changes, files)
 
     def _check_places(self, changes: FolderChanges, files: Files) -> None:
@@ -306,26 +313,27 @@ class TaskFiles:
         for path in sorted(new):
             for folder in list_folders(path):
                 if folder in places:
-                    raise self._conflict(folder, left.get(folder))
+                    raise self._build_conflict(folder, left.get(folder))
         # Only new files can have taken the place of a folder.
         folders = {folder: path for path in left for folder in list_folders(path)} if new else {}
         for path in sorted(new & folders.keys()):
-            raise self._conflict(path, left[folders[path]])
+            raise self._build_conflict(path, left[folders[path]])
 
-    def _conflict(self, path: str, latest: FileVersion | None) -> FileConflict:
+    def _build_conflict(self, path: str, latest: FileVersion | None) -> FileConflict:
         other = "another step" if latest is None else str(latest.writer)
         text = (
-            f"the file {path!r:.200} was changed by {other} while {self._writer} was using it: run "
+            f"the file {path!r:.200} was changed by {other} "
+            f"while {self._entry_writer} was using it: run "
             "the two one after the other, or let each write a file of its own"
         )
         return FileConflict(
-            failure(FileConflict.KIND, text, source="files", details={"file": path})
+            build_error(FileConflict.KIND, text, source="files", details={"file": path})
         )
 
     @property
-    def _writer(self) -> Writer:
+    def _entry_writer(self) -> FileWriter:
         site = self._call.site
-        return Writer(
+        return FileWriter(
             step=site.step,
             unit=site.unit,
             activation=site.activation,
@@ -351,24 +359,24 @@ class TaskFiles:
             "tables with an artifact task, or raise NOETL_WORKER_WORKSPACE_FILES_MAX and "
             "NOETL_WORKER_WORKSPACE_BYTES_MAX"
         )
-        raise ToolFailure(failure("limit", text, source="files"))
+        raise ToolFailure(build_error("limit", text, source="files"))
 
 
 @contextmanager
-def _reading_files() -> Iterator[None]:
+def _translate_file_errors() -> Iterator[None]:
     """Tell what the file system refuses as a failure of the task."""
     try:
         yield
     except OSError as problem:
         name = str(problem.filename or "a file of the execution")
-        raise ToolFailure(of_file(problem, name, source="files")) from problem
+        raise ToolFailure(classify_file_error(problem, name, source="files")) from problem
 
 
 def _make_folder(folder: Path, name: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise ToolFailure(of_file(problem, name, source="files")) from problem
+        raise ToolFailure(classify_file_error(problem, name, source="files")) from problem
 
 
 def _find_missing_name(error: ErrorObject) -> str | None:
@@ -388,5 +396,5 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _outcome_of(kept: KeptOutcome) -> Outcome:
+def _build_outcome(kept: StoredOutcome) -> Outcome:
     return Outcome(data=kept.data if kept.has_data else UNSET, error=kept.error)

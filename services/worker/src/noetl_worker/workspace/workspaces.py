@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from noetl_chassis.blocking_work import in_thread
+from noetl_chassis.blocking_work import run_in_thread
 from noetl_chassis.clock import Clock
-from noetl_storage.scratch import own_folder
-from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.domain.masking import Mask
-from noetl_worker.domain.sites import Site
-from noetl_worker.tools.file_names import FileName
-from noetl_worker.tools.references import References
-from noetl_worker.tools.workplace import WorkFolder
-from noetl_worker.workspace.checkout import Checkout, Limits
-from noetl_worker.workspace.journal import Journal
+from noetl_storage.process.scratch import hold_scratch_folder
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.tools.calls.call import FileName
+from noetl_worker.tools.calls.references import ReferenceReader
+from noetl_worker.tools.calls.work_folder import WorkFolder
+from noetl_worker.workspace.checkout import Checkout, WorkspaceLimits
+from noetl_worker.workspace.file_journal import FileJournal
 
 if TYPE_CHECKING:
-    from noetl_worker.stores import TenantPayloads
+    from noetl_worker.payloads.tenant_payloads import TenantPayloads
 
 _JOURNALS_MAX = 256
 _COUNTS_MAX = 100_000
@@ -39,11 +39,11 @@ class Workspaces:
         self,
         folder: Path,
         *,
-        references_: References,
+        references_: ReferenceReader,
         organizations: WorkFolder,
-        mask: Mask,
+        mask: SecretMask,
         clock: Clock,
-        limits: Limits,
+        limits: WorkspaceLimits,
     ) -> None:
         self.root = folder
         self.mask = mask
@@ -51,81 +51,85 @@ class Workspaces:
         self.limits = limits
         self._references = references_
         self._organizations = organizations
-        self._journals: OrderedDict[tuple[str, str, str], Journal] = OrderedDict()
+        self._journals: OrderedDict[tuple[str, str, str], FileJournal] = OrderedDict()
         self._entries: OrderedDict[tuple[str, str, str], int] = OrderedDict()
         self._idle: OrderedDict[Path, tuple[tuple[str, str, str], Checkout]] = OrderedDict()
 
-    def payloads_of(self, site: Site) -> "TenantPayloads":
+    def get_payloads(self, site: UnitScope) -> "TenantPayloads":
         """Return the payload store as the execution's organization sees it."""
-        return self._references.payloads(site)
+        return self._references.get_payloads(site)
 
-    def folder_of(self, site: Site) -> Path | None:
+    def find_organization_folder(self, site: UnitScope) -> Path | None:
         """Return the folder of an organization's files, None where the worker has none."""
-        return self._organizations.files(site) if self._organizations.is_lasting else None
+        return (
+            self._organizations.get_files_folder(site) if self._organizations.is_lasting else None
+        )
 
-    def organization_path(self, name: FileName, site: Site) -> Path:
+    def resolve_organization_path(self, name: FileName, site: UnitScope) -> Path:
         """Return the path of an organization's file; raises `ToolFailure`."""
-        folder = self.folder_of(site)
+        folder = self.find_organization_folder(site)
         if folder is None:
             text = (
                 f"'noetl://files/{name.path}' outlives its execution, and this worker has no "
                 "place for such files: set NOETL_WORKER_WORK_DIRECTORY to a folder that all "
                 "workers share"
             )
-            raise ToolFailure(failure("config", text, source="files"))
-        return self._organizations.resolve(name.path, site)
+            raise ToolFailure(build_error("config", text, source="files"))
+        return self._organizations.resolve_path(name.path, site)
 
-    def journal_of(self, site: Site, payloads: "TenantPayloads") -> Journal:
+    def get_journal(self, site: UnitScope, payloads: "TenantPayloads") -> FileJournal:
         """Return the journal of an execution."""
-        key = _key(site)
-        journal = self._journals.pop(key, None) or Journal(site.execution_id, payloads)
+        key = _build_key(site)
+        journal = self._journals.pop(key, None) or FileJournal(site.execution_id, payloads)
         self._journals[key] = journal
         if len(self._journals) > _JOURNALS_MAX:
             self._journals.popitem(last=False)
         return journal
 
-    def count_entries(self, site: Site) -> int:
+    def count_entries(self, site: UnitScope) -> int:
         """Return how long the journal of an execution is, as far as this worker has seen it."""
-        return self._entries.get(_key(site), 0)
+        return self._entries.get(_build_key(site), 0)
 
-    def note_entries(self, site: Site, count: int) -> None:
+    def note_entries(self, site: UnitScope, count: int) -> None:
         """Remember how long a journal is, also when the journal itself is forgotten."""
-        key = _key(site)
+        key = _build_key(site)
         if count:
             self._entries[key] = max(count, self._entries.pop(key, 0))
             if len(self._entries) > _COUNTS_MAX:
                 self._entries.popitem(last=False)
 
-    async def borrow(self, site: Site) -> Checkout:
+    async def borrow_checkout(self, site: UnitScope) -> Checkout:
         """Take a checkout that nobody else uses, one of the same execution if there is one."""
-        key = _key(site)
+        key = _build_key(site)
         for path, (owner, checkout) in reversed(self._idle.items()):
             if owner == key:
                 del self._idle[path]
                 return checkout
-        return Checkout(await in_thread(_make_folder, self.root))
+        return Checkout(await run_in_thread(_make_folder, self.root))
 
-    async def give_back(self, checkout: Checkout, site: Site, *, is_reusable: bool) -> None:
+    async def give_back_checkout(
+        self, checkout: Checkout, site: UnitScope, *, is_reusable: bool
+    ) -> None:
         """Let the next task of the execution have a checkout; the oldest ones are removed."""
-        if not is_reusable or not await self.tidy(checkout):
-            await self._remove(checkout)
+        if not is_reusable or not await self.tidy_checkout(checkout):
+            await self._remove_checkout(checkout)
             return
-        self._idle[checkout.folder] = (_key(site), checkout)
+        self._idle[checkout.folder] = (_build_key(site), checkout)
         while len(self._idle) > _IDLE_MAX:
             _, (_, oldest) = self._idle.popitem(last=False)
-            await self._remove(oldest)
+            await self._remove_checkout(oldest)
 
-    async def tidy(self, checkout: Checkout) -> bool:
+    async def tidy_checkout(self, checkout: Checkout) -> bool:
         """Drop what was not published; tell whether the folder may be used again."""
         try:
-            await in_thread(checkout.drop_changes)
+            await run_in_thread(checkout.drop_changes)
         except OSError as problem:
             log.info("a folder of a task is removed", reason=str(problem))
             return False
         return True
 
-    async def _remove(self, checkout: Checkout) -> None:
-        if not await in_thread(checkout.remove_all):
+    async def _remove_checkout(self, checkout: Checkout) -> None:
+        if not await run_in_thread(checkout.remove_all):
             log.warning("files of tasks are left on the disk", folder=str(checkout.folder))
 
 
@@ -133,16 +137,21 @@ def _make_folder(root: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix="files-", dir=root))
 
 
-def _key(site: Site) -> tuple[str, str, str]:
+def _build_key(site: UnitScope) -> tuple[str, str, str]:
     return site.tenant_id, site.organization_id, site.execution_id
 
 
 @contextmanager
 def open_workspaces(
-    *, references_: References, organizations: WorkFolder, mask: Mask, clock: Clock, limits: Limits
+    *,
+    references_: ReferenceReader,
+    organizations: WorkFolder,
+    mask: SecretMask,
+    clock: Clock,
+    limits: WorkspaceLimits,
 ) -> Iterator[Workspaces]:
     """Hold the folders of checkouts while the block runs."""
-    with own_folder("files") as folder:
+    with hold_scratch_folder("files") as folder:
         yield Workspaces(
             folder,
             references_=references_,

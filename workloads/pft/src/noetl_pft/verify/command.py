@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from noetl_pft.fixture.faults import FaultError, parse_rules
-from noetl_pft.fixture.ledger import RunNameError, ledger_folder
-from noetl_pft.fixture.supervisor import default_ledger_root
-from noetl_pft.verify.outcome import Terms, WitnessError
-from noetl_pft.verify.verdict import Verdict, judge
+from noetl_pft.fixture.ledger import RunNameError, build_ledger_path
+from noetl_pft.fixture.supervisor import build_default_ledger_root
+from noetl_pft.verify.checks import RunTerms, WitnessError
+from noetl_pft.verify.verdict import RunVerdict, judge_run
 
 _PATIENCE_S = 30
 PASSED, DIFFERENT, NO_VERDICT = 0, 1, 2
@@ -26,11 +26,11 @@ def add_begin_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--control", default="http://127.0.0.1:5556", help="control port's URL")
 
 
-def begin(arguments: argparse.Namespace) -> int:
+def begin_run(arguments: argparse.Namespace) -> int:
     """Make a nonce, start its request ledger and print it."""
     nonce = secrets.token_hex(8)
     try:
-        asyncio.run(_reset(arguments.control, nonce))
+        asyncio.run(_reset_ledger(arguments.control, nonce))
     except (OSError, TimeoutError, aiohttp.ClientError, ValueError) as problem:
         sys.stderr.write(f"pft begin: the fixture's control port does not obey: {problem}\n")
         return NO_VERDICT
@@ -38,7 +38,7 @@ def begin(arguments: argparse.Namespace) -> int:
     return PASSED
 
 
-async def _reset(control: str, nonce: str) -> None:
+async def _reset_ledger(control: str, nonce: str) -> None:
     patience = aiohttp.ClientTimeout(total=_PATIENCE_S)
     async with (
         aiohttp.ClientSession(timeout=patience) as http,
@@ -56,7 +56,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nonce", required=True, help="what `pft begin` printed")
     parser.add_argument("--dsn", required=True, help="target database")
     parser.add_argument("--event-dsn", default="", help="database with noetl.event")
-    parser.add_argument("--ledger-dir", type=Path, default=default_ledger_root())
+    parser.add_argument("--ledger-dir", type=Path, default=build_default_ledger_root())
     parser.add_argument("--faults", type=Path, help="the fault rules of the run, JSON")
     parser.add_argument(
         "--disturbed", action="store_true", help="processes were killed or paused during the run"
@@ -70,13 +70,13 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, help="where to write the report")
 
 
-def verify(arguments: argparse.Namespace) -> int:
+def verify_run(arguments: argparse.Namespace) -> int:
     """Judge a run; 0 passed, 1 different, 2 no verdict."""
     try:
-        terms = _terms(arguments)
-        ledger = ledger_folder(arguments.ledger_dir, terms.nonce)
+        terms = _build_terms(arguments)
+        ledger = build_ledger_path(arguments.ledger_dir, terms.nonce)
         verdict = asyncio.run(
-            judge(
+            judge_run(
                 terms,
                 dsn=arguments.dsn,
                 event_dsn=arguments.event_dsn or arguments.dsn,
@@ -88,15 +88,15 @@ def verify(arguments: argparse.Namespace) -> int:
     except (WitnessError, RunNameError, FaultError, OSError, ValueError) as problem:
         sys.stderr.write(f"pft verify: no verdict: {problem}\n")
         return NO_VERDICT
-    _show(verdict)
+    _print_verdict(verdict)
     return PASSED if verdict.has_passed else DIFFERENT
 
 
-def _terms(arguments: argparse.Namespace) -> Terms:
+def _build_terms(arguments: argparse.Namespace) -> RunTerms:
     if not arguments.floor and not arguments.execution:
         raise WitnessError("--execution is needed, except with --floor")
     rules = json.loads(arguments.faults.read_text()) if arguments.faults else []
-    return Terms(
+    return RunTerms(
         variant=arguments.variant,
         facilities=arguments.facilities,
         patients=arguments.patients,
@@ -113,7 +113,7 @@ def _terms(arguments: argparse.Namespace) -> Terms:
     )
 
 
-def _show(verdict: Verdict) -> None:
+def _print_verdict(verdict: RunVerdict) -> None:
     terms = verdict.terms
     title = f"PFT {terms.variant.upper()} {terms.facilities}x{terms.patients}"
     table = Table("check", "", "inspected", "differences", "what it says", title=title)

@@ -2,11 +2,11 @@
 
 from collections import Counter, defaultdict
 
-from noetl_pft import model
-from noetl_pft.verify import events as names
-from noetl_pft.verify.events import Events, Frame
-from noetl_pft.verify.expected import Expected
-from noetl_pft.verify.outcome import Check, Terms
+from noetl_pft.verify import event_log as names
+from noetl_pft.verify.checks import Check, RunTerms
+from noetl_pft.verify.event_log import EventLog, FrameHistory
+from noetl_pft.verify.expected_run import ExpectedRun
+from noetl_pft.workload import model
 
 _ONCE = ("start", "validate_all", "end")
 _PER_FACILITY = (
@@ -28,26 +28,28 @@ _MOST_RESULT_BYTES = 2048
 _FULL_SCALE = model.Scale(10, 1000)
 
 
-def check_stream(events: Events) -> Check:
+def check_event_stream(events: EventLog) -> Check:
     """E1: an unbroken stream with one start and one good end."""
     check = Check("E1", "unbroken stream, one start, one completion, nothing after it")
     versions = [event.version for event in events.events]
     check.inspected = len(versions)
     if versions != list(range(1, len(versions) + 1)):
         missing = sorted(set(range(1, max(versions) + 1)) - set(versions))
-        check.differ(f"stream versions have gaps or repeats; first missing: {missing[:5]}")
+        check.record_difference(
+            f"stream versions have gaps or repeats; first missing: {missing[:5]}"
+        )
     starts = [e.version for e in events.events if e.kind == names.STARTED]
-    check.expect("start events", len(starts), 1)
+    check.expect_equal("start events", len(starts), 1)
     ends = [e for e in events.events if e.kind in names.TERMINAL]
-    check.expect("terminal events", [e.kind for e in ends], [names.COMPLETED])
+    check.expect_equal("terminal events", [e.kind for e in ends], [names.COMPLETED])
     after = ends[0].version if ends else len(versions)
     for event in events.events:
         if event.version > after and event.kind in names.TRANSITIONS:
-            check.differ(f"{event.kind} at version {event.version}, after the end")
+            check.record_difference(f"{event.kind} at version {event.version}, after the end")
     return check
 
 
-def check_entries(events: Events, terms: Terms) -> Check:
+def check_step_entries(events: EventLog, terms: RunTerms) -> Check:
     """E2: every step was entered as often as the playbook says."""
     check = Check("E2", "entries per step")
     if terms.variant == "c":
@@ -56,58 +58,60 @@ def check_entries(events: Events, terms: Terms) -> Check:
         wanted = dict.fromkeys(_ONCE, 1) | dict.fromkeys(_PER_FACILITY, terms.facilities)
     found = Counter(e.step for e in events.events if e.kind == names.STEP_ENTER)
     for step in sorted(wanted.keys() | {str(s) for s in found}):
-        check.expect(f"entries of {step}", found[step], wanted.get(step, 0))
+        check.expect_equal(f"entries of {step}", found[step], wanted.get(step, 0))
     return check
 
 
-def check_stages(events: Events, terms: Terms) -> Check:
+def check_stages(events: EventLog, terms: RunTerms) -> Check:
     """E3: every stage opens once and closes once, after all of its frames."""
     check = Check("E3", "stages open and close once, after their frames")
     wanted = len(_STAGES) * terms.facilities if terms.variant != "c" else 1
     kinds = (names.STAGE_OPENED, names.STAGE_CLOSED, names.LOOP_DONE)
     counts = Counter(e.kind for e in events.events)
     for kind in kinds:
-        check.expect(kind, counts[kind], wanted)
+        check.expect_equal(kind, counts[kind], wanted)
     opened = Counter(e.stage for e in events.events if e.kind == names.STAGE_OPENED)
     closed = Counter(e.stage for e in events.events if e.kind == names.STAGE_CLOSED)
     for stage in opened.keys() | closed.keys():
-        check.expect(f"stage {stage} (opened, closed)", (opened[stage], closed[stage]), (1, 1))
+        check.expect_equal(
+            f"stage {stage} (opened, closed)", (opened[stage], closed[stage]), (1, 1)
+        )
     closing = {e.stage: e.version for e in events.events if e.kind == names.STAGE_CLOSED}
     for name, frame in events.frames.items():
         if frame.has_rows:
             end = closing.get(frame.stage, 0)
-            check.require(
+            check.require_condition(
                 holds=0 < frame.terminal_version < end,
                 otherwise=f"frame {name} ends at {frame.terminal_version}, its stage at {end}",
             )
     return check
 
 
-def check_frames(events: Events, terms: Terms) -> Check:
+def check_frames(events: EventLog, terms: RunTerms) -> Check:
     """E4: every frame with rows commits once."""
     check = Check("E4", "every frame with rows commits once, within its attempts")
     for name, frame in events.frames.items():
         if not frame.has_rows:
             continue
         counts = frame.counts
-        check.expect(f"commits of frame {name}", counts[names.FRAME_COMMITTED], 1)
-        check.expect(f"failures of frame {name}", counts[names.FRAME_FAILED], 0)
+        check.expect_equal(f"commits of frame {name}", counts[names.FRAME_COMMITTED], 1)
+        check.expect_equal(f"failures of frame {name}", counts[names.FRAME_FAILED], 0)
         most = 1 if terms.is_fault_free else terms.max_attempts
         dispatched = counts[names.FRAME_DISPATCHED]
-        check.require(
+        check.require_condition(
             holds=1 <= dispatched <= most,
             otherwise=f"frame {name} was dispatched {dispatched} times, at most {most} expected",
         )
         if terms.is_fault_free:
             spoilt = counts[names.FRAME_ABANDONED] + counts[names.FRAME_REJECTED]
-            check.expect(f"abandoned or rejected, frame {name}", spoilt, 0)
+            check.expect_equal(f"abandoned or rejected, frame {name}", spoilt, 0)
     return check
 
 
-def check_rows(events: Events, expected: Expected, terms: Terms) -> Check:
+def check_committed_rows(events: EventLog, expected: ExpectedRun, terms: RunTerms) -> Check:
     """E5: the committed rows of each stage add up."""
     check = Check("E5", "committed rows and frames per stage")
-    frames: dict[str | None, list[Frame]] = defaultdict(list)
+    frames: dict[str | None, list[FrameHistory]] = defaultdict(list)
     for frame in events.frames.values():
         if frame.has_rows:
             frames[frame.stage].append(frame)
@@ -117,23 +121,23 @@ def check_rows(events: Events, expected: Expected, terms: Terms) -> Check:
             continue
         step = event.step or ""
         opened[step] += 1
-        wanted = _stage_rows(step, opened[step], expected, terms)
+        wanted = _compute_stage_rows(step, opened[step], expected, terms)
         of_stage = frames.pop(event.stage, [])
         place = f"{step} number {opened[step]}"
-        check.expect(f"rows of {place}", sum(f.committed_rows for f in of_stage), wanted)
+        check.expect_equal(f"rows of {place}", sum(f.committed_rows for f in of_stage), wanted)
         if terms.is_fault_free and terms.variant != "c":
             least = -(-wanted // terms.frame_rows)
-            check.require(
+            check.require_condition(
                 holds=least <= len(of_stage) <= least + terms.slots - 1,
                 otherwise=f"{place} has {len(of_stage)} frames, least {least}",
             )
     for stage in frames:
-        check.differ(f"frames of a stage that never opened: {stage}")
+        check.record_difference(f"frames of a stage that never opened: {stage}")
     check.notes["frames"] = sum(frame.has_rows for frame in events.frames.values())
     return check
 
 
-def _stage_rows(step: str, nth: int, expected: Expected, terms: Terms) -> int:
+def _compute_stage_rows(step: str, nth: int, expected: ExpectedRun, terms: RunTerms) -> int:
     if terms.variant == "c":
         return len(expected.names)
     kind = _STAGES.get(step)
@@ -143,28 +147,28 @@ def _stage_rows(step: str, nth: int, expected: Expected, terms: Terms) -> int:
     return totals.mds if kind == "mds" else totals.people
 
 
-def check_cost(events: Events, expected: Expected, terms: Terms) -> Check:
+def check_event_cost(events: EventLog, expected: ExpectedRun, terms: RunTerms) -> Check:
     """E6: events are per frame, not per row, and small."""
     check = Check("E6", "events per frame, commands and result sizes")
     frames = sum(frame.has_rows for frame in events.frames.values())
-    stages, plain = (1, 4) if terms.variant == "c" else _shape(terms.facilities)
+    stages, plain = (1, 4) if terms.variant == "c" else _count_stages_and_steps(terms.facilities)
     units = plain + stages * terms.slots
     most = _MOST_PER_FRAME * frames + _MOST_PER_STEP_OR_SLOT * units
     total = len(events.events)
     check.inspected = total
     if terms.is_fault_free and total > most:
-        check.differ(f"{total} events, at most {most} for {frames} frames")
+        check.record_difference(f"{total} events, at most {most} for {frames} frames")
     commands = sum(e.kind.startswith(names.COMMANDS) for e in events.events)
     if expected.scale == _FULL_SCALE and commands >= _MOST_COMMANDS:
-        check.differ(f"{commands} command events")
+        check.record_difference(f"{commands} command events")
     sizes = sorted(e.result_bytes for e in events.events if e.result_bytes)
     p99 = sizes[min(len(sizes) - 1, len(sizes) * 99 // 100)] if sizes else 0
     if p99 >= _MOST_RESULT_BYTES:
-        check.differ(f"p99 of results is {p99} bytes")
+        check.record_difference(f"p99 of results is {p99} bytes")
     check.notes |= {"events": total, "at_most": most, "commands": commands, "result_p99": p99}
     return check
 
 
-def _shape(facilities: int) -> tuple[int, int]:
+def _count_stages_and_steps(facilities: int) -> tuple[int, int]:
     plain = (len(_PER_FACILITY) - len(_STAGES)) * facilities + len(_ONCE)
     return len(_STAGES) * facilities, plain

@@ -1,0 +1,124 @@
+"""What an audit of many executions came to: a table for people, a file for everything else."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from noetl_cli.errors import CliError, ExitCode
+from noetl_contracts import codec
+from noetl_replay.audit.history_audit import AuditResult
+
+SHOWN_MAX = 20
+PARQUET = ".parquet"
+JSON = ".json"
+
+SCHEMA = pa.schema(
+    [
+        pa.field("execution_id", pa.int64(), nullable=False),
+        pa.field("tenant_id", pa.string(), nullable=False),
+        pa.field("organization_id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("events", pa.int64(), nullable=False),
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("projected", pa.string(), nullable=False),
+        pa.field("envelope_checksum", pa.string(), nullable=False),
+        pa.field("damage", pa.list_(pa.string()), nullable=False),
+        pa.field("is_ok", pa.bool_(), nullable=False),
+    ]
+)
+
+
+class AuditSummary(Struct, frozen=True, kw_only=True):
+    """An audit in figures."""
+
+    engine: str
+    executions: int
+    events: int
+    ok: int
+    damaged: int
+    projected: dict[str, int]
+    sources: dict[str, int]
+    seconds: float
+    events_per_s: float
+
+
+def summarize_audit(found: Sequence[AuditResult], *, engine: str, seconds: float) -> AuditSummary:
+    """Count what was found."""
+    events = sum(one.events for one in found)
+    ok = sum(one.is_ok for one in found)
+    return AuditSummary(
+        engine=engine,
+        executions=len(found),
+        events=events,
+        ok=ok,
+        damaged=len(found) - ok,
+        projected=dict(sorted(Counter(str(one.projected) for one in found).items())),
+        sources=dict(sorted(Counter(one.source for one in found).items())),
+        seconds=round(seconds, 3),
+        events_per_s=round(events / seconds, 1) if seconds > 0 else 0.0,
+    )
+
+
+def report_lines(summary: AuditSummary, found: Sequence[AuditResult]) -> list[str]:
+    """Write an audit for people: figures, then each damaged execution and what is wrong with it."""
+    told = [
+        f"{summary.executions} executions, {summary.events} events",
+        f"  {summary.ok} ok, {summary.damaged} damaged",
+        "  read models: " + _format_counts(summary.projected),
+        "  read from: " + _format_counts(summary.sources),
+        f"  {summary.seconds:g} s on {summary.engine}, {summary.events_per_s:g} events/s",
+    ]
+    damaged = [one for one in found if not one.is_ok]
+    for one in damaged[:SHOWN_MAX]:
+        told += [f"{one.execution_id}: {damage}" for damage in one.damage]
+    if len(damaged) > SHOWN_MAX:
+        told.append(f"and {len(damaged) - SHOWN_MAX} more: --output names all of them")
+    return told
+
+
+def check_report_path(output: Path | None) -> None:
+    """Refuse a file that no report can be written to, before an audit is made for it."""
+    if output is None:
+        return
+    if output.suffix not in (PARQUET, JSON):
+        raise CliError(
+            f"{output} is no name of a report.",
+            way_out=f"Let it end in {PARQUET} or {JSON}.",
+            exit_code=ExitCode.USAGE,
+        )
+    if not output.parent.is_dir():
+        raise CliError(f"There is no folder {output.parent}.", exit_code=ExitCode.USAGE)
+
+
+def write_report(output: Path, summary: AuditSummary, found: Sequence[AuditResult]) -> None:
+    """Write the report: Parquet with one row an execution, or JSON with the figures before them."""
+    try:
+        if output.suffix == JSON:
+            output.write_bytes(
+                codec.encode_json(
+                    {"summary": summary, "executions": [_audit_row(one) for one in found]}
+                )
+            )
+            return
+        about = {b"noetl.audit": codec.encode_json(summary)}
+        table = pa.Table.from_pylist([_audit_row(one) for one in found], schema=SCHEMA)
+        pq.write_table(table.replace_schema_metadata(about), output, compression="zstd")
+    except OSError as failure:
+        raise CliError(f"{output} cannot be written: {failure.strerror}.") from failure
+
+
+def _audit_row(one: AuditResult) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(one)
+    return {**shown, "execution_id": int(one.execution_id), "is_ok": one.is_ok}
+
+
+def _format_counts(counted: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counted.items()) or "none"

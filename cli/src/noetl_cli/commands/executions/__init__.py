@@ -1,0 +1,1 @@
+"""Verbs that start, show and control executions."""

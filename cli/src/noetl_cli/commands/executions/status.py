@@ -1,0 +1,114 @@
+"""`noetl status`: how an execution stands."""
+
+from typing import Any
+
+from noetl_cli import terminal_output
+from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
+from noetl_cli.local import history
+from noetl_cli.planner import client
+from noetl_cli.terminal import error_text
+from noetl_cli.terminal.progress_tracker import (
+    describe_tasks,
+    format_attempts,
+    format_awaited_message,
+    format_error,
+)
+from noetl_contracts import codec
+from noetl_contracts.commands.task_metrics import MetricsByTask
+
+STEPS_MAX = 1000
+
+
+def status(
+    execution_id: ExecutionArgument, *, server: Server = None, as_json: AsJson = False
+) -> None:
+    """Show an execution's status, what its steps did, its loops and its stages."""
+    history.check_is_remote(execution_id, server=server)
+    address = f"/api/executions/{client.escape_segment(execution_id)}"
+    with client.open_client(server) as planner:
+        found = planner.get(f"{address}/status")
+        steps = planner.get(f"{address}/steps", limit=STEPS_MAX)
+    if as_json:
+        terminal_output.print_json(
+            {**found, "steps": steps["steps"], "has_more_steps": steps["has_more"]}
+        )
+        return
+    for line in status_lines(found):
+        terminal_output.print_line(terminal_output.flatten_text(line))
+    _show_steps(steps)
+    for line in error_text.format_error_lines(found["error"]) if found["error"] else ():
+        terminal_output.print_line(line)
+
+
+def _show_steps(answer: dict[str, Any]) -> None:
+    rows = [_step_row(one) for one in answer["steps"]]
+    terminal_output.print_rows(
+        ("STEP", "STATUS", "SECONDS", "WHAT IT DID"), rows, nothing="No step has begun."
+    )
+    if answer["has_more"]:
+        terminal_output.print_note(
+            f"These are the first {len(rows):,}. All: noetl events {answer['execution_id']}"
+        )
+
+
+def _step_row(run: dict[str, Any]) -> tuple[str, ...]:
+    tasks = codec.convert_value(run["tasks"], MetricsByTask)
+    tries = run.get("tries") or []
+    parts = (
+        describe_tasks(tasks),
+        format_attempts(tries) if tries else "",
+        format_error(run["error"]) if run["error"] else "",
+    )
+    return run["step"], run["status"], f"{run['duration']:.2f}", ", ".join(filter(None, parts))
+
+
+def status_lines(found: dict[str, Any]) -> list[str]:
+    """Write a status for people."""
+    duration = found["duration"]
+    draft = (
+        f" {terminal_output.format_version(found['version'])}"
+        if (found["version"] or 0) < 0
+        else ""
+    )
+    head = [f"{found['execution_id']}  {found['path']}{draft}  {found['status']}"]
+    if duration is not None:
+        head[0] += f"  {duration:.1f} s"
+    if found["current_step"]:
+        head.append(f"step: {found['current_step']}")
+    if found["warnings"]:
+        notes = "note says" if found["warnings"] == 1 else "notes say"
+        told = f"noetl events {found['execution_id']}"
+        head.append(f"{found['warnings']:,} {notes} what was left out or done otherwise: {told}")
+    frames_by_stage = {stage["stage_id"]: stage for stage in found["stages"]}
+    head += [_waiting_line(one) for one in found["waiting"]]
+    # Planners of before do not say it.
+    head += [_awaited_line(message) for message in found.get("messages", [])]
+    return head + [_loop_line(loop, frames_by_stage) for loop in found["loops"]]
+
+
+def _waiting_line(waiting: dict[str, Any]) -> str:
+    count = waiting["commands"]
+    return f"{count:,} {'command' if count == 1 else 'commands'} not begun: {waiting['reason']}"
+
+
+def _awaited_line(message: dict[str, Any]) -> str:
+    return format_awaited_message(
+        message["step"],
+        message["mode"],
+        title=message["title"],
+        since=(message["since"] or "")[:19],
+        until=(message["until"] or "")[:19] or None,
+        command=message["command"],
+    )
+
+
+def _loop_line(loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any]]) -> str:
+    stage = stage_by_id.get(loop["stage_id"] or "")
+    if stage is not None and stage["frames"]:
+        failed = f", {stage['rows_failed']:,} failed" if stage["rows_failed"] else ""
+        done = f"{stage['rows']:,} rows in {stage['frames']:,} frames{failed}"
+    else:
+        total = f"/{loop['total']:,}" if loop["total"] else ""
+        failed = f", {loop['failed']:,} failed" if loop["failed"] else ""
+        done = f"{loop['done']:,}{total} items{failed}"
+    return f"  {loop['step']}: {loop['status']}  {done}"

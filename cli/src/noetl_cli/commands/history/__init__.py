@@ -1,0 +1,1 @@
+"""Verbs that replay, audit and keep histories."""

@@ -1,0 +1,238 @@
+"""`noetl replay`: what an execution was, what changed, and a folder that proves it anywhere."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from noetl_chassis.clock import SystemClock
+from noetl_cli import settings, terminal_output
+from noetl_cli.audit import evidence as audit_evidence
+from noetl_cli.audit.evidence import EvidenceCollector
+from noetl_cli.commands.options import AsJson, ExecutionArgument, Organization, Server, Tenant
+from noetl_cli.errors import CliError, ExitCode
+from noetl_cli.local import history, past_state
+from noetl_cli.planner import client
+from noetl_cli.terminal_output import show_spinner
+from noetl_contracts import codec
+from noetl_replay.audit import evidence, evidence_folder
+from noetl_replay.audit.evidence import EvidenceScope
+from noetl_replay.history_replay import ALL
+from noetl_replay.rows import SURFACES
+
+app = typer.Typer(no_args_is_help=True, help="Look at the past, compare it, and prove it.")
+
+Position = Annotated[int | None, typer.Option("--at", min=1, help="As of this position.")]
+Event = Annotated[str | None, typer.Option("--event", help="As of this event.")]
+Time = Annotated[
+    str | None, typer.Option("--time", help="As of this time, such as 2026-01-31T12:00Z.")
+]
+Projection = Annotated[
+    str, typer.Option("--projection", help=f"One of {', '.join((ALL, *SURFACES))}.")
+]
+
+
+@app.command("state")
+def show_replayed_state(  # noqa: PLR0913 - one parameter for each option of the command line
+    execution_id: ExecutionArgument,
+    *,
+    at: Position = None,
+    event: Event = None,
+    time: Time = None,
+    projection: Projection = ALL,
+    resolve_payloads: Annotated[
+        bool, typer.Option("--resolve-payloads", help="Read every payload and check its digest.")
+    ] = False,
+    tenant: Tenant = None,
+    organization: Organization = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay an execution up to a position, an event or a time."""
+    kept = history.find_history(execution_id, server=server)
+    if kept is not None:
+        if resolve_payloads:
+            raise _no_payloads_error(execution_id)
+        found = past_state.replay_state(
+            kept, at=at, event=event, time=time, projection=_check_projection(projection)
+        )
+        _print_state(found, as_json=as_json)
+        return
+    with client.open_client(server) as planner, show_spinner("Replaying", is_quiet=as_json):
+        found = planner.get(
+            "/api/replay/state",
+            **_execution_query(execution_id, tenant, organization),
+            as_of_position=at,
+            as_of_event_id=event,
+            as_of_time=time,
+            projection=projection,
+            resolve_payloads=str(resolve_payloads).lower(),
+        )
+    _print_state(found, as_json=as_json)
+
+
+def _print_state(found: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        terminal_output.print_json(found)
+        return
+    for line in state_lines(found):
+        terminal_output.print_line(line)
+
+
+def state_lines(found: dict[str, Any]) -> list[str]:
+    """Write a replayed state for people."""
+    where = f"at {found['version']} of {found['head_version']}, event {found['event_id']}"
+    lines = [
+        f"{found['execution_id']}  {found['status']}  {where}",
+        f"state            {found['state_checksum']}",
+    ]
+    lines += [
+        f"{surface:<16} {found['projection_checksums'][surface]}  {len(rows)} rows"
+        for surface, rows in found["surfaces"].items()
+    ]
+    resolution = found.get("payload_resolution")
+    if resolution is not None:
+        summary = resolution["summary"]
+        lines.append(f"payloads         {summary['resolved']} of {summary['payloads']} resolved")
+        lines += [
+            f"  {one['status']}: {one['sha256']} {one['detail']}"
+            for one in resolution["payloads"]
+            if one["status"] != evidence.RESOLVED
+        ]
+    return lines
+
+
+@app.command("diff")
+def diff_positions(
+    execution_id: ExecutionArgument,
+    before: Annotated[int, typer.Argument(min=1, metavar="FROM", help="The earlier position.")],
+    after: Annotated[
+        int | None,
+        typer.Argument(min=1, metavar="[TO]", help="The later one (default: live rows)."),
+    ] = None,
+    *,
+    projection: Projection = ALL,
+    tenant: Tenant = None,
+    organization: Organization = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what differs between two positions, or between one and the live rows.
+
+    A run with -r local has no live rows: its end stands for them.
+    """
+    kept = history.find_history(execution_id, server=server)
+    if kept is not None:
+        found = past_state.diff_states(
+            kept, before=before, after=after, projection=_check_projection(projection)
+        )
+        _print_diff(found, as_json=as_json)
+        return
+    with client.open_client(server) as planner, show_spinner("Replaying", is_quiet=as_json):
+        found = planner.get(
+            "/api/replay/diff",
+            **_execution_query(execution_id, tenant, organization),
+            before=before,
+            after=after,
+            projection=projection,
+        )
+    _print_diff(found, as_json=as_json)
+
+
+def _print_diff(found: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        terminal_output.print_json(found)
+        return
+    other = "live rows, which stand at" if found["is_live"] else "position"
+    terminal_output.print_line(f"position {found['before']} -> {other} {found['after']}")
+    for line in found["tree"] or ["no difference"]:
+        terminal_output.print_line(line)
+
+
+@app.command("verify")
+def verify_execution(
+    execution_id: ExecutionArgument,
+    *,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="The new folder (default: evidence-ID).")
+    ] = None,
+    tenant: Tenant = None,
+    organization: Organization = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare live rows with a replay, and write the evidence into a folder."""
+    if history.find_history(execution_id, server=server) is not None:
+        raise _no_payloads_error(execution_id)
+    scope = codec.convert_value(_execution_query(execution_id, tenant, organization), EvidenceScope)
+    try:
+        with (
+            client.open_client(server) as planner,
+            show_spinner("Gathering the evidence", is_quiet=as_json),
+        ):
+            files = EvidenceCollector(planner, scope, SystemClock()).collect_files()
+    except msgspec.ValidationError as failure:
+        raise client.not_a_planner_error(f"The answer has another shape ({failure})") from failure
+    folder = output or Path(f"evidence-{execution_id}")
+    audit_evidence.write_evidence(folder, files)
+    _check(folder, as_json=as_json)
+
+
+@app.command("check")
+def check_evidence(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of evidence.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Check a folder of evidence from nothing but its files."""
+    _check(folder, as_json=as_json)
+
+
+def _check(folder: Path, *, as_json: bool) -> None:
+    """Check a folder and say what it proves; ends with exit code 1 when it does not."""
+    with show_spinner(f"Checking the evidence in {folder}", is_quiet=as_json):
+        problems = evidence_folder.check_folder(audit_evidence.read_evidence(folder))
+    if as_json:
+        terminal_output.print_json(
+            {"folder": str(folder), "is_good": not problems, "problems": problems}
+        )
+    elif not problems:
+        terminal_output.print_line(
+            f"{folder}: every part is there, unchanged, and agrees with every other."
+        )
+    for problem in [] if as_json else problems:
+        terminal_output.print_line(f"{problem.artifact}: {problem.message} [{problem.code}]")
+    if problems:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _check_projection(projection: str) -> str:
+    if projection not in {ALL, *SURFACES}:
+        raise CliError(
+            f"There is no projection {projection!r}.",
+            way_out=f"One of {', '.join((ALL, *SURFACES))}",
+            exit_code=ExitCode.USAGE,
+        )
+    return projection
+
+
+def _no_payloads_error(execution_id: str) -> CliError:
+    return CliError(
+        f"Execution {execution_id} ran with -r local, which keeps neither payloads nor live rows.",
+        way_out="Run it in a stack to prove it: noetl up, noetl run FILE",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def _execution_query(
+    execution_id: str, tenant: str | None, organization: str | None
+) -> dict[str, str]:
+    if not execution_id.isdigit():
+        raise CliError(
+            f"{execution_id!r} is not an execution id.",
+            way_out="List them with: noetl ls",
+            exit_code=ExitCode.USAGE,
+        )
+    place = settings.choose_owner(tenant, organization, environ=settings.copy_environment())
+    return {"execution_id": execution_id, **place}

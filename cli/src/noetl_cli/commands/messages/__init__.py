@@ -1,0 +1,1 @@
+"""Verbs that send to executions and start them by time or message."""

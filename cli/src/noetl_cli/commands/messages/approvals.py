@@ -1,0 +1,40 @@
+"""`noetl approvals`: what playbooks ask people for."""
+
+from typing import Annotated, Any
+
+import typer
+
+from noetl_cli import terminal_output
+from noetl_cli.commands.options import AsJson, Server
+from noetl_cli.planner import client
+
+
+def approvals(
+    *,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 100,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the approvals that are asked for, the oldest first."""
+    with client.open_client(server) as planner:
+        found = planner.get("/api/approvals", limit=limit)["approvals"]
+    if as_json:
+        for one in found:
+            terminal_output.print_json(one)
+        return
+    head = ("APPROVAL", "SINCE", "EXECUTION", "STEP", "ASKED", "OPTIONS", "TITLE")
+    terminal_output.print_rows(
+        head, [_approval_row(one) for one in found], nothing="Nobody asks for an approval."
+    )
+
+
+def _approval_row(one: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        one["approval_id"],
+        (one["since"] or "")[:19].replace("T", " "),
+        one["execution_id"],
+        one["step"],
+        ", ".join(one["assignees"]),
+        ", ".join(one["options"]),
+        one["title"] or "",
+    )

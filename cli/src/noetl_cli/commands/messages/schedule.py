@@ -1,0 +1,159 @@
+"""`noetl schedule`: what starts playbooks by the clock."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from noetl_cli import terminal_output
+from noetl_cli.commands.options import AsJson, Server
+from noetl_cli.files import command_inputs
+from noetl_cli.planner import client
+from noetl_contracts.requests.schedules import CatchUp, Overlap
+
+app = typer.Typer(no_args_is_help=True, help="Keep, list, pause and run schedules.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
+
+
+@app.command("put")
+def put_schedule(  # noqa: PLR0913 - one parameter for each option of the command line
+    name: Name,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A registered playbook.")],
+    *,
+    cron: Annotated[str, typer.Option("--cron", help='Five fields, such as "30 6 * * MON-FRI".')],
+    timezone: Annotated[str, typer.Option("--timezone", help="Such as Europe/Berlin.")] = "UTC",
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, help="Default: the latest at each firing.")
+    ] = None,
+    catch_up: Annotated[
+        CatchUp, typer.Option("--catch-up", help="Of times that passed while nobody looked.")
+    ] = CatchUp.LAST,
+    catch_up_max: Annotated[
+        int, typer.Option("--catch-up-max", min=1, help="How many `all` is at most.")
+    ] = 10,
+    overlap: Annotated[
+        Overlap, typer.Option("--overlap", help="While the firing before still runs.")
+    ] = Overlap.ALLOW,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="An input as name=value; repeat it.")
+    ] = None,
+    payload: Annotated[
+        Path | None, typer.Option("--payload", help="Inputs as JSON or YAML; - is stdin.")
+    ] = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Keep a schedule; a name that exists is replaced."""
+    body = {
+        "path": path,
+        "cron": cron,
+        "timezone": timezone,
+        "version": version,
+        "catch_up": str(catch_up),
+        "catch_up_max": catch_up_max,
+        "overlap": str(overlap),
+        "workload": command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=[]),
+    }
+    with client.open_client(server) as planner:
+        kept = planner.put(_schedule_address(name), body)
+    _print_schedule(kept, as_json=as_json)
+
+
+@app.command("ls")
+def list_schedules(*, server: Server = None, as_json: AsJson = False) -> None:
+    """List schedules."""
+    with client.open_client(server) as planner:
+        found = planner.get("/api/schedules")["schedules"]
+    if as_json:
+        terminal_output.print_json(found)
+        return
+    rows = [
+        (
+            one["name"],
+            one["path"] if one["version"] is None else f"{one['path']}@{one['version']}",
+            one["cron"],
+            one["timezone"],
+            _format_moment(one["next_at"]) if one["enabled"] else "paused",
+            _format_moment(one["last_at"]),
+            one["last_execution_id"] or "-",
+        )
+        for one in found
+    ]
+    head = ("NAME", "PLAYBOOK", "CRON", "ZONE", "NEXT", "LAST", "EXECUTION")
+    terminal_output.print_rows(head, rows, nothing="No schedules.")
+
+
+@app.command("show")
+def show_schedule(
+    name: Name,
+    *,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, max=100, help="How many times to come.")
+    ] = 5,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a schedule and the times to come."""
+    with client.open_client(server) as planner:
+        found = planner.get(_schedule_address(name), count=count)
+    _print_schedule(found, as_json=as_json)
+    if not as_json:
+        for moment in found["next"]:
+            terminal_output.print_line(f"  {_format_moment(moment)} UTC")
+
+
+@app.command("rm")
+def remove_schedule(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Remove a schedule; what it has started goes on."""
+    with client.open_client(server) as planner:
+        removed = planner.delete(_schedule_address(name))
+    if as_json:
+        terminal_output.print_json(removed)
+    else:
+        terminal_output.print_line(f"{removed['name']} is removed.")
+
+
+@app.command("pause")
+def pause_schedule(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Fire nothing until it is resumed."""
+    with client.open_client(server) as planner:
+        _print_schedule(planner.post(f"{_schedule_address(name)}/pause", {}), as_json=as_json)
+
+
+@app.command("resume")
+def resume_schedule(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Fire again, from the next time on."""
+    with client.open_client(server) as planner:
+        _print_schedule(planner.post(f"{_schedule_address(name)}/resume", {}), as_json=as_json)
+
+
+@app.command("run")
+def run_schedule(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Run what a schedule runs, now and besides its times."""
+    with client.open_client(server) as planner:
+        accepted = planner.post(f"{_schedule_address(name)}/run", {})
+    if as_json:
+        terminal_output.print_json(accepted)
+    else:
+        terminal_output.print_line(accepted["execution_id"])
+        terminal_output.print_note(f"Watch it: noetl run --attach {accepted['execution_id']}")
+
+
+def _schedule_address(name: str) -> str:
+    return f"/api/schedules/{client.escape_segment(name)}"
+
+
+def _print_schedule(schedule: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        terminal_output.print_json(schedule)
+        return
+    when = f"next {_format_moment(schedule['next_at'])} UTC" if schedule["enabled"] else "paused"
+    terminal_output.print_line(
+        f"{schedule['name']}: {schedule['path']} at {schedule['cron']} "
+        f"({schedule['timezone']}), {when}"
+    )
+
+
+def _format_moment(text: str | None) -> str:
+    return "-" if text is None else text[:16].replace("T", " ")

@@ -1,0 +1,115 @@
+"""`noetl trigger`: what messages start."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from noetl_cli import terminal_output
+from noetl_cli.commands.options import AsJson, Server
+from noetl_cli.files import command_inputs
+from noetl_cli.planner import client
+
+app = typer.Typer(no_args_is_help=True, help="Keep, list, pause and remove triggers.")
+
+_BODY_FIELDS = ("subject", "path", "version", "inputs", "body_bytes_max", "filter")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The trigger.")]
+
+
+@app.command("put")
+def put_trigger(  # noqa: PLR0913 - one parameter for each option of the command line
+    name: Name,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A registered playbook.")],
+    *,
+    subject: Annotated[
+        str, typer.Option("--subject", help="What follows noetl.triggers.<tenant>.<org>.")
+    ],
+    version: Annotated[int | None, typer.Option("--version", min=1)] = None,
+    mapping: Annotated[
+        Path | None,
+        typer.Option(
+            "--command_inputs", help="Templates over body, subject and message_id, as YAML."
+        ),
+    ] = None,
+    condition: Annotated[
+        str | None,
+        typer.Option("--filter", help="A condition: other messages start nothing."),
+    ] = None,
+    disabled: Annotated[
+        bool, typer.Option("--disabled", help="Keep it, and let its messages start nothing.")
+    ] = False,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Keep a trigger; a name that exists is replaced."""
+    body = {
+        "subject": subject,
+        "path": path,
+        "version": version,
+        "inputs": {} if mapping is None else command_inputs.read_mapping(mapping),
+        "enabled": not disabled,
+        # Planners of before do not know it.
+        **({} if condition is None else {"filter": condition}),
+    }
+    with client.open_client(server) as planner:
+        kept = planner.put(f"/api/triggers/{client.escape_segment(name)}", body)
+    if as_json:
+        terminal_output.print_json(kept)
+    else:
+        terminal_output.print_line(f"Messages of {kept['publish_to']} start {kept['path']}")
+
+
+@app.command("ls")
+def list_triggers(*, server: Server = None, as_json: AsJson = False) -> None:
+    """List triggers."""
+    with client.open_client(server) as planner:
+        found = planner.get("/api/triggers")["triggers"]
+    if as_json:
+        terminal_output.print_json(found)
+        return
+    rows = [
+        (one["name"], one["path"], one["publish_to"], "yes" if one["enabled"] else "no")
+        for one in found
+    ]
+    terminal_output.print_rows(
+        ("NAME", "PLAYBOOK", "SUBJECT", "ENABLED"), rows, nothing="No triggers."
+    )
+
+
+@app.command("pause")
+def pause_trigger(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Let the messages of a trigger become dead letters, to be sent again later."""
+    _set_enabled(name, server=server, as_json=as_json, is_enabled=False)
+
+
+@app.command("resume")
+def resume_trigger(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Let the messages of a paused trigger start its playbook again."""
+    _set_enabled(name, server=server, as_json=as_json, is_enabled=True)
+
+
+def _set_enabled(name: str, *, server: str | None, as_json: bool, is_enabled: bool) -> None:
+    """Keep a trigger as it is, but for whether its messages start anything."""
+    address = f"/api/triggers/{client.escape_segment(name)}"
+    with client.open_client(server) as planner:
+        found = planner.get(address)
+        body = {field: found[field] for field in _BODY_FIELDS if field in found}
+        kept = planner.put(address, {**body, "enabled": is_enabled})
+    if as_json:
+        terminal_output.print_json(kept)
+    elif is_enabled:
+        terminal_output.print_line(f"{kept['name']} starts {kept['path']} again.")
+        terminal_output.print_note("Messages that came meanwhile are dead letters: noetl dlq ls")
+    else:
+        terminal_output.print_line(f"{kept['name']} is paused: its messages become dead letters.")
+
+
+@app.command("rm")
+def remove_trigger(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Remove a trigger: messages of its subject become dead letters from now on."""
+    with client.open_client(server) as planner:
+        removed = planner.delete(f"/api/triggers/{client.escape_segment(name)}")
+    if as_json:
+        terminal_output.print_json(removed)
+    else:
+        terminal_output.print_line(f"{removed['name']} is removed.")

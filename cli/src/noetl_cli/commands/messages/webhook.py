@@ -1,0 +1,81 @@
+"""`noetl webhook`: what calls from outside start."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from noetl_cli import terminal_output
+from noetl_cli.commands.options import AsJson, Server
+from noetl_cli.files import command_inputs
+from noetl_cli.planner import client
+
+app = typer.Typer(no_args_is_help=True, help="Keep, list and remove webhooks.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The webhook.")]
+
+
+@app.command("put")
+def put_webhook(
+    name: Name,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A registered playbook.")],
+    *,
+    credential: Annotated[
+        str | None, typer.Option("--credential", help="Its field `secret` signs calls.")
+    ] = None,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="Let anybody start it, without a signature.")
+    ] = False,
+    version: Annotated[int | None, typer.Option("--version", min=1)] = None,
+    mapping: Annotated[
+        Path | None,
+        typer.Option(
+            "--command_inputs", help="Templates over body, headers and query, as YAML or JSON."
+        ),
+    ] = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Keep a webhook; a name that exists is replaced."""
+    body = {
+        "path": path,
+        "version": version,
+        "credential": credential,
+        "unsigned": unsigned,
+        "inputs": {} if mapping is None else command_inputs.read_mapping(mapping),
+    }
+    with client.open_client(server) as planner:
+        kept = planner.put(f"/api/webhooks/{client.escape_segment(name)}", body)
+        address = f"{planner.url}{kept['url']}"
+    if as_json:
+        terminal_output.print_json(kept)
+    else:
+        signed = "unsigned" if kept["unsigned"] else f"signed with {kept['credential']}"
+        terminal_output.print_line(f"POST {address} starts {kept['path']}, {signed}")
+
+
+@app.command("ls")
+def list_webhooks(*, server: Server = None, as_json: AsJson = False) -> None:
+    """List webhooks."""
+    with client.open_client(server) as planner:
+        found = planner.get("/api/webhooks")["webhooks"]
+    if as_json:
+        terminal_output.print_json(found)
+        return
+    rows = [
+        (one["name"], one["path"], one["credential"] or "unsigned", one["url"]) for one in found
+    ]
+    terminal_output.print_rows(
+        ("NAME", "PLAYBOOK", "SIGNED WITH", "ADDRESS"), rows, nothing="No webhooks."
+    )
+
+
+@app.command("rm")
+def remove_webhook(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Remove a webhook: calls find nothing from now on."""
+    with client.open_client(server) as planner:
+        removed = planner.delete(f"/api/webhooks/{client.escape_segment(name)}")
+    if as_json:
+        terminal_output.print_json(removed)
+    else:
+        terminal_output.print_line(f"{removed['name']} is removed.")

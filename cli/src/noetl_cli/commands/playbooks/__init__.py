@@ -1,0 +1,1 @@
+"""Verbs that check and register playbooks."""

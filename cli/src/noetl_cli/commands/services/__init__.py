@@ -1,0 +1,1 @@
+"""Verbs that start, watch and stop a stack."""

@@ -1,0 +1,27 @@
+"""`noetl pools`: which pools there are, and what waits in them."""
+
+from noetl_cli import terminal_output
+from noetl_cli.commands.options import AsJson, Server
+from noetl_cli.planner import client
+
+
+def pools(*, server: Server = None, as_json: AsJson = False) -> None:
+    """List the pools, how they are served, and what waits in their lanes."""
+    with client.open_client(server) as planner:
+        found = planner.get("/api/pools")["pools"]
+    if as_json:
+        terminal_output.print_json(found)
+        return
+    rows = [
+        (
+            one["name"],
+            one["transport"],
+            "yes" if one["served"] else "no",
+            str(sum(lane["pending"] for lane in one["lanes"])),
+            str(sum(lane["unsettled"] for lane in one["lanes"])),
+        )
+        for one in found
+    ]
+    terminal_output.print_rows(
+        ("POOL", "TRANSPORT", "SERVED", "WAITING", "RUNNING"), rows, nothing="No pools."
+    )

@@ -1,0 +1,1 @@
+"""The planner's HTTP API as the command line calls it."""

@@ -1,0 +1,265 @@
+"""The planner's API as the command line uses it: one clear sentence for everything that fails."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
+
+import msgspec
+import urllib3
+from urllib3 import BaseHTTPResponse, PoolManager, Timeout
+from urllib3.exceptions import HTTPError, LocationValueError, ReadTimeoutError
+
+from noetl_cli import settings
+from noetl_cli.errors import CliError, ExitCode
+from noetl_cli.stack.home_folder import state
+from noetl_cli.stack.home_folder.home import StackHome
+from noetl_cli.stack.home_folder.state import StackPhase
+from noetl_contracts import codec
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 30.0
+# The database of `noetl up` for the user's own data.
+TARGET = "target"
+PIECE_BYTES_MAX = 64 * 1024
+_USAGE_STATUSES = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
+
+
+class PlannerRefusal(CliError):  # noqa: N818 - it is an answer, not a failure of the client
+    """The planner's answer to a request that it did not serve."""
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        super().__init__(
+            str(problem.get("detail") or f"the planner answered {status}"),
+            way_out=str(problem.get("hint") or ""),
+            exit_code=ExitCode.USAGE if status in _USAGE_STATUSES else ExitCode.FAILED,
+        )
+        self.status = status
+        self.code = str(problem.get("code") or "")
+        self.diagnostics: list[dict[str, Any]] = problem.get("diagnostics") or []
+
+
+class PlannerAnswer(dict[str, Any]):
+    """What the planner answered; a field that every planner gives is never missing."""
+
+    def __missing__(self, name: str) -> Any:
+        """Say that whoever answered is no planner."""
+        raise not_a_planner_error(f"The answer has no {name!r}")
+
+
+class PlannerClient:
+    """Connections to one planner."""
+
+    def __init__(self, pool: PoolManager, url: str) -> None:
+        self._pool = pool
+        # Without a slash at its end.
+        self.url = url
+
+    def get(self, path: str, /, **params: Any) -> Any:
+        """Ask for something; parameters that are None are left out."""
+        return self._request_json("GET", add_query(path, params))
+
+    def post(self, path: str, body: Any, *, headers: dict[str, str] | None = None) -> Any:
+        """Send a JSON body."""
+        typed = {"Content-Type": "application/json", **(headers or {})}
+        return self._request_json("POST", path, body=codec.encode_json(body), headers=typed)
+
+    def put(self, path: str, body: Any) -> Any:
+        """Send a JSON body that replaces what is there."""
+        typed = {"Content-Type": "application/json"}
+        return self._request_json("PUT", path, body=codec.encode_json(body), headers=typed)
+
+    def post_text(self, path: str, text: str, /, **params: Any) -> Any:
+        """Send a playbook as it was written."""
+        typed = {"Content-Type": "text/yaml"}
+        return self._request_json(
+            "POST", add_query(path, params), body=text.encode(), headers=typed
+        )
+
+    def post_bytes(self, path: str, data: bytes) -> Any:
+        """Send bytes as they are."""
+        typed = {"Content-Type": "application/octet-stream"}
+        return self._request_json("POST", path, body=data, headers=typed)
+
+    def delete(self, path: str) -> Any:
+        """Remove something."""
+        return self._request_json("DELETE", path)
+
+    @contextmanager
+    def open_stream(
+        self, path: str, *, headers: dict[str, str], timeout: Timeout
+    ) -> Iterator[BaseHTTPResponse]:
+        """Open an answer whose bytes are read as they come; raises urllib3's `HTTPError`."""
+        answer = self._send_request(
+            "GET", path, headers=headers, timeout=timeout, preload_content=False
+        )
+        try:
+            yield answer
+        finally:
+            answer.close()
+
+    def _send_request(self, method: str, path: str, **options: Any) -> BaseHTTPResponse:
+        options["headers"] = {**self._pool.headers, **options.get("headers", {})}
+        try:
+            return self._pool.request(
+                method, self.url + path, retries=False, redirect=False, **options
+            )
+        except LocationValueError as error:
+            raise _bad_address_error(self.url) from error
+
+    def _request_json(self, method: str, path: str, **options: Any) -> Any:
+        try:
+            response = self._send_request(method, path, **options)
+        except HTTPError as error:
+            raise unreachable_error(self.url, error) from error
+        if not is_success(response):
+            raise parse_refusal(response)
+        found = _decode_answer(response.data)
+        if found is not None and not isinstance(found, dict):
+            raise not_a_planner_error("The answer is no mapping")
+        return None if found is None else PlannerAnswer(found)
+
+
+@contextmanager
+def open_client(server: str | None) -> Iterator[PlannerClient]:
+    """Open a client to the server that was named, or to the stack that runs here."""
+    address = get_server_address(server)
+    parts = urlsplit(address)
+    headers = {}
+    if parts.username is not None:
+        named = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers = urllib3.make_headers(basic_auth=named)
+    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    timeout = Timeout(connect=CONNECT_TIMEOUT_S, read=ANSWER_TIMEOUT_S)
+    # The environment's proxies are for the world, not for a planner: urllib3 reads none.
+    with PoolManager(headers=headers, timeout=timeout) as pool:
+        yield PlannerClient(pool, bare)
+
+
+def get_server_address(server: str | None) -> str:
+    """Choose the planner: the argument, the environment, or the running stack's state."""
+    environ = settings.copy_environment()
+    address = server or settings.find_api_url(environ=environ) or _get_stack_address(environ)
+    if not _is_address(address):
+        raise _bad_address_error(address)
+    return address.rstrip("/")
+
+
+def get_target_dsn() -> str:
+    """Return the DSN of the running stack's database for the user's own data; raises `CliError`."""
+    dsn = _find_stack_urls(settings.copy_environment()).get(TARGET)
+    if dsn is None:
+        raise CliError(
+            "No stack with a database for your own data runs here.",
+            way_out="Start it with `noetl up`, or name another database with --data dsn=...",
+        )
+    return dsn
+
+
+def escape_segment(segment: str) -> str:
+    """Write data as one segment of a path."""
+    return quote(segment, safe="")
+
+
+def add_query(path: str, params: dict[str, Any]) -> str:
+    """Write parameters behind a path; those that are None are left out."""
+    chosen = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in params.items()
+        if value is not None
+    }
+    return f"{path}?{urlencode(chosen)}" if chosen else path
+
+
+def unreachable_error(url: str, error: HTTPError) -> CliError:
+    """Say that nobody answered."""
+    if isinstance(error, ReadTimeoutError):
+        return CliError(
+            f"The planner at {url} did not answer within {ANSWER_TIMEOUT_S:g} s.",
+            way_out="See what it does: noetl logs planner",
+        )
+    return CliError(
+        f"No planner answers at {url}.",
+        way_out="Start it with `noetl up`, or name another with --server or NOETL_SERVER.",
+    )
+
+
+def is_success(response: BaseHTTPResponse) -> bool:
+    """Tell whether the planner did what was asked."""
+    return HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def read_chunks(response: BaseHTTPResponse) -> Iterator[bytes]:
+    """Yield a stream's bytes as they come, however the server cuts them."""
+    while piece := response.read1(PIECE_BYTES_MAX):
+        yield piece
+
+
+def parse_refusal(response: BaseHTTPResponse) -> PlannerRefusal:
+    """Turn a problem document into one sentence and its way out."""
+    try:
+        problem = _decode_answer(response.data)
+    except CliError:
+        problem = {}
+    return PlannerRefusal(response.status, problem if isinstance(problem, dict) else {})
+
+
+def not_a_planner_error(found: str) -> CliError:
+    """Say why whoever answered cannot be a planner."""
+    return CliError(
+        f"{found}: this is not a NoETL planner.",
+        way_out="Check the address: --server, or NOETL_SERVER.",
+    )
+
+
+def _decode_answer(content: bytes) -> Any:
+    try:
+        return codec.decode_json(content) if content else None
+    except msgspec.DecodeError as error:
+        raise not_a_planner_error("The answer is not JSON") from error
+
+
+def _get_stack_address(environ: dict[str, str]) -> str:
+    address = _find_stack_urls(environ).get("api")
+    if address is None:
+        raise CliError(
+            "No planner runs here.",
+            way_out="Start it with `noetl up`, or name one with --server or NOETL_SERVER.",
+        )
+    return address
+
+
+def _find_stack_urls(environ: dict[str, str]) -> dict[str, str]:
+    """Return the addresses of the stack that runs here; none of one that does not."""
+    place: Path = settings.choose_home(None, environ=environ)
+    found = state.find_state(StackHome(root=place))
+    if found is None or found.phase in {StackPhase.STOPPED, StackPhase.STOPPING}:
+        return {}
+    return found.urls
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        # Reading the port is what checks it.
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _bad_address_error(address: str) -> CliError:
+    return CliError(
+        f"{address!r} is not the address of a planner.",
+        way_out="Write it as http://host:port",
+        exit_code=ExitCode.USAGE,
+    )

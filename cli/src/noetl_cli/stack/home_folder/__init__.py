@@ -1,0 +1,1 @@
+"""The folder of one stack: options, keys, state."""

@@ -1,0 +1,114 @@
+"""What `noetl up` was asked for, handed to the supervisor as one file."""
+
+from collections.abc import Container
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from noetl_cli.errors import ExitCode, StackError
+from noetl_cli.stack.home_folder.home import StackHome, write_privately
+from noetl_contracts.commands.command_work import DEFAULT_POOL
+from noetl_contracts.commands.worker_pools import POOL_HINT, is_pool_name
+
+_WORKERS_MAX = 64
+Count = Annotated[int, Meta(ge=0, le=_WORKERS_MAX)]
+
+
+class StackOptions(Struct, frozen=True, kw_only=True):
+    """How many of what, and which servers are somebody else's."""
+
+    workers: Count = 1
+    planners: Count = 1
+    projectors: Count = 1
+    outboxes: Count = 1
+    reapers: Count = 1
+    has_s3: bool = True
+    # Servers only: what developers of one service want beside it.
+    has_services: bool = True
+    postgres_dsn: str | None = None
+    nats_url: str | None = None
+    payload_url: str | None = None
+    nats_sync_interval: str | None = None
+    # Workers by pool, besides those of the default pool; and pools served over HTTP.
+    pools: dict[str, Count] = {}
+    http_pools: list[str] = []
+    # Handed to every service as NOETL_<name>.
+    settings: dict[str, str] = {}
+
+
+def list_unapplied(wanted: StackOptions, running: StackOptions) -> list[str]:
+    """Name what was asked for and is not so in the stack that runs; defaults ask for nothing."""
+    default = StackOptions()
+    names = [
+        name
+        for name in StackOptions.__struct_fields__
+        if name != "settings"
+        and getattr(wanted, name) not in (getattr(default, name), getattr(running, name))
+    ]
+    settings = wanted.settings.items() - running.settings.items()
+    return names + sorted(name for name, _ in settings)
+
+
+def write_options(home: StackHome, options: StackOptions) -> None:
+    """Leave the options for the supervisor."""
+    write_privately(home.options_file, msgspec.json.format(msgspec.json.encode(options)))
+
+
+def read_options(home: StackHome) -> StackOptions:
+    """Take the options that `noetl up` left."""
+    try:
+        return msgspec.json.decode(home.options_file.read_bytes(), type=StackOptions)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise StackError(
+            f"{home.options_file} is damaged: {error}.", way_out="Run `noetl up` again."
+        ) from error
+
+
+def parse_settings(pairs: list[str]) -> dict[str, str]:
+    """Read `WORKER_LEASE_S=5` into a name and a value."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.replace("_", "").isalnum():
+            raise StackError(
+                f"--set {pair!r} is not of the form NAME=VALUE.",
+                way_out="For example: --set WORKER_LEASE_S=5",
+                exit_code=ExitCode.USAGE,
+            )
+        found[f"NOETL_{name.removeprefix('NOETL_').upper()}"] = value
+    return found
+
+
+def parse_pools(pairs: list[str]) -> dict[str, int]:
+    """Read `gpu=2` into a pool and its workers."""
+    found: dict[str, int] = {}
+    for pair in pairs:
+        name, _, count = pair.partition("=")
+        if not count.isdigit() or int(count) > _WORKERS_MAX:
+            raise StackError(
+                f"--pool {pair!r} is not of the form NAME=N.",
+                way_out=f"For example: --pool gpu=2, with at most {_WORKERS_MAX} workers",
+                exit_code=ExitCode.USAGE,
+            )
+        found[_check_pool_name(name, taken=found)] = int(count)
+    return found
+
+
+def check_http_pools(names: list[str], *, besides: list[str]) -> list[str]:
+    """Read the pools that are served over HTTP; none of them may be served by workers here."""
+    taken = {pair.partition("=")[0] for pair in besides}
+    found: list[str] = []
+    for name in names:
+        found.append(_check_pool_name(name, taken={*taken, *found}))
+    return found
+
+
+def _check_pool_name(name: str, *, taken: Container[str]) -> str:
+    if not is_pool_name(name) or name == DEFAULT_POOL or name in taken:
+        raise StackError(
+            f"{name!r} cannot name one more pool.",
+            way_out=f"Use a name of its own: {POOL_HINT}",
+            exit_code=ExitCode.USAGE,
+        )
+    return name

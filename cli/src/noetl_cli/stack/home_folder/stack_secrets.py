@@ -1,0 +1,79 @@
+"""Passwords and keys of one stack: made once, kept in one file that only its owner reads."""
+
+import base64
+import secrets
+
+import msgspec
+from msgspec import Struct, structs
+
+from noetl_cli.errors import StackError
+from noetl_cli.stack.home_folder.home import StackHome, write_privately
+from noetl_cli.stack.servers import nats, roles
+
+SECRET_KEY_BYTES = 32
+
+
+class Keyring(Struct, frozen=True, kw_only=True):
+    """Every secret that the stack itself makes."""
+
+    postgres_superuser: str
+    postgres_by_role: dict[str, str]
+    nats_by_user: dict[str, str]
+    s3_access_key: str
+    s3_secret_key: str
+    # Seals stored credentials: losing it loses them.
+    secret_key: str
+
+
+def load_or_make_keyring(home: StackHome) -> Keyring:
+    """Read the secrets; make them on the first start."""
+    try:
+        content = home.secrets_file.read_bytes()
+    except FileNotFoundError:
+        made = _make_keyring()
+        write_privately(home.secrets_file, msgspec.json.format(msgspec.json.encode(made)))
+        return made
+    except OSError as error:
+        raise StackError(
+            f"{home.secrets_file} cannot be read: {error.strerror}.",
+            way_out="Run noetl as the user who started the stack, or choose another --dir.",
+        ) from error
+    try:
+        return _add_missing_secrets(home, msgspec.json.decode(content, type=Keyring))
+    except msgspec.MsgspecError as error:
+        raise StackError(
+            f"{home.secrets_file} is damaged: {error}.",
+            way_out="Restore it from a backup; without it the data cannot be opened. "
+            "To start afresh: noetl down --purge",
+        ) from error
+
+
+def _add_missing_secrets(home: StackHome, found: Keyring) -> Keyring:
+    """Add the users and roles that an earlier release did not know."""
+    users = {user: _make_password() for user in nats.USERS if user not in found.nats_by_user}
+    names = {role: _make_password() for role in roles.ROLES if role not in found.postgres_by_role}
+    if not users and not names:
+        return found
+    made = structs.replace(
+        found,
+        nats_by_user={**found.nats_by_user, **users},
+        postgres_by_role={**found.postgres_by_role, **names},
+    )
+    write_privately(home.secrets_file, msgspec.json.format(msgspec.json.encode(made)))
+    return made
+
+
+def _make_keyring() -> Keyring:
+    return Keyring(
+        postgres_superuser=_make_password(),
+        postgres_by_role={role: _make_password() for role in roles.ROLES},
+        nats_by_user={user: _make_password() for user in nats.USERS},
+        s3_access_key=secrets.token_hex(10),
+        s3_secret_key=secrets.token_hex(20),
+        secret_key=base64.b64encode(secrets.token_bytes(SECRET_KEY_BYTES)).decode(),
+    )
+
+
+def _make_password() -> str:
+    # Letters and digits only: it stands in addresses and configuration files unquoted.
+    return secrets.token_hex(16)

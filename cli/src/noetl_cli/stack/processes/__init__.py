@@ -1,0 +1,1 @@
+"""Processes of one stack: ports, users, probes."""

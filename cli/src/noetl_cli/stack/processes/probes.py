@@ -1,0 +1,85 @@
+"""Ask a process whether it works."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import assert_never
+from urllib.parse import urlsplit
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from noetl_cli.stack.processes import loopback
+from noetl_cli.stack.processes.process_spec import BucketProbe, CommandProbe, HttpProbe, Probe
+
+PROBE_TIMEOUT_S = 5.0
+# Large enough to need a volume, which SeaweedFS makes only when it is asked for one.
+PROBE_BYTES = b"\0" * 4096
+CREATED = {200, 201, 409}
+FAILED = 500
+# Less than this is soon full again.
+ROOM_BYTES_MIN = 64 * 1024**2
+
+
+def is_answering(probe: Probe | None) -> bool:
+    """Tell whether a process is ready; one without a probe is ready once it runs."""
+    match probe:
+        case None:
+            return True
+        case HttpProbe(url=url):
+            return loopback.get_status(url) == loopback.OK
+        case CommandProbe(argv=argv):
+            return _is_command_ok(argv)
+        case BucketProbe():
+            return _can_put_object(probe)
+        case _:
+            assert_never(probe)
+
+
+def has_room(folder: Path) -> bool:
+    """Tell whether a server could write again, if it tried."""
+    try:
+        return shutil.disk_usage(folder).free >= ROOM_BYTES_MIN
+    except OSError:
+        return False
+
+
+def is_write_refused(probe: HttpProbe) -> bool:
+    """Tell whether a server says that it cannot; one that says nothing is only slow."""
+    said = loopback.get_status(probe.url)
+    return said is not None and said >= FAILED
+
+
+def _is_command_ok(argv: tuple[str, ...]) -> bool:
+    try:
+        done = subprocess.run(  # noqa: S603 - argv comes from our own specs
+            argv,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=PROBE_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def _can_put_object(probe: BucketProbe) -> bool:
+    made = _put_signed(probe, path=f"/{probe.bucket}", body=b"")
+    if made not in CREATED:
+        return False
+    return _put_signed(probe, path=f"/{probe.bucket}/.ready", body=PROBE_BYTES) == loopback.OK
+
+
+def _put_signed(probe: BucketProbe, *, path: str, body: bytes) -> int | None:
+    address = probe.endpoint.rstrip("/") + path
+    request = AWSRequest(
+        method="PUT", url=address, data=body, headers={"Host": urlsplit(address).netloc}
+    )
+    credentials = Credentials(probe.access_key, probe.secret_key)
+    S3SigV4Auth(credentials, "s3", probe.region).add_auth(request)
+    headers = dict(request.headers.items())
+    answer = loopback.send_request(address, method="PUT", body=body, headers=headers)
+    return None if answer is None else answer.status

@@ -1,0 +1,127 @@
+"""NATS Server with JetStream on file storage: one user per service, on loopback."""
+
+from importlib import resources
+from pathlib import Path
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from noetl_cli.stack.processes import programs
+from noetl_cli.stack.processes.coarse_timers import with_coarse_timers
+from noetl_cli.stack.processes.loopback import LOOPBACK
+from noetl_cli.stack.processes.process_spec import HttpProbe, ProcessSpec, ProcessTier, StoreWatch
+
+USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source")
+# The ledger is the authority and the reaper re-drives what a broker lost, so a power failure
+# may cost a second of repeated work, never a result. `always` was measured at a sixth of the
+# throughput; a killed process loses no message under any interval, only what it noted of
+# deliveries in the last tenth of a second.
+SYNC_INTERVAL = "1s"
+SYNC_INTERVAL_WARN_S = 10
+MAX_PAYLOAD = "1MB"
+# Said outright: else it is a share of what is free at the start, and a server that starts on a
+# disk that is nearly full would not open the streams that it has.
+STORE_BYTES_MAX = "8GB"
+PERMISSIONS = "nats_permissions.conf"
+
+
+class NatsServer(Struct, frozen=True, kw_only=True):
+    """One server: where it keeps its streams, where it listens, who may log in."""
+
+    binary: Path
+    directory: Path
+    port: int
+    monitor_port: int
+    password_by_user: dict[str, str]
+    sync_interval: str = SYNC_INTERVAL
+
+    @property
+    def store_folder(self) -> Path:
+        """Where JetStream keeps its files; may be wiped at any time."""
+        return self.directory / "jetstream"
+
+
+def describe_nats(
+    *,
+    home: Path,
+    port: int,
+    monitor_port: int,
+    password_by_user: dict[str, str],
+    sync_interval: str = SYNC_INTERVAL,
+) -> NatsServer:
+    """Find the program and name the folder."""
+    return NatsServer(
+        binary=programs.find_nats_server(),
+        directory=home / "nats",
+        port=port,
+        monitor_port=monitor_port,
+        password_by_user=password_by_user,
+        sync_interval=sync_interval,
+    )
+
+
+def prepare_nats(nats: NatsServer) -> None:
+    """Write the configuration."""
+    nats.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    permissions = resources.files("noetl_cli.stack") / PERMISSIONS
+    (nats.directory / PERMISSIONS).write_text(permissions.read_text("utf-8"))
+    configuration = nats.directory / "nats.conf"
+    configuration.touch(mode=0o600)
+    configuration.write_text(_render_nats_conf(nats))
+
+
+def nats_spec(nats: NatsServer) -> ProcessSpec:
+    """Describe the server's process."""
+    probe = HttpProbe(url=health_url(monitor_url(nats.monitor_port)))
+    return ProcessSpec(
+        name="nats",
+        tier=ProcessTier.SERVER,
+        argv=with_coarse_timers((str(nats.binary), "-c", str(nats.directory / "nats.conf"))),
+        directory=nats.directory,
+        environ={"GOMEMLIMIT": "512MiB"},
+        probe=probe,
+        # A stream whose store failed once refuses everything until the server starts again.
+        watch=StoreWatch(probe=probe, folder=nats.directory, interval_s=1.0),
+        port=nats.port,
+    )
+
+
+def nats_url(nats: NatsServer, user: str) -> str:
+    """Spell the address for one user."""
+    password = quote(nats.password_by_user[user], safe="")
+    return f"nats://{user}:{password}@{LOOPBACK}:{nats.port}"
+
+
+def monitor_url(port: int) -> str:
+    """Spell the address of the monitoring endpoint."""
+    return f"http://{LOOPBACK}:{port}"
+
+
+def health_url(monitor: str) -> str:
+    """Spell the address that tells whether the server and every stream works."""
+    return f"{monitor}/healthz"
+
+
+def _render_nats_conf(nats: NatsServer) -> str:
+    users = "\n".join(
+        f'    {{ user: {user}, password: "{password}", permissions: ${user.upper()} }}'
+        for user, password in sorted(nats.password_by_user.items())
+    )
+    return f"""\
+server_name: "noetl"
+listen: "{LOOPBACK}:{nats.port}"
+http: "{LOOPBACK}:{nats.monitor_port}"
+max_payload: {MAX_PAYLOAD}
+jetstream {{
+  store_dir: "{nats.store_folder}"
+  sync_interval: "{nats.sync_interval}"
+  max_file_store: {STORE_BYTES_MAX}
+  max_memory_store: 64MB
+}}
+include "{PERMISSIONS}"
+authorization {{
+  users: [
+{users}
+  ]
+}}
+"""

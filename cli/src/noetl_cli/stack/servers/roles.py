@@ -1,0 +1,89 @@
+"""The login roles of the services and the databases that they use."""
+
+import subprocess
+from importlib import resources
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from noetl_cli.errors import StackError
+from noetl_cli.stack.processes import health_check, programs
+
+ROLES = (
+    "noetl_owner",
+    "noetl_planner",
+    "noetl_projector",
+    "noetl_outbox",
+    "noetl_reaper",
+    "noetl_archivist",
+    "noetl_reader",
+    "pft",
+)
+DATABASE = "noetl"
+TARGET_DATABASE = "target"
+TARGET_ROLE = "pft"
+PSQL_TIMEOUT_S = 60
+
+
+def create_roles(
+    *, admin_dsn: str, database: str, password_by_role: dict[str, str], path: str
+) -> None:
+    """Make roles and databases; harmless when they exist."""
+    script = (resources.files("noetl_cli.stack") / "roles.sql").read_text("utf-8")
+    variables = {**password_by_role, "roles": ",".join(ROLES), "database": database}
+    sets = "".join(f"\\set {name} '{value}'\n" for name, value in variables.items())
+    run_psql(admin_dsn, query=sets + script, path=path)
+
+
+def run_psql(dsn: str, *, query: str, path: str) -> str:
+    """Run statements through psql and return what they print."""
+    environ = {
+        "PATH": path,
+        # Neither passwords nor addresses with passwords stand where `ps` shows them.
+        "PGPASSWORD": unquote(urlsplit(dsn).password or ""),
+        "PGCONNECT_TIMEOUT": "10",
+        "PGOPTIONS": "-c client_min_messages=warning",
+    }
+    try:
+        done = subprocess.run(  # noqa: S603 - our own program and a bare address
+            [
+                str(programs.find_postgres_tree() / "bin" / "psql"),
+                "-XqAt",
+                "-d",
+                _strip_password(dsn),
+            ],
+            check=False,
+            env=environ,
+            input=query,
+            capture_output=True,
+            text=True,
+            timeout=PSQL_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StackError(
+            f"PostgreSQL at {_strip_password(dsn)} did not answer in {PSQL_TIMEOUT_S} s.",
+            way_out="See its log with: noetl logs postgres",
+        ) from error
+    if done.returncode != 0 or done.stderr:
+        advice = "Check the address; its role must be allowed to create roles and databases."
+        raise StackError(
+            f"PostgreSQL at {_strip_password(dsn)} refused: {done.stderr.strip()}",
+            way_out=health_check.FREE_IT if health_check.NO_ROOM in done.stderr else advice,
+        )
+    return done.stdout
+
+
+def role_dsn(admin_dsn: str, *, role: str, password: str, database: str) -> str:
+    """Spell the address of a database on the same server for another role."""
+    parts = urlsplit(admin_dsn)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{role}:{password}@{host}", path=f"/{database}"))
+
+
+def database_name(admin_dsn: str) -> str:
+    """Name the database in an address."""
+    return urlsplit(admin_dsn).path.lstrip("/") or DATABASE
+
+
+def _strip_password(admin_dsn: str) -> str:
+    parts = urlsplit(admin_dsn)
+    user, at, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}"))

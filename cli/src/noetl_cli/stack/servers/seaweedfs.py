@@ -1,0 +1,131 @@
+"""SeaweedFS in one process: an S3 endpoint with access keys, on loopback."""
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from noetl_cli.stack.processes import programs
+from noetl_cli.stack.processes.coarse_timers import with_coarse_timers
+from noetl_cli.stack.processes.loopback import LOOPBACK
+from noetl_cli.stack.processes.process_spec import BucketProbe, ProcessSpec, ProcessTier
+
+REGION = "us-east-1"
+BUCKET = "noetl"
+PORTS = (
+    "s3",
+    "s3-grpc",
+    "s3-master",
+    "s3-master-grpc",
+    "s3-volume",
+    "s3-volume-grpc",
+    "s3-filer",
+    "s3-filer-grpc",
+)
+SOCKET_PATH_MAX = 100
+VOLUME_MB_MAX = 1024
+ACTIONS = ["Admin", "Read", "Write", "List", "Tagging"]
+
+
+class SeaweedFsServer(Struct, frozen=True, kw_only=True):
+    """One server: where it keeps objects, where it listens, who may log in."""
+
+    binary: Path
+    directory: Path
+    ports: dict[str, int]
+    access_key: str
+    secret_key: str
+    bucket: str = BUCKET
+
+    @property
+    def endpoint(self) -> str:
+        """The address of the S3 interface."""
+        return f"http://{LOOPBACK}:{self.ports['s3']}"
+
+    @property
+    def payload_url(self) -> str:
+        """The bucket as services spell it in their settings."""
+        return f"s3://{self.bucket}?endpoint={self.endpoint}&region={REGION}"
+
+
+def describe_seaweedfs(
+    *, home: Path, ports: dict[str, int], access_key: str, secret_key: str
+) -> SeaweedFsServer:
+    """Find the program and name the folder."""
+    return SeaweedFsServer(
+        binary=programs.find_seaweedfs(),
+        directory=home / "seaweedfs",
+        ports={name: ports[name] for name in PORTS},
+        access_key=access_key,
+        secret_key=secret_key,
+    )
+
+
+def prepare_seaweedfs(server: SeaweedFsServer) -> None:
+    """Write who may log in."""
+    (server.directory / "data").mkdir(mode=0o700, parents=True, exist_ok=True)
+    server.directory.chmod(0o700)
+    credentials = [{"accessKey": server.access_key, "secretKey": server.secret_key}]
+    identity = {"name": "noetl", "credentials": credentials, "actions": ACTIONS}
+    configuration = server.directory / "s3.json"
+    configuration.touch(mode=0o600)
+    configuration.write_bytes(msgspec.json.encode({"identities": [identity]}))
+
+
+def seaweedfs_spec(server: SeaweedFsServer) -> ProcessSpec:
+    """Describe the server's process."""
+    probe = BucketProbe(
+        endpoint=server.endpoint,
+        bucket=server.bucket,
+        region=REGION,
+        access_key=server.access_key,
+        secret_key=server.secret_key,
+    )
+    return ProcessSpec(
+        name="s3",
+        tier=ProcessTier.SERVER,
+        argv=with_coarse_timers((str(server.binary), "server", *_build_flags(server))),
+        directory=server.directory,
+        environ={"GOMEMLIMIT": "512MiB"},
+        probe=probe,
+        port=server.ports["s3"],
+        # The volumes are closed within milliseconds; the gateways then wait 15 s for streams
+        # that never end, and may be killed.
+        stop_timeout_s=1.0,
+    )
+
+
+def _build_flags(server: SeaweedFsServer) -> list[str]:
+    ports = server.ports
+    flags = [
+        f"-dir={server.directory / 'data'}",
+        f"-ip={LOOPBACK}",
+        f"-ip.bind={LOOPBACK}",
+        "-master.telemetry=false",
+        # A single master: no election, which takes seconds and now and then half a minute.
+        "-master.peers=none",
+        f"-master.port={ports['s3-master']}",
+        f"-master.port.grpc={ports['s3-master-grpc']}",
+        f"-master.volumeSizeLimitMB={VOLUME_MB_MAX}",
+        f"-volume.port={ports['s3-volume']}",
+        f"-volume.port.grpc={ports['s3-volume-grpc']}",
+        "-volume.max=0",
+        "-volume.preStopSeconds=0",
+        "-filer",
+        f"-filer.port={ports['s3-filer']}",
+        f"-filer.port.grpc={ports['s3-filer-grpc']}",
+        "-s3",
+        f"-s3.port={ports['s3']}",
+        f"-s3.port.grpc={ports['s3-grpc']}",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-s3.iam=false",
+        f"-s3.config={server.directory / 's3.json'}",
+    ]
+    sockets = server.directory / "filer.sock"
+    if len(str(sockets)) <= SOCKET_PATH_MAX:
+        flags += [
+            f"-filer.localSocket={sockets}",
+            f"-s3.localSocket={sockets.with_name('s3.sock')}",
+        ]
+    return flags

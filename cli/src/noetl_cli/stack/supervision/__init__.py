@@ -1,0 +1,1 @@
+"""The supervisor that starts a stack and keeps it running."""

@@ -1,0 +1,192 @@
+"""Where each service finds its servers, and the environment that says so."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from noetl_cli.stack.home_folder.options import StackOptions
+from noetl_cli.stack.processes.loopback import LOOPBACK
+from noetl_cli.stack.processes.process_spec import HttpProbe, ProcessSpec, ProcessTier
+from noetl_cli.stack.servers import roles
+from noetl_contracts.commands.command_work import DEFAULT_POOL
+
+TENANT = "default"
+ORGANIZATION = "default"
+POOL = DEFAULT_POOL
+# Which service is handed what; whatever is not listed here it cannot reach.
+WITH_POSTGRES = {"planner", "projector", "outbox", "reaper"}
+WITH_PAYLOADS = {"planner", "worker", "reaper", "projector"}
+WITH_SECRET_KEY = {"planner", "worker"}
+# People who start a stack of their own write its playbooks, too: python tasks may require packages
+# and ask for the network. Other workers refuse both until an operator allows them.
+WORKER_DEFAULTS = {
+    "NOETL_WORKER_PYTHON_REQUIREMENTS": "any",
+    "NOETL_WORKER_PYTHON_NETWORK_BY_TASK": "true",
+}
+
+
+class ServiceAddresses(Struct, frozen=True, kw_only=True):
+    """The addresses and keys that the stack hands to its services."""
+
+    admin_dsn: str
+    database: str
+    password_by_role: dict[str, str]
+    nats_url_by_user: dict[str, str]
+    payload_url: str
+    payload_access_key: str | None
+    payload_secret_key: str | None
+    secret_key: str
+
+    def role_dsn(self, role: str, *, database: str | None = None) -> str:
+        """Spell the database's address for one role."""
+        return roles.role_dsn(
+            self.admin_dsn,
+            role=role,
+            password=self.password_by_role[role],
+            database=database or self.database,
+        )
+
+
+class ServiceInstance(Struct, frozen=True, kw_only=True):
+    """One service process: which of how many, from 1, and for a worker its pool."""
+
+    service: str
+    index: int
+    count: int
+    pool: str = POOL
+
+    @property
+    def instance_name(self) -> str:
+        """Return what logs and state call it."""
+        of_pool = "" if self.pool == POOL else f"{self.pool}-"
+        return f"{self.service}-{of_pool}{self.index}"
+
+
+def list_instances(options: StackOptions) -> list[ServiceInstance]:
+    """List every service process."""
+    counts = {
+        "planner": options.planners,
+        "worker": options.workers,
+        "projector": options.projectors,
+        "outbox": options.outboxes,
+        "reaper": options.reapers,
+    }
+    if not options.has_services:
+        return []
+    found = [
+        ServiceInstance(service=name, index=i, count=n)
+        for name, n in counts.items()
+        for i in range(1, n + 1)
+    ]
+    return found + [
+        ServiceInstance(service="worker", index=i, count=n, pool=pool)
+        for pool, n in options.pools.items()
+        for i in range(1, n + 1)
+    ]
+
+
+def list_port_names(options: StackOptions) -> list[str]:
+    """Name the ports that the services need."""
+    found = list_instances(options)
+    names = [f"{one.instance_name}.health" for one in found]
+    return names + [f"{one.instance_name}.http" for one in found if one.service == "planner"]
+
+
+def topology_variables(options: StackOptions, environ: Mapping[str, str]) -> dict[str, str]:
+    """Say which streams and consumers there are: to the job that makes and the service that keeps.
+
+    A command's lease is its unacknowledged delivery: the broker's and the planner's are one.
+    """
+    fields = {
+        "PROJECTOR_COUNT": str(max(1, options.projectors)),
+        "POOLS": ",".join((POOL, *options.pools)),
+    }
+    lease_s = {**environ, **options.settings}.get("NOETL_PLANNER_COMMAND_LEASE_S")
+    return {**fields, "LEASE_S": lease_s} if lease_s else fields
+
+
+def service_specs(
+    options: StackOptions,
+    *,
+    wires: ServiceAddresses,
+    ports: Mapping[str, int],
+    environ: Mapping[str, str],
+    directory: Path,
+) -> tuple[ProcessSpec, ...]:
+    """Describe every service process."""
+    found = []
+    for one in list_instances(options):
+        service, instance = one.service, one.instance_name
+        own = _service_environ(one, wires=wires, ports=ports)
+        if service == "reaper":
+            declared = topology_variables(options, environ)
+            own |= {f"NOETL_REAPER_{field}": value for field, value in declared.items()}
+            own["NOETL_REAPER_RETENTION_DSN"] = wires.role_dsn("noetl_archivist")
+        if service == "worker":
+            # The workers of this machine share the locks, and the files that outlive executions.
+            own["NOETL_WORKER_WORK_DIRECTORY"] = environ.get(
+                "NOETL_WORKER_WORK_DIRECTORY", str(directory / "files")
+            )
+        if service == "planner":
+            own["NOETL_PLANNER_POOLS"] = ",".join((POOL, *options.pools))
+            own["NOETL_PLANNER_HTTP_POOLS"] = ",".join(options.http_pools)
+        health = ports[f"{instance}.health"]
+        found.append(
+            ProcessSpec(
+                name=instance,
+                tier=ProcessTier.SERVICE,
+                argv=(sys.executable, "-m", f"noetl_{service}"),
+                directory=directory,
+                environ={
+                    **(WORKER_DEFAULTS if service == "worker" else {}),
+                    **environ,
+                    **own,
+                    **options.settings,
+                },
+                probe=HttpProbe(url=f"http://{LOOPBACK}:{health}/readyz"),
+                port=ports.get(f"{instance}.http", health),
+                health_url=f"http://{LOOPBACK}:{health}",
+                stop_timeout_s=20.0,
+            )
+        )
+    return tuple(found)
+
+
+def _service_environ(
+    one: ServiceInstance, *, wires: ServiceAddresses, ports: Mapping[str, int]
+) -> dict[str, str]:
+    service, instance = one.service, one.instance_name
+    fields = {
+        "NATS_URL": wires.nats_url_by_user[service],
+        "HEALTH_PORT": str(ports[f"{instance}.health"]),
+        "LOG_FORMAT": "json",
+        "INSTANCE": instance,
+        "TENANT_ID": TENANT,
+        "ORGANIZATION_ID": ORGANIZATION,
+    }
+    if service in WITH_POSTGRES:
+        fields["POSTGRES_DSN"] = wires.role_dsn(f"noetl_{service}")
+    if service in WITH_PAYLOADS:
+        fields["PAYLOAD_URL"] = wires.payload_url
+        if wires.payload_access_key and wires.payload_secret_key:
+            fields["PAYLOAD_ACCESS_KEY"] = wires.payload_access_key
+            fields["PAYLOAD_SECRET_KEY"] = wires.payload_secret_key
+    if service in WITH_SECRET_KEY:
+        fields["SECRET_KEY"] = wires.secret_key
+    match service:
+        case "planner":
+            fields["HTTP_HOST"] = LOOPBACK
+            fields["HTTP_PORT"] = str(ports[f"{instance}.http"])
+        case "worker":
+            fields["POOL"] = one.pool
+            fields["HTTP_ALLOW"] = LOOPBACK
+            if "planner-1.http" in ports:
+                fields["CALLBACK_URL"] = f"http://{LOOPBACK}:{ports['planner-1.http']}"
+        case "projector":
+            fields["SHARD_INDEX"] = str(one.index - 1)
+            fields["SHARD_COUNT"] = str(one.count)
+        case _:
+            pass
+    return {f"NOETL_{service.upper()}_{field}": value for field, value in fields.items()}

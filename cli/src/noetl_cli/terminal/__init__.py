@@ -1,0 +1,1 @@
+"""Progress, logs and diagnostics on a terminal."""

@@ -1,0 +1,60 @@
+"""An error of an execution, written for people."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from noetl_cli import terminal_output
+from noetl_cli.terminal.progress_tracker import format_error, format_try
+
+_TRACEBACK_LINES_MAX = 40
+_HEAD = "Traceback (most recent call last):"
+_OWN_HEAD = "In the code of the task, most recent call last:"
+
+
+def format_error_lines(error: Mapping[str, Any], *, step: str | None = None) -> list[str]:
+    """Write an error: the attempts before it, where and what, and what the author's code said.
+
+    Each line is one of the terminal: it holds no control characters.
+    """
+    where = step or error.get("step")
+    task = error.get("task")
+    place = f" in step {where}" if where else ""
+    # A task without a name of its own is the step's only one.
+    if place and task and task not in (where, f"{where}_task"):
+        place += f", task {task}"
+    tries = error.get("tries")
+    lines = _try_lines(tries) if isinstance(tries, list) else []
+    lines += [terminal_output.flatten_text(f"error{place}: {format_error(error)}")]
+    details = error.get("details")
+    if isinstance(details, Mapping):
+        lines += _traceback_lines(details.get("traceback"))
+        said = details.get("stderr")
+        lines += (
+            [f"  {_escape_code_line(str(line))}" for line in said] if isinstance(said, list) else []
+        )
+    return lines
+
+
+def _try_lines(tries: list[Mapping[str, Any]]) -> list[str]:
+    """Write the attempts that failed before, one a line, and which of them are not kept."""
+    lines = [terminal_output.flatten_text(f"  {format_try(one)}") for one in tries]
+    first = int(tries[0].get("attempt", 1)) if tries else 1
+    head = [f"  (attempts before {first} are not kept)"] if first > 1 else []
+    return head + [f"  {line}" for line in lines]
+
+
+def _traceback_lines(traceback: Any) -> list[str]:
+    """Indent a traceback; of a long one the last lines are shown, and how many are not."""
+    if not isinstance(traceback, str):
+        return []
+    # The usual head would read as a crash of the command line itself.
+    lines = traceback.rstrip().replace(_HEAD, _OWN_HEAD).splitlines()
+    hidden = max(0, len(lines) - _TRACEBACK_LINES_MAX)
+    head = [f"  ({hidden} lines of the traceback are left out)"] if hidden else []
+    return head + [f"  {_escape_code_line(line)}" for line in lines[hidden:]]
+
+
+def _escape_code_line(line: str) -> str:
+    """Keep the indent of a line of code, and nothing that a terminal would obey."""
+    text = line.lstrip(" ")
+    return " " * min(len(line) - len(text), 40) + terminal_output.flatten_text(text)

@@ -1,0 +1,147 @@
+"""Watches an execution until it ends, the time is up, or the person leaves."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_cli import terminal_output
+from noetl_cli.errors import ExitCode
+from noetl_cli.terminal import display, error_text
+from noetl_cli.terminal.display import Display
+from noetl_cli.terminal.progress_tracker import ProgressTracker
+from noetl_contracts import codec
+from noetl_contracts.commands.task_metrics import StepProgress
+from noetl_contracts.status import ExecutionStatus
+
+SECOND_THOUGHT_S = 2.0
+
+EventView = dict[str, Any]
+
+
+class WatchRequest(Struct, frozen=True, kw_only=True):
+    """What to watch; without a command to `attach` again, leaving is cancelling.
+
+    `answering` is what follows a command that sends a message to it, None where no command can.
+    `show_result` is called once the execution has completed; `is_aside` leaves standard output to
+    it.
+    """
+
+    execution_id: str
+    events: Callable[[Callable[[str], None]], Iterator[EventView | StepProgress | None]]
+    cancel: Callable[[], None]
+    timeout_s: float | None = None
+    as_json: bool = False
+    attach: str = ""
+    answering: str | None = ""
+    is_aside: bool = False
+    has_history: Callable[[], bool] = lambda: True
+    show_result: Callable[[], None] | None = None
+
+
+class WatchTimeoutError(Exception):
+    """The execution did not end in the time that was given."""
+
+
+def watch_execution(asked: WatchRequest) -> ExitCode:
+    """Show progress until the end; return the exit code that the outcome deserves."""
+    tracker = ProgressTracker(answering=asked.answering)
+    shown = display.choose_display(
+        asked.execution_id, as_json=asked.as_json, is_aside=asked.is_aside
+    )
+    deadline = None if asked.timeout_s is None else time.monotonic() + asked.timeout_s
+    try:
+        is_cancelled = _show_events(asked, tracker, shown, deadline)
+    except WatchTimeoutError:
+        goes_on = (
+            f"it goes on. Watch it again: {asked.attach}" if asked.attach else "it is stopped."
+        )
+        terminal_output.print_note(f"Not over after {asked.timeout_s:g} s; {goes_on}")
+        return ExitCode.TIMEOUT
+    if not tracker.is_over:
+        return ExitCode.CANCELLED if is_cancelled else _note_detached(asked)
+    if not asked.as_json:
+        print_conclusion(
+            tracker,
+            write=terminal_output.print_note if asked.is_aside else terminal_output.print_line,
+        )
+        if tracker.error is not None and asked.has_history():
+            terminal_output.print_note(f"  history: noetl events {asked.execution_id}")
+    if asked.show_result is not None and tracker.status is ExecutionStatus.COMPLETED:
+        asked.show_result()
+    return choose_exit_code(tracker)
+
+
+def choose_exit_code(tracker: ProgressTracker) -> ExitCode:
+    """Translate an outcome for the shell."""
+    match tracker.status:
+        case ExecutionStatus.COMPLETED:
+            return ExitCode.PARTIAL if tracker.has_failures else ExitCode.OK
+        case ExecutionStatus.CANCELLED:
+            return ExitCode.CANCELLED
+        case _:
+            return ExitCode.FAILED
+
+
+def print_conclusion(
+    tracker: ProgressTracker, *, write: Callable[[str], None] = terminal_output.print_line
+) -> None:
+    """Say how it ended."""
+    started, ended = tracker.started_at, tracker.ended_at
+    seconds = (ended - started).total_seconds() if started and ended else 0.0
+    rows = f", {tracker.rows:,} rows" if tracker.rows else ""
+    retries = f", {tracker.retries:,} retries" if tracker.retries else ""
+    write(f"{tracker.status} in {seconds:.1f} s{rows}{retries}")
+    if tracker.error is not None:
+        for text in error_text.format_error_lines(
+            codec.to_builtins(tracker.error), step=tracker.failed_step
+        ):
+            terminal_output.print_note(text)
+
+
+def _show_events(
+    asked: WatchRequest, tracker: ProgressTracker, shown: Display, deadline: float | None
+) -> bool:
+    """Feed events until the end; return whether a person has cancelled on the way."""
+    is_cancelled = False
+    with shown:
+        source = asked.events(shown.show_notice)
+        while not tracker.is_over:
+            try:
+                view = next(source)
+                if isinstance(view, StepProgress):
+                    shown.show_progress(view)
+                elif view is not None:
+                    shown.show_event(view, tracker.count_event(view), tracker)
+                if deadline is not None and time.monotonic() > deadline and not tracker.is_over:
+                    raise WatchTimeoutError
+            except StopIteration:
+                break
+            except KeyboardInterrupt:
+                if is_cancelled or not _has_confirmed_cancel(asked, shown):
+                    break
+                is_cancelled = True
+                asked.cancel()
+                shown.show_notice("cancelling; waiting for work in flight to stop")
+                source = asked.events(shown.show_notice)
+    return is_cancelled
+
+
+def _has_confirmed_cancel(asked: WatchRequest, shown: Display) -> bool:
+    """Give a person who pressed Ctrl-C the time to press it again."""
+    if not asked.attach:
+        return True
+    shown.show_notice(
+        f"detaching; Ctrl-C again within {SECOND_THOUGHT_S:g} s cancels the execution"
+    )
+    try:
+        time.sleep(SECOND_THOUGHT_S)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _note_detached(asked: WatchRequest) -> ExitCode:
+    terminal_output.print_note(f"Detached; the execution goes on. Watch it again: {asked.attach}")
+    return ExitCode.OK

@@ -1,0 +1,184 @@
+"""Instruments by their declaration; without a started telemetry they cost nothing."""
+
+from collections import deque
+from collections.abc import Mapping
+from functools import cache
+
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from noetl_chassis.observability import span_recording
+from noetl_chassis.observability.names import Metric
+
+SCOPE = "noetl"
+# From a cached lookup to a frame that runs for minutes.
+SECONDS_BUCKETS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+)
+# One by one, each with the caches full of something else, measurements take five times as long.
+_TOGETHER = 64
+
+
+def flush_histograms() -> None:
+    """Have every histogram hold what was measured so far; to be called before they are read."""
+    for histogram in _HISTOGRAMS:
+        histogram.flush_values()
+
+
+def add_to_counter(
+    metric: Metric, amount: float = 1, *, labels: Mapping[str, str] | None = None
+) -> None:
+    """Add to a counter."""
+    _get_counter(metric).get_sum(labels).add_amount(amount)
+
+
+def get_counter_sum(metric: Metric, *, labels: Mapping[str, str] | None = None) -> "CounterSum":
+    """Give a counter's sum for these labels, for those who add to it often."""
+    return _get_counter(metric).get_sum(labels)
+
+
+def record_measurement(
+    metric: Metric, value: float, *, labels: Mapping[str, str] | None = None
+) -> None:
+    """Record one measurement of a histogram."""
+    _get_histogram(metric).record_value(value, labels)
+
+
+def set_gauge(metric: Metric, value: float, *, labels: Mapping[str, str] | None = None) -> None:
+    """Set a gauge."""
+    _get_gauge(metric).set_value(value, labels)
+
+
+def clear_gauge(metric: Metric) -> None:
+    """Show no value of a gauge any more: somebody else knows it now."""
+    _get_gauge(metric).clear_values()
+
+
+class CounterSum:
+    """What was counted with the same labels."""
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total: float = 0
+
+    def add_amount(self, amount: float = 1) -> None:
+        """Count more."""
+        self.total += amount
+
+
+class _Counter:
+    """Sums of one metric by label values, read when somebody scrapes.
+
+    The SDK's own counters take a lock and copy the labels at every step, which is the price of
+    several templates where tools are counted.
+    """
+
+    def __init__(self, metric: Metric) -> None:
+        self._sums: dict[tuple[tuple[str, str], ...], CounterSum] = {}
+        metrics.get_meter(SCOPE).create_observable_counter(
+            metric.instrument_name,
+            [self._observe_sums],
+            unit=metric.unit,
+            description=metric.meaning,
+        )
+
+    def get_sum(self, labels: Mapping[str, str] | None) -> CounterSum:
+        """Give the sum of these labels."""
+        key = tuple(labels.items()) if labels else ()
+        found = self._sums.get(key)
+        return found if found is not None else self._sums.setdefault(key, CounterSum())
+
+    def _observe_sums(self, _options: CallbackOptions) -> list[Observation]:
+        return [Observation(one.total, dict(key)) for key, one in list(self._sums.items())]
+
+
+class _Gauge:
+    """The latest values of one metric by label values, read when somebody scrapes."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._values: dict[tuple[tuple[str, str], ...], float] = {}
+        metrics.get_meter(SCOPE).create_observable_gauge(
+            metric.instrument_name,
+            [self._observe_values],
+            unit=metric.unit,
+            description=metric.meaning,
+        )
+
+    def set_value(self, value: float, labels: Mapping[str, str] | None) -> None:
+        """Put another value in the place of the latest of these labels."""
+        self._values[tuple(labels.items()) if labels else ()] = value
+
+    def clear_values(self) -> None:
+        """Forget every value."""
+        self._values.clear()
+
+    def _observe_values(self, _options: CallbackOptions) -> list[Observation]:
+        return [Observation(value, dict(key)) for key, value in list(self._values.items())]
+
+
+class _Histogram:
+    """Measurements of one metric, those that have not been told to the SDK yet beside it."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._told = metrics.get_meter(SCOPE).create_histogram(
+            metric.instrument_name,
+            unit=metric.unit,
+            description=metric.meaning,
+            explicit_bucket_boundaries_advisory=SECONDS_BUCKETS,
+        )
+        # Several threads may add and take.
+        self._gathered: deque[tuple[float, Mapping[str, str] | None]] = deque()
+        _HISTOGRAMS.append(self)
+
+    def record_value(self, value: float, labels: Mapping[str, str] | None) -> None:
+        """Keep one measurement."""
+        if span_recording.are_spans_recorded():
+            # Its example is the span that is current now.
+            self._told.record(value, labels)
+            return
+        self._gathered.append((value, labels))
+        if len(self._gathered) >= _TOGETHER:
+            self.flush_values()
+
+    def flush_values(self) -> None:
+        """Tell the SDK what has gathered."""
+        while self._gathered:
+            try:
+                value, labels = self._gathered.popleft()
+            except IndexError:  # another thread has told it
+                return
+            self._told.record(value, labels)
+
+
+_HISTOGRAMS: list[_Histogram] = []
+
+
+@cache
+def _get_counter(metric: Metric) -> _Counter:
+    return _Counter(metric)
+
+
+@cache
+def _get_histogram(metric: Metric) -> _Histogram:
+    return _Histogram(metric)
+
+
+@cache
+def _get_gauge(metric: Metric) -> _Gauge:
+    return _Gauge(metric)

@@ -1,0 +1,1 @@
+"""Encryption of credentials and payloads."""

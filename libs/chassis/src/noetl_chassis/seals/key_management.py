@@ -1,0 +1,178 @@
+"""Master keys that somebody else holds: each tenant's key is wrapped with one, and travels along.
+
+A process makes a key for a tenant when it first seals for it, has it wrapped once, and wraps the
+keys of objects with it itself. What it writes beside an object is the tenant's key, wrapped, and
+the object's key, wrapped with that: whoever opens asks for a tenant's key once, not for every
+object. Turning the master key rewrites heads, as with keys that a process holds itself.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.keywrap import (
+    InvalidUnwrap,
+    aes_key_unwrap,
+    aes_key_wrap,
+)
+
+from noetl_chassis.seals.credential_seal import KEY_BYTES, NONCE_BYTES
+from noetl_contracts.errors import PayloadKeyUnknown, PayloadSealBroken
+from noetl_contracts.ids import OrganizationId, TenantId
+
+_LENGTH_BYTES = 2
+_KEPT_MAX = 4096
+# After so many objects a tenant gets a new key: far below what one key may seal with nonces.
+_OBJECTS_MAX = 2**24
+
+
+class Owner(Protocol):
+    """Whose key it is."""
+
+    @property
+    def tenant_id(self) -> TenantId:
+        """Name the tenant."""
+
+    @property
+    def organization_id(self) -> OrganizationId:
+        """Name the organization."""
+
+
+class KeyManagement(Protocol):
+    """Holds master keys that never leave it; calls may block.
+
+    `context` is bound into the wrapping: a key that was wrapped under one does not unwrap under
+    another.
+    """
+
+    def get_key_id(self) -> str:
+        """Name the master key that wraps now."""
+
+    def wrap_key(self, key: bytes, context: Mapping[str, str]) -> bytes:
+        """Wrap a key of 32 bytes with it; raises a `Retryable` when nobody answers."""
+
+    def unwrap_key(self, key_id: str, wrapped: bytes, context: Mapping[str, str]) -> bytes:
+        """Return a key; raises `PayloadKeyUnknown`, `PayloadSealBroken`, and as `wrap_key` does."""
+
+
+class LocalKeyManagement:
+    """Master keys in this process, newest first: a key management service for one machine.
+
+    Wraps with AES-KW (RFC 3394), under a key that is derived for the context.
+    """
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        self._keys = dict(keys)
+
+    def get_key_id(self) -> str:
+        """Name the newest key."""
+        return next(iter(self._keys))
+
+    def wrap_key(self, key: bytes, context: Mapping[str, str]) -> bytes:
+        """Wrap a key of 32 bytes with the newest master key."""
+        return aes_key_wrap(self._derive_context_key(self.get_key_id(), context), key)
+
+    def unwrap_key(self, key_id: str, wrapped: bytes, context: Mapping[str, str]) -> bytes:
+        """Return a key; raises `PayloadKeyUnknown`, `PayloadSealBroken`."""
+        if key_id not in self._keys:
+            raise PayloadKeyUnknown(
+                f"a payload was sealed under master key {key_id!r}, and those here are "
+                f"{', '.join(map(repr, self._keys))}: keep every key until `noetl payloads "
+                "rotate` has run"
+            )
+        try:
+            return aes_key_unwrap(self._derive_context_key(key_id, context), wrapped)
+        except (InvalidUnwrap, ValueError) as failure:
+            raise PayloadSealBroken(
+                f"a tenant's key does not open with master key {key_id!r}"
+            ) from failure
+
+    def _derive_context_key(self, key_id: str, context: Mapping[str, str]) -> bytes:
+        about = "/".join(f"{name}={context[name]}" for name in sorted(context))
+        derive = HKDF(
+            algorithm=SHA256(), length=KEY_BYTES, salt=None, info=f"noetl/kek/{about}".encode()
+        )
+        return derive.derive(self._keys[key_id])
+
+
+class _TenantKey:
+    """A tenant's key as this process seals with it."""
+
+    def __init__(self, key: bytes, *, key_id: str, wrapped: bytes) -> None:
+        self.cipher = AESGCM(key)
+        self.key_id = key_id
+        self.wrapped = wrapped
+        self.objects = 0
+
+
+class ManagedKeys:
+    """A `KeyService` over key management: one call of it for a tenant, not for every object."""
+
+    def __init__(self, management: KeyManagement) -> None:
+        self._management = management
+        self._made: dict[tuple[str, str], _TenantKey] = {}
+        self._opened: OrderedDict[tuple[str, str, bytes], AESGCM] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get_key_id(self, owner: Owner) -> str:  # noqa: ARG002 - one master key for all tenants
+        """Name the master key that wraps now."""
+        return self._management.get_key_id()
+
+    def wrap_key(self, owner: Owner, key: bytes, place: bytes) -> bytes:
+        """Wrap an object's key with the tenant's, and put that one before it, wrapped."""
+        made = self._get_tenant_key(owner)
+        nonce = os.urandom(NONCE_BYTES)
+        length = len(made.wrapped).to_bytes(_LENGTH_BYTES, "big")
+        return length + made.wrapped + nonce + made.cipher.encrypt(nonce, key, place)
+
+    def unwrap_key(self, owner: Owner, key_id: str, wrapped: bytes, place: bytes) -> bytes:
+        """Return an object's key; raises as the key management does."""
+        end = _LENGTH_BYTES + int.from_bytes(wrapped[:_LENGTH_BYTES], "big")
+        tenant_key, rest = wrapped[_LENGTH_BYTES:end], wrapped[end:]
+        try:
+            cipher = self._unwrap_tenant_key(owner, key_id, tenant_key)
+            return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], place)
+        except (InvalidTag, ValueError) as failure:
+            raise PayloadSealBroken(
+                f"the key of a sealed payload does not open under master key {key_id!r}"
+            ) from failure
+
+    def _get_tenant_key(self, owner: Owner) -> _TenantKey:
+        name = (owner.tenant_id, owner.organization_id)
+        with self._lock:
+            made = self._made.get(name)
+            is_fresh = made is not None and made.objects < _OBJECTS_MAX
+            if made is None or not is_fresh or made.key_id != self._management.get_key_id():
+                key = AESGCM.generate_key(KEY_BYTES * 8)
+                key_id = self._management.get_key_id()
+                wrapped = self._management.wrap_key(key, _build_wrap_context(owner))
+                made = self._made[name] = _TenantKey(key, key_id=key_id, wrapped=wrapped)
+            made.objects += 1
+            return made
+
+    def _unwrap_tenant_key(self, owner: Owner, key_id: str, wrapped: bytes) -> AESGCM:
+        name = (f"{owner.tenant_id}/{owner.organization_id}", key_id, wrapped)
+        with self._lock:
+            found = self._opened.get(name)
+            if found is not None:
+                self._opened.move_to_end(name)
+                return found
+        cipher = AESGCM(self._management.unwrap_key(key_id, wrapped, _build_wrap_context(owner)))
+        with self._lock:
+            self._opened[name] = cipher
+            while len(self._opened) > _KEPT_MAX:
+                self._opened.popitem(last=False)
+        return cipher
+
+
+def _build_wrap_context(owner: Owner) -> dict[str, str]:
+    return {
+        "noetl:tenant": str(owner.tenant_id),
+        "noetl:organization": str(owner.organization_id),
+    }

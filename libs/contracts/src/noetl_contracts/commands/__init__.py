@@ -1,0 +1,1 @@
+"""Commands, their waits, pools and metrics."""

@@ -1,0 +1,112 @@
+"""What the tasks of a step did: attempts, time, rows, bytes and requests, added up by task."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from noetl_contracts.ids import CommandId
+
+URL_CHARACTERS_MAX = 300
+
+Count = Annotated[int, Meta(ge=0)]
+
+
+class RequestMetrics(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The latest request of a task, its URL without secrets; no `status` means no answer."""
+
+    method: str
+    url: str
+    status: int | None = None
+
+
+class TaskMetrics(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a task did in all its attempts, over all rows or items of its step.
+
+    `duration_ms` is the time of its attempts in milliseconds; beside each other they count each.
+    `rows_in` are rows that it read, `rows_out` rows that it returned or wrote; None where it has
+    none. `bytes_in` came over the network, `bytes_out` went there, as far as the tool tells.
+    """
+
+    attempts: Count = 0
+    failed_attempts: Count = 0
+    duration_ms: Count = 0
+    rows_in: Count | None = None
+    rows_out: Count | None = None
+    bytes_in: Count = 0
+    bytes_out: Count = 0
+    requests: Count = 0
+    last_request: RequestMetrics | None = None
+
+
+MetricsByTask = dict[str, TaskMetrics]
+NO_METRICS: MetricsByTask = {}
+
+
+def add_task_metrics(
+    so_far: Mapping[str, TaskMetrics], more: Mapping[str, TaskMetrics]
+) -> MetricsByTask:
+    """Add what tasks did to what they did before."""
+    if not so_far:
+        return dict(more)
+    total = dict(so_far)
+    for name, metrics in more.items():
+        before = total.get(name)
+        total[name] = metrics if before is None else sum_metrics(before, metrics)
+    return total
+
+
+def sum_metrics(before: TaskMetrics, more: TaskMetrics) -> TaskMetrics:
+    """Add up two parts of what one task did; `more` is the later one."""
+    return TaskMetrics(
+        attempts=before.attempts + more.attempts,
+        failed_attempts=before.failed_attempts + more.failed_attempts,
+        duration_ms=before.duration_ms + more.duration_ms,
+        rows_in=_sum_row_counts(before.rows_in, more.rows_in),
+        rows_out=_sum_row_counts(before.rows_out, more.rows_out),
+        bytes_in=before.bytes_in + more.bytes_in,
+        bytes_out=before.bytes_out + more.bytes_out,
+        requests=before.requests + more.requests,
+        last_request=more.last_request or before.last_request,
+    )
+
+
+def _sum_row_counts(before: int | None, more: int | None) -> int | None:
+    return more if before is None else before + (more or 0)
+
+
+# A hint with more bytes is no progress.
+BYTES_MAX = 4096
+STAGES_MAX = 4
+
+# `session`: Spark is being started; `queue`: other jobs of the worker come first; `job`: it runs.
+SparkPhase = Literal["session", "queue", "job"]
+
+
+class StageProgress(Struct, frozen=True, array_like=True):
+    """One stage of Spark that runs: how many of its tasks have ended."""
+
+    stage: int
+    tasks_done: int
+    tasks: int
+
+
+class SparkProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What Spark does for a task, and for how many seconds it has been in this phase.
+
+    `jobs` have begun so far; the first few `stages` that run are told.
+    """
+
+    phase: SparkPhase
+    seconds: float
+    jobs: int = 0
+    stages: tuple[StageProgress, ...] = ()
+
+
+class StepProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The progress of one command of a step."""
+
+    step: str
+    command_id: CommandId
+    attempt: int
+    spark: SparkProgress

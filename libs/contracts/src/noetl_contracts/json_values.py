@@ -1,0 +1,163 @@
+"""Whatever a tool returns, made JSON-able."""
+
+import math
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+_SCALARS = frozenset({str, bool, type(None)})
+_HOLDERS = frozenset({dict, list})
+# What JSON libraries hold as a number; larger ones travel as text.
+_INTEGERS = range(-(2**63), 2**64)
+DEPTH_MAX = 200
+
+
+def to_json_value(value: Any, depth: int = 0) -> Any:
+    """Return a value that JSON can hold; raises `ValueError` for nesting without an end.
+
+    What is such a value already is returned itself, down to its parts: a million rows are not
+    copied to learn that they are plain.
+    """
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind is int:
+        return value if value in _INTEGERS else str(value)
+    if kind is float:
+        return value if math.isfinite(value) else _name_non_finite(value)
+    if depth > DEPTH_MAX:
+        raise ValueError(f"a result is nested deeper than {DEPTH_MAX} levels")
+    if kind is dict:
+        return _to_json_mapping(value, depth + 1)
+    if kind is list:
+        return _to_json_list(value, depth + 1)
+    if isinstance(value, Mapping):
+        return {_to_json_key(key): to_json_value(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_json_value(item, depth + 1) for item in value]
+    return _convert_rare_type(value, depth)
+
+
+def is_nested_deeper(value: Any, levels: int) -> bool:
+    """Tell whether lists and mappings of plain values hold each other in more levels than that."""
+    layer = [value] if type(value) in _HOLDERS else []
+    for _ in range(levels):
+        if not layer:
+            return False
+        layer = [
+            held
+            for one in layer
+            for held in (one.values() if type(one) is dict else one)
+            if type(held) in _HOLDERS
+        ]
+    return bool(layer)
+
+
+def _to_json_mapping(value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    found: dict[str, Any] | None = None
+    for place, (key, item) in enumerate(value.items()):
+        # Once: an iterator has nothing to give a second time.
+        shown = to_json_value(item, depth)
+        if found is None:
+            if shown is item and type(key) is str:
+                continue
+            found = dict(islice(value.items(), place))
+        found[_to_json_key(key)] = shown
+    return value if found is None else found
+
+
+def _to_json_list(value: list[Any], depth: int) -> list[Any]:
+    for index, item in enumerate(value):
+        found = to_json_value(item, depth)
+        if found is not item:
+            rest = (to_json_value(each, depth) for each in value[index + 1 :])
+            return [*value[:index], found, *rest]
+    return value
+
+
+def decimal_to_json(value: Decimal) -> float | int | str:
+    """Turn a decimal into a number when that loses nothing, else into text."""
+    if not value.is_finite():
+        return _name_non_finite(float(value)) if not value.is_snan() else "NaN"
+    if value == value.to_integral_value() and value.as_tuple().exponent == 0:
+        return int(value) if abs(value) < 2**63 else str(value)
+    as_float = float(value)
+    return as_float if Decimal(repr(as_float)) == value else str(value)
+
+
+def _name_non_finite(value: float) -> str:
+    """Name what is no number of JSON."""
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _to_json_key(key: Any) -> str:
+    return key if type(key) is str else str(key)
+
+
+def _convert_rare_type(value: Any, depth: int) -> Any:
+    match value:
+        case Enum():
+            return to_json_value(value.value, depth + 1)
+        case str() | int():
+            return str(value) if isinstance(value, str) else to_json_value(int(value))
+        case float():
+            return to_json_value(float(value))
+        case Decimal():
+            return decimal_to_json(value)
+        case datetime() | date() | time():
+            # Libraries of tables have a moment that is none, and that equals nothing.
+            return value.isoformat() if value == value else None  # noqa: PLR0124 - as said above
+        case timedelta():
+            # Counted, because a float does not hold all of a long one.
+            is_some = value == value  # noqa: PLR0124 - as above
+            return _timedelta_to_seconds(value) if is_some else None
+        case UUID():
+            return str(value)
+        case bytes() | bytearray() | memoryview():
+            return b64encode(value).decode()
+        case msgspec.Struct():
+            return to_json_value(msgspec.structs.asdict(value), depth + 1)
+    return _convert_library_value(value, depth)
+
+
+def _timedelta_to_seconds(value: timedelta) -> float | str:
+    seconds = value.total_seconds()
+    if timedelta(seconds=seconds) == value:
+        return seconds
+    return str(Decimal(value // timedelta(microseconds=1)).scaleb(-6))
+
+
+def _convert_library_value(value: Any, depth: int) -> Any:
+    """Recognise tables, arrays and scalars of libraries that are not imported here."""
+    if hasattr(value, "to_pylist") and hasattr(value, "column_names"):
+        rows = value.to_pylist()
+        return _build_table(list(value.column_names), rows, depth)
+    if hasattr(value, "to_dicts") and hasattr(value, "columns"):
+        return _build_table([str(name) for name in value.columns], value.to_dicts(), depth)
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):
+        rows = [_replace_nan(row) for row in value.to_dict(orient="records")]
+        return _build_table([str(name) for name in value.columns], rows, depth)
+    if hasattr(value, "tolist"):
+        return to_json_value(value.tolist(), depth + 1)
+    if isinstance(value, Iterable):
+        return [to_json_value(item, depth + 1) for item in value]
+    raise ValueError(f"a result of type {type(value).__name__} cannot be stored as JSON")
+
+
+def _replace_nan(row: dict[Any, Any]) -> dict[Any, Any]:
+    """Read NaN as nothing: tables of this library have no other way to say that."""
+    is_absent = {name: type(item) is float and math.isnan(item) for name, item in row.items()}
+    return {name: None if is_absent[name] else item for name, item in row.items()}
+
+
+def _build_table(columns: list[str], rows: list[Any], depth: int) -> dict[str, Any]:
+    return {"columns": columns, "rows": to_json_value(rows, depth + 1), "row_count": len(rows)}

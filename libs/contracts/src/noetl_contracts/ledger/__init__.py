@@ -1,0 +1,1 @@
+"""Events as they are stored, and the records around them."""

@@ -1,0 +1,1 @@
+"""What workers and clients send: facts, inbox messages, requests."""

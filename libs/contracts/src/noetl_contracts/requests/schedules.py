@@ -1,0 +1,175 @@
+"""What starts a playbook by the clock, and what a look at the clock asks for."""
+
+from collections import deque
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts import codec, ids, subjects
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger.records import Request
+from noetl_contracts.requests import cron
+from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
+
+CATCH_UP_MAX = 1000
+# A firing this late still counts as on time: what a sweep, or the change of the leader, takes.
+ON_TIME_S = 60.0
+WORKLOAD_KEY = "schedule"
+# What `requested_by` begins with, before the schedule's name.
+ASKER = "schedule "
+_FIRST_LOOK = timedelta(hours=1)
+
+
+class CatchUp(StrEnum):
+    """What becomes of times that passed while nobody looked: none, the last, or all of them."""
+
+    SKIP = "skip"
+    LAST = "last"
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """Whether a firing may begin while the one before it runs."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """A playbook and when to run it; a version of None means the latest at each firing.
+
+    `revision` grows with every change, so that nobody fires what was changed meanwhile. `next_at`
+    is the earliest nominal time that has been neither fired nor passed over.
+    """
+
+    schedule_id: str
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    name: str
+    path: str
+    version: int | None = None
+    workload: dict[str, Any] = msgspec.field(default_factory=dict)
+    cron: str
+    timezone: str = "UTC"
+    catch_up: CatchUp = CatchUp.LAST
+    catch_up_max: int = 10
+    overlap: Overlap = Overlap.ALLOW
+    is_enabled: bool = True
+    revision: int = 1
+    next_at: datetime | None = None
+    last_at: datetime | None = None
+    last_execution_id: ExecutionId | None = None
+
+
+class DueFirings(Struct, frozen=True, kw_only=True):
+    """What is to be fired, in order, and how many times are passed over."""
+
+    fire: list[datetime]
+    passed: int
+    next_at: datetime | None
+
+
+def find_due_firings(schedule: Schedule, now: datetime) -> DueFirings:
+    """Say what a schedule owes at a moment; does nothing when it is not due.
+
+    Of many missed times only the most recent are computed: what `passed` counts is at least one
+    when there were others.
+    """
+    if not schedule.is_enabled or schedule.next_at is None or schedule.next_at > now:
+        return DueFirings(fire=[], passed=0, next_at=schedule.next_at)
+    owed = _list_recent_times(schedule, schedule.next_at, now)
+    match schedule.catch_up:
+        case CatchUp.SKIP:
+            on_time = now - timedelta(seconds=ON_TIME_S)
+            fire = [time for time in owed if time >= on_time]
+        case CatchUp.LAST:
+            fire = owed[-1:]
+        case CatchUp.ALL:
+            fire = owed[-schedule.catch_up_max :]
+    is_cut = bool(owed) and owed[0] > schedule.next_at
+    return DueFirings(
+        fire=fire,
+        passed=len(owed) - len(fire) + int(is_cut),
+        next_at=find_next_time(schedule, now),
+    )
+
+
+def find_next_time(schedule: Schedule, moment: datetime) -> datetime | None:
+    """Return the next nominal time after a moment, or None when there is none."""
+    return next(cron.iterate_due_times(schedule.cron, schedule.timezone, moment), None)
+
+
+def build_fired_workload(
+    workload: Mapping[str, Any], name: str, nominal_at: datetime
+) -> dict[str, Any]:
+    """Add to the inputs which schedule fired, and for which time."""
+    moment = nominal_at.astimezone(UTC).isoformat()
+    return {**workload, WORKLOAD_KEY: {"name": name, "nominal_at": moment}}
+
+
+def build_firing_key(schedule: Schedule, nominal_at: datetime) -> str:
+    """Name one firing for good: asking twice for it is asking once."""
+    return f"schedule/{schedule.schedule_id}/{int(nominal_at.timestamp())}"
+
+
+def build_firing_request(
+    schedule: Schedule,
+    nominal_at: datetime,
+    *,
+    execution_id: ExecutionId,
+    shard_count: int,
+    producer: str,
+) -> Request:
+    """Ask for the execution of one nominal time."""
+    request_id = f"execute-{execution_id}"
+    batch = FactBatch(
+        key=request_id,
+        execution_id=execution_id,
+        tenant_id=schedule.tenant_id,
+        organization_id=schedule.organization_id,
+        producer=producer,
+        facts=[
+            ExecutionRequested(
+                path=schedule.path,
+                version=schedule.version,
+                workload=build_fired_workload(schedule.workload, schedule.name, nominal_at),
+                requested_by=f"{ASKER}{schedule.name}",
+            )
+        ],
+        request_id=request_id,
+    )
+    shard = ids.find_shard(execution_id, shard_count)
+    return Request(
+        request_id=request_id,
+        execution_id=execution_id,
+        tenant_id=schedule.tenant_id,
+        organization_id=schedule.organization_id,
+        kind="execute",
+        subject=subjects.build_ingest_subject(shard, schedule.tenant_id, schedule.organization_id),
+        data=codec.encode_json(batch),
+        idempotency_key=build_firing_key(schedule, nominal_at),
+    )
+
+
+def _list_recent_times(schedule: Schedule, first: datetime, now: datetime) -> list[datetime]:
+    """Return the due times from the first to now, of very many the latest ones.
+
+    Looks back ever further, so that a year without a look costs no year of minutes.
+    """
+    wanted = schedule.catch_up_max if schedule.catch_up is CatchUp.ALL else 1
+    before_first = first - timedelta(seconds=1)
+    window = _FIRST_LOOK
+    while True:
+        start = max(now - window, before_first)
+        found: deque[datetime] = deque(maxlen=CATCH_UP_MAX)
+        for time in cron.iterate_due_times(schedule.cron, schedule.timezone, start):
+            if time > now:
+                break
+            found.append(time)
+        if len(found) >= wanted or start == before_first:
+            return list(found)
+        window *= 2

@@ -1,0 +1,252 @@
+"""Makes the server look as declared."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from nats.js import api
+from nats.js.errors import BadRequestError, NotFoundError, ServerError
+
+from noetl_messaging.jetstream.connection import Connection, translate_errors
+from noetl_messaging.streams.errors import MessagingUnavailable, TopologyMismatch
+from noetl_messaging.streams.ports import Backlog, QueueSnapshot
+from noetl_messaging.streams.topology import ConsumerSpec, Retention, StreamSpec, Topology
+
+# A stream that is made again begins beyond every sequence that its predecessor can have reached:
+# a settlement meant for the old stream can then never hit a message of the new one.
+SEQUENCE_EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
+SEQUENCES_PER_S = 1_000_000
+_STREAM_EXISTS = 10058
+# What a stream may hold is set aside when it is made, so that none can run out of it later.
+_NO_ROOM = frozenset({10023, 10047})
+_MIB = 1024 * 1024
+
+
+class JetStreamStreams:
+    """Keeps streams and consumers as they are declared."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        topology: Topology,
+        *,
+        now: Callable[[], datetime],
+        replicas: int = 1,
+    ) -> None:
+        self._connection = connection
+        self._now = now
+        self._topology = topology
+        self._replicas = replicas
+
+    async def ensure_streams(self) -> list[str]:
+        """Make what is missing, change what differs; return the names of both."""
+        changed = [spec.name for spec in self._topology.streams if await self._ensure_stream(spec)]
+        for stream in self._topology.streams:
+            present = await self._list_consumers(stream.name)
+            changed += [
+                f"{stream.name}/{declared.name}"
+                for declared in self._list_declared_consumers(stream.name)
+                if await self._ensure_consumer(declared, present.get(declared.name))
+            ]
+        return changed
+
+    async def list_mismatches(self) -> list[str]:
+        """Return one sentence for everything that is missing or differs."""
+        problems = []
+        for spec in self._topology.streams:
+            info = await self._find_stream(spec.name)
+            problems += _list_differences(
+                spec.name, build_stream_config(spec, self._replicas), info.config if info else None
+            )
+            present = await self._list_consumers(spec.name) if info else {}
+            for declared in self._list_declared_consumers(spec.name):
+                found = present.get(declared.name)
+                problems += _list_differences(
+                    f"{spec.name}/{declared.name}",
+                    build_consumer_config(declared),
+                    found.config if found else None,
+                )
+        return problems
+
+    async def list_queues(self) -> list[QueueSnapshot]:
+        """Return every consumer that is declared and exists."""
+        queues = []
+        for spec in self._topology.streams:
+            info = await self._find_stream(spec.name)
+            if info is None:
+                continue
+            declared = {consumer.name for consumer in self._list_declared_consumers(spec.name)}
+            queues += [
+                QueueSnapshot(
+                    stream=spec.name,
+                    consumer=name,
+                    pending=found.num_pending or 0,
+                    unsettled=found.num_ack_pending or 0,
+                    stream_created_at=info.created or SEQUENCE_EPOCH,
+                    last_sequence=info.state.last_seq,
+                    settled_sequence=found.ack_floor.stream_seq if found.ack_floor else 0,
+                    last_delivered_at=found.delivered.last_active if found.delivered else None,
+                )
+                for name, found in (await self._list_consumers(spec.name)).items()
+                if name in declared
+            ]
+        return queues
+
+    async def _ensure_stream(self, spec: StreamSpec) -> bool:
+        wanted = build_stream_config(spec, self._replicas)
+        info = await self._find_stream(spec.name)
+        jetstream = self._connection.jetstream
+        if info is None:
+            wanted.first_seq = _compute_first_sequence(self._now())
+            return await self._apply_change(spec.name, jetstream.add_stream(wanted))
+        if not _list_differences(spec.name, wanted, info.config):
+            return False
+        wanted.first_seq = info.config.first_seq
+        return await self._apply_change(spec.name, jetstream.update_stream(wanted))
+
+    async def _ensure_consumer(self, spec: ConsumerSpec, found: api.ConsumerInfo | None) -> bool:
+        wanted = build_consumer_config(spec)
+        if found is not None and not _list_differences(spec.name, wanted, found.config):
+            return False
+        created = self._connection.jetstream.add_consumer(spec.stream, wanted)
+        return await self._apply_change(f"{spec.stream}/{spec.name}", created)
+
+    async def _apply_change(self, name: str, call: Any) -> bool:
+        """Await a change; two processes that make the same stream at once are no error."""
+        with translate_errors(f"changing {name}"):
+            try:
+                await call
+            except BadRequestError as failure:
+                if failure.err_code == _STREAM_EXISTS:
+                    return False
+                raise TopologyMismatch(
+                    f"{name} cannot be made as declared: {failure.description}. Drain the queues, "
+                    "delete it with an administrator's account and apply the topology again."
+                ) from failure
+            except ServerError as failure:
+                if failure.err_code not in _NO_ROOM:
+                    raise
+                raise MessagingUnavailable(self._describe_no_room(name)) from failure
+        return True
+
+    def _describe_no_room(self, name: str) -> str:
+        needed = sum(spec.bytes_max for spec in self._topology.streams)
+        return (
+            f"NATS has no room for {name}: all streams together set {needed // _MIB} MiB of a "
+            "server's store aside. Raise `max_file_store`, or the account's limit, above that."
+        )
+
+    async def _find_stream(self, name: str) -> api.StreamInfo | None:
+        with translate_errors(f"asking about {name}"):
+            try:
+                return await self._connection.jetstream.stream_info(name)
+            except NotFoundError:
+                return None
+
+    async def _list_consumers(self, stream: str) -> dict[str, api.ConsumerInfo]:
+        found: dict[str, api.ConsumerInfo] = {}
+        while True:
+            with translate_errors(f"listing the consumers of {stream}"):
+                page = await self._connection.jetstream.consumers_info(stream, offset=len(found))
+            found |= {info.name: info for info in page if info.name not in found}
+            if len(page) < 256:  # noqa: PLR2004 - the server's page size
+                return found
+
+    def _list_declared_consumers(self, stream: str) -> Iterable[ConsumerSpec]:
+        return [spec for spec in self._topology.consumers if spec.stream == stream]
+
+
+def _compute_first_sequence(now: datetime) -> int:
+    return int((now - SEQUENCE_EPOCH).total_seconds() * SEQUENCES_PER_S)
+
+
+def build_stream_config(spec: StreamSpec, replicas: int) -> api.StreamConfig:
+    """Spell a declaration for the server."""
+    is_queue = spec.retention is Retention.WORK_QUEUE
+    return api.StreamConfig(
+        name=spec.name,
+        subjects=list(spec.subjects),
+        retention=api.RetentionPolicy(spec.retention.value),
+        discard=api.DiscardPolicy.NEW if is_queue else api.DiscardPolicy.OLD,
+        storage=api.StorageType.FILE,
+        max_bytes=spec.bytes_max,
+        max_age=spec.age_s_max,
+        max_msg_size=spec.message_bytes_max,
+        max_msgs_per_subject=spec.subject_messages_max or -1,
+        duplicate_window=spec.duplicate_window_s,
+        deny_delete=spec.is_protected,
+        deny_purge=spec.is_protected,
+        num_replicas=replicas,
+    )
+
+
+def build_consumer_config(spec: ConsumerSpec) -> api.ConsumerConfig:
+    """Spell a declaration for the server."""
+    return api.ConsumerConfig(
+        name=spec.name,
+        durable_name=spec.name,
+        ack_policy=api.AckPolicy.EXPLICIT,
+        deliver_policy=api.DeliverPolicy.ALL,
+        ack_wait=spec.ack_wait_s,
+        max_deliver=spec.deliveries_max,
+        max_ack_pending=spec.ack_pending_max,
+        filter_subjects=list(spec.filters) or None,
+    )
+
+
+_COMPARED = (
+    "subjects",
+    "retention",
+    "discard",
+    "storage",
+    "max_bytes",
+    "max_age",
+    "max_msg_size",
+    "max_msgs_per_subject",
+    "duplicate_window",
+    "deny_delete",
+    "deny_purge",
+    "num_replicas",
+    "ack_policy",
+    "ack_wait",
+    "max_deliver",
+    "max_ack_pending",
+    "filter_subjects",
+)
+
+
+def _list_differences(name: str, wanted: Any, found: Any) -> list[str]:
+    if found is None:
+        return [f"{name} does not exist"]
+    return [
+        f"{name}: {field} is {getattr(found, field)!r}, declared is {getattr(wanted, field)!r}"
+        for field in _COMPARED
+        if hasattr(wanted, field)
+        and _sort_if_list(getattr(wanted, field)) != _sort_if_list(getattr(found, field))
+        and not (field == "num_replicas" and not getattr(wanted, field))
+    ]
+
+
+def _sort_if_list(value: Any) -> Any:
+    return sorted(value) if isinstance(value, list) else value
+
+
+class JetStreamBacklogs:
+    """Asks the server about one consumer at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def find_backlog(self, *, stream: str, consumer: str) -> Backlog | None:
+        """Return how a consumer stands, None when there is none by this name."""
+        self._connection.require_connected()
+        with translate_errors(f"asking about {stream}/{consumer}"):
+            try:
+                info = await self._connection.jetstream.consumer_info(stream, consumer)
+            except NotFoundError:
+                return None
+        return Backlog(
+            pending=info.num_pending or 0,
+            unsettled=info.num_ack_pending or 0,
+            asking=info.num_waiting or 0,
+        )

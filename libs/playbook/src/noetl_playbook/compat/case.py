@@ -1,0 +1,266 @@
+"""The older `case`: what it says about the next step becomes arcs, the rest becomes tasks."""
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from noetl_playbook.compat import retry, sink, template_renames
+from noetl_playbook.compat.arcs import rename_arc_keys
+from noetl_playbook.compat.placed_tasks import PlacedTask, map_response_names
+from noetl_playbook.compat.retry import RetryEntry
+from noetl_playbook.compat.template_renames import NotAnExpressionError
+from noetl_playbook.model import language_names, tools
+from noetl_playbook.sections.policies import rename_older_when
+from noetl_playbook.source.document_reader import DocumentReader
+from noetl_playbook.source.problems import Path
+
+_SUCCESS = frozenset({language_names.DONE}) | language_names.ALSO_KNOWN_AS[language_names.DONE]
+_FAILURE = frozenset({language_names.ERROR}) | language_names.ALSO_KNOWN_AS[language_names.ERROR]
+_ACTIONS = ("collect", "retry", "set", "call", "sink", "save", "fail", "next")
+
+
+class CaseBranch(Struct, frozen=True, kw_only=True):
+    """One consequence of a case: its condition as written, and the actions."""
+
+    when: str
+    when_path: Path
+    actions: dict[str, Any]
+    path: Path
+
+
+class CaseContext(Struct, frozen=True, kw_only=True):
+    """The step of a case: its main task, and how `response` is written after it."""
+
+    step: str
+    main: PlacedTask
+    names: dict[str, str]
+
+
+class RewrittenCase(Struct, kw_only=True):
+    """What a `case` becomes; `arcs` go before the step's own."""
+
+    entries: list[RetryEntry] = field(default_factory=list)
+    tasks: list[PlacedTask] = field(default_factory=list)
+    arcs: list[tuple[dict[str, Any], Path, Path]] = field(default_factory=list)
+
+
+def list_branches(reading: DocumentReader, value: Any, path: Path) -> list[CaseBranch]:
+    """List the consequences of every entry, those of `else` under the opposite condition."""
+    found: list[CaseBranch] = []
+    for index, item in enumerate(reading.read_list(value, path)):
+        here = (*path, index)
+        raw = reading.read_mapping(item, here)
+        if raw is None:
+            continue
+        raw = rename_older_when(reading, raw, here)
+        for key in raw:
+            if key not in ("when", "then", "else"):
+                reading.report_unknown((*here, key), ("when", "then", "else"))
+        try:
+            when = template_renames.extract_condition(raw.get("when"))
+        except NotAnExpressionError as problem:
+            reading.report_problem(
+                "E104",
+                (*here, "when"),
+                f"the condition cannot be joined with others: {problem}",
+                hint="write it as one {{ … }}",
+            )
+            continue
+        for key, condition in (("then", when), ("else", f"not ({when})")):
+            found += _list_consequences(
+                reading, raw.get(key), (*here, key), condition, (*here, "when")
+            )
+    return found
+
+
+def _list_consequences(
+    reading: DocumentReader, value: Any, path: Path, when: str, when_path: Path
+) -> list[CaseBranch]:
+    if value is None:
+        return []
+    listed = isinstance(value, list)
+    items = value if listed else [value]
+    found: list[CaseBranch] = []
+    for index, item in enumerate(items):
+        here = (*path, index) if listed else path
+        actions = reading.read_mapping(item, here)
+        for key in actions or ():
+            if key not in _ACTIONS:
+                reading.report_unknown((*here, key), _ACTIONS)
+        if actions:
+            found.append(CaseBranch(when=when, when_path=when_path, actions=actions, path=here))
+    return found
+
+
+def rewrite_branches(
+    reading: DocumentReader, found: list[CaseBranch], *, step: str, main: PlacedTask
+) -> RewrittenCase:
+    """Sort the consequences into repeats, tasks and arcs."""
+    cases = RewrittenCase()
+    collects = any("collect" in branch.actions for branch in found)
+    about = CaseContext(step=step, main=main, names=map_response_names(main.raw, collects=collects))
+    for branch in found:
+        for key, value in branch.actions.items():
+            place = (*branch.path, key)
+            match key:
+                case "next":
+                    cases.arcs += _list_next_arcs(reading, value, place, branch)
+                case "retry" | "collect":
+                    if key == "retry" or "retry" not in branch.actions:
+                        cases.entries += _read_retries(reading, branch, about=about)
+                case "set" | "fail":
+                    cases.tasks.append(
+                        _build_guard_task(branch, key, len(cases.tasks), about=about)
+                    )
+                case "call" | "sink" | "save":
+                    task = _build_called_task(reading, branch, key, len(cases.tasks), about=about)
+                    cases.tasks += [] if task is None else [task]
+                case _:
+                    pass
+    return cases
+
+
+def _list_next_arcs(
+    reading: DocumentReader, value: Any, path: Path, branch: CaseBranch
+) -> list[tuple[dict[str, Any], Path, Path]]:
+    """List the arcs of `next`, each with its place and that of its condition."""
+    listed = isinstance(value, list)
+    found = []
+    for index, item in enumerate(value if listed else [value]):
+        here = (*path, index) if listed else path
+        arc = {"step": item} if isinstance(item, str) else reading.read_mapping(item, here)
+        if arc is None:
+            continue
+        arc = rename_arc_keys(reading, arc, here)
+        when = branch.when
+        if arc.get("when") is not None:
+            try:
+                when = f"({when}) and ({template_renames.extract_condition(arc['when'])})"
+            except NotAnExpressionError as problem:
+                reading.report_problem(
+                    "E104", (*here, "when"), f"the condition cannot be joined: {problem}"
+                )
+        # A condition that always holds is not written.
+        guard = {} if when == "true" else {"when": "{{ " + when + " }}"}
+        found.append(({**arc, **guard}, here, branch.when_path))
+    return found
+
+
+def _write_gate(branch: CaseBranch, about: CaseContext) -> str:
+    """Write a branch's condition for a task after the main one."""
+    when = "{{ " + branch.when + " }}"
+    when = template_renames.settle_event(
+        when, name=language_names.DONE, equal=_SUCCESS, step=about.step
+    )
+    return template_renames.extract_expression(template_renames.rename_names(when, about.names))
+
+
+def _build_guard_task(
+    branch: CaseBranch, key: str, index: int, *, about: CaseContext
+) -> PlacedTask:
+    value = template_renames.rename_names_within(branch.actions[key], about.names)
+    place = (*branch.path, key)
+    rule: Path = ("spec", "policy", "rules", 0)
+    moves = {rule: branch.path, (*rule, "when"): branch.when_path}
+    then: dict[str, Any]
+    if key == "set":
+        then = {"do": "continue", "set": value}
+        moves[(*rule, "then", "set")] = place
+    else:
+        message = value.get("message") if isinstance(value, dict) else value
+        then = {"do": "fail"}
+        if isinstance(message, str):
+            then["message"] = message
+            moves[(*rule, "then", "message")] = place
+    when = "{{ " + _write_gate(branch, about) + " }}"
+    policy = {"rules": [{"when": when, "then": then}]}
+    raw = {"name": f"{about.step}_case_{index}", "kind": "noop", "spec": {"policy": policy}}
+    return PlacedTask(raw=raw, path=branch.path, moves=moves)
+
+
+def _build_called_task(
+    reading: DocumentReader, branch: CaseBranch, key: str, index: int, *, about: CaseContext
+) -> PlacedTask | None:
+    """Write the task that a branch calls, to be run when its condition holds."""
+    value, place = branch.actions[key], (*branch.path, key)
+    gate = _write_gate(branch, about)
+    if key in sink.KEYS:
+        name = sink.name_sink(about.step)
+        collect = branch.actions.get("collect")
+        collected = collect.get("path", "") if isinstance(collect, dict) else ""
+        found = sink.build_sink_task(
+            reading,
+            value,
+            place,
+            name=name,
+            main=about.main.raw,
+            collected=collected,
+            names=about.names,
+        )
+        if found is not None:
+            found.gate = gate
+        return found
+    raw = reading.read_mapping(value, place)
+    if raw is None:
+        return None
+    task = template_renames.rename_names_within(raw, about.names)
+    return PlacedTask(raw={"name": f"{about.step}_call_{index}", **task}, path=place, gate=gate)
+
+
+def _read_retries(
+    reading: DocumentReader, branch: CaseBranch, *, about: CaseContext
+) -> list[RetryEntry]:
+    """Read `collect` and `retry` as a retry whose condition is the branch's."""
+    place = (*branch.path, "retry")
+    if "retry" in branch.actions:
+        entries = retry.read_retry_entries(
+            reading, _wrap_next_call(branch.actions["retry"], about.main), place
+        )
+    else:
+        entries = [RetryEntry(raw={}, path=branch.path, then=branch.path)]
+    found: list[RetryEntry] = []
+    when = "{{ " + branch.when + " }}"
+    fails = retry.is_about_errors(when) or any(name in branch.when for name in _FAILURE)
+    for entry in entries:
+        own = dict(entry.raw)
+        if "collect" in branch.actions and "collect" not in own:
+            own["collect"] = branch.actions["collect"]
+            reading.record_move((*branch.path, "collect"), entry.key_path("collect"))
+        is_error = fails and "collect" not in own and own.get("next_call") is None
+        name, equal = (
+            (language_names.ERROR, _FAILURE) if is_error else (language_names.DONE, _SUCCESS)
+        )
+        settled = template_renames.settle_event(when, name=name, equal=equal, step=about.step)
+        try:
+            own["when"] = _join_conditions(settled, own.get("when"))
+        except NotAnExpressionError as problem:
+            retry.refuse_condition(reading, entry, problem)
+        reading.record_move(branch.when_path, entry.key_path("when"))
+        found.append(RetryEntry(raw=own, path=entry.path, then=entry.then, is_error=is_error))
+    return found
+
+
+def _join_conditions(when: str, own: Any) -> str:
+    if not isinstance(own, str):
+        return when
+    return (
+        "{{ ("
+        + template_renames.extract_expression(when)
+        + ") and ("
+        + template_renames.extract_condition(own)
+        + ") }}"
+    )
+
+
+def _wrap_next_call(value: Any, main: PlacedTask) -> Any:
+    """Take request fields that stand on the retry itself as its next call."""
+    if not isinstance(value, dict) or "next_call" in value or "then" in value:
+        return value
+    table = tools.KINDS.get(str(main.raw.get("kind")))
+    request = {key: item for key, item in value.items() if table and key in table.known_fields}
+    if not request:
+        return value
+    return {
+        **{key: item for key, item in value.items() if key not in request},
+        "next_call": request,
+    }

@@ -1,0 +1,43 @@
+"""The older keychain entry, which says `type` where it means its kind."""
+
+from collections.abc import Collection
+from typing import Any
+
+from noetl_playbook.source.document_reader import DocumentReader
+from noetl_playbook.source.problems import Path, write_flow
+
+_KINDS = {"oauth": "oauth2", "oauth2_client_credentials": "oauth2"}
+
+
+def rename_entry_type(
+    reading: DocumentReader, raw: dict[str, Any], path: Path, *, kinds: Collection[str]
+) -> dict[str, Any]:
+    """Spell `type` as `kind`; what no kind can be told of is refused with the canonical form."""
+    if raw.get("kind") is not None:
+        return raw
+    written = raw.get("type")
+    kind = _KINDS.get(written, written) if isinstance(written, str) else None
+    if kind is None or kind not in kinds:
+        known = ", ".join(sorted(kinds))
+        reading.report_problem(
+            "E104",
+            path,
+            "a keychain entry needs 'kind'",
+            hint=f"write {write_flow(_replace_type(raw, 'oauth2'))}; kind is one of {known}",
+        )
+        return raw
+    found = _replace_type(raw, kind)
+    reading.report_problem(
+        "W902",
+        (*path, "type"),
+        "'type' of a keychain entry is an older form of 'kind'",
+        of_key=True,
+        replacement=f"kind: {kind}",
+    )
+    reading.record_move((*path, "type"), (*path, "kind"))
+    return found
+
+
+def _replace_type(raw: dict[str, Any], kind: str) -> dict[str, Any]:
+    rest = {key: item for key, item in raw.items() if key not in ("name", "kind", "type")}
+    return {"name": raw.get("name", "shop"), "kind": kind, **rest}

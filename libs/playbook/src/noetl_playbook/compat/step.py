@@ -1,0 +1,273 @@
+"""A step's short forms and older constructs, rewritten as its pipeline, its loop and its arcs."""
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from noetl_playbook.compat import arcs, case, placed_tasks, repeat, retry, sink
+from noetl_playbook.compat.placed_tasks import (
+    PlacedTask,
+    insert_gates,
+    map_response_names,
+    write_pipeline,
+)
+from noetl_playbook.compat.retry import RetryEntry
+from noetl_playbook.compat.task import STRUCTURAL, prepend_error_rules, rewrite_task
+from noetl_playbook.sections import loops
+from noetl_playbook.source.document_reader import DocumentReader
+from noetl_playbook.source.problems import Path, write_flow
+
+_OF_STEP = ("case", "retry", "pagination", "sink", "save")
+_OF_LOOP = ("retry", "pagination", "sink", "save")
+_SHOWN = ("loop", "tool", "next")
+
+Construct = tuple[str, Any, Path]
+
+
+class _TaskPlan(Struct, kw_only=True):
+    """What the constructs of a step ask for, around one task."""
+
+    main: PlacedTask
+    repeats: list[RetryEntry] = field(default_factory=list)
+    failing: list[RetryEntry] = field(default_factory=list)
+    sinks: list[tuple[Any, Path, str]] = field(default_factory=list)
+
+
+def rewrite_step(
+    reading: DocumentReader, raw: dict[str, Any], path: Path, *, step: str
+) -> dict[str, Any]:
+    """Give a step without `case`, `retry`, `pagination`, `sink`, `save` and `iterator`."""
+    on_step = [(key, raw[key], (*path, key)) for key in _OF_STEP if key in raw]
+    loop = raw.get("loop")
+    if isinstance(loop, dict):
+        on_step += [(key, loop[key], (*path, "loop", key)) for key in _OF_LOOP if key in loop]
+    if not on_step and not _has_structure(raw.get("tool")):
+        return raw
+    placed = placed_tasks.list_placed_tasks(reading, raw, path, step_name=step)
+    spelled: list[PlacedTask] = []
+    for task in placed:
+        found = rewrite_task(reading, task.raw, task.path, defaults=raw.get("input"))
+        if found is not None:
+            spelled.append(PlacedTask(raw=found, path=task.path))
+    of_tasks = [
+        (key, task.raw[key], (*task.path, key))
+        for task in spelled
+        for key in STRUCTURAL
+        if key in task.raw
+    ]
+    kept = {key: item for key, item in raw.items() if key not in (*_OF_STEP, *placed_tasks.BESIDE)}
+    if isinstance(loop, dict):
+        kept["loop"] = {key: item for key, item in loop.items() if key not in _OF_LOOP}
+    if not isinstance(raw.get("tool"), str):
+        beside = {key: item for key, item in raw.items() if key in placed_tasks.BESIDE}
+        kept.update(beside)
+    if not spelled:
+        return {**kept, "tool": []} if placed else kept
+    kept = _move_iterator(reading, kept, path, spelled)
+    tasks, cases = _build_pipeline(reading, spelled, on_step, step=step)
+    tasks = insert_gates(tasks)
+    kept = arcs.rewrite_next(reading, kept, path)
+    if len(tasks) > 1 and kept.get("loop") is None:
+        cases.arcs = arcs.bind_response_to_main(
+            cases.arcs, main=spelled[-1].raw, collects=repeat.hides_response_data(cases.entries)
+        )
+    following = arcs.prepend_arcs(kept.get("next"), cases.arcs)
+    written = {**kept, "tool": [task.raw for task in tasks]}
+    if following is not None:
+        written["next"] = following
+    _report_older_forms(reading, [*on_step, *of_tasks], written, before=raw)
+    write_pipeline(reading, tasks, (*path, "tool"))
+    arcs.record_arc_moves(reading, path, cases.arcs, following=following)
+    return written
+
+
+def _has_structure(tool: Any) -> bool:
+    """Tell whether a task of a `tool` in any shape holds a construct that makes more tasks."""
+    items = tool if isinstance(tool, list) else [tool]
+    inner = [item for item in items if isinstance(item, dict)]
+    inner += [each for item in inner for each in item.values() if isinstance(each, dict)]
+    return any(
+        key in item and (key != "retry" or _can_repeat(item[key]))
+        for item in inner
+        for key in STRUCTURAL
+    )
+
+
+def _can_repeat(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _report_older_forms(
+    reading: DocumentReader,
+    constructs: list[Construct],
+    written: dict[str, Any],
+    *,
+    before: dict[str, Any],
+) -> None:
+    """Show for each older construct what the whole step says instead."""
+    shown = {
+        key: written[key]
+        for key in _SHOWN
+        if written.get(key) is not None and written[key] != before.get(key)
+    }
+    for key, value, path in constructs:
+        if _is_short_form(key, value):
+            continue
+        reading.report_problem(
+            "W903",
+            path,
+            f"'{key}' is an older form",
+            of_key=True,
+            replacement=write_flow(shown),
+        )
+
+
+def _is_short_form(key: str, value: Any) -> bool:
+    """Tell whether a construct is a short form of today: a sink in a `retry` is an older one."""
+    if key == "pagination":
+        return True
+    items = value if isinstance(value, list) else [value]
+    return key == "retry" and not any(sink.has_sink(item) for item in items)
+
+
+def _move_iterator(
+    reading: DocumentReader, raw: dict[str, Any], path: Path, tasks: list[PlacedTask]
+) -> dict[str, Any]:
+    """Make the step's loop of the `iterator` of its only task."""
+    for task in tasks:
+        if "iterator" not in task.raw:
+            continue
+        here = (*task.path, "iterator")
+        value = reading.read_mapping(task.raw.pop("iterator"), here)
+        if len(tasks) > 1 or raw.get("loop") is not None:
+            reading.report_problem(
+                "E501",
+                here,
+                "a task's iterator needs a step with one task and no loop",
+                hint="write the step's loop",
+            )
+        elif value is not None:
+            reading.record_move(here, (*path, "loop"))
+            return {**raw, "loop": loops.rewrite_iterator(reading, value, here, (*path, "loop"))}
+    return raw
+
+
+def _build_pipeline(
+    reading: DocumentReader, tasks: list[PlacedTask], on_step: list[Construct], *, step: str
+) -> tuple[list[PlacedTask], case.RewrittenCase]:
+    """Build the pipeline around the tasks; what the step says is about its last one."""
+    plans = [_plan_task(reading, task) for task in tasks]
+    last = plans[-1]
+    cases = case.RewrittenCase()
+    for key, value, path in on_step:
+        match key:
+            case "case":
+                found = case.list_branches(reading, value, path)
+                cases = case.rewrite_branches(reading, found, step=step, main=last.main)
+                _add_entries(reading, plans, cases.entries)
+            case "retry":
+                _add_entries(reading, plans, retry.read_retry_entries(reading, value, path))
+            case "pagination":
+                _add_entries(reading, plans, retry.read_pagination(reading, value, path))
+            case _:
+                last.sinks.append((value, path, ""))
+    pipeline: list[PlacedTask] = []
+    for index, plan in enumerate(plans):
+        is_last = index == len(plans) - 1 and not cases.tasks
+        pipeline += _build_task_pipeline(reading, plan, step=step, is_last=is_last)
+    pipeline += _spell_tasks(reading, cases.tasks)
+    _number_sinks(pipeline, step=step)
+    return pipeline, cases
+
+
+def _number_sinks(tasks: list[PlacedTask], *, step: str) -> None:
+    """Tell several sinks of a step apart: the second is `<step>_sink_2`."""
+    sinks = [task for task in tasks if task.task_name == sink.name_sink(step)]
+    for number, task in enumerate(sinks[1:], start=2):
+        task.raw = {**task.raw, "name": f"{task.task_name}_{number}"}
+
+
+def _plan_task(reading: DocumentReader, task: PlacedTask) -> _TaskPlan:
+    """Take a task's own constructs off it."""
+    plan = _TaskPlan(main=task)
+    for key in ("retry", "pagination"):
+        value = task.raw.pop(key, None)
+        if key == "retry" and value is not None:
+            plan.repeats += value
+        elif value is not None:
+            plan.repeats += retry.read_pagination(reading, value, (*task.path, key))
+    for key in sink.KEYS:
+        if key in task.raw:
+            plan.sinks.append((task.raw.pop(key), (*task.path, key), ""))
+    return plan
+
+
+def _add_entries(
+    reading: DocumentReader, plans: list[_TaskPlan], entries: list[RetryEntry]
+) -> None:
+    """Give error retries to every task, and repeats to the only one."""
+    for entry in entries:
+        if not entry.is_repeat:
+            for plan in plans:
+                plan.failing.append(entry)
+        elif len(plans) == 1:
+            plans[0].repeats.append(entry)
+        else:
+            reading.report_problem(
+                "E104",
+                entry.path,
+                "a step with several tasks cannot be repeated",
+                hint="write it on the task that is called again",
+            )
+
+
+def _build_task_pipeline(
+    reading: DocumentReader, plan: _TaskPlan, *, step: str, is_last: bool
+) -> list[PlacedTask]:
+    """Build the pipeline of one task: the task, its sinks, and whether it is called again."""
+    main = plan.main
+    collected = next((repeat.find_collected_path(entry) for entry in plan.repeats), "")
+    sinks = [*_list_sinks(plan.repeats), *plan.sinks]
+    names = map_response_names(main.raw, collects=repeat.hides_response_data(plan.repeats))
+    if plan.repeats:
+        names["attempt"] = "iter.calls"
+    made: list[PlacedTask] = []
+    for value, path, own_path in sinks:
+        found = sink.build_sink_task(
+            reading,
+            value,
+            path,
+            name=sink.name_sink(step),
+            main=main.raw,
+            collected=own_path or collected,
+            names=names,
+        )
+        made += [] if found is None else [found]
+    made = _spell_tasks(reading, made)
+    for task in (main, *made):
+        task.raw = prepend_error_rules(reading, task.raw, task.path, plan.failing)
+    if plan.repeats:
+        repeat.prepare_main_task(reading, main, plan.repeats)
+        path = plan.repeats[0].path
+        made.append(repeat.build_page_task(reading, main, plan.repeats, path=path, is_last=is_last))
+    return [main, *made]
+
+
+def _list_sinks(entries: list[RetryEntry]) -> list[tuple[Any, Path, str]]:
+    return [
+        (entry.raw[key], entry.key_path(key), repeat.find_collected_path(entry))
+        for entry in entries
+        for key in sink.KEYS
+        if entry.raw.get(key) is not None
+    ]
+
+
+def _spell_tasks(reading: DocumentReader, tasks: list[PlacedTask]) -> list[PlacedTask]:
+    """Replace older spellings in tasks that were made from a construct."""
+    found: list[PlacedTask] = []
+    for task in tasks:
+        raw = rewrite_task(reading, task.raw, task.path)
+        if raw is not None:
+            task.raw = raw
+            found.append(task)
+    return found

@@ -1,0 +1,210 @@
+"""Calls of workbook entries become the entry's own task with the caller's fields over it."""
+
+from typing import Any
+
+from noetl_contracts import spelling
+from noetl_playbook.compat import retry
+from noetl_playbook.compat.retry import RetryEntry
+from noetl_playbook.model import tools
+from noetl_playbook.sections.legacy_keys import rename_task_keys
+from noetl_playbook.source.document_reader import DocumentReader
+from noetl_playbook.source.problems import Path, Severity
+
+KIND = "workbook"
+_OF_CALL = frozenset({"kind", "tool", "task"})
+
+
+def expand_call(
+    reading: DocumentReader, call: dict[str, Any], path: Path, *, defaults: Any
+) -> dict[str, Any] | None:
+    """Give the task that a call means; a call that means none is reported.
+
+    The caller's fields are merged over the entry's, mapping by mapping. A parameter that the
+    caller leaves open takes the step's input of that name.
+    """
+    key = "task" if isinstance(call.get("task"), str) else "name"
+    found = _find_entry(reading, call.get(key))
+    if found is None:
+        known = [name for name, _ in _list_entries(reading)]
+        name = call.get(key)
+        reading.report_problem(
+            "E202",
+            (*path, key),
+            f"'{name}' is not in the workbook",
+            hint=spelling.suggest_word(str(name), known),
+        )
+        return None
+    tool, assertion, origin = found
+    if tool.get("kind", tool.get("tool")) == KIND:
+        reading.report_problem("E403", (*path, key), "a workbook entry cannot call another one")
+        return None
+    tool = _spell_keys(reading, tool, (*origin, "tool"))
+    own = {name: item for name, item in call.items() if name not in _OF_CALL}
+    own = _spell_keys(reading, {**own, "kind": tool.get("kind")}, path)
+    own = _fill_defaults(reading, own, tool.get("input"), defaults, path)
+    task = _merge_mappings(reading, tool, own, (*origin, "tool"), path)
+    task["name"] = call.get("name", tool.get("name"))
+    if isinstance(assertion, dict):
+        task["assert"] = _join_assertions(assertion, task.get("assert"))
+        if "assert" not in own:
+            reading.record_move((*origin, "assert"), (*path, "assert"))
+    return task
+
+
+def _fill_defaults(
+    reading: DocumentReader, call: dict[str, Any], parameters: Any, defaults: Any, path: Path
+) -> dict[str, Any]:
+    given = call.get("input") or {}
+    if not (
+        isinstance(parameters, dict) and isinstance(defaults, dict) and isinstance(given, dict)
+    ):
+        return call
+    found = dict(given)
+    for name, item in parameters.items():
+        if item is None and name not in given and name in defaults:
+            found[name] = defaults[name]
+            reading.record_move((*path[:2], "input", name), (*path, "input", name))
+    return {**call, "input": found} if found else call
+
+
+def _list_entries(reading: DocumentReader) -> list[tuple[str, int]]:
+    root = reading.document.value
+    listed = root.get(KIND) if isinstance(root, dict) else None
+    entries = listed if isinstance(listed, list) else []
+    return [
+        (entry["name"], index)
+        for index, entry in enumerate(entries)
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str)
+    ]
+
+
+def _find_entry(reading: DocumentReader, name: Any) -> tuple[dict[str, Any], Any, Path] | None:
+    """Find an entry's tool, its assertion and its place."""
+    index = next((index for each, index in _list_entries(reading) if each == name), None)
+    if index is None:
+        return None
+    entry = reading.document.value[KIND][index]
+    tool = entry.get("tool")
+    if not isinstance(tool, dict):
+        return None
+    return tool, entry.get("assert"), (KIND, index)
+
+
+def _spell_keys(reading: DocumentReader, task: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Spell a task's keys and its kind's fields as the canonical ones, so that they meet."""
+    raw = rename_task_keys(reading, task, path)
+    kind = raw.get("kind")
+    table = tools.KINDS.get(tools.KIND_ALIASES.get(kind, kind)) if isinstance(kind, str) else None
+    found: dict[str, Any] = {}
+    for key, item in raw.items():
+        canonical = table.aliases.get(key, key) if table is not None else key
+        if canonical != key and canonical not in raw:
+            reading.record_move((*path, key), (*path, canonical))
+            found[canonical] = item
+        else:
+            found[key] = item
+    return found
+
+
+def _merge_mappings(
+    reading: DocumentReader, base: dict[str, Any], over: dict[str, Any], base_path: Path, path: Path
+) -> dict[str, Any]:
+    """Lay one mapping over another; what comes from the base keeps its place."""
+    found = dict(over)
+    for key, item in base.items():
+        mine = over.get(key)
+        if key not in over:
+            reading.record_move((*base_path, key), (*path, key))
+            found[key] = item
+        elif isinstance(mine, dict) and isinstance(item, dict):
+            found[key] = _merge_mappings(reading, item, mine, (*base_path, key), (*path, key))
+    return {key: found[key] for key in dict.fromkeys((*base, *over))}
+
+
+def _join_assertions(first: dict[str, Any], second: Any) -> dict[str, Any]:
+    """Demand what either of two assertions demands."""
+    found = dict(first)
+    for key, item in (second if isinstance(second, dict) else {}).items():
+        before = found.get(key)
+        if isinstance(before, list) and isinstance(item, list):
+            found[key] = list(dict.fromkeys([*before, *item]))
+        else:
+            found[key] = item
+    return found
+
+
+# Constructs that make more tasks, or a loop, of the step that a task stands in.
+STRUCTURAL = ("retry", "pagination", "sink", "save", "iterator")
+_RULES = ("spec", "policy", "rules")
+
+
+def rewrite_task(
+    reading: DocumentReader, raw: dict[str, Any], path: Path, *, defaults: Any = None
+) -> dict[str, Any] | None:
+    """Give a task in canonical spelling; `None` when it calls an entry that does not exist.
+
+    `defaults` is the input of the step. A `retry` that repeats after success stays for the step's
+    rewriting.
+    """
+    kind = raw.get("kind", raw.get("tool"))
+    if kind == KIND:
+        expanded = expand_call(reading, raw, path, defaults=defaults)
+        if expanded is None:
+            return None
+        raw = expanded
+    raw = rename_task_keys(reading, raw, path)
+    if "retry" not in raw:
+        return raw
+    entries = retry.read_retry_entries(reading, raw["retry"], (*path, "retry"))
+    failing = [entry for entry in entries if not entry.is_repeat]
+    repeating = [entry for entry in entries if entry.is_repeat]
+    raw = prepend_error_rules(reading, raw, path, failing)
+    kept = {key: item for key, item in raw.items() if key != "retry"}
+    return {**kept, "retry": repeating} if repeating else kept
+
+
+def _find_written_rules(raw: dict[str, Any]) -> list[Any]:
+    spec = raw.get("spec")
+    policy = spec.get("policy") if isinstance(spec, dict) else None
+    rules = policy.get("rules") if isinstance(policy, dict) else None
+    return rules if isinstance(rules, list) else []
+
+
+def prepend_error_rules(
+    reading: DocumentReader, raw: dict[str, Any], path: Path, entries: list[RetryEntry]
+) -> dict[str, Any]:
+    """Put the rules of error retries in front of a task's own."""
+    if not entries:
+        return raw
+    here = (*path, *_RULES)
+    written = _find_written_rules(raw)
+    rules = [retry.build_error_rule(reading, entry) for entry in entries]
+    rebased: dict[Path, Path] = {
+        (*here, len(rules) + index): (*here, index) for index in range(len(written))
+    }
+    for index, entry in enumerate(entries):
+        at = (*here, index)
+        rebased[at] = entry.path
+        rebased[(*at, "when")] = entry.key_path("when")
+        rebased[(*at, "then")] = entry.then
+        rebased[(*at, "then", "attempts")] = entry.key_path("max_attempts")
+    reading.record_moves(rebased)
+    spec = raw.get("spec") if isinstance(raw.get("spec"), dict) else {}
+    policy = (spec or {}).get("policy")
+    policy = policy if isinstance(policy, dict) else {}
+    return {**raw, "spec": {**(spec or {}), "policy": {**policy, "rules": [*rules, *written]}}}
+
+
+def refuse_structural(reading: DocumentReader, raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Refuse constructs that make more tasks where only one task can stand."""
+    for key in STRUCTURAL:
+        if key in raw:
+            reading.report_problem(
+                "W903",
+                (*path, key),
+                f"'{key}' makes several tasks and cannot stand here",
+                hint="write it on the task of a step",
+                of_key=True,
+                severity=Severity.ERROR,
+            )
+    return {key: item for key, item in raw.items() if key not in STRUCTURAL}

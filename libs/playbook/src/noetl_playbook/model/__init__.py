@@ -1,0 +1,1 @@
+"""The playbook as values."""

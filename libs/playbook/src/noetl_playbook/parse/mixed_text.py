@@ -1,0 +1,88 @@
+"""Texts that hold playbooks and subscriptions, each document read as what it is."""
+
+from msgspec import Struct
+
+from noetl_playbook.parse import subscriptions
+from noetl_playbook.parse.playbook import (
+    ParsedPlaybook,
+    parse_document,
+    parse_playbooks,
+    report_unreadable,
+)
+from noetl_playbook.parse.subscriptions import ReadSubscription
+from noetl_playbook.source import yaml_document
+from noetl_playbook.source.document_reader import ReadScript
+from noetl_playbook.source.problems import Level, Problem
+from noetl_playbook.source.yaml_document import LINE_BREAK, UnreadableError
+
+
+class MixedText(Struct, frozen=True, kw_only=True):
+    """The documents of a text; in `playbook_text` the lines of subscriptions are empty."""
+
+    playbooks: tuple[ParsedPlaybook, ...]
+    subscriptions: tuple[ReadSubscription, ...]
+    playbook_text: str
+
+    @property
+    def script_by_name(self) -> dict[str, str]:
+        """Return the files beside the text whose texts its playbooks carry."""
+        return {
+            name: each.script_by_name[name]
+            for each in self.playbooks
+            for name in each.script_by_name
+        }
+
+    @property
+    def all_problems(self) -> list[Problem]:
+        """List the problems of all documents, in the order of the text."""
+        documents: list[ParsedPlaybook | ReadSubscription] = [*self.playbooks, *self.subscriptions]
+        documents.sort(key=lambda each: each.begins)
+        return [problem for each in documents for problem in each.problems]
+
+
+def read_mixed_text(
+    text: str, *, level: Level = Level.TOLERANT, read_script: ReadScript | None = None
+) -> MixedText:
+    """Read every document of a text, with the scripts beside it; it never raises."""
+    try:
+        found = yaml_document.read_documents(text)
+    except UnreadableError:
+        return MixedText(
+            playbooks=parse_playbooks(text, level=level), subscriptions=(), playbook_text=text
+        )
+    are_subscriptions = [subscriptions.is_subscription(each) for each in found]
+    parts = yaml_document.split_documents(text, [each.begins for each in found])
+    return MixedText(
+        playbooks=tuple(
+            parse_document(each, level=level, read_script=read_script)
+            for each, is_one in zip(found, are_subscriptions, strict=True)
+            if not is_one
+        ),
+        subscriptions=tuple(
+            subscriptions.read_subscription(each, level=level)
+            for each, is_one in zip(found, are_subscriptions, strict=True)
+            if is_one
+        ),
+        playbook_text="".join(
+            _blank_lines(part) if is_one else part
+            for part, is_one in zip(parts, are_subscriptions, strict=True)
+        ),
+    )
+
+
+def read_mixed_bytes(
+    data: bytes, *, level: Level = Level.TOLERANT, read_script: ReadScript | None = None
+) -> MixedText:
+    """Read every document of a file's bytes, which must be UTF-8."""
+    try:
+        text = yaml_document.decode_text(data)
+    except UnreadableError as error:
+        return MixedText(
+            playbooks=(report_unreadable(error, level=level),), subscriptions=(), playbook_text=""
+        )
+    return read_mixed_text(text, level=level, read_script=read_script)
+
+
+def _blank_lines(part: str) -> str:
+    """Keep the line breaks of a part alone, so that what follows stays on its lines."""
+    return "".join(LINE_BREAK.findall(part))

@@ -1,0 +1,281 @@
+"""Reads the steps of a workflow, and where each goes next."""
+
+from typing import Any
+
+import msgspec
+
+from noetl_playbook.compat.arcs import rename_arc_keys, rewrite_next
+from noetl_playbook.compat.step import rewrite_step
+from noetl_playbook.model import language_names
+from noetl_playbook.model.playbook import Arc, Next, NextSpec, Step, StepSpec, Task
+from noetl_playbook.parse.tasks import read_tasks, report_misplaced_fields
+from noetl_playbook.sections import loop_bounds
+from noetl_playbook.sections.auth_fields import check_auth
+from noetl_playbook.sections.legacy_keys import rename_keys
+from noetl_playbook.sections.limits import check_pool_name
+from noetl_playbook.sections.loops import read_loop
+from noetl_playbook.sections.policies import (
+    OLDER_SETS,
+    gather_sets,
+    read_output,
+    read_set_block,
+    rename_older_when,
+)
+from noetl_playbook.source.document_reader import DocumentReader, describe_value
+from noetl_playbook.source.problems import Path, nest_value, write_fragment
+
+STEPS_MAX = 20_000
+ARCS_MAX = 200
+_READ_HERE = frozenset(
+    {"spec", "loop", "reduce", "tool", "output", "output_select", "set", "next", "description"}
+)
+_OLDER_STEP = {"name": "step", "args": "input", "with": "input"}
+_OLDER_SETS = {"vars": "ctx.", **OLDER_SETS}
+
+
+def read_workflow(reading: DocumentReader, value: Any, path: Path, *, loop_mode: Any) -> list[Step]:
+    """Read every step."""
+    items = reading.read_list(value, path)
+    if not items:
+        reading.report_problem("E102", path, "the workflow has no steps")
+    if len(items) > STEPS_MAX:
+        reading.report_problem("E601", path, f"a workflow has at most {STEPS_MAX} steps")
+        return []
+    steps: list[Step] = []
+    for index, item in enumerate(items):
+        step = read_step(reading, item, (*path, index), loop_mode=loop_mode)
+        if step is not None:
+            steps.append(step)
+            reading.step_indices.append(index)
+    return steps
+
+
+def read_step(reading: DocumentReader, value: Any, path: Path, *, loop_mode: Any) -> Step | None:
+    """Read one step."""
+    if not isinstance(value, dict):
+        reading.report_wrong_type(path, "a step", value)
+        return None
+    raw = _rename_older_keys(reading, value, path)
+    raw_name = reading.read_text(raw.get("step"), (*path, "step"))
+    if raw_name is not None:
+        raw = rewrite_step(reading, raw, path, step=raw_name)
+    task_fields = report_misplaced_fields(reading, raw, path)
+    found = reading.read_fields(Step, raw, path, other=_READ_HERE | (task_fields & raw.keys()))
+    name = found.get("step")
+    if name is None:
+        reading.report_problem("E104", path, "a step needs 'step', its name")
+        return None
+    if not language_names.is_step_name(name):
+        reading.report_problem(
+            "E201", (*path, "step"), f"{describe_value(name)} is not a step name"
+        )
+    if "desc" not in found and isinstance(raw.get("tool"), dict | list | None):
+        reading.record_move((*path, "description"), (*path, "desc"))
+        found |= reading.read_fields(Step, {"desc": raw.get("description")}, path)
+    spec = reading.read_mapping(raw.get("spec"), (*path, "spec")) or {}
+    found["spec"] = _read_step_spec(reading, spec, (*path, "spec"))
+    found["loop"] = _read_step_loop(reading, raw, path, spec=spec, loop_mode=loop_mode)
+    found["reduce"] = _read_step_reduce(reading, raw, path)
+    found["tool"] = _fill_input(
+        read_tasks(reading, raw, path, step_name=name), found.pop("input", {})
+    )
+    found["output"] = read_output(reading, raw, path)
+    found["set"] = read_set_block(reading, raw.get("set"), (*path, "set"), scope="step")
+    found["next"] = read_next(reading, raw, path)
+    step: Step | None = reading.build_struct(Step, found, path)
+    return step
+
+
+def _rename_older_keys(
+    reading: DocumentReader, value: dict[str, Any], path: Path
+) -> dict[str, Any]:
+    """Spell a step's older keys as the canonical ones."""
+    renames = {old: new for old, new in _OLDER_STEP.items() if old != "name" or "step" not in value}
+    if "type" in value and "tool" not in value:
+        value = _rename_type(reading, value, path)
+    raw = rename_keys(reading, value, path, renames=renames)
+    raw = gather_sets(reading, raw, path, prefixes=_OLDER_SETS)
+    if "timeout" in raw:
+        raw = _move_timeout(reading, raw, path)
+    raw = rename_older_when(reading, raw, path) if "condition" in raw else raw
+    raw = _rewrite_when(reading, raw, path) if "when" in raw else raw
+    return _rewrite_admit_mode(reading, raw, path)
+
+
+def _rename_type(reading: DocumentReader, value: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Spell `type` as `tool`; a kind's name is told of with the fields that stand beside it."""
+    if not isinstance(value["type"], str):
+        return rename_keys(reading, value, path, renames={"type": "tool"})
+    reading.record_move((*path, "type"), (*path, "tool"))
+    return {("tool" if key == "type" else key): item for key, item in value.items()}
+
+
+def _rewrite_admit_mode(reading: DocumentReader, raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Rewrite the older admission mode `inclusive`."""
+    spec = raw.get("spec")
+    policy = spec.get("policy") if isinstance(spec, dict) else None
+    admit = policy.get("admit") if isinstance(policy, dict) else None
+    if not isinstance(admit, dict) or admit.get("mode") != "inclusive":
+        return raw
+    reading.report_problem(
+        "W902",
+        (*path, "spec", "policy", "admit", "mode"),
+        "admission mode 'inclusive' is an older form",
+        replacement="mode: exclusive",
+    )
+    found = {**admit, "mode": "exclusive"}
+    return {**raw, "spec": {**(spec or {}), "policy": {**(policy or {}), "admit": found}}}
+
+
+def _move_timeout(reading: DocumentReader, raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    reading.report_problem(
+        "W902",
+        (*path, "timeout"),
+        "a step's timeout belongs under spec",
+        of_key=True,
+        replacement=write_fragment("spec", {"timeout": raw["timeout"]}),
+    )
+    reading.record_move((*path, "timeout"), (*path, "spec", "timeout"))
+    spec = raw.get("spec") if isinstance(raw.get("spec"), dict) else {}
+    kept = {key: item for key, item in raw.items() if key != "timeout"}
+    return {**kept, "spec": {"timeout": raw["timeout"], **(spec or {})}}
+
+
+def _rewrite_when(reading: DocumentReader, raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    rules = [
+        {"when": raw["when"], "then": {"allow": True}},
+        {"else": {"then": {"allow": False}}},
+    ]
+    reading.report_problem(
+        "W902",
+        (*path, "when"),
+        "a step's 'when' is an older form",
+        of_key=True,
+        replacement=write_fragment("spec", nest_value(("policy", "admit", "rules"), rules)),
+    )
+    spec = dict(raw["spec"]) if isinstance(raw.get("spec"), dict) else {}
+    policy = dict(spec["policy"]) if isinstance(spec.get("policy"), dict) else {}
+    policy.setdefault("admit", {"rules": rules})
+    reading.record_move((*path, "when"), (*path, "spec", "policy", "admit", "rules", 0, "when"))
+    spec["policy"] = policy
+    return {**{key: item for key, item in raw.items() if key != "when"}, "spec": spec}
+
+
+def _read_step_spec(reading: DocumentReader, spec: dict[str, Any], path: Path) -> StepSpec:
+    found = reading.read_fields(StepSpec, spec, path, other=("fanout", "loop_mode", "next_mode"))
+    read = StepSpec(**found)
+    check_pool_name(reading, read.pool, path)
+    loop_bounds.check_default_mode(reading, spec.get("loop_mode"), (*path, "loop_mode"))
+    _check_admission(reading, (*path, "policy", "admit"))
+    for index, name in enumerate(read.policy.emit.events):
+        if not language_names.is_event_name(name):
+            reading.report_problem(
+                "E104",
+                (*path, "policy", "emit", "events", index),
+                f"{describe_value(name)} is not an event name: "
+                "use letters, digits, '_', '-' and '.'",
+            )
+    for index, emitted in enumerate(read.policy.emit.objects):
+        if not language_names.is_event_name(emitted.type):
+            reading.report_problem(
+                "E104",
+                (*path, "policy", "emit", "objects", index, "type"),
+                f"{describe_value(emitted.type)} is no type of objects: "
+                "use letters, digits, '_', '-' "
+                "and '.'",
+            )
+    if read.timeout is not None and read.policy.lifecycle.timeout_s is None:
+        lifecycle = msgspec.structs.replace(read.policy.lifecycle, timeout_s=read.timeout)
+        policy = msgspec.structs.replace(read.policy, lifecycle=lifecycle)
+        return msgspec.structs.replace(read, policy=policy)
+    return read
+
+
+def _check_admission(reading: DocumentReader, path: Path) -> None:
+    if reading.find_written((*path, "rules")) == []:
+        reading.report_problem(
+            "E104",
+            (*path, "rules"),
+            "the list of admission rules is empty",
+            hint="write a rule, or leave admit out to let every run in",
+        )
+
+
+def _read_step_loop(
+    reading: DocumentReader,
+    raw: dict[str, Any],
+    path: Path,
+    *,
+    spec: dict[str, Any],
+    loop_mode: Any,
+) -> Any:
+    if raw.get("loop") is None:
+        return None
+    if raw.get("reduce") is not None:
+        reading.report_problem(
+            "E501", (*path, "reduce"), "a step has either 'loop' or 'reduce'", of_key=True
+        )
+    mode = spec.get("loop_mode", loop_mode)
+    here = (*path, "loop")
+    loop = read_loop(reading, raw["loop"], here, step_spec=spec, loop_mode=mode)
+    if loop is None:
+        return None
+    if loop.cursor is not None:
+        check_auth(reading, loop.cursor.auth, (*here, "cursor", "auth"))
+    loop_bounds.check_mode_blocks(reading, loop, here)
+    _check_engine_of(reading, here)
+    return loop_bounds.clamp_loop(reading, loop, here)
+
+
+def _read_step_reduce(reading: DocumentReader, raw: dict[str, Any], path: Path) -> Any:
+    if raw.get("reduce") is None:
+        return None
+    found = reading.read_fields(Step, {"reduce": raw["reduce"]}, path)
+    _check_engine_of(reading, (*path, "reduce"))
+    return found.get("reduce")
+
+
+def _check_engine_of(reading: DocumentReader, path: Path) -> None:
+    here = (*path, "spec", "frame", "engine")
+    loop_bounds.check_frame_engine(reading, reading.find_written(here), here)
+
+
+def _fill_input(tasks: tuple[Task, ...], defaults: dict[str, Any]) -> tuple[Task, ...]:
+    """Give every task the step's input where it has none of its own."""
+    if not defaults:
+        return tasks
+    return tuple(msgspec.structs.replace(task, input={**defaults, **task.input}) for task in tasks)
+
+
+def read_next(reading: DocumentReader, step: dict[str, Any], path: Path) -> Next | None:
+    """Read where a step goes, in any spelling."""
+    here = (*path, "next")
+    value = rewrite_next(reading, step, path).get("next")
+    if value is None:
+        return None
+    raw = reading.read_mapping(value, here)
+    if raw is None:
+        return None
+    for key in raw:
+        if key not in ("spec", "arcs"):
+            reading.report_unknown((*here, key), ("spec", "arcs"))
+    spec_raw = reading.read_mapping(raw.get("spec"), (*here, "spec")) or {}
+    spec = NextSpec(**reading.read_fields(NextSpec, spec_raw, (*here, "spec"), other=("policy",)))
+    items = reading.read_list(raw.get("arcs"), (*here, "arcs"))
+    if len(items) > ARCS_MAX:
+        reading.report_problem("E601", (*here, "arcs"), f"a step has at most {ARCS_MAX} arcs")
+        items = items[:ARCS_MAX]
+    read = (read_arc(reading, item, (*here, "arcs", i)) for i, item in enumerate(items))
+    return Next(spec=spec, arcs=tuple(arc for arc in read if arc is not None))
+
+
+def read_arc(reading: DocumentReader, value: Any, path: Path) -> Arc | None:
+    """Read one arc."""
+    if not isinstance(value, dict):
+        reading.report_wrong_type(path, "an arc", value)
+        return None
+    raw = rename_arc_keys(reading, value, path)
+    found = reading.read_fields(Arc, raw, path, other=("set",))
+    found["set"] = read_set_block(reading, raw.get("set"), (*path, "set"), scope="step")
+    arc: Arc | None = reading.build_struct(Arc, found, path)
+    return arc

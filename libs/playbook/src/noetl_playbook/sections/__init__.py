@@ -1,0 +1,1 @@
+"""Readers of the sections of a document."""

@@ -1,0 +1,187 @@
+"""The mappings inside a task's fields: which keys they have, and what these hold."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from noetl_playbook.model import coercion
+from noetl_playbook.sections import auth_fields, script_files, transfer_ends
+from noetl_playbook.sections.field_types import (
+    ANYTHING,
+    DURATION,
+    DURATION_ABOVE_0,
+    FIELD_TYPES,
+    MAPPING,
+    TEXT,
+    TEXT_OR_LISTED,
+    FieldType,
+    check_mapping_keys,
+    whole_number_type,
+    word_type,
+)
+from noetl_playbook.source.document_reader import DocumentReader, describe_value
+from noetl_playbook.source.problems import Path
+
+Check = Callable[[DocumentReader, Any, Path], None]
+
+CONTAINER_SPELLINGS = {
+    "serviceAccount": "service_account",
+    "serviceAccountName": "service_account",
+    "backoffLimit": "backoff_limit",
+    "restartPolicy": "restart_policy",
+    "ttlSecondsAfterFinished": "ttl_seconds_after_finished",
+}
+CONTAINER_NESTED = ("runtime", "job")
+
+_SCRIPT = {"uri": TEXT, "sha256": TEXT, "source": MAPPING}
+_SOURCE = {
+    "type": word_type("file", "http", "s3", "gcs", "inline"),
+    "endpoint": TEXT,
+    "method": FIELD_TYPES["http"]["method"],
+    "headers": MAPPING,
+    "timeout": DURATION,
+    "auth": ANYTHING,
+    "region": TEXT,
+    "code": TEXT,
+    "code_b64": TEXT,
+}
+_DEPS = {"packages": TEXT_OR_LISTED, "sys_path": TEXT_OR_LISTED, "venv_path": TEXT}
+_POOL = {
+    "name": TEXT,
+    "min_size": whole_number_type(0),
+    "max_size": whole_number_type(1),
+    "timeout": DURATION_ABOVE_0,
+    "max_waiting": whole_number_type(0),
+}
+_SESSION = {"master": TEXT, "remote": TEXT, "app_name": TEXT, "conf": MAPPING}
+_RESOURCES = {"requests": MAPPING, "limits": MAPPING}
+_CONTAINER = FIELD_TYPES["container"]
+
+
+def check_block(reading: DocumentReader, kind: str, name: str, value: Any, path: Path) -> None:
+    """Check a field that is a mapping, or a list of them; a template shows itself at run time."""
+    found = _CHECKS.get((kind, name))
+    if name == "script":
+        found = _check_script
+    if found is not None and isinstance(value, dict | list):
+        found(reading, value, path)
+
+
+def _check_script(reading: DocumentReader, value: Any, path: Path) -> None:
+    if not isinstance(value, dict):
+        return
+    check_mapping_keys(reading, _SCRIPT, value, path, about="script")
+    script_files.read_script_file(reading, value, path)
+    source = value.get("source")
+    if not isinstance(source, dict):
+        if value.get("uri") is None and not coercion.is_template(source):
+            reading.report_problem("E104", path, "a script needs 'uri' or 'source'")
+        return
+    here = (*path, "source")
+    check_mapping_keys(reading, _SOURCE, source, here, about="source")
+    auth_fields.check_auth(reading, source.get("auth"), (*here, "auth"))
+    _check_address(reading, value.get("uri"), source, path)
+
+
+def _check_address(reading: DocumentReader, uri: Any, source: dict[str, Any], path: Path) -> None:
+    """Report a script whose source does not say where its text is."""
+    has_code = source.get("code") is not None or source.get("code_b64") is not None
+    kind = source.get("type", "inline" if has_code else None)
+    match kind:
+        case "inline":
+            needed, is_said = "'source.code'", has_code
+        case "file" | "s3" | "gcs":
+            needed, is_said = "'uri'", uri is not None
+        case _:
+            needed = "'uri' or 'source.endpoint'"
+            is_said = uri is not None or source.get("endpoint") is not None
+    if not is_said and not coercion.is_template(kind):
+        reading.report_problem("E104", path, f"the script needs {needed}")
+
+
+def _check_libs(reading: DocumentReader, value: Any, path: Path) -> None:
+    for alias, wanted in value.items() if isinstance(value, dict) else ():
+        is_pair = isinstance(wanted, dict) and wanted.keys() == {"from", "import"}
+        if not isinstance(wanted, str) and not is_pair:
+            expected = "a module or {from: module, import: name}"
+            reading.report_problem(
+                "E104",
+                (*path, alias),
+                f"'{alias}' takes {expected}, found {describe_value(wanted)}",
+            )
+
+
+def _check_inputs(reading: DocumentReader, value: Any, path: Path) -> None:
+    for name, source in value.items() if isinstance(value, dict) else ():
+        if isinstance(source, dict) and "query" in source and "rows" not in source:
+            auth_fields.check_auth(reading, source.get("auth"), (*path, name, "auth"))
+
+
+def _check_runtime(reading: DocumentReader, value: Any, path: Path) -> None:
+    if isinstance(value, dict):
+        about = f"'{path[-1]}'"
+        check_mapping_keys(
+            reading, _CONTAINER, value, path, about=about, spellings=CONTAINER_SPELLINGS
+        )
+        for name, item in value.items():
+            check_block(
+                reading, "container", CONTAINER_SPELLINGS.get(name, str(name)), item, (*path, name)
+            )
+
+
+def _check_env(reading: DocumentReader, value: Any, path: Path) -> None:
+    fields = {"name": TEXT, "value": ANYTHING}
+    _check_items(reading, value, path, fields, needed="name", about="an entry of env")
+
+
+def _check_files(reading: DocumentReader, value: Any, path: Path) -> None:
+    fields = {"path": TEXT, "content": ANYTHING, "script": MAPPING}
+    _check_items(reading, value, path, fields, needed="path", about="an entry of files")
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        if isinstance(item, dict) and len(item.keys() & {"content", "script"}) != 1:
+            reading.report_problem(
+                "E104", (*path, index), "a file takes one of 'content' or 'script'"
+            )
+
+
+def _check_items(
+    reading: DocumentReader,
+    value: Any,
+    path: Path,
+    fields: Mapping[str, FieldType],
+    *,
+    needed: str,
+    about: str,
+) -> None:
+    """Check the mappings of a list."""
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        here = (*path, index)
+        if isinstance(item, dict):
+            check_mapping_keys(reading, fields, item, here, about=about)
+            if item.get(needed) is None:
+                reading.report_problem("E104", here, f"{about} needs '{needed}'")
+        elif not coercion.is_template(item):
+            reading.report_wrong_type(here, f"a mapping with '{needed}'", item)
+
+
+def _make_keys_check(fields: Mapping[str, FieldType], about: str) -> Check:
+    def check_mapping(reading: DocumentReader, value: Any, path: Path) -> None:
+        if isinstance(value, dict):
+            check_mapping_keys(reading, fields, value, path, about=about)
+
+    return check_mapping
+
+
+_CHECKS: dict[tuple[str, str], Check] = {
+    ("python", "deps"): _make_keys_check(_DEPS, "deps"),
+    ("python", "libs"): _check_libs,
+    ("postgres", "pool"): _make_keys_check(_POOL, "pool"),
+    ("duckdb", "inputs"): _check_inputs,
+    ("spark", "inputs"): _check_inputs,
+    ("spark", "session"): _make_keys_check(_SESSION, "session"),
+    ("container", "resources"): _make_keys_check(_RESOURCES, "resources"),
+    ("container", "env"): _check_env,
+    ("container", "files"): _check_files,
+    **{("container", name): _check_runtime for name in CONTAINER_NESTED},
+    ("transfer", "source"): transfer_ends.check_transfer_source,
+    ("transfer", "target"): transfer_ends.check_transfer_target,
+}

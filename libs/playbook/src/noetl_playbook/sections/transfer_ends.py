@@ -1,0 +1,140 @@
+"""The ends of a transfer: what a source and a target of each type say."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from noetl_playbook.model import tools
+from noetl_playbook.model.coercion import is_template
+from noetl_playbook.sections.auth_fields import check_auth
+from noetl_playbook.sections.field_types import (
+    ANYTHING,
+    FIELD_TYPES,
+    MAPPING,
+    NAMED_OR_LISTED,
+    TEXT,
+    TEXT_OR_LISTED,
+    FieldType,
+    check_field_value,
+    check_mapping_keys,
+    whole_number_type,
+    word_type,
+)
+from noetl_playbook.source.document_reader import DocumentReader
+from noetl_playbook.source.problems import Path, Severity
+
+Fields = Mapping[str, FieldType]
+
+_TYPE_KEYS = ("type", "tool")
+_SHARED = {**dict.fromkeys(_TYPE_KEYS, TEXT), **dict.fromkeys(("auth", "credential"), ANYTHING)}
+_HTTP = {
+    **dict.fromkeys(tools.HTTP.known_fields, ANYTHING),
+    **FIELD_TYPES["http"],
+    "endpoint": TEXT,
+    "data_path": TEXT,
+}
+_QUERY = {"query": TEXT, "params": NAMED_OR_LISTED}
+_FILE = {"uri": TEXT, "path": TEXT, "format": TEXT}
+_PARTED = {
+    "table": TEXT_OR_LISTED,
+    "partition_column": TEXT,
+    "partitions": whole_number_type(1, 10_000),
+}
+_SOURCES: dict[str, Fields] = {
+    "http": _HTTP,
+    "postgres": {**_QUERY, **_PARTED},
+    "duckdb": {**_QUERY, "database": TEXT},
+    "file": _FILE,
+    "data": {"data": ANYTHING},
+}
+_ARRIVAL = {
+    "mode": FIELD_TYPES["transfer"]["mode"],
+    "key": TEXT_OR_LISTED,
+    "mapping": MAPPING,
+}
+_TABLE = {"table": TEXT_OR_LISTED, "query": TEXT, **_ARRIVAL}
+_TARGETS: dict[str, Fields] = {
+    "postgres": _TABLE,
+    "duckdb": {**_TABLE, "database": TEXT},
+    "file": {**_FILE, **_ARRIVAL},
+}
+# One of them says where the rows are.
+_PLACES = {
+    "http": ("url", "endpoint"),
+    "postgres": ("query",),
+    "duckdb": ("query",),
+    "file": ("uri", "path"),
+    "data": ("data",),
+}
+
+
+def check_transfer_source(reading: DocumentReader, value: Any, path: Path) -> None:
+    """Report what a source cannot say."""
+    _check_end(reading, value, path, which="source", by_type=_SOURCES)
+
+
+def check_transfer_target(reading: DocumentReader, value: Any, path: Path) -> None:
+    """Report what a target cannot say."""
+    _check_end(reading, value, path, which="target", by_type=_TARGETS)
+
+
+def can_be_spark(engine: Any) -> bool:
+    """Tell whether executors may move the rows, who read tables too."""
+    return engine == "spark" or is_template(engine)
+
+
+def check_end_location(
+    reading: DocumentReader,
+    which: str,
+    end: Any,
+    path: Path,
+    *,
+    by_spark: bool,
+    severity: Severity | None,
+) -> None:
+    """Report an end that does not say where the rows are, or where they go."""
+    kind = _find_end_type(end)
+    places = _PLACES.get(kind, ()) if which == "source" or kind == "file" else ("table", "query")
+    if kind not in (_SOURCES if which == "source" else _TARGETS):
+        return
+    if which == "source" and kind == "postgres" and by_spark:
+        places = (*places, "table")
+    written = [name for name in places if end.get(name) is not None]
+    choices = " or ".join(f"'{name}'" for name in places)
+    about = f"a {which} of type {kind}"
+    if not written:
+        reading.report_problem("E403", path, f"{about} needs {choices}", severity=severity)
+    elif len(written) > 1 and "table" in written:
+        message = f"{about} takes one of {choices}"
+        reading.report_problem("E403", (*path, written[1]), message, of_key=True)
+
+
+def _check_end(
+    reading: DocumentReader, value: Any, path: Path, *, which: str, by_type: dict[str, Fields]
+) -> None:
+    if not isinstance(value, dict):
+        return
+    key = next((key for key in _TYPE_KEYS if value.get(key) is not None), None)
+    if key is None:
+        reading.report_problem(
+            "E104",
+            path,
+            f"a {which} needs 'type'",
+            hint=f"type: {', '.join(by_type)}",
+        )
+    else:
+        check_field_value(reading, key, word_type(*by_type), value[key], (*path, key))
+    kind = _find_end_type(value)
+    is_known = kind in by_type
+    own = by_type[kind] if is_known else {k: ANYTHING for each in by_type.values() for k in each}
+    about = f"a {which} of type {kind}" if is_known else f"a {which}"
+    check_mapping_keys(reading, {**_SHARED, **own}, value, path, about=about)
+    for name in ("auth", "credential"):
+        check_auth(reading, value.get(name), (*path, name))
+
+
+def _find_end_type(value: Any) -> str:
+    """Tell the type of an end; empty where only the run will."""
+    if not isinstance(value, dict):
+        return ""
+    kind = value.get("type") or value.get("tool")
+    return kind if isinstance(kind, str) else ""

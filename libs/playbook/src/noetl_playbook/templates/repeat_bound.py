@@ -1,0 +1,53 @@
+"""Repeats that end at their bound: a jump guarded by `… and iter.calls < n`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from jinja2 import nodes
+from msgspec import Struct
+
+from noetl_playbook.model.playbook import Rule
+from noetl_playbook.templates import syntax
+from noetl_playbook.templates.expressions import choose_evaluator
+from noetl_playbook.templates.render_limits import FAULTS
+from noetl_playbook.templates.undefined import Undefined
+
+# The note of a repeat that its playbook lets stop at the bound, and the code of one that fails.
+REPEAT_BOUND = "repeat_bound"
+
+
+class RepeatBound(Struct, frozen=True, kw_only=True):
+    """The bound of a jump: whether it alone ended the repeat, where it lies, and what is then."""
+
+    is_over: Callable[[Mapping[str, Any]], bool]
+    calls_max: Callable[[Mapping[str, Any]], Any]
+    on_bound: Literal["fail", "stop"]
+
+
+def find_repeat_bound(rule: Rule) -> RepeatBound | None:
+    """Return the bound of a rule that jumps; `None` without one."""
+    if rule.then.do != "jump" or not isinstance(rule.when, str) or "iter.calls" not in rule.when:
+        return None
+    tree = syntax.parse_template(rule.when)
+    match tree.value:
+        case nodes.And(
+            left=wanted,
+            right=nodes.Compare(
+                expr=nodes.Getattr(node=nodes.Name(name="iter"), attr="calls"),
+                ops=[nodes.Operand(op="lt", expr=most)],
+            ) as bound,
+        ):
+            evaluate = choose_evaluator(tree, nodes.And(wanted, nodes.Not(bound)))
+            calls_max = choose_evaluator(tree, most)
+        case _:
+            return None
+
+    def is_over(scope: Mapping[str, Any]) -> bool:
+        try:
+            found = evaluate(scope)
+        except FAULTS:
+            # The rule itself says what is wrong with its condition.
+            return False
+        return not isinstance(found, Undefined) and bool(found)
+
+    return RepeatBound(is_over=is_over, calls_max=calls_max, on_bound=rule.then.on_bound)

@@ -1,0 +1,75 @@
+"""What a template of the document says before anything runs: literals and given inputs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import nodes
+
+from noetl_playbook.model import coercion
+from noetl_playbook.templates import syntax
+from noetl_playbook.templates.syntax import SyntaxProblemError
+
+_HOPS_MAX = 10
+_CONVERSIONS = frozenset({"int", "float", "string", "list", "default", "d", "trim"})
+_UNKNOWN = object()
+
+
+def resolve_static_value(value: Any, workload: Mapping[str, Any], *, otherwise: Any = None) -> Any:
+    """Follow a value to a literal or an input, evaluating nothing; `otherwise` when it cannot be.
+
+    Only paths are followed (`workload.a.b`, a bare input), through conversions.
+    """
+    found = _follow_value(value, workload, hops=_HOPS_MAX)
+    return otherwise if found is _UNKNOWN else found
+
+
+def merge_inputs(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge inputs over defaults: mappings key by key, everything else replaced."""
+    found = dict(defaults)
+    for key, value in given.items():
+        below = found.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            found[key] = merge_inputs(below, value)
+        else:
+            found[key] = value
+    return found
+
+
+def _follow_value(value: Any, workload: Mapping[str, Any], *, hops: int) -> Any:
+    if not coercion.is_template(value):
+        return value
+    if hops == 0:
+        return _UNKNOWN
+    try:
+        expression = syntax.parse_template(value).value
+    except SyntaxProblemError:
+        return _UNKNOWN
+    is_whole = False
+    while isinstance(expression, nodes.Filter) and expression.name in _CONVERSIONS:
+        is_whole = is_whole or expression.name == "int"
+        expression = expression.node
+    match expression:
+        case nodes.Const(value=literal):
+            return literal
+        case nodes.List(items=items) | nodes.Tuple(items=items):
+            # The items are made at run time, but they can be counted.
+            return [None] * len(items)
+        case _:
+            found = _follow_path(expression, workload, hops=hops)
+    return coercion.coerce_integer(found) if is_whole and isinstance(found, str) else found
+
+
+def _follow_path(expression: nodes.Expr | None, workload: Mapping[str, Any], *, hops: int) -> Any:
+    root, keys = syntax.split_path(expression) if expression is not None else (None, [])
+    if not isinstance(root, nodes.Name):
+        return _UNKNOWN
+    path = keys if root.name == "workload" else [root.name, *keys]
+    here: Any = workload
+    for key in path:
+        is_member = isinstance(here, Mapping) and key in here
+        is_item = isinstance(here, list) and isinstance(key, int) and key < len(here)
+        if is_member or is_item:
+            here = here[key]
+        else:
+            return _UNKNOWN
+    return _follow_value(here, workload, hops=hops - 1)

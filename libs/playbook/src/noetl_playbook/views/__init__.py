@@ -1,0 +1,1 @@
+"""What templates see of results and context."""

@@ -1,0 +1,131 @@
+"""Values of `ctx` that are kept by reference, without the playbook noticing (language, 4.7).
+
+In `ctx` a marker stands for such a value; templates see a handle, or the text itself.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import msgspec
+
+from noetl_contracts import codec
+from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
+from noetl_contracts.payloads import PayloadRef
+from noetl_playbook.views.payload_handle import PayloadHandle
+from noetl_playbook.views.results import StoredResult
+
+# The only key of a marker; nobody outside of the engine may write a value of this form.
+KEY = "__noetl_kept__"
+# Larger values are kept by reference.
+VALUE_BYTES_MAX = 64 * 1024
+# About what a marker takes: nothing smaller is worth one.
+_MARKER_BYTES = 512
+_OPAQUE = "opaque"
+_OUTLINED = "outlined"
+
+Find = Callable[[PayloadRef], Any]
+
+
+def build_marker(reference: PayloadRef, value: Any) -> dict[str, Any]:
+    """Write what stands for a value in `ctx`."""
+    shape = _OUTLINED if isinstance(value, list | Mapping) else _OPAQUE
+    return {KEY: {"ref": msgspec.to_builtins(reference), "shape": shape}}
+
+
+def is_marker(value: Any) -> bool:
+    """Tell whether a value is a marker."""
+    return type(value) is dict and len(value) == 1 and KEY in value
+
+
+def get_marker_reference(value: Mapping[str, Any]) -> PayloadRef:
+    """Return what a marker refers to; raises `msgspec.ValidationError` for a forged one."""
+    return msgspec.convert(value[KEY]["ref"], PayloadRef)
+
+
+def show_markers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Show markers as people read them: with the reference of the value."""
+    return {
+        name: {"_ref": value[KEY]["ref"]} if is_marker(value) else value
+        for name, value in values.items()
+    }
+
+
+def choose_large_values(values: Mapping[str, Any], *, inline_max: int) -> list[str]:
+    """Choose what of a patch is kept by reference.
+
+    Every value above 64 KiB is, or that is nested deeper than results may be, and then the largest
+    until the rest is small enough for an event.
+    """
+    sizes = {name: len(codec.encode_json(value)) for name, value in values.items()}
+    chosen = [
+        name
+        for name, size in sizes.items()
+        if size > VALUE_BYTES_MAX or is_nested_deeper(values[name], DEPTH_MAX)
+    ]
+    rest = sorted(sizes.keys() - set(chosen), key=lambda name: (sizes[name], name))
+    total = sum(sizes[name] for name in rest)
+    while rest and total > inline_max and sizes[rest[-1]] > _MARKER_BYTES:
+        name = rest.pop()
+        total -= sizes[name]
+        chosen.append(name)
+    return chosen
+
+
+class CtxView(MutableMapping[str, Any]):
+    """`ctx` as templates see it: what is kept by reference is loaded when it is touched."""
+
+    def __init__(self, values: Mapping[str, Any], find: Find) -> None:
+        self._values = dict(values)
+        self._find = find
+
+    def __getitem__(self, key: str) -> Any:
+        return view_value(self._values[key], self._find)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._values[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._values[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def copy_view(self) -> "CtxView":
+        """Return a copy; nothing is loaded for it."""
+        return CtxView(self._values, self._find)
+
+
+def view_ctx(values: dict[str, Any], find: Find) -> MutableMapping[str, Any]:
+    """Show `ctx` to templates; as it is when it holds no marker."""
+    return CtxView(values, find) if any(map(is_marker, values.values())) else values
+
+
+def overlay_ctx(
+    values: MutableMapping[str, Any], patch: Mapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Return a copy of a view with other values laid over it; nothing is loaded for it."""
+    copy = values.copy_view() if isinstance(values, CtxView) else dict(values)
+    copy.update(patch)
+    return copy
+
+
+def view_value(value: Any, find: Find) -> Any:
+    """Show one value: text and the like as itself, lists and mappings as a handle."""
+    if not is_marker(value):
+        return value
+    reference = get_marker_reference(value)
+    if value[KEY].get("shape") == _OPAQUE:
+        return find(reference)
+    stored = StoredResult(reference=reference, locator=reference.uri, shape="list")
+    return PayloadHandle(stored, load=lambda one: find(one.reference))
+
+
+def load_plain(value: Any, find: Find) -> Any:
+    """Give a value itself, loaded if it is kept by reference."""
+    return find(get_marker_reference(value)) if is_marker(value) else value

@@ -1,0 +1,48 @@
+"""What templates and the API show of an error: its kept fields, and those that follow from them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from noetl_contracts import codec
+from noetl_contracts.errors import ErrorObject, summarize_error
+from noetl_playbook.templates.lookup import Record
+from noetl_playbook.templates.undefined import DETAILS, ERROR_FIELDS
+
+_HTTP_STATUSES = ("status", "status_code", "http_status")
+
+
+def show_error(error: ErrorObject | Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is absent, let the names of an HTTP status agree, say whether to retry.
+
+    Events keep only what differs from a default; `retryable` is never undefined (language, 14).
+    """
+    given = codec.to_builtins(error) if isinstance(error, ErrorObject) else error
+    found = {key: item for key, item in given.items() if item is not None}
+    if "kind" in found:
+        found.setdefault("retryable", False)
+    status = next((found[name] for name in _HTTP_STATUSES if name in found), None)
+    if status is not None:
+        found.update(dict.fromkeys(_HTTP_STATUSES, status))
+    return found
+
+
+def show_error_record(error: ErrorObject | Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Show an error, if there is one."""
+    return None if error is None else build_error_record(show_error(error))
+
+
+def show_error_summary(error: ErrorObject | Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Show an error, if there is one, with a `summary` of one line for people."""
+    record = show_error_record(error)
+    if record is not None:
+        record["summary"] = summarize_error(record)
+    return record
+
+
+def build_error_record(fields: Mapping[str, Any]) -> Record:
+    """Make the record of an error: the fields that do not apply are absent, and any detail is."""
+    record = Record(fields, optional=ERROR_FIELDS)
+    details = fields.get(DETAILS)
+    if type(details) is dict:
+        record[DETAILS] = Record(details, optional=None)
+    return record

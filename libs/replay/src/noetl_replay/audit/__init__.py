@@ -1,0 +1,1 @@
+"""Checks of histories, and evidence."""

@@ -1,0 +1,155 @@
+"""One history audited as a whole: its chain, its fold, and the read models that stand for it.
+
+The same code audits one execution or a million: whoever reads the events hands them over by pages.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.errors import Permanent
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import stored_event
+from noetl_contracts.ledger.records import HistoryHead
+from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_replay import comparison, rows
+from noetl_replay.audit.chain import ChainExamination
+from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.state import build_empty_state
+
+# Of one execution's damage so much is told; the first of it says where to look.
+DAMAGE_MAX = 20
+_DAMAGE_CHARACTERS_MAX = 500
+
+# What the fold raises on a history that no planner of this release would have written.
+_FOLD_FAILURES = (Permanent, LookupError, TypeError, ValueError, AttributeError)
+
+
+class ProjectionParity(StrEnum):
+    """How the read models compare with what the history folds to."""
+
+    SAME = "same"
+    DIFFERS = "differs"
+    ELSEWHERE = "elsewhere"
+    ABSENT = "absent"
+    UNREAD = "unread"
+
+
+class ProjectedRows(Struct, frozen=True, kw_only=True):
+    """The rows of every surface, and the version up to which they are projected."""
+
+    version: int
+    rows: Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+class AuditResult(Struct, frozen=True, kw_only=True):
+    """What an audit found in one execution; no `damage` means that all of it holds.
+
+    `projected` is `elsewhere` where the rows stand at another version, which proves nothing.
+    """
+
+    execution_id: ExecutionId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    source: str
+    events: int
+    version: int
+    status: str
+    path: str
+    projected: ProjectionParity
+    envelope_checksum: str
+    damage: list[str]
+
+    @property
+    def is_ok(self) -> bool:
+        """Tell whether nothing was found."""
+        return not self.damage
+
+
+class HistoryAuditor:
+    """Audits one history, fed in order; holds its state, its rows and a window of its events."""
+
+    def __init__(
+        self, execution_id: ExecutionId, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> None:
+        self._examination = ChainExamination()
+        self._replay = HistoryReplay(build_empty_state(execution_id, tenant_id, organization_id))
+        self._failure: str | None = None
+        self._strangers = 0
+
+    @property
+    def last_version(self) -> int:
+        """Return the version of the last event that was fed, 0 before the first."""
+        last = self._examination.last
+        return 0 if last is None else last.stream_version
+
+    def feed_events(self, page: Sequence[StoredEvent]) -> None:
+        """Follow the chain through what comes next, and fold it."""
+        self._examination.feed_events(page)
+        state = self._replay.state
+        owner = (state.execution_id, state.tenant_id, state.organization_id)
+        self._strangers += sum(
+            (one.execution_id, one.tenant_id, one.organization_id) != owner for one in page
+        )
+        if self._failure is not None:
+            return
+        try:
+            self._replay.feed_events([stored_event.read_envelope(one) for one in page])
+        except _FOLD_FAILURES as failure:
+            self._failure = (
+                f"does not fold behind version {self._replay.state.version}: "
+                f"{type(failure).__name__}: {failure}"
+            )
+
+    def finish_audit(
+        self, head: HistoryHead | None, *, live: ProjectedRows | None, source: str
+    ) -> AuditResult:
+        """Say what was found; without `live` the read models were not read."""
+        damage = [
+            f"{found.damage}: {found.message}"
+            for found in self._examination.finish_examination(head)
+        ]
+        if self._strangers:
+            damage.append(f"owner: {self._strangers} events are of another owner or execution")
+        if self._failure is not None:
+            damage.append(f"fold: {self._failure}")
+        projected, differences = self._compare_rows(live)
+        state = self._replay.state
+        return AuditResult(
+            execution_id=state.execution_id,
+            tenant_id=state.tenant_id,
+            organization_id=state.organization_id,
+            source=source,
+            events=self._examination.events,
+            version=self.last_version,
+            status=str(state.status),
+            path=state.path,
+            projected=projected,
+            envelope_checksum=state.checksum,
+            damage=[one[:_DAMAGE_CHARACTERS_MAX] for one in [*damage, *differences]][:DAMAGE_MAX],
+        )
+
+    def _compare_rows(self, live: ProjectedRows | None) -> tuple[ProjectionParity, list[str]]:
+        if live is None or self._failure is not None:
+            return ProjectionParity.UNREAD, []
+        if live.version == 0:
+            return ProjectionParity.ABSENT, []
+        if live.version != self._replay.state.version:
+            return ProjectionParity.ELSEWHERE, []
+        found, expected = comparison.index_live_surfaces(live.rows), self._replay.surfaces
+        if comparison.compute_surface_checksums(found) == comparison.compute_surface_checksums(
+            expected
+        ):
+            return ProjectionParity.SAME, []
+        changes = comparison.compare_values(_to_plain_values(expected), _to_plain_values(found))
+        return ProjectionParity.DIFFERS, [
+            f"projection: {'/'.join(one.path)} is {one.kind} against the replay"
+            for one in changes[:DAMAGE_MAX]
+        ]
+
+
+def _to_plain_values(surfaces: comparison.Surfaces) -> Any:
+    return codec.decode_json(codec.encode_json(rows.summed_surfaces(surfaces)))

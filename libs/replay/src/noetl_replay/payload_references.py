@@ -1,0 +1,27 @@
+"""The payloads that plain values refer to, wherever in them the references stand."""
+
+from collections.abc import Iterator
+from typing import Any
+
+Found = dict[str, dict[str, Any]]
+
+
+def collect_references(value: Any) -> Found:
+    """Return the references in a value by their digests; the first of each digest is kept."""
+    found: Found = {}
+    for one in _iterate_references(value):
+        found.setdefault(one["sha256"], one)
+    return found
+
+
+def _iterate_references(value: Any) -> Iterator[dict[str, Any]]:
+    # A stack and not recursion: what steps return may be nested as deep as JSON goes.
+    rest = [value]
+    while rest:
+        current = rest.pop()
+        if isinstance(current, dict):
+            if isinstance(current.get("sha256"), str) and isinstance(current.get("uri"), str):
+                yield current
+            rest.extend(current.values())
+        elif isinstance(current, list):
+            rest.extend(current)

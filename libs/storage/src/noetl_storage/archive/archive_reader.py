@@ -1,0 +1,313 @@
+"""Histories wherever they are: in the ledger, and in the archive when they have left it.
+
+Whoever reads does not notice: the events are the same, with the same versions and checksums.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from noetl_contracts.events.frame_events import FrameEnd
+from noetl_contracts.events.step_events import CallError, ItemEnd
+from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import stored_event
+from noetl_contracts.ledger.archive_format import ArchiveManifest, ArchivePart, ManifestUnit
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.ledger.records import Append, AppendResult, HistoryHead, LineageLink
+from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_storage.archive import archivist, units
+from noetl_storage.archive.lazy_parquet import parquet
+from noetl_storage.ledger import histories
+from noetl_storage.ports.errors import ArchiveUnreachable, HistoryDropped, PayloadMissing
+from noetl_storage.ports.history_ports import LedgerAudit, TimeBucket
+from noetl_storage.ports.ledger_ports import LedgerReader, LedgerWriter, Payloads
+from noetl_storage.ports.payload_ports import Owner
+from noetl_storage.ports.retention_ports import ArchivedSpan, ArchiveIndex, RetentionAction
+
+Event = TypeVar("Event", Envelope, StoredEvent)
+
+_PAGE_EVENTS = 1000
+_MANIFESTS_MAX = 64
+CACHE_BYTES_DEFAULT = 64 * 1024 * 1024
+
+
+class ArchiveReader:
+    """Reads what has left the ledger; keeps the parts that were read last."""
+
+    def __init__(
+        self, index: ArchiveIndex, store: Payloads | None, *, cache_bytes: int = CACHE_BYTES_DEFAULT
+    ) -> None:
+        self._index = index
+        self._store = store
+        self._cache_bytes = cache_bytes
+        self._manifests: OrderedDict[str, ArchiveManifest] = OrderedDict()
+        self._parts: OrderedDict[str, bytes] = OrderedDict()
+
+    async def read_archived(
+        self, execution_id: ExecutionId, *, after_version: int, events_max: int
+    ) -> list[StoredEvent]:
+        """Return a page of what has left the ledger; nothing when nothing has.
+
+        Raises `HistoryDropped`, `ArchiveUnreachable`, `PayloadMissing` or `PayloadCorrupt`.
+        """
+        found: list[StoredEvent] = []
+        for archived in await self._index.find_archived(execution_id):
+            after = max(after_version, archived.span.first_version - 1)
+            if archived.span.last_version > after and len(found) < events_max:
+                found += await self._read_page(archived, after=after, room=events_max - len(found))
+        return found
+
+    async def _read_page(
+        self, archived: ArchivedSpan, *, after: int, room: int
+    ) -> list[StoredEvent]:
+        unit, execution_id = archived.unit, archived.span.execution_id
+        if unit.action is RetentionAction.DROP:
+            raise HistoryDropped(
+                f"versions {archived.span.first_version} to {archived.span.last_version} of "
+                f"execution {execution_id} were removed by the retention policy (manifest "
+                f"{unit.manifest_id}, {unit.dropped_at or unit.planned_at:%F})"
+            )
+        if self._store is None:
+            raise ArchiveUnreachable(
+                f"execution {execution_id} was archived (manifest {unit.manifest_id}), and the "
+                "payload store's address is not set here"
+            )
+        manifest = await self._load_manifest(self._store, archivist.build_manifest_unit(unit))
+        kept = manifest.find_history(execution_id)
+        found: list[StoredEvent] = []
+        for part in manifest.parts:
+            if kept is not None and part.number in kept.parts and len(found) < room:
+                data = await self._load_part(self._store, manifest.unit, part)
+                found += await asyncio.to_thread(_decode_events, data, execution_id, after)
+        return found[:room]
+
+    async def _load_manifest(self, store: Payloads, unit: ManifestUnit) -> ArchiveManifest:
+        known = self._manifests.get(unit.manifest_id)
+        if known is None:
+            known = await units.find_manifest(store, unit)
+            if known is None:
+                raise PayloadMissing(
+                    f"manifest {unit.manifest_id} is not in the payload store, and its events are "
+                    "not in the ledger"
+                )
+            self._manifests[unit.manifest_id] = known
+            while len(self._manifests) > _MANIFESTS_MAX:
+                self._manifests.popitem(last=False)
+        return known
+
+    async def _load_part(self, store: Payloads, unit: ManifestUnit, part: ArchivePart) -> bytes:
+        data = self._parts.pop(part.name, None)
+        if data is None:
+            data = await units.read_part(store, unit, part)
+        self._parts[part.name] = data
+        while sum(map(len, self._parts.values())) > self._cache_bytes and len(self._parts) > 1:
+            self._parts.popitem(last=False)
+        return data
+
+
+class ArchivedAudit:
+    """A `LedgerAudit` that goes on in the archive where the ledger has nothing more."""
+
+    def __init__(self, audit: LedgerAudit, archive: ArchiveReader) -> None:
+        self._audit = audit
+        self._archive = archive
+
+    async def read_stored_events(
+        self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
+    ) -> list[StoredEvent]:
+        """Return at most `events_max` events after a version as they are kept, in order."""
+        page = await self._audit.read_stored_events(
+            execution_id, after_version=after_version, events_max=events_max
+        )
+        if page and page[0].stream_version == after_version + 1:
+            return page
+        before = await self._archive.read_archived(
+            execution_id, after_version=after_version, events_max=events_max
+        )
+        return (before + _drop_archived(page, before))[:events_max]
+
+    async def find_owner(self, execution_id: ExecutionId) -> Owner | None:
+        """Return whose a history is, or None before it began; an owner outlives its events."""
+        return await self._audit.find_owner(execution_id)
+
+    async def list_histories(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        after: ExecutionId | None = None,
+        heads_max: int,
+    ) -> list[HistoryHead]:
+        """Return where the histories of a tenant end; a head outlives its events."""
+        return await self._audit.list_histories(
+            tenant_id=tenant_id, organization_id=organization_id, after=after, heads_max=heads_max
+        )
+
+    async def find_version_at(self, execution_id: ExecutionId, at: datetime) -> int:
+        """Return the latest version whose event time is not after an instant; 0 for none."""
+        found = await self._audit.find_version_at(execution_id, at)
+        return found or histories.find_version_at(await self._read_all_archived(execution_id), at)
+
+    async def find_version_of(self, execution_id: ExecutionId, event_id: EventId) -> int | None:
+        """Return the version of an event, or None when the history has no such event."""
+        found = await self._audit.find_version_of(execution_id, event_id)
+        return found or histories.find_version_of(
+            await self._read_all_archived(execution_id), event_id
+        )
+
+    async def list_buckets(self, execution_id: ExecutionId, *, buckets: int) -> list[TimeBucket]:
+        """Cut the time of a run into equal spans and return those with events, in order."""
+        left = await self._read_all_archived(execution_id)
+        if not left:
+            return await self._audit.list_buckets(execution_id, buckets=buckets)
+        whole = list(left)
+        while page := await self.read_stored_events(
+            execution_id, after_version=whole[-1].stream_version, events_max=_PAGE_EVENTS
+        ):
+            whole += page
+        return histories.list_buckets(whole, buckets=buckets)
+
+    async def _read_all_archived(self, execution_id: ExecutionId) -> list[StoredEvent]:
+        found: list[StoredEvent] = []
+        while page := await self._archive.read_archived(
+            execution_id,
+            after_version=found[-1].stream_version if found else 0,
+            events_max=_PAGE_EVENTS,
+        ):
+            found += page
+        return found
+
+
+class ArchivedReader:
+    """A `LedgerReader` that goes on in the archive where the ledger has nothing more."""
+
+    def __init__(self, ledger: LedgerReader, archive: ArchiveReader) -> None:
+        self._ledger = ledger
+        self._archive = archive
+
+    async def find_head(self, execution_id: ExecutionId) -> HistoryHead | None:
+        """Return where a history ends, or None when it has not begun."""
+        return await self._ledger.find_head(execution_id)
+
+    async def list_heads(self, execution_ids: Sequence[ExecutionId]) -> list[HistoryHead]:
+        """Return the heads of the histories that have begun, in any order."""
+        return await self._ledger.list_heads(execution_ids)
+
+    async def read_events(
+        self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
+    ) -> list[Envelope]:
+        """Return at most `events_max` events after a version, in order."""
+        page = await self._ledger.read_events(
+            execution_id, after_version=after_version, events_max=events_max
+        )
+        if page and page[0].stream_version == after_version + 1:
+            return page
+        before = await self._archive.read_archived(
+            execution_id, after_version=after_version, events_max=events_max
+        )
+        return ([stored_event.read_envelope(one) for one in before] + _drop_archived(page, before))[
+            :events_max
+        ]
+
+    async def list_item_results(
+        self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
+    ) -> list[ItemEnd]:
+        """Return a page of the outcomes of one loop epoch's items, in item order."""
+        found = await self._ledger.list_item_results(
+            execution_id, run_id, after_index=after_index, results_max=results_max
+        )
+        return found or histories.list_item_results(
+            await self._read_whole_history(execution_id),
+            run_id,
+            after_index=after_index,
+            results_max=results_max,
+        )
+
+    async def list_failed_items(
+        self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
+    ) -> list[CallError]:
+        """Return a page of the items of one loop epoch that failed, in item order."""
+        found = await self._ledger.list_failed_items(
+            execution_id, run_id, after_index=after_index, results_max=results_max
+        )
+        return found or histories.list_failed_items(
+            await self._read_whole_history(execution_id),
+            run_id,
+            after_index=after_index,
+            results_max=results_max,
+        )
+
+    async def list_frame_results(
+        self,
+        execution_id: ExecutionId,
+        stage_id: str,
+        *,
+        after: tuple[int, int] = (-1, -1),
+        results_max: int,
+    ) -> list[FrameEnd]:
+        """Return a page of the outcomes of one stage's frames, by slot and frame index."""
+        found = await self._ledger.list_frame_results(
+            execution_id, stage_id, after=after, results_max=results_max
+        )
+        return found or histories.list_frame_results(
+            await self._read_whole_history(execution_id),
+            stage_id,
+            after=after,
+            results_max=results_max,
+        )
+
+    async def find_by_key(self, execution_id: ExecutionId, key: str) -> Envelope | None:
+        """Return the event that took effect under an idempotency key, or None when none has."""
+        found = await self._ledger.find_by_key(execution_id, key)
+        return found or histories.find_by_key(await self._read_whole_history(execution_id), key)
+
+    async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
+        """Return the event that ended the work of a run as a whole, or None while it lasts."""
+        found = await self._ledger.find_outcome(execution_id, run_id)
+        return found or histories.find_outcome(await self._read_whole_history(execution_id), run_id)
+
+    async def trace_runs(
+        self, execution_id: ExecutionId, step: str, *, links_max: int
+    ) -> list[LineageLink]:
+        """Return the latest run of a step, the run whose end started it, and so on, back."""
+        found = await self._ledger.trace_runs(execution_id, step, links_max=links_max)
+        return found or histories.trace_links(
+            await self._read_whole_history(execution_id), step, links_max=links_max
+        )
+
+    async def _read_whole_history(self, execution_id: ExecutionId) -> list[Envelope]:
+        """Return all of a history of which something has left the ledger; else nothing."""
+        if not await self._archive.read_archived(execution_id, after_version=0, events_max=1):
+            return []
+        whole: list[Envelope] = []
+        while page := await self.read_events(
+            execution_id,
+            after_version=whole[-1].stream_version if whole else 0,
+            events_max=_PAGE_EVENTS,
+        ):
+            whole += page
+        return whole
+
+
+class ArchivedLedger(ArchivedReader):
+    """The same, for whoever appends as well: what is new goes into the ledger."""
+
+    def __init__(self, ledger: LedgerReader, writer: LedgerWriter, archive: ArchiveReader) -> None:
+        super().__init__(ledger, archive)
+        self._writer = writer
+
+    async def append(self, batch: Append) -> AppendResult:
+        """Write events and messages in one transaction."""
+        return await self._writer.append(batch)
+
+
+def _drop_archived(page: list[Event], before: list[StoredEvent]) -> list[Event]:
+    """Return what of the ledger's page follows what came from the archive."""
+    last = before[-1].stream_version if before else 0
+    return [one for one in page if one.stream_version > last]
+
+
+def _decode_events(data: bytes, execution_id: ExecutionId, after: int) -> list[StoredEvent]:
+    return list(parquet.decode(data, execution_id=execution_id, after_version=after))

@@ -1,0 +1,1 @@
+"""Rows and results in Arrow."""

@@ -1,0 +1,320 @@
+"""Payload bytes and the values that they hold: JSON or a table, perhaps compressed.
+
+Result payloads say by their first bytes what they are, so that whoever knows only a digest can
+read them. The digest of a reference is that of the stored bytes.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from noetl_contracts import codec
+from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE
+from noetl_storage.arrow import arrow_values, json_columns, table_schema
+from noetl_storage.arrow.table_schema import Kinds, SchemaMismatch
+from noetl_storage.size_limits import bounded_tables, row_size
+from noetl_storage.size_limits.bounded_tables import (
+    ARROW,
+    PACKINGS,
+    PARQUET,
+    Compression,
+    ParquetTable,
+    refuse_broken_bytes,
+)
+from noetl_storage.size_limits.refusals import (
+    PayloadTooLarge,
+    PayloadUnreadable,
+    build_too_large_error,
+)
+
+__all__ = ["Compression", "PayloadTooLarge", "PayloadUnreadable"]
+
+TableFormat = Literal["arrow", "parquet"]
+
+PARQUET_MEDIA_TYPE = "application/vnd.apache.parquet"
+DECODED_BYTES_MAX = 1024 * 1024 * 1024
+
+MAGIC_BYTES_MAX = 4
+_KEPT, _PATH, _SHAPE, _IS_JSON = b"noetl.kept", b"noetl.path", b"noetl.shape", b"noetl.json"
+# Of a column that is stored as another type than its own.
+_TYPE = b"noetl.type"
+_INTEGERS = range(-(2**63), 2**63)
+
+
+def compress_bytes(data: bytes, how: Compression) -> bytes:
+    """Compress bytes."""
+    packed: bytes = pa.compress(data, codec=how, asbytes=True)
+    return packed
+
+
+def expand_bytes(data: bytes, how: Compression, *, bytes_max: int = DECODED_BYTES_MAX) -> bytes:
+    """Undo `compress_bytes`, up to a length; raises `PayloadUnreadable`, and `PayloadTooLarge`."""
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), how) as stream:
+            found: bytes = stream.read(bytes_max + 1)
+    except bounded_tables.BROKEN as failure:
+        raise PayloadUnreadable(f"a payload does not decompress as {how}: {failure}") from failure
+    if len(found) > bytes_max:
+        raise build_too_large_error(
+            f"a payload of {len(data)} bytes, packed as {how},", len(found), bytes_max
+        )
+    return found
+
+
+def is_packed(head: bytes) -> bool:
+    """Tell from its first bytes whether a payload is compressed or a table."""
+    return head.startswith((PARQUET, ARROW, *(magic for magic, _ in PACKINGS)))
+
+
+def decode_payload(data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> Any:
+    """Return the value of a result payload, whatever its form; raises `PayloadUnreadable`.
+
+    What takes more than the bound, unpacked, raises `PayloadTooLarge`; JSON that is damaged raises
+    `msgspec.DecodeError`, as before it was ever compressed.
+    """
+    for magic, how in PACKINGS:
+        if data.startswith(magic):
+            data = expand_bytes(data, how, bytes_max=bytes_max)
+            break
+    if data.startswith((PARQUET, ARROW)):
+        return _decode_table(data, bytes_max=bytes_max)
+    return codec.decode_json(data)
+
+
+def get_media_type(format_: TableFormat | None) -> str:
+    """Name the media type of a form; None is JSON."""
+    if format_ is None:
+        return JSON_MEDIA_TYPE
+    return ARROW_MEDIA_TYPE if format_ == "arrow" else PARQUET_MEDIA_TYPE
+
+
+def encode_table(kept: Any, path: tuple[str, ...], *, format_: TableFormat) -> bytes | None:
+    """Write a value whose rows stand at a path as a table; None when its rows are not even.
+
+    Everything besides the rows travels in the table's metadata. Reading gives the same value.
+    """
+    raw = kept
+    for key in path:
+        raw = raw[key]
+    columns, shape = _build_columns(raw)
+    if columns is None:
+        return None
+    arrays, fields = [], []
+    kinds = _read_kinds(raw)
+    for name, values in columns.items():
+        array, about = _build_array(name, values, kinds.get(name), format_)
+        arrays.append(array)
+        fields.append(pa.field(name, array.type, metadata=about))
+    about = {
+        _KEPT: codec.encode_json(_replace_at_path(kept, path, {**raw, "rows": []})),
+        _PATH: codec.encode_json(path),
+        _SHAPE: shape.encode(),
+    }
+    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=about))
+    return _write_table(table, format_)
+
+
+def _build_columns(raw: Any) -> tuple[dict[str, list[Any]] | None, str]:
+    """Turn rows into columns when every row has the same names in the same order."""
+    rows, names = raw.get("rows"), raw.get("columns")
+    if not isinstance(rows, list) or not rows:
+        return None, ""
+    if all(type(row) is dict for row in rows):
+        order = list(rows[0])
+        if not order or any(list(row) != order for row in rows):
+            return None, ""
+        return {name: [row[name] for row in rows] for name in order}, "mappings"
+    if not isinstance(names, list) or not names or len(set(map(str, names))) != len(names):
+        return None, ""
+    if not all(type(row) is list and len(row) == len(names) for row in rows):
+        return None, ""
+    return {str(name): [row[i] for row in rows] for i, name in enumerate(names)}, "lists"
+
+
+def _read_kinds(raw: Any) -> Kinds:
+    """Return the types of a table's columns where it has such; a loop's list has none."""
+    names, types = raw.get("columns"), raw.get("types")
+    if not isinstance(names, list) or not isinstance(types, list):
+        return {}
+    try:
+        return table_schema.parse_column_kinds([str(name) for name in names], types)
+    except SchemaMismatch:
+        # It is a result that has a field of this name, and says something else with it.
+        return {}
+
+
+def _build_array(
+    name: str, values: list[Any], kind: pa.DataType | None, format_: TableFormat
+) -> tuple[Any, dict[bytes, bytes] | None]:
+    """Build a column, and what is said of it: of its own type if its values read back equal.
+
+    Else it is typed when all values are of one scalar type, and JSON text when they are not.
+    """
+    if kind is not None and not pa.types.is_string(kind):
+        exact = _build_exact_array(name, values, kind, format_)
+        if exact is not None:
+            return exact, None
+    array, is_json = _build_array_by_values(values)
+    about = {_IS_JSON: b"1"} if is_json else {}
+    if kind is not None and not pa.types.is_string(kind):
+        about[_TYPE] = table_schema.format_arrow_type(kind).encode()
+    return array, about or None
+
+
+def _build_exact_array(
+    name: str, values: list[Any], kind: pa.DataType, format_: TableFormat
+) -> pa.Array | None:
+    try:
+        array = json_columns.build_column(name, values, kind)
+        table_schema.check_portable(pa.table({name: array}), format_)
+        return array if arrow_values.column_to_values(array) == values else None
+    except (SchemaMismatch, ValueError, ArithmeticError):
+        return None
+
+
+def _build_array_by_values(values: list[Any]) -> tuple[Any, bool]:
+    kinds = {type(value) for value in values} - {type(None)}
+    typed = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string()}
+    if len(kinds) == 1 and (kind := kinds.pop()) in typed:
+        fits = kind is not int or all(value is None or value in _INTEGERS for value in values)
+        if fits:
+            return pa.array(values, typed[kind]), False
+    texts = [None if value is None else codec.encode_json(value).decode() for value in values]
+    return pa.array(texts, pa.large_string()), True
+
+
+def _write_table(table: Any, format_: TableFormat) -> bytes:
+    sink = pa.BufferOutputStream()
+    if format_ == "parquet":
+        pyarrow.parquet.write_table(table, sink)
+    else:
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def read_table(data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> Any:
+    """Read a table from Arrow or Parquet bytes; raises `PayloadUnreadable`, `PayloadTooLarge`.
+
+    The bound is that of the table. Its rows, as values, may take more: `weigh_rows` tells.
+    """
+    return bounded_tables.open_table(data, bytes_max=bytes_max).read_table()
+
+
+def weigh_rows(table: Any, *, bytes_max: int = DECODED_BYTES_MAX) -> int:
+    """Return about what the rows of a table take as values; raises `PayloadTooLarge`."""
+    with refuse_broken_bytes():
+        return row_size.check_row_size(table, bytes_max=bytes_max)
+
+
+def digest_schema(schema: Any) -> str:
+    """Fingerprint a schema, so that a reader may compare it without reading rows."""
+    return codec.digest_hex(schema.serialize().to_pybytes())
+
+
+def find_schema_digest(data: bytes) -> str | None:
+    """Return the digest of the schema of a stored table, or None when the bytes are none."""
+    if not data.startswith((PARQUET, ARROW)):
+        return None
+    return digest_schema(bounded_tables.open_table(data, bytes_max=DECODED_BYTES_MAX).schema)
+
+
+def has_plain_rows(schema: Any) -> bool:
+    """Tell whether the rows of a stored table are all of it, each value of its column's type.
+
+    So it is with tables that are no results, and with results of one task all whose columns are
+    of one scalar type.
+    """
+    about = schema.metadata or {}
+    if _KEPT not in about:
+        return True
+    if any((field.metadata or {}).keys() & {_IS_JSON, _TYPE} for field in schema):
+        return False
+    kept, path = codec.decode_json(about[_KEPT]), codec.decode_json(about[_PATH])
+    tasks = kept.get("tasks") if isinstance(kept, dict) else None
+    if not isinstance(tasks, dict) or len(tasks) != 1 or path != ["tasks", *tasks, "raw"]:
+        return False
+    # Columns that are named apart from the rows may be others, or in another order.
+    named = next(iter(tasks.values()))["raw"].get("columns")
+    return named is None or named == schema.names
+
+
+class RowGroups:
+    """A table's row groups, or its record batches, read one range at a time.
+
+    Opening and reading raise `PayloadUnreadable`; a range may take as much as a whole table.
+    """
+
+    def __init__(self, data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> None:
+        opened = bounded_tables.open_table(data, bytes_max=bytes_max)
+        self._schema = opened.schema
+        self._parquet = opened if isinstance(opened, ParquetTable) else None
+        # Batches refer to the bytes: nothing is copied until it is used.
+        self._batches = [] if isinstance(opened, ParquetTable) else opened.read_batches()
+        self.count = opened.groups if isinstance(opened, ParquetTable) else len(self._batches)
+
+    def read_groups(self, first: int, end: int) -> Any:
+        """Return the table of groups `first` up to `end`; raises `PayloadUnreadable`."""
+        if first >= end:
+            return self._schema.empty_table()
+        if self._parquet is not None:
+            return self._parquet.read_table(range(first, end))
+        with refuse_broken_bytes():
+            table = pa.Table.from_batches(self._batches[first:end], schema=self._schema)
+            table.validate(full=True)
+        return table
+
+
+def find_table(data: bytes) -> Any:
+    """Return the table that a payload is, or None for what has to be decoded.
+
+    That is JSON, and a table whose columns are not of their own types. Raises `PayloadUnreadable`.
+    """
+    for magic, how in PACKINGS:
+        if data.startswith(magic):
+            data = expand_bytes(data, how)
+            break
+    table = read_table(data) if data.startswith((PARQUET, ARROW)) else None
+    has_other_types = table is not None and any(
+        _TYPE in (field.metadata or {}) for field in table.schema
+    )
+    return None if has_other_types else table
+
+
+def _decode_table(data: bytes, *, bytes_max: int) -> Any:
+    opened = bounded_tables.open_table(data, bytes_max=bytes_max)
+    about = opened.schema.metadata or {}
+    if _KEPT not in about:
+        raise PayloadUnreadable("a table in the payload store is not the result of a step")
+    table = opened.read_table()
+    weigh_rows(table, bytes_max=bytes_max)
+    columns = [_decode_column(field, table.column(i)) for i, field in enumerate(table.schema)]
+    rows: list[Any]
+    if about[_SHAPE] == b"lists":
+        rows = [list(row) for row in zip(*columns, strict=True)]
+    else:
+        names = table.column_names
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    kept, path = codec.decode_json(about[_KEPT]), tuple(codec.decode_json(about[_PATH]))
+    return _change_at_path(kept, path, lambda raw: {**raw, "rows": rows})
+
+
+def _decode_column(field: Any, column: Any) -> list[Any]:
+    if (field.metadata or {}).get(_IS_JSON) is None:
+        return arrow_values.column_to_values(column.combine_chunks())
+    found: list[Any] = column.to_pylist()
+    return [None if text is None else codec.decode_json(text.encode()) for text in found]
+
+
+def _replace_at_path(value: Any, path: tuple[str, ...], leaf: Any) -> Any:
+    return _change_at_path(value, path, lambda _: leaf)
+
+
+def _change_at_path(value: Any, path: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
+    """Copy the mappings on a path and change what it leads to."""
+    if not path:
+        return change(value)
+    return {**value, path[0]: _change_at_path(value[path[0]], path[1:], change)}

@@ -1,0 +1,1 @@
+"""What every ledger adapter shares."""

@@ -1,0 +1,184 @@
+"""Which run of a step led to which, as a history in memory tells it."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from noetl_contracts.events.frame_events import FrameEnd
+from noetl_contracts.events.loop_events import LoopDone, LoopFailed
+from noetl_contracts.events.step_events import CallDone, CallError, ItemEnd, StepEnter, StepExit
+from noetl_contracts.ids import EventId
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.ledger.records import LineageLink
+from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_storage.ports.history_ports import TimeBucket
+
+
+def find_latest_entry(history: Sequence[Envelope], step: str) -> Envelope | None:
+    """Return the last time that a step was entered."""
+    for envelope in reversed(history):
+        if isinstance(envelope.event, StepEnter) and envelope.event.step == step:
+            return envelope
+    return None
+
+
+def get_entry_event(entered: Envelope) -> StepEnter:
+    """Return the event of an entry."""
+    assert isinstance(entered.event, StepEnter)
+    return entered.event
+
+
+def find_producer_entry(history: Sequence[Envelope], entered: Envelope) -> Envelope | None:
+    """Return the entry of the run whose end, or whose stream, started this one."""
+    event = get_entry_event(entered)
+    before = history[: entered.stream_version - 1]
+    run_id = event.stream_of or _find_ended_run(before, event)
+    for envelope in reversed(before):
+        if isinstance(envelope.event, StepEnter) and envelope.event.run_id == run_id:
+            return envelope
+    return None
+
+
+def build_link(entered: Envelope, outcome: Envelope | None) -> LineageLink:
+    """Describe one run by its entry and what ended its work."""
+    event = get_entry_event(entered)
+    begun = LineageLink(
+        step=event.step, run_id=event.run_id, entered_version=entered.stream_version
+    )
+    if outcome is None:
+        return begun
+    match outcome.event:
+        case CallDone(result=result) | LoopDone(result=result):
+            is_error = False
+        case CallError(result=result) | LoopFailed(result=result):
+            is_error = True
+        case _:
+            return begun
+    return LineageLink(
+        step=event.step,
+        run_id=event.run_id,
+        entered_version=entered.stream_version,
+        ref_id=outcome.event_id,
+        is_error=is_error,
+        result=result,
+        created_at=outcome.ingest_time,
+    )
+
+
+def _find_ended_run(before: Sequence[Envelope], event: StepEnter) -> str | None:
+    for envelope in reversed(before):
+        ended = envelope.event
+        if (
+            isinstance(ended, StepExit)
+            and ended.step == event.came_from
+            and event.step in ended.targets
+        ):
+            return ended.run_id
+    return None
+
+
+History = Sequence[Envelope]
+Events = Sequence[Envelope | StoredEvent]
+
+
+def list_item_results(
+    history: History, run_id: str, *, after_index: int, results_max: int
+) -> list[ItemEnd]:
+    """Return a page of the outcomes of one loop epoch's items, in item order."""
+    found = [
+        (event.item_index, envelope.stream_version, event)
+        for envelope in history
+        if isinstance(event := envelope.event, ItemEnd)
+        and event.run_id == run_id
+        and event.item_index is not None
+        and event.item_index > after_index
+    ]
+    ordered = sorted(found, key=lambda item: item[:2])[:results_max]
+    return [event for _, _, event in ordered]
+
+
+def list_failed_items(
+    history: History, run_id: str, *, after_index: int, results_max: int
+) -> list[CallError]:
+    """Return a page of the items of one loop epoch that failed, in item order."""
+    ended = list_item_results(history, run_id, after_index=after_index, results_max=len(history))
+    return [event for event in ended if isinstance(event, CallError)][:results_max]
+
+
+def list_frame_results(
+    history: History, stage_id: str, *, after: tuple[int, int], results_max: int
+) -> list[FrameEnd]:
+    """Return a page of the outcomes of one stage's frames, by slot and frame index."""
+    found = [
+        ((event.slot, event.frame_index), event)
+        for envelope in history
+        if isinstance(event := envelope.event, FrameEnd)
+        and event.stage_id == stage_id
+        and (event.slot, event.frame_index) > after
+    ]
+    return [one for _, one in sorted(found, key=lambda item: item[0])[:results_max]]
+
+
+def find_by_key(history: History, key: str) -> Envelope | None:
+    """Return the event that took effect under an idempotency key, or None when none has."""
+    return next((one for one in history if one.idempotency_key == key), None)
+
+
+def find_outcome(history: History, run_id: str) -> Envelope | None:
+    """Return the event that ended the work of a run as a whole, or None while it lasts."""
+    for envelope in history:
+        match envelope.event:
+            case LoopDone(run_id=of) | LoopFailed(run_id=of) if of == run_id:
+                return envelope
+            case CallDone(run_id=of, item_index=None) | CallError(run_id=of, item_index=None):
+                if of == run_id:
+                    return envelope
+            case _:
+                pass
+    return None
+
+
+def trace_links(history: History, step: str, *, links_max: int) -> list[LineageLink]:
+    """Return the latest run of a step, the run whose end started it, and so on, back."""
+    links: list[LineageLink] = []
+    entered = find_latest_entry(history, step)
+    while entered is not None and len(links) < links_max:
+        ended = find_outcome(history, get_entry_event(entered).run_id)
+        links.append(build_link(entered, ended))
+        entered = find_producer_entry(history, entered)
+    return links
+
+
+def find_version_at(history: Events, at: datetime) -> int:
+    """Return the latest version whose event time is not after an instant; 0 for none."""
+    return max((one.stream_version for one in history if one.event_time <= at), default=0)
+
+
+def find_version_of(history: Events, event_id: EventId) -> int | None:
+    """Return the version of an event, or None when the history has no such event."""
+    return next((one.stream_version for one in history if one.event_id == event_id), None)
+
+
+def list_buckets(history: Events, *, buckets: int) -> list[TimeBucket]:
+    """Cut the time of a run into equal spans and return those with events, in order."""
+    if not history:
+        return []
+    times = [one.event_time for one in history]
+    low, width = min(times), max(max(times) - min(times), timedelta(microseconds=1))
+    placed: dict[int, list[Envelope | StoredEvent]] = {}
+    for one in history:
+        number = min(int((one.event_time - low) / width * buckets), buckets - 1)
+        placed.setdefault(number, []).append(one)
+    return [_build_bucket(number, placed[number]) for number in sorted(placed)]
+
+
+def _build_bucket(number: int, events: Events) -> TimeBucket:
+    versions = [one.stream_version for one in events]
+    times = [one.event_time for one in events]
+    return TimeBucket(
+        number=number,
+        events=len(events),
+        first_version=min(versions),
+        last_version=max(versions),
+        began_at=min(times),
+        ended_at=max(times),
+    )

@@ -1,0 +1,100 @@
+"""One address to one payload store: a folder, a bucket of S3, Google or Azure, or memory."""
+
+import importlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+from noetl_storage.payloads import s3
+from noetl_storage.payloads.filesystem import FilesystemPayloads
+from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_storage.payloads.payload_store import PayloadStore
+from noetl_storage.payloads.thread_runner import ThreadRunner
+from noetl_storage.ports.errors import StorageMisconfigured
+from noetl_storage.ports.payload_ports import ObjectSeals
+
+_FORMS = (
+    "file:///absolute/path, s3://bucket?endpoint=<url>&region=<name>, gs://bucket, "
+    "azure://container?account=<name>, or memory://"
+)
+_REGION_DEFAULT = "us-east-1"
+# The extra, and module, of an adapter that is imported only where an address names it.
+_EXTRAS = {"gs": ("gcs", "Google storage"), "azure": ("azure", "Azure storage")}
+
+
+@asynccontextmanager
+async def open_payloads(
+    url: str,
+    *,
+    access_key: str | None = None,
+    secret_key: str | None = None,
+    threads_max: int = 32,
+    connect_s: float | None = None,
+    seals: ObjectSeals | None = None,
+) -> AsyncIterator[PayloadStore]:
+    """Open the store at an address; raises `StorageMisconfigured` for one that is not understood.
+
+    Without keys S3 takes them from where its client usually looks (environment, profile, role).
+    With `connect_s` it must answer within that time, else `StorageUnavailable` is raised.
+    """
+    parts = urlsplit(url)
+    threads = ThreadRunner(threads_max)
+    try:
+        match parts.scheme:
+            case "memory":
+                yield MemoryPayloads(seals=seals)
+            case "file" if not parts.netloc and parts.path.startswith("/"):
+                yield FilesystemPayloads(Path(unquote(parts.path)), threads=threads, seals=seals)
+            case "s3" | "gs" | "azure" if parts.netloc and parts.path in {"", "/"}:
+                store, where = _open_remote(
+                    parts, access_key, secret_key, threads=threads, count=threads_max, seals=seals
+                )
+                if connect_s is not None:
+                    await store.wait_reachable(connect_s=connect_s, where=where)
+                yield store
+            case _:
+                raise StorageMisconfigured(f"{url!r:.200} is no payload store: use {_FORMS}")
+    finally:
+        await threads.close()
+
+
+def _open_remote(
+    parts: SplitResult,
+    access_key: str | None,
+    secret_key: str | None,
+    *,
+    threads: ThreadRunner,
+    count: int,
+    seals: ObjectSeals | None,
+) -> tuple[PayloadStore, str]:
+    """Return a store on a server, and the words for where that is."""
+    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    if parts.scheme in _EXTRAS:
+        extra, words = _EXTRAS[parts.scheme]
+        opened = _load_adapter(parts.scheme, extra).open_store(
+            parts.netloc, query, secret_key=secret_key, threads=threads, seals=seals
+        )
+        return opened, f"{words} at {parts.netloc}"
+    store, address = s3.open_store(
+        parts.netloc,
+        endpoint=query.get("endpoint"),
+        region=query.get("region", _REGION_DEFAULT),
+        access_key=access_key,
+        secret_key=secret_key,
+        threads=threads,
+        connections_max=count,
+        seals=seals,
+    )
+    return store, f"S3 at {address}"
+
+
+def _load_adapter(scheme: str, extra: str) -> Any:
+    """Find the adapter of an extra that few install."""
+    try:
+        return importlib.import_module(f"noetl_storage.payloads.{extra}")
+    except ImportError as failure:
+        raise StorageMisconfigured(
+            f"payloads at {scheme}:// need the client of that cloud: install noetl-storage[{extra}]"
+        ) from failure

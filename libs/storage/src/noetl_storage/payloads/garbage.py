@@ -1,0 +1,291 @@
+"""Which named objects are garbage: nothing mentions a name, so each kind says when it is over.
+
+| objects | garbage |
+|---|---|
+| `waves/<execution>/…` | once they are old: only a wave that goes on reads them |
+| `frames/<execution>/…` | once the ledger has no history of the execution |
+| `workspaces/<execution>/…`, `walks/<execution>/…`, `logs/<execution>/…` | the same |
+| `scripts/<execution>/…` | the same |
+| `slices/<digest>` | once the content that they cut is gone |
+| `artifacts/<name>/versions/<n>` | once a later version stands |
+
+Everything else stays: credentials, tables, whatever a later release names.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from msgspec import Struct
+
+from noetl_contracts.log_chunks import LOGS
+from noetl_contracts.transient_objects import SCRIPTS, WAVES
+from noetl_storage.payloads import payload_references
+from noetl_storage.ports.payload_ports import (
+    Owner,
+    PayloadReferences,
+    PayloadShelf,
+    StoredContent,
+    StoredObject,
+)
+from noetl_storage.size_limits.refusals import PayloadUnreadable
+
+FRAMES, WALKS, WORKSPACES = "frames", "walks", "workspaces"
+SLICES, ARTIFACTS = "slices", "artifacts"
+_OF_EXECUTIONS = frozenset({FRAMES, LOGS, SCRIPTS, WALKS, WORKSPACES})
+_VERSIONS = "/versions/"
+# What has more digits than an identity is none.
+_DIGITS_MAX = 18
+
+
+async def list_named_garbage(
+    owner: Owner, *, shelf: PayloadShelf, references: PayloadReferences, before: datetime
+) -> list[StoredObject]:
+    """Return the owner's named objects that are garbage, of those written before a moment."""
+    garbage: list[StoredObject] = []
+    versions: list[StoredObject] = []
+    async for page in shelf.iterate_objects(owner):
+        versions += [one for one in page if _get_kind(one) == ARTIFACTS]
+        old = [one for one in page if one.modified_at < before]
+        garbage += [one for one in old if _get_kind(one) == WAVES]
+        garbage += await _list_unknown_executions(owner, old, references)
+        garbage += [one async for one in _iterate_gone_slices(owner, old, shelf)]
+    return garbage + [one for one in _list_older_versions(versions) if one.modified_at < before]
+
+
+async def _list_unknown_executions(
+    owner: Owner, old: list[StoredObject], references: PayloadReferences
+) -> list[StoredObject]:
+    owned = [
+        one
+        for one in old
+        if _get_kind(one) in _OF_EXECUTIONS and _is_identity(_get_second_segment(one))
+    ]
+    known = (
+        await references.list_known_executions(owner, {_get_second_segment(one) for one in owned})
+        if owned
+        else ()
+    )
+    return [one for one in owned if _get_second_segment(one) not in known]
+
+
+async def _iterate_gone_slices(
+    owner: Owner, old: list[StoredObject], shelf: PayloadShelf
+) -> AsyncIterator[StoredObject]:
+    for one in old:
+        if _get_kind(one) == SLICES and not await shelf.has_content(
+            owner, _get_second_segment(one)
+        ):
+            yield one
+
+
+def _list_older_versions(versions: list[StoredObject]) -> list[StoredObject]:
+    """Return all but the latest version of every artifact; one that says "deleted" is one, too."""
+    ordered = sorted(versions, key=lambda one: one.name)
+    found: list[StoredObject] = []
+    for _, group in groupby(ordered, key=lambda one: one.name.rpartition(_VERSIONS)[0]):
+        found += list(group)[:-1]
+    return found
+
+
+def _is_identity(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+
+
+def may_mention_content(one: StoredObject) -> bool:
+    """Tell whether an object may name content that it needs: what a task printed needs none."""
+    return _get_kind(one) != LOGS
+
+
+def _get_kind(one: StoredObject) -> str:
+    return one.name.partition("/")[0]
+
+
+def _get_second_segment(one: StoredObject) -> str:
+    return one.name.partition("/")[2].partition("/")[0]
+
+
+# Payloads are stored shortly before the history begins that mentions them.
+_AHEAD = timedelta(hours=1)
+TTL_MIN = timedelta(hours=1)
+
+
+class GarbageAge(Struct, frozen=True, kw_only=True):
+    """How long unmentioned content stays in its place, and then on the shelf."""
+
+    ttl: timedelta
+    shelf: timedelta
+
+    def compute_horizon(self, now: datetime, *, held_since: datetime | None) -> "GarbageHorizon":
+        """Say what is old enough, while work goes on that began at `held_since`."""
+        unheld = now if held_since is None else held_since - _AHEAD
+        return GarbageHorizon(
+            suspect=min(unheld, now - max(self.ttl, TTL_MIN)),
+            # A writer whose content was put aside the moment it stored it still works: it waits.
+            purge=min(unheld, now - self.shelf),
+        )
+
+
+class GarbageHorizon(Struct, frozen=True, kw_only=True):
+    """Content written before `suspect` may be put aside, what was before `purge` may be purged."""
+
+    suspect: datetime
+    purge: datetime
+
+
+class GarbageSweep(Struct, kw_only=True):
+    """What one look at an owner's content found, and what was done about it."""
+
+    owner: Owner
+    held_since: datetime | None
+    contents: int = 0
+    contents_bytes: int = 0
+    garbage: list[StoredContent] = []
+    shelved: int = 0
+    restored: int = 0
+    purged: int = 0
+    purged_bytes: int = 0
+    names: list[StoredObject] = []
+    removed: int = 0
+    is_left_to_another: bool = False
+
+    @property
+    def count_garbage_bytes(self) -> int:
+        """Add up what would be put aside."""
+        return sum(content.stored_bytes for content in self.garbage)
+
+
+class GarbageCollector:
+    """Looks for garbage; of several collectors one at a time looks at an owner."""
+
+    def __init__(
+        self, *, shelf: PayloadShelf, references: PayloadReferences, patience: GarbageAge
+    ) -> None:
+        self._shelf = shelf
+        self._references = references
+        self._patience = patience
+
+    async def sweep_owner(self, owner: Owner, *, now: datetime, is_dry_run: bool) -> GarbageSweep:
+        """Look at all content of an owner; unless it is a dry run, put aside and purge."""
+        async with self._references.hold_collector_lock(owner) as is_alone:
+            if not is_alone and not is_dry_run:
+                return GarbageSweep(owner=owner, held_since=None, is_left_to_another=True)
+            return await self._sweep_alone(owner, now=now, is_dry_run=is_dry_run)
+
+    async def _sweep_alone(self, owner: Owner, *, now: datetime, is_dry_run: bool) -> GarbageSweep:
+        held_since = await self._references.find_held_since(owner)
+        found = GarbageSweep(owner=owner, held_since=held_since)
+        horizon = self._patience.compute_horizon(now, held_since=held_since)
+        suspects, aside = await self._list_suspects(owner, found, before=horizon.suspect)
+        wanted = await self._spare_mentioned(owner, suspects, aside)
+        found.garbage = list(suspects.values())
+        found.names = await list_named_garbage(
+            owner, shelf=self._shelf, references=self._references, before=horizon.suspect
+        )
+        if not is_dry_run:
+            await self._apply_sweep(found, aside, wanted, purge_before=horizon.purge)
+        return found
+
+    async def _list_suspects(
+        self, owner: Owner, found: GarbageSweep, *, before: datetime
+    ) -> tuple[dict[str, StoredContent], dict[str, StoredContent]]:
+        """Return old content by digest, in its place and on the shelf."""
+        suspects: dict[str, StoredContent] = {}
+        aside: dict[str, StoredContent] = {}
+        async for page in self._shelf.iterate_contents(owner):
+            for content in page:
+                if content.is_shelved:
+                    aside[content.sha256] = content
+                    continue
+                found.contents += 1
+                found.contents_bytes += content.stored_bytes
+                if content.modified_at < before:
+                    suspects[content.sha256] = content
+        return suspects, aside
+
+    async def _spare_mentioned(
+        self,
+        owner: Owner,
+        suspects: dict[str, StoredContent],
+        aside: Mapping[str, StoredContent],
+    ) -> set[str]:
+        """Take out of the suspects whatever is mentioned; return what of the shelf is."""
+        open_ = suspects.keys() | aside.keys()
+        wanted: set[str] = set()
+        if not open_:
+            return wanted
+        async for digests in self._references.iterate_mentioned(owner, open_):
+            wanted |= digests
+        open_ -= wanted
+        # What stays mentions more: first all that was never suspected, then what it brings back.
+        async for content, is_name in self._iterate_staying(owner, open_):
+            if not open_:
+                break
+            wanted |= await self._follow_mentions(owner, content, open_, is_name=is_name)
+        for digest in wanted:
+            suspects.pop(digest, None)
+        return wanted & aside.keys()
+
+    async def _iterate_staying(
+        self, owner: Owner, open_: set[str]
+    ) -> AsyncIterator[tuple[str, bool]]:
+        async for page in self._shelf.iterate_contents(owner):
+            for content in page:
+                if content.sha256 not in open_:
+                    yield content.sha256, False
+        async for objects in self._shelf.iterate_objects(owner):
+            for one in objects:
+                if may_mention_content(one):
+                    yield one.name, True
+
+    async def _follow_mentions(
+        self, owner: Owner, content: str, open_: set[str], *, is_name: bool
+    ) -> set[str]:
+        """Return the open digests that an object leads to, over any number of others."""
+        reached: set[str] = set()
+        waiting = [(content, is_name)]
+        while waiting and open_:
+            next_one, is_next_name = waiting.pop()
+            pieces = self._shelf.stream_content(owner, next_one, is_name=is_next_name)
+            try:
+                found = await payload_references.find_mentioned(pieces, open_)
+            except PayloadUnreadable as failure:
+                raise _build_untold_error(owner, next_one, failure) from failure
+            open_ -= found
+            reached |= found
+            waiting += [(digest, False) for digest in found]
+        return reached
+
+    async def _apply_sweep(
+        self,
+        found: GarbageSweep,
+        aside: Mapping[str, StoredContent],
+        wanted: set[str],
+        *,
+        purge_before: datetime,
+    ) -> None:
+        for content in found.garbage:
+            found.shelved += await self._shelf.shelve_content(found.owner, content)
+        for digest, content in aside.items():
+            if digest in wanted:
+                found.restored += (
+                    came_back := await self._shelf.restore_content(found.owner, digest)
+                )
+                if not came_back and content.modified_at < purge_before:
+                    await self._shelf.purge_content(found.owner, digest)
+            elif content.modified_at < purge_before:
+                await self._shelf.purge_content(found.owner, digest)
+                found.purged += 1
+                found.purged_bytes += content.stored_bytes
+        for one in found.names:
+            await self._shelf.remove_object(found.owner, one.name)
+            found.removed += 1
+
+
+def _build_untold_error(
+    owner: Owner, content: str, failure: PayloadUnreadable
+) -> PayloadUnreadable:
+    return PayloadUnreadable(
+        f"what {content} of {owner.tenant_id}/{owner.organization_id} mentions cannot be told, so "
+        f"nothing of that organization is collected: {failure}. Where nobody needs it, remove it"
+    )

@@ -1,0 +1,71 @@
+"""Which content a payload mentions: every digest that stands in its bytes counts.
+
+Results, parts and records name other payloads by digest. Whoever collects takes any 64 hexadecimal
+digits for such a name: what is kept for nothing costs space, what is not kept is lost.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import ExitStack
+from typing import IO, TYPE_CHECKING
+
+from noetl_storage.payloads.objects import SPOOL_BYTES
+from noetl_storage.process import digests
+from noetl_storage.process.lazy_import import LazyModule
+
+if TYPE_CHECKING:
+    from noetl_storage.arrow import encoding
+    from noetl_storage.size_limits import texts
+else:
+    encoding = LazyModule("noetl_storage.arrow.encoding")
+    texts = LazyModule("noetl_storage.size_limits.texts")
+
+# More than a digest, so that none is cut in two.
+_OVERLAP_BYTES = 128
+
+
+async def find_mentioned(pieces: AsyncIterator[bytes], among: Collection[str]) -> set[str]:
+    """Return which of the digests an object mentions; what is packed is unpacked for it.
+
+    Raises `PayloadUnreadable` where that cannot be told within bounds, and `StorageUnavailable`
+    where there is no room to lay a packed object aside.
+    """
+    found: set[str] = set()
+    head, packed = b"", None
+    with ExitStack() as stack:
+        async for piece in pieces:
+            if packed is not None:
+                await asyncio.to_thread(texts.write_spooled, packed, piece)
+                continue
+            head += piece
+            if len(head) < encoding.MAGIC_BYTES_MAX:
+                continue
+            if encoding.is_packed(head):
+                packed = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES))
+                await asyncio.to_thread(texts.write_spooled, packed, head)
+                continue
+            found |= _find_known(head, among)
+            head = head[-_OVERLAP_BYTES:]
+        if packed is None:
+            return found | _find_known(head, among)
+        return found | await asyncio.to_thread(_find_in_packed, packed, among)
+
+
+def _find_in_packed(file: IO[bytes], among: Collection[str]) -> set[str]:
+    found: set[str] = set()
+    for text in _iterate_overlapping(texts.iterate_texts(file, overlap=_OVERLAP_BYTES)):
+        found |= _find_known(text, among)
+    return found
+
+
+def _iterate_overlapping(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    before = b""
+    for piece in pieces:
+        yield before + piece[:_OVERLAP_BYTES]
+        yield piece
+        before = piece[-_OVERLAP_BYTES:]
+
+
+def _find_known(text: bytes, among: Collection[str]) -> set[str]:
+    return digests.find_known_digests(digests.list_hex_runs(text), among)

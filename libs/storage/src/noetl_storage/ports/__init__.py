@@ -1,0 +1,1 @@
+"""What the services ask of storage."""

@@ -1,0 +1,174 @@
+"""What is asked of the registry: playbooks by path, credentials by name, each by version."""
+
+from datetime import datetime
+from typing import Protocol
+
+from noetl_contracts.credentials import SealedCredential
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger.records import CatalogEntry, Request
+from noetl_contracts.requests.dead_letters import DeadLetterAct
+from noetl_contracts.requests.schedules import Schedule
+from noetl_contracts.requests.triggers import Trigger
+from noetl_contracts.requests.webhooks import Webhook
+
+
+class Catalog(Protocol):
+    """Registered playbooks."""
+
+    async def register_playbook(self, entry: CatalogEntry) -> CatalogEntry:
+        """Keep a playbook as the next version of its path; the same one keeps its version."""
+
+    async def register_batch(self, entries: list[CatalogEntry]) -> list[CatalogEntry]:
+        """Keep playbooks of different paths as `register_playbook` does, all of them or none."""
+
+    async def keep_draft(self, entry: CatalogEntry) -> CatalogEntry:
+        """Keep a playbook as a draft of its path, below version zero; the same text keeps it."""
+
+    async def find_playbook(
+        self,
+        path: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        version: int | None = None,
+    ) -> CatalogEntry | None:
+        """Return a version or a draft of a playbook, the latest version when none is named."""
+
+    async def get_entry(self, catalog_id: str) -> CatalogEntry:
+        """Return an entry by identity; raises `KeyError`."""
+
+    async def list_playbooks(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, entries_max: int
+    ) -> list[CatalogEntry]:
+        """Return the latest version of every playbook, by path."""
+
+
+class Credentials(Protocol):
+    """Sealed credentials by name and version; nobody here can open them."""
+
+    async def put_credential(
+        self, sealed: SealedCredential, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> None:
+        """Keep a version; raises `VersionConflict` when that version of the name is taken."""
+
+    async def find_credential(
+        self,
+        name: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        version: int | None = None,
+    ) -> SealedCredential | None:
+        """Return a version of a credential, the latest when none is named."""
+
+    async def list_credential_names(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, names_max: int
+    ) -> list[str]:
+        """Return the names of all credentials, in order."""
+
+
+class Schedules(Protocol):
+    """What starts playbooks by the clock; a firing and its request are one transaction."""
+
+    async def put_schedule(self, schedule: Schedule) -> Schedule:
+        """Keep a schedule under its name; one that is there keeps its identity and its past."""
+
+    async def find_schedule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Schedule | None:
+        """Return a schedule by name, or None."""
+
+    async def list_schedules(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, schedules_max: int
+    ) -> list[Schedule]:
+        """Return the schedules in the order of their names."""
+
+    async def switch_schedule(self, schedule: Schedule) -> bool:
+        """Keep whether a schedule is enabled, and its next time; False when it was changed."""
+
+    async def remove_schedule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a schedule; False when there was none."""
+
+    async def list_due_schedules(self, *, now: datetime, schedules_max: int) -> list[Schedule]:
+        """Return enabled schedules of everyone whose next time has come, the longest due first."""
+
+    async def fire_schedule(
+        self,
+        schedule: Schedule,
+        *,
+        nominal_at: datetime,
+        next_at: datetime | None,
+        request: Request,
+    ) -> ExecutionId | None:
+        """Ask for an execution and move on; None when the schedule is no longer as it was read."""
+
+    async def skip_times(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
+        """Move on without an execution; False when the schedule is no longer as it was read."""
+
+
+class Webhooks(Protocol):
+    """What calls from outside start."""
+
+    async def put_webhook(self, webhook: Webhook) -> None:
+        """Keep a webhook under its name, replacing the one before."""
+
+    async def find_webhook(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Webhook | None:
+        """Return a webhook by name, or None."""
+
+    async def list_webhooks(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, webhooks_max: int
+    ) -> list[Webhook]:
+        """Return the webhooks in the order of their names."""
+
+    async def remove_webhook(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a webhook; False when there was none."""
+
+
+class Triggers(Protocol):
+    """What messages start."""
+
+    async def put_trigger(self, trigger: Trigger) -> None:
+        """Keep a trigger under its name, replacing the one before."""
+
+    async def find_trigger(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Trigger | None:
+        """Return a trigger by name, or None."""
+
+    async def list_triggers(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, triggers_max: int
+    ) -> list[Trigger]:
+        """Return the triggers in the order of their names."""
+
+    async def remove_trigger(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a trigger; False when there was none."""
+
+
+class DeadLetterLog(Protocol):
+    """Keeps for good who sent dead letters again, and who dropped them."""
+
+    async def record_act(self, act: DeadLetterAct) -> DeadLetterAct:
+        """Keep an act; return it with its number and time."""
+
+    async def find_last_act(
+        self, sequence: int, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> DeadLetterAct | None:
+        """Return the latest act on a letter, or None."""
+
+    async def list_acts(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        before: int | None = None,
+        acts_max: int,
+    ) -> list[DeadLetterAct]:
+        """Return acts, the latest first, perhaps those before a number."""

@@ -1,0 +1,114 @@
+"""Durable requests on PostgreSQL."""
+
+import asyncpg
+
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger.records import InboxMatch, InboxMessage, InboxOutcome, Request
+from noetl_storage.ledger.surfaces import read_open_waits
+from noetl_storage.postgres import event_rows, queries
+from noetl_storage.postgres.database import Database
+
+_QUERIES = queries.load_queries("requests")
+
+
+class PostgresRequests:
+    """Writes a request and its message through `noetl.submit_request`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def submit_request(self, request: Request) -> ExecutionId:
+        """Keep a request; return its execution, or that of the earlier one with the same key."""
+        found = await self._database.get_value(
+            _QUERIES["submit"], *event_rows.build_request_columns(request)
+        )
+        return ExecutionId(str(found))
+
+    async def find_request(self, request_id: str) -> Request | None:
+        """Return a request that was kept, settled or not, or None."""
+        row = await self._database.find_row(_QUERIES["find"], request_id)
+        if row is None:
+            return None
+        return Request(
+            request_id=row["request_id"],
+            execution_id=ExecutionId(str(row["execution_id"])),
+            tenant_id=TenantId(row["tenant_id"]),
+            organization_id=OrganizationId(row["organization_id"]),
+            kind=row["kind"],
+            subject=row["subject"],
+            data=row["data"],
+            idempotency_key=row["idempotency_key"],
+        )
+
+    async def redrive_requests(self, *, older_than_s: float, requests_max: int) -> int:
+        """Send requests again that no planner has settled; return how many."""
+        sent: int = await self._database.get_value(_QUERIES["redrive"], older_than_s, requests_max)
+        return sent
+
+    async def forget_requests(self, *, settled_for_s: float, requests_max: int) -> int:
+        """Delete requests of the reaper that were settled so long ago; return how many.
+
+        One with an idempotency key stays: it answers whoever asks again.
+        """
+        forgotten: int = await self._database.get_value(
+            _QUERIES["forget"], settled_for_s, requests_max
+        )
+        return forgotten
+
+    async def keep_message(
+        self, letter: InboxMessage, *, open_wait: str | None, is_single: bool
+    ) -> tuple[InboxOutcome, int]:
+        """Keep a message from outside; return what became of it and the id of the one kept."""
+        (row,) = await self._database.fetch_rows(
+            _QUERIES["keep_letter"],
+            letter.tenant_id,
+            letter.organization_id,
+            letter.address,
+            letter.digest,
+            letter.data,
+            open_wait,
+            is_single,
+        )
+        return InboxOutcome(row["reception"]), row["kept_id"]
+
+    async def find_message(
+        self, address: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> InboxMessage | None:
+        """Return the latest letter at an address, handed over or not, or None."""
+        row = await self._database.find_row(
+            _QUERIES["find_letter"], tenant_id, organization_id, address
+        )
+        return None if row is None else _build_message(row)
+
+    async def deliver_message(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
+        """Give a letter to a wait, with the request that says so; False when it was given."""
+        handed: bool = await self._database.get_value(
+            _QUERIES["hand_over"],
+            letter_id,
+            open_wait,
+            # A letter is handed over once, and its request needs no key.
+            *event_rows.build_request_columns(request)[:-1],
+        )
+        return handed
+
+    async def list_matches(self, *, matches_max: int) -> list[InboxMatch]:
+        """Return letters that were not handed over although a command waits for them."""
+        found = await self._database.fetch_rows(_QUERIES["list_matches"], matches_max)
+        return [
+            InboxMatch(
+                letter=_build_message(row),
+                wait=read_open_waits([dict(row)])[0],
+            )
+            for row in found
+        ]
+
+
+def _build_message(row: asyncpg.Record) -> InboxMessage:
+    return InboxMessage(
+        tenant_id=TenantId(row["tenant_id"]),
+        organization_id=OrganizationId(row["organization_id"]),
+        address=row["address"],
+        digest=row["digest"],
+        data=row["data"],
+        letter_id=row["letter_id"],
+    )

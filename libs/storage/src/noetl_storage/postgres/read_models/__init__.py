@@ -1,0 +1,1 @@
+"""Projections and audits in PostgreSQL."""

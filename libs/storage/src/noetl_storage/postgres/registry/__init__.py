@@ -1,0 +1,1 @@
+"""Catalog, credentials, schedules and triggers in PostgreSQL."""

@@ -1,0 +1,134 @@
+"""Schedules on PostgreSQL."""
+
+from datetime import datetime
+
+import asyncpg
+
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger.records import Request
+from noetl_contracts.requests.schedules import CatchUp, Overlap, Schedule
+from noetl_storage.postgres import event_rows, queries
+from noetl_storage.postgres.database import Database
+
+_QUERIES = queries.load_queries("schedules")
+
+
+class PostgresSchedules:
+    """Fires through `noetl.fire_schedule`, which moves a schedule on with its request."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put_schedule(self, schedule: Schedule) -> Schedule:
+        """Keep a schedule under its name; one that is there keeps its identity and its past."""
+        (row,) = await self._database.fetch_rows(
+            _QUERIES["put"],
+            int(schedule.schedule_id),
+            schedule.tenant_id,
+            schedule.organization_id,
+            schedule.name,
+            schedule.path,
+            schedule.version,
+            schedule.workload,
+            schedule.cron,
+            schedule.timezone,
+            schedule.catch_up,
+            schedule.catch_up_max,
+            schedule.overlap,
+            schedule.is_enabled,
+            schedule.next_at,
+        )
+        return _build_schedule(row)
+
+    async def find_schedule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Schedule | None:
+        """Return a schedule by name, or None."""
+        row = await self._database.find_row(_QUERIES["find"], tenant_id, organization_id, name)
+        return None if row is None else _build_schedule(row)
+
+    async def list_schedules(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, schedules_max: int
+    ) -> list[Schedule]:
+        """Return the schedules in the order of their names."""
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_schedules"], tenant_id, organization_id, schedules_max
+        )
+        return [_build_schedule(row) for row in rows]
+
+    async def switch_schedule(self, schedule: Schedule) -> bool:
+        """Keep whether a schedule is enabled, and its next time; False when it was changed."""
+        row = await self._database.find_row(
+            _QUERIES["switch"],
+            int(schedule.schedule_id),
+            schedule.revision,
+            schedule.is_enabled,
+            schedule.next_at,
+        )
+        return row is not None
+
+    async def remove_schedule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a schedule; False when there was none."""
+        row = await self._database.find_row(_QUERIES["remove"], tenant_id, organization_id, name)
+        return row is not None
+
+    async def list_due_schedules(self, *, now: datetime, schedules_max: int) -> list[Schedule]:
+        """Return enabled schedules of everyone whose next time has come, the longest due first."""
+        rows = await self._database.fetch_rows(_QUERIES["list_due"], now, schedules_max)
+        return [_build_schedule(row) for row in rows]
+
+    async def fire_schedule(
+        self,
+        schedule: Schedule,
+        *,
+        nominal_at: datetime,
+        next_at: datetime | None,
+        request: Request,
+    ) -> ExecutionId | None:
+        """Ask for an execution and move on; None when the schedule is no longer as it was read."""
+        begun = await self._database.get_value(
+            _QUERIES["fire"],
+            int(schedule.schedule_id),
+            schedule.revision,
+            schedule.next_at,
+            next_at,
+            nominal_at,
+            *event_rows.build_request_columns(request),
+        )
+        return None if begun is None else ExecutionId(str(begun))
+
+    async def skip_times(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
+        """Move on without an execution; False when the schedule is no longer as it was read."""
+        moved = await self._database.get_value(
+            _QUERIES["pass_over"],
+            int(schedule.schedule_id),
+            schedule.revision,
+            schedule.next_at,
+            next_at,
+        )
+        return moved is not None
+
+
+def _build_schedule(row: asyncpg.Record) -> Schedule:
+    begun = row["last_execution_id"]
+    return Schedule(
+        schedule_id=str(row["schedule_id"]),
+        tenant_id=TenantId(row["tenant_id"]),
+        organization_id=OrganizationId(row["organization_id"]),
+        name=row["name"],
+        path=row["path"],
+        version=row["version"],
+        workload=row["workload"],
+        cron=row["cron"] or "",
+        timezone=row["timezone"],
+        catch_up=CatchUp(row["catch_up"]),
+        catch_up_max=row["catch_up_max"],
+        overlap=Overlap(row["overlap"]),
+        is_enabled=row["is_enabled"],
+        revision=row["revision"],
+        next_at=row["next_at"],
+        last_at=row["last_at"],
+        last_execution_id=None if begun is None else ExecutionId(str(begun)),
+    )

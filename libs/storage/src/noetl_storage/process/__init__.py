@@ -1,0 +1,1 @@
+"""Processes, temporary files and lazy imports."""

@@ -1,0 +1,22 @@
+"""Finds digests in text of any kind, rather one too many than one too few."""
+
+import re
+from collections.abc import Collection, Iterable
+
+SHA256_CHARACTERS = 64
+_RUN = re.compile(rb"[0-9a-f]{64,}")
+
+
+def list_hex_runs(text: bytes | memoryview) -> list[str]:
+    """Return every run of hexadecimal digits in which a digest may stand."""
+    return [run.decode() for run in _RUN.findall(text)]
+
+
+def find_known_digests(found: Iterable[str], digests: Collection[str]) -> set[str]:
+    """Return which digests stand in runs, at any place: what precedes one may be digits as well."""
+    return {
+        part
+        for run in found
+        for start in range(len(run) - SHA256_CHARACTERS + 1)
+        if (part := run[start : start + SHA256_CHARACTERS]) in digests
+    }

@@ -1,0 +1,23 @@
+"""What a payload is refused with that cannot be read, or not within its bound."""
+
+from noetl_contracts.errors import Permanent
+
+
+class PayloadUnreadable(Permanent):
+    """The stored bytes are whole, but they are no result payload."""
+
+
+class PayloadTooLarge(PayloadUnreadable):
+    """The stored bytes unpack to more than whoever reads them may hold."""
+
+
+class MalformedBytes(ValueError):  # noqa: N818 - it says what is wrong with the bytes
+    """Bytes do not have the form of the structure that they are read as."""
+
+
+def build_too_large_error(what: str, size: int, bytes_max: int) -> PayloadTooLarge:
+    """Say what would take how many bytes, and what to do about it."""
+    return PayloadTooLarge(
+        f"{what} takes at least {size} bytes unpacked, the limit is {bytes_max}: store it in "
+        "parts, or move it with kind transfer or duckdb, which read files by pieces"
+    )

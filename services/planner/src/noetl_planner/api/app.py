@@ -1,0 +1,163 @@
+"""What every route may answer instead of what it is for, as the API's description has it."""
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from importlib.metadata import version
+
+from litestar import Litestar, Router
+from litestar.datastructures import State
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.openapi import OpenAPIConfig, ResponseSpec
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.routes import BaseRoute, HTTPRoute
+from msgspec import Struct
+
+from noetl_contracts.errors import ResultMalformed, Retryable
+from noetl_planner.api import health
+from noetl_planner.api.catalog import plans, playbook_folders, playbooks
+from noetl_planner.api.claims import claims, frame_claims
+from noetl_planner.api.credentials import credential_tests, credentials
+from noetl_planner.api.executions import (
+    executions,
+    forks,
+    input_files,
+    reruns,
+    step_runs,
+    variables,
+)
+from noetl_planner.api.history import (
+    audits,
+    history_replay,
+    lineages,
+    objects,
+    payloads,
+    results,
+    retention,
+    traces,
+)
+from noetl_planner.api.http import bodies, host_and_origin_checks, problems
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import SERVICES, ApiServices
+from noetl_planner.api.loop_items import routes as loop_items
+from noetl_planner.api.pools import pools
+from noetl_planner.api.triggers import dead_letters, messages, schedules, triggers, webhooks
+from noetl_planner.api.watch import event_stream, logs
+from noetl_storage.ports.errors import HistoryDropped, RowRefused
+
+_REFUSALS = {
+    HTTPStatus.BAD_REQUEST: "The request makes no sense; `detail` says why.",
+    HTTPStatus.FORBIDDEN: "A page of another site asks.",
+    HTTPStatus.NOT_FOUND: "There is no such thing for this tenant.",
+    HTTPStatus.CONFLICT: "It is not as the request believes.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "There is no room for so much.",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "It is understood, and wrong; `diagnostics` names the places.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "A server behind the API is away: ask again.",
+}
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """A refusal by RFC 9457; `code` is for programs, `detail` and `hint` are for people."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    instance: str
+    hint: str | None = None
+
+
+def describe_refusals(routes: Iterable[BaseRoute]) -> None:
+    """Add the refusals to what handlers say of themselves; what one says already stays."""
+    for route in routes:
+        handlers = route.route_handlers if isinstance(route, HTTPRoute) else ()
+        for handler in handlers:
+            handler.responses = {**_refusal_responses(), **(handler.responses or {})}
+
+
+def _refusal_responses() -> dict[int, ResponseSpec]:
+    return {
+        int(status): ResponseSpec(
+            data_container=Problem,
+            description=why,
+            media_type=problems.MEDIA_TYPE,
+            generate_examples=False,
+        )
+        for status, why in _REFUSALS.items()
+    }
+
+
+BODY_BYTES_MAX = 4 * 1024 * 1024
+
+
+def create_app(services: ApiServices) -> Litestar:
+    """Build the API over what it may touch."""
+    api = Router(
+        path="/api",
+        route_handlers=[
+            *executions.ROUTES,
+            *input_files.ROUTES,
+            *event_stream.ROUTES,
+            *step_runs.ROUTES,
+            *playbooks.ROUTES,
+            *playbook_folders.ROUTES,
+            *plans.ROUTES,
+            *pools.ROUTES,
+            *credentials.ROUTES,
+            *dead_letters.ROUTES,
+            *credential_tests.ROUTES,
+            *claims.ROUTES,
+            *frame_claims.ROUTES,
+            *messages.ROUTES,
+            *payloads.ROUTES,
+            *history_replay.ROUTES,
+            *audits.ROUTES,
+            *reruns.ROUTES,
+            *forks.ROUTES,
+            *lineages.ROUTES,
+            *loop_items.ROUTES,
+            *logs.ROUTES,
+            *objects.ROUTES,
+            *results.ROUTES,
+            *retention.ROUTES,
+            *schedules.ROUTES,
+            *traces.ROUTES,
+            *triggers.ROUTES,
+            *variables.ROUTES,
+            *webhooks.ROUTES,
+        ],
+    )
+    app = Litestar(
+        route_handlers=[*health.ROUTES, api],
+        # One alone: for two and more the framework starts a task each, at every request.
+        dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
+        state=State({SERVICES: services}, deep_copy=False),
+        exception_handlers={
+            ApiError: problems.show_api_error,
+            HTTPException: problems.show_http_error,
+            Retryable: problems.show_retryable,
+            HistoryDropped: problems.show_dropped,
+            ResultMalformed: problems.show_malformed,
+            RowRefused: problems.show_row_refused,
+            # JSON that is no JSON either: its reader gave up before its end.
+            RecursionError: lambda request, _: problems.show_api_error(
+                request, bodies.too_deep_error()
+            ),
+            Exception: problems.show_unexpected,
+        },
+        openapi_config=OpenAPIConfig(
+            title="NoETL",
+            version=version("noetl-planner"),
+            use_handler_docstrings=True,
+            # The document alone: pages that show it load their programs from elsewhere.
+            render_plugins=[JsonRenderPlugin(path=["/", "/openapi.json"])],
+        ),
+        after_request=bodies.redact_response,
+        before_request=host_and_origin_checks.check_request,
+        request_class=bodies.BoundedRequest,
+        request_max_body_size=BODY_BYTES_MAX,
+        logging_config=None,
+    )
+    describe_refusals(app.routes)
+    return app

@@ -1,0 +1,177 @@
+"""Entries of the catalog: made from a text, found by path, kept as drafts."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from noetl_contracts import codec, spelling
+from noetl_contracts.ids import CatalogId
+from noetl_contracts.ledger.records import CatalogEntry
+from noetl_planner.api.catalog import input_checks
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.pools import warnings
+from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbooks
+from noetl_playbook.sections.script_files import ScriptFault
+from noetl_playbook.source import yaml_document
+from noetl_playbook.source.document_reader import ReadScript
+from noetl_playbook.source.problems import Level
+
+# Texts of files beside a playbook, by the names that it has for them.
+Scripts = Annotated[dict[Annotated[str, Meta(max_length=1024)], str], Meta(max_length=100)]
+# What the API itself runs; nobody registers it, nor runs a draft of it.
+CREDENTIAL_TEST_PATH = "system/credential-test"
+SUGGESTIONS_MAX = 1000
+_RESERVED_PATHS = frozenset({CREDENTIAL_TEST_PATH})
+
+
+async def read_entries(
+    services: ApiServices,
+    source: str,
+    *,
+    level: Level,
+    path: str | None,
+    scripts: Scripts | None = None,
+) -> list[CatalogEntry]:
+    """Make an entry of every playbook of a text; raises `ApiError` with diagnostics.
+
+    `scripts` are the texts of the files that lie beside it. Without them, such files are those of
+    the workers.
+    """
+    # A large document takes seconds to read; the planner's loop must not wait for it.
+    found = await asyncio.to_thread(
+        parse_playbooks, source, level=level, read_script=_make_script_reader(scripts)
+    )
+    entries = _build_entries(services, found, source=source, path=path)
+    taken = next((entry.path for entry in entries if entry.path in _RESERVED_PATHS), None)
+    if taken is not None:
+        raise problems.bad_request_error(f"path {taken!r} is reserved", hint="change metadata.path")
+    return entries
+
+
+async def keep_reserved_draft(services: ApiServices, source: str) -> CatalogEntry:
+    """Keep a text of the API's own, with a reserved path, as a draft."""
+    found = await asyncio.to_thread(parse_playbooks, source, level=Level.TOLERANT)
+    (entry,) = _build_entries(services, found, source=source, path=None)
+    return await services.catalog.keep_draft(entry)
+
+
+async def keep_draft(
+    services: ApiServices, source: str, *, path: str | None, scripts: Scripts | None = None
+) -> CatalogEntry:
+    """Keep a text as a draft of its path, which no look-up by path alone finds."""
+    entries = await read_entries(services, source, level=Level.TOLERANT, path=path, scripts=scripts)
+    if len(entries) > 1:
+        raise problems.bad_request_error(
+            f"the text holds {len(entries)} playbooks, and a draft is one",
+            hint="register the playbooks that it calls, and send its own document",
+        )
+    await input_checks.check_playbook_calls(services, entries)
+    return await services.catalog.keep_draft(entries[0])
+
+
+async def find_latest_entry(services: ApiServices, path: str) -> CatalogEntry | None:
+    """Find the latest registered version of a path."""
+    return await services.catalog.find_playbook(path.strip("/"), **services.place)
+
+
+def _make_script_reader(scripts: Scripts | None) -> ReadScript | None:
+    if scripts is None:
+        return None
+
+    def read_script(name: str) -> str:
+        if name not in scripts:
+            raise ScriptFault(
+                f"script {name!r:.200} was not sent with the playbook",
+                hint="send its text under this name in `scripts`",
+            )
+        return scripts[name]
+
+    return read_script
+
+
+def _build_entries(
+    services: ApiServices, found: tuple[ParsedPlaybook, ...], *, source: str, path: str | None
+) -> list[CatalogEntry]:
+    """Make an entry of every document, each with its own part of the text."""
+    problems_found = [problem for parsed in found for problem in parsed.problems]
+    errors = sum(1 for problem in problems_found if problem.is_error)
+    if errors or any(parsed.playbook is None for parsed in found):
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="playbook_invalid",
+            detail=f"the playbook has {errors} error{'' if errors == 1 else 's'}",
+            hint="noetl lint FILE shows them with their lines",
+            extra={"diagnostics": codec.to_builtins(problems_found)},
+        )
+    if path is not None and len(found) > 1:
+        raise problems.bad_request_error(
+            f"the text holds {len(found)} playbooks, and the request names one path",
+            hint="leave `path` out",
+        )
+    texts = yaml_document.split_documents(source, [parsed.begins for parsed in found])
+    own = [parsed.playbook.metadata.path for parsed in found if parsed.playbook is not None]
+    twice = next((one for one in own if own.count(one) > 1), None)
+    if twice is not None:
+        raise problems.bad_request_error(
+            f"two playbooks of the text have the path {twice!r}",
+            hint="give each a path of its own",
+        )
+    return [
+        _build_entry(services, parsed, source=text, path=path)
+        for parsed, text in zip(found, texts, strict=True)
+    ]
+
+
+def _build_entry(
+    services: ApiServices, parsed: ParsedPlaybook, *, source: str, path: str | None
+) -> CatalogEntry:
+    assert parsed.playbook is not None, "bad playbooks are refused before"
+    own = parsed.playbook.metadata.path
+    if path is not None and path.strip("/") != own:
+        raise problems.bad_request_error(
+            f"the playbook says that its path is {own!r}, the request says {path!r}",
+            hint="leave `path` out, or change metadata.path",
+        )
+    model: dict[str, Any] = codec.to_builtins(parsed.playbook)
+    foreseen = warnings.list_pool_warnings(model, services.pools, line=parsed.begins)
+    return CatalogEntry(
+        catalog_id=CatalogId(services.mint()),
+        **services.place,
+        path=own,
+        # The catalog counts versions.
+        version=0,
+        digest=codec.digest_hex(source.encode()),
+        source=source,
+        model=model,
+        diagnostics=codec.to_builtins([*parsed.problems, *foreseen]),
+        created_at=services.clock.now(),
+    )
+
+
+async def get_playbook_entry(services: ApiServices, path: str, version: int | None) -> CatalogEntry:
+    """Return a registered version; raises a 404 that names what was probably meant."""
+    wanted = path.strip("/")
+    entry = await services.catalog.find_playbook(wanted, version=version, **services.place)
+    if entry is not None:
+        services.known.keep_entry(version, entry)
+        return entry
+    latest = (
+        await services.catalog.find_playbook(wanted, **services.place)
+        if version is not None
+        else None
+    )
+    if latest is not None:
+        raise problems.not_found_error(
+            f"playbook {wanted!r} has no version {version}",
+            hint=f"its versions are 1 to {latest.version}",
+        )
+    known = await services.catalog.list_playbooks(entries_max=SUGGESTIONS_MAX, **services.place)
+    raise problems.not_found_error(
+        f"no playbook is registered as {wanted!r}",
+        hint=spelling.suggest_word(wanted, [one.path for one in known])
+        or "register it first: noetl register FILE",
+    )

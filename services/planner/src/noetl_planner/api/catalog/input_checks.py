@@ -1,0 +1,123 @@
+"""Inputs that a playbook does not have: refused, or told where it runs without them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from noetl_contracts import spelling
+from noetl_contracts.ledger.records import CatalogEntry
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices
+from noetl_playbook.model import coercion
+from noetl_playbook.parse import inputs
+from noetl_playbook.templates.expressions import TemplateError, compile_value
+
+
+def check_inputs(entry: CatalogEntry, given: Mapping[str, Any]) -> None:
+    """Refuse inputs that a playbook does not have; raises a 422 that names the nearest ones."""
+    fault = inputs.find_model_input_fault(entry.model, given)
+    if fault is None or not fault.is_refused:
+        return
+    raise ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        code="inputs_do_not_fit",
+        detail=f"{entry.path}: {fault.message}",
+        hint=fault.hint,
+    )
+
+
+def check_templates(given: Any) -> None:
+    """Refuse inputs whose templates do not compile; raises a 422."""
+    try:
+        compile_value(given)
+    except TemplateError as error:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY, code="template_refused", detail=str(error)
+        ) from error
+
+
+def list_input_warnings(entry: CatalogEntry, given: Mapping[str, Any]) -> list[str] | UnsetType:
+    """Tell the inputs that a playbook does not have, and runs without."""
+    fault = inputs.find_model_input_fault(entry.model, given)
+    return UNSET if fault is None else [fault.full_text]
+
+
+_PLAYBOOK = "playbook"
+
+
+class _PlaybookCall(Struct, frozen=True, kw_only=True):
+    """A task that calls a playbook whose path and version are written out."""
+
+    place: str
+    path: str
+    version: int | None
+    return_step: str | None
+    inputs: Mapping[str, Any]
+
+
+async def check_playbook_calls(services: ApiServices, new: Sequence[CatalogEntry]) -> None:
+    """Refuse calls that name a step or an input which the called playbook does not have.
+
+    `new` are registered together and know one another. A playbook that is not registered yet is
+    judged when it starts, a lenient one is not. Raises a 422.
+    """
+    new_by_path = {entry.path: entry for entry in new}
+    for entry in new:
+        for call in _list_playbook_calls(entry.model):
+            called = new_by_path.get(call.path) if call.version is None else None
+            if called is None:
+                called = await services.catalog.find_playbook(
+                    call.path, version=call.version, **services.place
+                )
+            if called is not None and not inputs.is_lenient(called.model):
+                _check_playbook_call(entry, call, called)
+
+
+def _check_playbook_call(entry: CatalogEntry, call: _PlaybookCall, called: CatalogEntry) -> None:
+    steps = [str(step["step"]) for step in called.model.get("workflow", ())]
+    if call.return_step is not None and call.return_step not in steps:
+        raise _call_error(
+            f"{entry.path}: {call.place}, field 'return_step': "
+            f"playbook {call.path!r} has no step {call.return_step!r}",
+            hint=spelling.suggest_or_list(call.return_step, steps, label="its steps are"),
+        )
+    fault = inputs.find_model_input_fault(called.model, call.inputs)
+    if fault is not None and fault.is_refused:
+        raise _call_error(
+            f"{entry.path}: {call.place}, field 'input': {call.path!r}: {fault.message}",
+            hint=fault.hint,
+        )
+
+
+def _call_error(detail: str, *, hint: str) -> ApiError:
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    return ApiError(status, code="playbook_invalid", detail=detail, hint=hint)
+
+
+def _list_playbook_calls(model: Mapping[str, Any]) -> Iterator[_PlaybookCall]:
+    """List the calls of a canonical playbook; what templates decide is left to the run."""
+    places = [
+        (f"step {step['step']!r}, task {task['name']!r}", task)
+        for step in model.get("workflow", ())
+        for task in step.get("tool", ())
+    ]
+    for place, task in places:
+        fields = task.get("fields", {})
+        path, version = fields.get("path"), fields.get("version")
+        if task.get("kind") != _PLAYBOOK or not isinstance(path, str) or coercion.is_template(path):
+            continue
+        if version == "latest":
+            version = None
+        elif version is not None and (version := coercion.coerce_integer(version)) is None:
+            continue
+        step = fields.get("return_step")
+        is_written = isinstance(step, str) and not coercion.is_template(step)
+        yield _PlaybookCall(
+            place=place,
+            path=path.strip("/ "),
+            version=version,
+            return_step=step if is_written else None,
+            inputs=task.get("input", {}),
+        )

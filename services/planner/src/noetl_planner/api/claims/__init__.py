@@ -1,0 +1,1 @@
+"""Routes by which workers claim and report."""

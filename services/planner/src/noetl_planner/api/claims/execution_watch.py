@@ -1,0 +1,106 @@
+"""One execution's state while it moves on: what a worker over HTTP waits for."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from noetl_chassis.loop import wait_for_wake
+from noetl_contracts import codec, ids, subjects
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.requests.facts import Fact, FactBatch
+from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Message
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.lookup import execution_lookup
+from noetl_planner.shards.commit_feed import EventFeed
+from noetl_replay.fold import fold_event
+from noetl_replay.state import ExecutionState, take_changes
+
+# How long the planner may take to decide on a fact before the worker is told to ask again.
+DECIDED_WITHIN_S = 10.0
+PRODUCER = "claims"
+_POLL_FIRST_S = 0.02
+_POLL_MAX_S = 0.5
+_PAGE_EVENTS = 500
+_MARGIN_BYTES = 4096
+
+T = TypeVar("T")
+
+
+class ExecutionWatch:
+    """Reads one history as it grows, and tells its planner facts."""
+
+    def __init__(self, services: ApiServices, state: ExecutionState) -> None:
+        self._services = services
+        self.state = state
+
+    async def publish_fact(self, fact: Fact, *, key: str) -> None:
+        """Publish a fact; telling it twice within the stream's window is telling it once.
+
+        Raises `MessagingUnavailable`, or an `ApiError` for what no message carries.
+        """
+        services, execution_id = self._services, self.state.execution_id
+        batch = FactBatch(
+            key=key,
+            execution_id=execution_id,
+            tenant_id=services.tenant_id,
+            organization_id=services.organization_id,
+            producer=PRODUCER,
+            facts=[fact],
+        )
+        data = codec.encode_json(batch)
+        if len(data) > MESSAGE_BYTES_MAX - _MARGIN_BYTES:
+            raise problems.too_large_error(
+                f"the report takes {len(data)} bytes, one may take "
+                f"{MESSAGE_BYTES_MAX - _MARGIN_BYTES}",
+                hint="write less to ctx; results of any size belong into 'result' or 'output'",
+            )
+        shard = ids.find_shard(execution_id, services.shard_count)
+        subject = subjects.build_ingest_subject(shard, services.tenant_id, services.organization_id)
+        await services.publisher.publish_message(
+            Message(subject=subject, message_id=key, data=data)
+        )
+
+    async def wait_until(self, seen: Callable[[Envelope | None], T | None]) -> T:
+        """Return what `seen` makes of the state as it is, or of the next event that it knows.
+
+        Raises a 503 when nothing of the kind happens: the planner is away, or slow.
+        """
+        services, feed = self._services, EventFeed()
+        async with services.board.follow_execution(
+            services.hints, self.state.execution_id, feed
+        ) as ears:
+            await ears.listen_elsewhere()
+            waited_s, poll_s = 0.0, _POLL_FIRST_S
+            found = seen(None)
+            while found is None and waited_s < DECIDED_WITHIN_S:
+                feed.news.clear()
+                found = await self._read_page(seen)
+                if found is None:
+                    await wait_for_wake(poll_s, services.stop, feed.news)
+                    waited_s += poll_s
+                    poll_s = min(poll_s * 2, _POLL_MAX_S)
+        if found is None:
+            raise problems.undecided_error()
+        return found
+
+    async def _read_page(self, seen: Callable[[Envelope | None], T | None]) -> T | None:
+        page = await self._services.ledger.read_events(
+            self.state.execution_id,
+            after_version=self.state.version,
+            events_max=_PAGE_EVENTS,
+        )
+        for envelope in page:
+            self.state = fold_event(self.state, envelope)
+            take_changes(self.state)
+            found = seen(envelope)
+            if found is not None:
+                return found
+        return None
+
+
+async def open_watch(services: ApiServices, execution_id: str) -> ExecutionWatch:
+    """Read an execution of this organization; raises a 404."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    return ExecutionWatch(services, await execution_lookup.fold_execution(services, known))

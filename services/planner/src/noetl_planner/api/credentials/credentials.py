@@ -1,0 +1,170 @@
+"""Credentials: sealed on their way in; no answer ever holds a value."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from litestar import delete, get, post
+from litestar.params import FromPath, JSONBody
+from litestar.status_codes import HTTP_200_OK
+from msgspec import Meta, Struct
+
+from noetl_chassis.seals.credential_seal import SealBroken
+from noetl_contracts import codec, spelling
+from noetl_contracts.credentials import (
+    DELETED,
+    SealedCredential,
+    build_object_name,
+    build_object_prefix,
+)
+from noetl_planner.api.credentials import credential_checks
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices, Services
+from noetl_storage.ports.errors import VersionConflict
+
+NAMES_MAX = 1000
+_VERSIONS_TRIED_MAX = 8
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Kind = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
+
+
+class PutBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A credential's fields, such as host and password of a database."""
+
+    name: Name
+    type: Kind
+    data: dict[str, Any]
+
+
+class CredentialView(Struct, frozen=True, kw_only=True):
+    """What may be known of a credential: the names of its fields, never their values."""
+
+    name: str
+    type: str
+    version: int
+    key_id: str
+    fields: list[str] | None = None
+
+
+class CredentialList(Struct, frozen=True, kw_only=True):
+    """The credentials, by name."""
+
+    credentials: list[CredentialView]
+
+
+@post("/credentials", status_code=HTTP_200_OK, tags=["credentials"])
+async def put(services: Services, data: JSONBody[PutBody]) -> CredentialView:
+    """Keep a new version of a credential; workers use it within half a minute."""
+    return await keep_credential(services, data)
+
+
+@get("/credentials", tags=["credentials"])
+async def list_credentials(services: Services) -> CredentialList:
+    """List the credentials."""
+    views = []
+    for name in await _list_names(services):
+        sealed = await _find_sealed(services, name)
+        if sealed is not None:
+            views.append(_view_credential(services, sealed))
+    return CredentialList(credentials=views)
+
+
+@get("/credentials/{name:str}", tags=["credentials"])
+async def show(services: Services, name: FromPath[str]) -> CredentialView:
+    """Show a credential's type, version and field names."""
+    return _view_credential(services, await get_sealed(services, name))
+
+
+@delete("/credentials/{name:str}", status_code=HTTP_200_OK, tags=["credentials"])
+async def remove(services: Services, name: FromPath[str]) -> CredentialView:
+    """End a credential: its latest version from now on opens to nothing."""
+    await get_sealed(services, name)
+    ended = await _seal_and_store(services, name=name, kind=DELETED, fields={})
+    return _view_credential(services, ended)
+
+
+async def keep_credential(services: ApiServices, data: PutBody) -> CredentialView:
+    """Seal a credential as the next version of its name; raises `ApiError` for what is none."""
+    if data.type == DELETED:
+        raise problems.bad_request_error(
+            f"type {DELETED!r} is reserved", hint="noetl credential rm ends a credential"
+        )
+    kind = credential_checks.get_credential_type(data.type)
+    fields = credential_checks.check_credential_fields(kind, data.name, data.data)
+    sealed = await _seal_and_store(services, name=data.name, kind=kind.name, fields=fields)
+    return _view_credential(services, sealed)
+
+
+async def _seal_and_store(
+    services: ApiServices, *, name: str, kind: str, fields: dict[str, Any]
+) -> SealedCredential:
+    """Seal and store under the next free version of both stores."""
+    place = services.place
+    latest = await services.credentials.find_credential(name, **place)
+    objects = await services.payloads.list_names(build_object_prefix(name), **place)
+    last_object = int(max(objects).rpartition("/")[2]) if objects else 0
+    version = max(last_object, 0 if latest is None else latest.version)
+    for _ in range(_VERSIONS_TRIED_MAX):
+        version += 1
+        sealed = services.sealer.seal_credential(
+            fields, name=name, version=version, kind=kind, **place
+        )
+        try:
+            await services.credentials.put_credential(sealed, **place)
+        except VersionConflict:
+            continue
+        taken = await services.payloads.put_named(
+            build_object_name(name, version), codec.encode_json(sealed), **place
+        )
+        if taken is None:
+            return sealed
+    raise ApiError(
+        HTTPStatus.CONFLICT,
+        code="credential_contended",
+        detail=f"others keep changing credential {name!r}",
+        hint="try again",
+    )
+
+
+async def _find_sealed(services: ApiServices, name: str) -> SealedCredential | None:
+    sealed = await services.credentials.find_credential(name, **services.place)
+    return None if sealed is None or sealed.kind == DELETED else sealed
+
+
+async def get_sealed(services: ApiServices, name: str) -> SealedCredential:
+    """Return the latest version of a credential, sealed; raises a 404 that names the nearest."""
+    sealed = await _find_sealed(services, name)
+    if sealed is None:
+        raise problems.not_found_error(
+            f"there is no credential {name[:128]!r}",
+            hint=spelling.suggest_word(name[:128], await _list_names(services))
+            or "noetl credential ls",
+        )
+    return sealed
+
+
+async def _list_names(services: ApiServices) -> list[str]:
+    return await services.credentials.list_credential_names(names_max=NAMES_MAX, **services.place)
+
+
+def _view_credential(services: ApiServices, sealed: SealedCredential) -> CredentialView:
+    return CredentialView(
+        name=sealed.name,
+        type=sealed.kind,
+        version=sealed.version,
+        key_id=sealed.key_id,
+        fields=_list_field_names(services, sealed),
+    )
+
+
+def _list_field_names(services: ApiServices, sealed: SealedCredential) -> list[str] | None:
+    """Return the names of the fields, or None when another key sealed them."""
+    try:
+        opened = services.sealer.open_credential(sealed, **services.place)
+    except SealBroken:
+        return None
+    return sorted(opened)
+
+
+ROUTES = [put, list_credentials, show, remove]

@@ -1,0 +1,1 @@
+"""Routes that start, wait for and control executions."""

@@ -1,0 +1,310 @@
+"""Executions: begin, look, cancel, hold."""
+
+from typing import Annotated, Any
+
+from litestar import Response, get, post
+from litestar.openapi import ResponseSpec
+from litestar.params import (
+    FromPath,
+    FromQuery,
+    HeaderParameter,
+    JSONBody,
+    QueryParameter,
+)
+from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
+from msgspec import Meta, Struct
+
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger.envelope import CORRELATION_CHARACTERS_MAX, is_correlation
+from noetl_contracts.status import ExecutionStatus
+from noetl_planner.api.executions import control_requests, start_requests
+from noetl_planner.api.executions.fast_path import PREFER_LENGTH_MAX, FastPath
+from noetl_planner.api.executions.start_requests import KEY_LENGTH_MAX, ExecuteBody
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import AnyRequest
+from noetl_planner.api.http.services import Services
+from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.api.lookup.views import EventView, StageView, StatusView, Summary
+from noetl_planner.api.pools import pool_waits
+
+PAGE_MAX = 1000
+FRAMES_MAX = 1000
+
+IdempotencyKey = Annotated[
+    str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=KEY_LENGTH_MAX)
+]
+Prefer = Annotated[str | None, HeaderParameter(name="Prefer", max_length=PREFER_LENGTH_MAX)]
+CorrelationId = Annotated[str | None, HeaderParameter(name="X-Correlation-ID")]
+Limit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX)]
+From = Annotated[int, QueryParameter(ge=0)]
+
+
+class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why to stop, and whether the children stop too."""
+
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
+    cascade: bool = True
+
+
+class PauseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why to hold."""
+
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
+
+
+class Pagination(Struct, frozen=True, kw_only=True):
+    """Where a page stands among all."""
+
+    page: int
+    page_size: int
+    total: int
+    has_next: bool
+
+
+class ExecutionPage(Struct, frozen=True, kw_only=True):
+    """An execution and one page of its events; `dropped` says why there are none any more."""
+
+    execution_id: str
+    path: str
+    version: int | None
+    status: str
+    parent_execution_id: str | None
+    events: list[EventView]
+    pagination: Pagination
+    dropped: str | None = None
+
+
+class EventPage(Struct, frozen=True, kw_only=True):
+    """Events after a version; ask again with `next_after` while `has_more`."""
+
+    execution_id: str
+    events: list[EventView]
+    next_after: int
+    has_more: bool
+
+
+class ExecutionList(Struct, frozen=True, kw_only=True):
+    """Executions, newest first; ask again with `next_before` for older ones."""
+
+    executions: list[Summary]
+    next_before: str | None
+
+
+class StageList(Struct, frozen=True, kw_only=True):
+    """The stages of an execution."""
+
+    execution_id: str
+    stages: list[StageView]
+
+
+class FrameList(Struct, frozen=True, kw_only=True):
+    """The frames of an execution, a bounded window of them."""
+
+    execution_id: str
+    frames: list[dict[str, Any]]
+    total: int
+
+
+@post(
+    ["/execute", "/executions"],
+    status_code=HTTP_202_ACCEPTED,
+    middleware=[FastPath],
+    tags=["executions"],
+    responses={
+        HTTP_200_OK: ResponseSpec(
+            views.Ended, description="The execution is over; the caller preferred to wait."
+        )
+    },
+)
+async def execute(
+    services: Services,
+    request: AnyRequest,
+    data: JSONBody[ExecuteBody],
+    idempotency_key: IdempotencyKey = None,
+    prefer: Prefer = None,
+    correlation_id: CorrelationId = None,
+) -> Response[views.Accepted]:
+    """Run a playbook: the answer is durable and comes before the first step.
+
+    With `Prefer: wait=SECONDS` it comes with the end, if there is one within so many seconds.
+    `X-Correlation-ID` names the flow that all events of the run, and of its children, belong to.
+    """
+    if correlation_id is not None and not is_correlation(correlation_id):
+        raise problems.bad_request_error(
+            "X-Correlation-ID is no name of a flow",
+            hint=f"give 1 to {CORRELATION_CHARACTERS_MAX} printable characters",
+        )
+    answer = await start_requests.answer_start(
+        services,
+        data,
+        key=idempotency_key,
+        prefer=prefer,
+        client=problems.get_client_address(request),
+        correlation_id=correlation_id,
+    )
+    return Response(answer.content, status_code=answer.status, headers=answer.headers)
+
+
+@get("/executions", tags=["executions"])
+async def list_executions(
+    services: Services,
+    status: FromQuery[ExecutionStatus | None] = None,
+    path: FromQuery[str | None] = None,
+    before: FromQuery[str | None] = None,
+    limit: Limit = 50,
+) -> ExecutionList:
+    """List executions, newest first."""
+    rows = await services.projections.list_executions(
+        **services.place,
+        status=None if status is None else str(status),
+        path=None if path is None else path.strip("/"),
+        before=None if before is None else execution_lookup.check_execution_id(before),
+        executions_max=limit,
+    )
+    now = services.clock.now()
+    is_full = len(rows) == limit
+    return ExecutionList(
+        executions=[views.view_summary(row, now=now) for row in rows],
+        next_before=rows[-1]["execution_id"] if is_full else None,
+    )
+
+
+@get("/executions/{execution_id:str}", tags=["executions"])
+async def show_execution(
+    services: Services,
+    execution_id: FromPath[str],
+    page: Annotated[int, QueryParameter(ge=1)] = 1,
+    page_size: Limit = 100,
+) -> ExecutionPage:
+    """Show an execution and a page of its events."""
+    skipped = (page - 1) * page_size
+    known, found, dropped = await execution_lookup.get_execution_page(
+        services, execution_id, skipped=skipped, size=page_size
+    )
+    return ExecutionPage(
+        execution_id=known,
+        path=found.path,
+        version=found.catalog_version,
+        status=found.status,
+        parent_execution_id=found.parent_execution_id,
+        events=views.view_shown_events(found.events),
+        pagination=Pagination(
+            page=page,
+            page_size=page_size,
+            total=found.version,
+            has_next=skipped + page_size < found.version,
+        ),
+        dropped=dropped,
+    )
+
+
+@get("/executions/{execution_id:str}/status", tags=["executions"])
+async def show_status(services: Services, execution_id: FromPath[str]) -> StatusView:
+    """Show how an execution stands."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    is_over = views.is_terminal(row)
+    return views.view_status(
+        row,
+        stages=await services.projections.list_rows("stage", known),
+        loops=await services.projections.list_rows("loop", known),
+        waiting=[] if is_over else await pool_waits.list_execution_waits(services, known),
+        messages=[] if is_over else await views.list_awaited_messages(services, known),
+        now=services.clock.now(),
+    )
+
+
+@get("/executions/{execution_id:str}/events", tags=["executions"])
+async def list_events(
+    services: Services, execution_id: FromPath[str], after: From = 0, limit: Limit = 200
+) -> EventPage:
+    """List events after a version, in order."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    history = await services.ledger.read_events(known, after_version=after, events_max=limit)
+    head = await services.ledger.find_head(known)
+    last = history[-1].stream_version if history else after
+    return EventPage(
+        execution_id=known,
+        events=views.view_events(history),
+        next_after=last,
+        has_more=head is not None and last < head.version,
+    )
+
+
+@get("/executions/{execution_id:str}/stages", tags=["executions"])
+async def list_stages(services: Services, execution_id: FromPath[str]) -> StageList:
+    """List the stages of an execution."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    stages = await services.projections.list_rows("stage", known)
+    return StageList(execution_id=known, stages=[views.view_stage(stage) for stage in stages])
+
+
+@get("/executions/{execution_id:str}/frames", tags=["executions"])
+async def list_frames(
+    services: Services,
+    execution_id: FromPath[str],
+    stage_id: FromQuery[str | None] = None,
+    status: FromQuery[str | None] = None,
+    offset: From = 0,
+    limit: Annotated[int, QueryParameter(ge=1, le=FRAMES_MAX)] = 200,
+) -> FrameList:
+    """List a window of an execution's frames."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    frames, total = await services.projections.list_frames(
+        known,
+        stage_id=None
+        if stage_id is None
+        else execution_lookup.check_number(stage_id, "a stage id"),
+        status=None if status is None else status.upper(),
+        offset=offset,
+        frames_max=limit,
+    )
+    return FrameList(execution_id=known, frames=frames, total=total)
+
+
+@post("/executions/{execution_id:str}/cancel", status_code=HTTP_202_ACCEPTED, tags=["executions"])
+async def cancel(
+    services: Services,
+    execution_id: FromPath[str],
+    data: JSONBody[CancelBody | None] = None,
+) -> views.WishAnswer:
+    """Stop an execution; what already ended stays as it is."""
+    asked = data or CancelBody()
+    return await control_requests.request_cancel(
+        services, execution_id, asked.reason, cascade=asked.cascade
+    )
+
+
+@post("/executions/{execution_id:str}/pause", status_code=HTTP_202_ACCEPTED, tags=["executions"])
+async def pause(
+    services: Services,
+    execution_id: FromPath[str],
+    data: JSONBody[PauseBody | None] = None,
+) -> views.WishAnswer:
+    """Dispatch nothing more until it is resumed; what runs may finish."""
+    return await control_requests.request_pause(
+        services, execution_id, None if data is None else data.reason
+    )
+
+
+@post("/executions/{execution_id:str}/resume", status_code=HTTP_202_ACCEPTED, tags=["executions"])
+async def resume(services: Services, execution_id: FromPath[str]) -> views.WishAnswer:
+    """Let a paused execution go on exactly where it was held."""
+    return await control_requests.request_resume(services, execution_id)
+
+
+ROUTES = [
+    execute,
+    list_executions,
+    show_execution,
+    show_status,
+    list_events,
+    list_stages,
+    list_frames,
+    cancel,
+    pause,
+    resume,
+]

@@ -1,0 +1,428 @@
+"""Durable asks: to run a playbook, and how any ask is kept and sent."""
+
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, structs
+
+from noetl_chassis.observability import tracing
+from noetl_contracts import codec, subjects
+from noetl_contracts.commands.worker_pools import POOL_PATTERN, Priority
+from noetl_contracts.ids import ExecutionId, find_shard
+from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
+from noetl_contracts.ledger.records import CatalogEntry, Request
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_contracts.requests import schedules
+from noetl_contracts.requests.facts import ExecutionRequested, Fact, FactBatch, Rerun
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Message
+from noetl_planner.api.catalog import catalog_entries, input_checks
+from noetl_planner.api.executions import end_wait, input_files
+from noetl_planner.api.executions.input_files import FILES_MAX, GivenFile
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.domain.steps import pools
+from noetl_playbook.model.playbook import Requires
+
+PRODUCER = "api"
+# What the stream adds to a message: subject, headers, deduplication id.
+_MESSAGE_MARGIN_BYTES = 4096
+# Larger inputs are stored, and the request refers to them.
+INLINE_BYTES_MAX = 64 * 1024
+_INPUT_NAMES = ("workload", "payload", "input", "args")
+KEY_LENGTH_MAX = 200
+Key = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
+
+
+class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to run: a registered path, a version (default: the latest), and its inputs.
+
+    With `content`, a text and its `scripts` are run as a draft. It begins with `files`.
+    """
+
+    path: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
+    content: str | None = None
+    scripts: catalog_entries.Scripts | None = None
+    version: int | str | None = None
+    workload: dict[str, Any] | None = None
+    payload: dict[str, Any] | None = None
+    input: dict[str, Any] | None = None
+    args: dict[str, Any] | None = None
+    idempotency_key: Key | None = None
+    parent_execution_id: str | None = None
+    pool: Annotated[str, Meta(pattern=POOL_PATTERN)] | None = None
+    priority: Priority | None = None
+    files: Annotated[list[GivenFile], Meta(max_length=FILES_MAX)] | None = None
+
+
+class _UnsureVersionError(Exception):
+    """The latest version that is known here may not be the latest, and was not taken."""
+
+
+async def execute_playbook(
+    services: ApiServices, body: ExecuteBody, key: str | None, *, correlation_id: str | None = None
+) -> views.Accepted:
+    """Keep a request to run a playbook; the answer is durable.
+
+    What is known here as the latest version is held to be that where the execution begins in the
+    transaction that finds it so. Otherwise, and before anything is refused, it is looked up.
+    """
+    flow = correlation_id or await execution_lookup.find_parent_correlation_id(
+        services, body.parent_execution_id
+    )
+    if body.content is not None:
+        return await _execute_draft(services, body, key, body.content, flow=flow)
+    path = _get_path(body)
+    version = _parse_version(body.version)
+    # One for both tries: the first may have been committed although its answer was lost.
+    execution_id = ExecutionId(services.mint())
+    known = services.known.find_entry(path.strip("/"), version)
+    if known is not None:
+        with suppress(_UnsureVersionError, ApiError):
+            is_sure = version is not None
+            return await _execute_entry(
+                services, body, key, known, execution_id, is_sure=is_sure, flow=flow
+            )
+    entry = await catalog_entries.get_playbook_entry(services, path, version)
+    return await _execute_entry(services, body, key, entry, execution_id, is_sure=True, flow=flow)
+
+
+async def _execute_draft(
+    services: ApiServices, body: ExecuteBody, key: str | None, content: str, *, flow: str | None
+) -> views.Accepted:
+    """Run a text that is kept with its execution and is no version of its path."""
+    if body.version is not None:
+        raise problems.bad_request_error(
+            "a text has no version", hint="leave `version` out, or name a registered `path`"
+        )
+    entry = await catalog_entries.keep_draft(
+        services, content, path=body.path, scripts=body.scripts
+    )
+    execution_id = ExecutionId(services.mint())
+    return await _execute_entry(services, body, key, entry, execution_id, is_sure=True, flow=flow)
+
+
+def _get_path(body: ExecuteBody) -> str:
+    if body.path is None:
+        raise problems.bad_request_error(
+            "the request names no playbook", hint="send a `path`, or a text as `content`"
+        )
+    return body.path
+
+
+async def _execute_entry(
+    services: ApiServices,
+    body: ExecuteBody,
+    key: str | None,
+    entry: CatalogEntry,
+    execution_id: ExecutionId,
+    *,
+    is_sure: bool,
+    flow: str | None,
+) -> views.Accepted:
+    check_requirements(services, entry, pool=body.pool)
+    parent = body.parent_execution_id
+    inputs = _get_inputs(body)
+    input_checks.check_inputs(entry, inputs)
+    workload, workload_ref = await store_inputs(services, inputs)
+    fact = ExecutionRequested(
+        path=entry.path,
+        version=entry.version,
+        workload=workload,
+        workload_ref=workload_ref,
+        parent_execution_id=None if parent is None else execution_lookup.check_execution_id(parent),
+        requested_by=PRODUCER,
+        pool=body.pool,
+        priority=body.priority,
+        correlation_id=flow,
+        files_digest=await input_files.keep_run_files(services, execution_id, body.files or []),
+    )
+    is_pinned = body.content is not None or _parse_version(body.version) is not None
+    accepted = await begin_execution(
+        services,
+        fact,
+        entry,
+        key=_get_key(body, key),
+        is_pinned=is_pinned,
+        is_sure=is_sure,
+        execution_id=execution_id,
+    )
+    return structs.replace(accepted, warnings=input_checks.list_input_warnings(entry, inputs))
+
+
+async def start_playbook(
+    services: ApiServices,
+    path: str,
+    version: int | None,
+    inputs: dict[str, Any],
+    *,
+    asked_by: str,
+    key: str | None,
+    has_free_names: bool,
+) -> views.Accepted:
+    """Keep a request that something else than a caller makes: a call, a message.
+
+    It `has_free_names` where the inputs are what came, and not what was written for the playbook.
+    """
+    entry = await catalog_entries.get_playbook_entry(services, path, version)
+    check_requirements(services, entry)
+    if not has_free_names:
+        input_checks.check_inputs(entry, inputs)
+    is_pinned = version is not None
+    return await request_execution(
+        services, entry, inputs, asked_by=asked_by, key=key, is_pinned=is_pinned
+    )
+
+
+async def request_execution(
+    services: ApiServices,
+    entry: CatalogEntry,
+    inputs: dict[str, Any],
+    *,
+    asked_by: str,
+    key: str | None,
+    is_pinned: bool,
+    rerun: Rerun | None = None,
+    flow: str | None = None,
+) -> views.Accepted:
+    """Keep a request for a playbook; `rerun` is taken over, `flow` its correlation id."""
+    workload, workload_ref = await store_inputs(services, inputs)
+    fact = ExecutionRequested(
+        path=entry.path,
+        version=entry.version,
+        workload=workload,
+        workload_ref=workload_ref,
+        requested_by=asked_by,
+        rerun=rerun,
+        correlation_id=flow,
+    )
+    return await begin_execution(services, fact, entry, key=key, is_pinned=is_pinned)
+
+
+async def begin_execution(
+    services: ApiServices,
+    fact: ExecutionRequested,
+    entry: CatalogEntry,
+    *,
+    key: str | None,
+    is_pinned: bool,
+    is_sure: bool = True,
+    execution_id: ExecutionId | None = None,
+) -> views.Accepted:
+    """Keep the request of an execution; one with a known key answers with the earlier one.
+
+    Where the shard is owned here, the execution has begun as well.
+
+    `is_pinned` says that the version was asked for, and not merely the latest. Where it is not sure
+    to be that and the execution does not begin here, `_UnsureVersionError` is raised; whoever tries
+    again then gives the same `execution_id`.
+    """
+    execution_id = execution_id or ExecutionId(services.mint())
+    request = build_request(
+        services,
+        fact,
+        execution_id,
+        request_id=execution_lookup.build_request_id(execution_id),
+        kind="execute",
+    )
+    request = structs.replace(request, idempotency_key=key)
+    # Before the first commit, which whoever follows it then finds.
+    services.board.accept_execution(execution_id, (services.tenant_id, services.organization_id))
+    # Whoever asks does not wait until large inputs are read.
+    is_begun = fact.workload_ref is None and await services.desk.start_execution(
+        find_shard(execution_id, services.shard_count),
+        request,
+        latest=None if is_sure else entry.catalog_id,
+    )
+    if not is_begun and not is_sure:
+        services.board.forget_execution(execution_id)
+        raise _UnsureVersionError
+    accepted = execution_id if is_begun else await submit_request(services, request)
+    if accepted != execution_id:
+        services.board.forget_execution(execution_id)
+        return await _answer_earlier(services, accepted, fact, is_pinned=is_pinned)
+    return views.Accepted(
+        execution_id=accepted, status="PENDING", path=entry.path, version=entry.version
+    )
+
+
+async def store_inputs(
+    services: ApiServices, workload: dict[str, Any]
+) -> tuple[dict[str, Any], PayloadRef | None]:
+    """Store inputs that are large or deeply nested; what is not stored travels with the request."""
+    data = codec.encode_canonical(workload)
+    if len(data) <= INLINE_BYTES_MAX and not is_nested_deeper(workload, DEPTH_MAX):
+        return workload, None
+    return {}, await services.payloads.put_payload(
+        data, media_type=JSON_MEDIA_TYPE, **services.place
+    )
+
+
+async def submit_request(services: ApiServices, request: Request) -> ExecutionId:
+    """Keep a request, then publish it at once: the outbox sends the same message again later.
+
+    Whatever happens to this publication, the stream takes the message once.
+    """
+    accepted = await services.requests.submit_request(request)
+    message = Message(subject=request.subject, message_id=request.request_id, data=request.data)
+    if accepted == request.execution_id:
+        try:
+            await services.publisher.publish_message(message)
+        except MessagingUnavailable:
+            await services.hints.notify(subjects.build_hint_subject("outbox"))
+    return accepted
+
+
+def check_requirements(
+    services: ApiServices, entry: CatalogEntry, *, pool: str | None = None
+) -> None:
+    """Refuse what needs tools or pools that are not here; raises a 422 (language, 2.3)."""
+    required = codec.convert_value(entry.model.get("executor", {}).get("requires", {}), Requires)
+    missing = pools.find_missing_tools(required.tools, enabled=services.tools)
+    missing = missing or pools.find_pool_error(
+        pools.list_pool_demands(entry.model, pool), services.pools
+    )
+    if missing is not None:
+        raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, code=missing.kind, detail=missing.message)
+
+
+def build_request(
+    services: ApiServices, fact: Fact, execution_id: ExecutionId, *, request_id: str, kind: str
+) -> Request:
+    """Write an ask down; raises a 413 for what no message carries."""
+    batch = FactBatch(
+        key=request_id,
+        execution_id=execution_id,
+        tenant_id=services.tenant_id,
+        organization_id=services.organization_id,
+        producer=PRODUCER,
+        facts=[fact],
+        request_id=request_id,
+        traceparent=tracing.get_traceparent(),
+    )
+    data = codec.encode_json(batch)
+    bytes_max = MESSAGE_BYTES_MAX - _MESSAGE_MARGIN_BYTES
+    if len(data) > bytes_max:
+        raise ApiError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            code="payload_too_large",
+            detail=f"the inputs take {len(data)} bytes; a request may take {bytes_max}",
+            hint="keep bulk data in a table or an object, and hand its name over",
+        )
+    return Request(
+        request_id=request_id,
+        execution_id=execution_id,
+        tenant_id=services.tenant_id,
+        organization_id=services.organization_id,
+        kind=kind,
+        subject=subjects.build_ingest_subject(
+            find_shard(execution_id, services.shard_count),
+            services.tenant_id,
+            services.organization_id,
+        ),
+        data=data,
+    )
+
+
+async def _answer_earlier(
+    services: ApiServices, execution_id: ExecutionId, fact: ExecutionRequested, *, is_pinned: bool
+) -> views.Accepted:
+    """Answer with the execution that the same key began; another request is a mistake."""
+    kept = await services.requests.find_request(execution_lookup.build_request_id(execution_id))
+    asked = execution_lookup.find_requested_execution(kept) if kept is not None else None
+    if asked is not None and not _is_same_request(asked, fact, is_pinned=is_pinned):
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="idempotency_key_reused",
+            detail=f"this idempotency key already began execution {execution_id}, "
+            "with another path, version or other inputs",
+            hint="use a new key for a new request",
+        )
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    return views.Accepted(
+        execution_id=execution_id,
+        status=row["status"],
+        path=row["path"],
+        version=row.get("catalog_version") or 0,
+        deduplicated=True,
+    )
+
+
+def _is_same_request(
+    earlier: ExecutionRequested, fact: ExecutionRequested, *, is_pinned: bool
+) -> bool:
+    """Tell whether two requests ask for the same; the latest version may have moved on."""
+    return _build_request_identity(earlier) == _build_request_identity(fact) and (
+        not is_pinned or earlier.version == fact.version
+    )
+
+
+def _build_request_identity(fact: ExecutionRequested) -> tuple[Any, ...]:
+    workload = fact.workload
+    if (fact.requested_by or "").startswith(schedules.ASKER):
+        # A retry of the same ask comes at another time.
+        workload = {name: workload[name] for name in workload if name != schedules.WORKLOAD_KEY}
+    source = fact.rerun.source if fact.rerun is not None else None
+    repeated = None if source is None else (source.execution_id, source.step)
+    place = fact.pool, fact.priority, fact.files_digest
+    return fact.path, workload, fact.workload_ref, fact.parent_execution_id, repeated, place
+
+
+def _get_inputs(body: ExecuteBody) -> dict[str, Any]:
+    given = {name: getattr(body, name) for name in _INPUT_NAMES if getattr(body, name) is not None}
+    if len(given) > 1:
+        raise problems.bad_request_error(
+            f"the inputs are given {len(given)} times: as {' and '.join(given)}",
+            hint="give them once, as workload",
+        )
+    return next(iter(given.values()), {})
+
+
+def _parse_version(given: int | str | None) -> int | None:
+    if given is None or given == "latest":
+        return None
+    try:
+        return int(given)
+    except ValueError:
+        raise problems.bad_request_error(
+            f"version {given!r} is neither a number nor 'latest'"
+        ) from None
+
+
+def _get_key(body: ExecuteBody, header: str | None) -> str | None:
+    if header is not None and body.idempotency_key not in {None, header}:
+        raise problems.bad_request_error("idempotency_key and the Idempotency-Key header differ")
+    return header or body.idempotency_key
+
+
+class StartAnswer(Struct, frozen=True, kw_only=True):
+    """An answer before it is written."""
+
+    status: HTTPStatus
+    content: views.Accepted
+    headers: dict[str, str] = {}
+
+
+async def answer_start(
+    services: ApiServices,
+    body: ExecuteBody,
+    *,
+    key: str | None,
+    prefer: str | None,
+    client: str,
+    correlation_id: str | None = None,
+) -> StartAnswer:
+    """Have a playbook run; `key`, `prefer` and `correlation_id` are headers of the request.
+
+    `client` is the address that it came from. Raises `ApiError`.
+    """
+    accepted = await execute_playbook(services, body, key, correlation_id=correlation_id)
+    within_s = end_wait.parse_wait_s(prefer)
+    over = await end_wait.wait_for_end(services, accepted, within_s=within_s, client=client)
+    if over is None:
+        return StartAnswer(status=HTTPStatus.ACCEPTED, content=accepted)
+    applied = {"Preference-Applied": f"wait={within_s}"}
+    return StartAnswer(status=HTTPStatus.OK, content=over, headers=applied)

@@ -1,0 +1,1 @@
+"""Routes of events, replay, evidence and lineage."""

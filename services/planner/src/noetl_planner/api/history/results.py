@@ -1,0 +1,319 @@
+"""Results of steps: by their step, and by the locator that playbooks see (language, 9 and 18)."""
+
+from functools import partial
+from typing import Annotated, Any
+
+from litestar import get
+from litestar.params import FromPath, QueryParameter
+from msgspec import Struct
+
+from noetl_contracts import locators
+from noetl_contracts.errors import ResultMalformed
+from noetl_contracts.events.loop_events import LoopDone, LoopFailed
+from noetl_contracts.events.step_events import CallDone, CallError
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.status import RunStatus
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.lookup import (
+    execution_lookup,
+    payload_reader,
+)
+from noetl_planner.api.lookup.payload_reader import WINDOW_MAX, Window
+from noetl_playbook.templates import output_forms
+from noetl_playbook.views import error_view, result_envelope
+from noetl_playbook.views.result_view import view_task
+from noetl_playbook.views.results import PipelineResult
+from noetl_replay.state import StepState
+from noetl_storage.arrow import result_values
+
+LATEST = "latest"
+
+Offset = Annotated[int, QueryParameter(ge=0)]
+Limit = Annotated[int, QueryParameter(ge=1, le=WINDOW_MAX)]
+
+
+class ResultView(Struct, frozen=True, kw_only=True):
+    """The latest result of a step; of a row set, a window."""
+
+    execution_id: str
+    step: str
+    run_id: str | None
+    status: str
+    ref: str | None
+    data: Any
+    error: Any
+    total: int | None
+    offset: int | None
+    has_next: bool
+
+
+class ResultOutline(Struct, frozen=True, kw_only=True):
+    """What is known of a step's latest result without reading it."""
+
+    step: str
+    run_id: str | None
+    status: str
+    ref: str | None
+    bytes: int | None
+    row_count: int | None
+    fields: dict[str, Any]
+
+
+class ResultList(Struct, frozen=True, kw_only=True):
+    """The latest result of every step that has one.
+
+    `last_step` is the step that ended last, of those whose result is not empty.
+    """
+
+    execution_id: str
+    results: list[ResultOutline]
+    last_step: str | None = None
+
+
+class ResultStats(Struct, frozen=True, kw_only=True):
+    """How many results an execution has, and what those in the store take."""
+
+    execution_id: str
+    results: int
+    inline: int
+    stored: int
+    stored_bytes: int
+
+
+@get("/result/{execution_id:str}/list", tags=["results"])
+async def list_results(services: Services, execution_id: FromPath[str]) -> ResultList:
+    """List the latest result of every step."""
+    return await list_step_results(services, execution_id)
+
+
+async def list_step_results(services: ApiServices, execution_id: str) -> ResultList:
+    """List the latest result of every step; raises a 404 for an execution that is not there."""
+    known, steps = await _list_steps_with_results(services, execution_id)
+    with_values = [step for step in steps if step.error or not _is_empty_result(step.result)]
+    last = max(enumerate(with_values), key=_end_order, default=None)
+    return ResultList(
+        execution_id=known,
+        results=[_outline_result(known, step) for step in steps],
+        last_step=None if last is None else last[1].step,
+    )
+
+
+@get("/result/{execution_id:str}/stats", tags=["results"])
+async def show_stats(services: Services, execution_id: FromPath[str]) -> ResultStats:
+    """Count the latest results."""
+    known, steps = await _list_steps_with_results(services, execution_id)
+    stored = [
+        step.result.reference.payload_bytes
+        for step in steps
+        if step.result is not None and step.result.reference is not None
+    ]
+    return ResultStats(
+        execution_id=known,
+        results=len(steps),
+        inline=len(steps) - len(stored),
+        stored=len(stored),
+        stored_bytes=sum(stored),
+    )
+
+
+@get("/result/{execution_id:str}/{step:path}", tags=["results"])
+async def show_result(
+    services: Services,
+    execution_id: FromPath[str],
+    step: FromPath[str],
+    offset: Offset = 0,
+    limit: Limit = 1000,
+) -> ResultView:
+    """Show the latest result of a step, row sets by windows."""
+    # A step may have any name, with slashes too; the path begins with the one before it.
+    return await get_step_result(
+        services, execution_id, step.removeprefix("/"), offset=offset, limit=limit
+    )
+
+
+async def get_step_result(
+    services: ApiServices, execution_id: str, step: str, *, offset: int, limit: int
+) -> ResultView:
+    """Read a window of the latest result of a step; raises a 404 when it has none."""
+    known, steps = await _list_steps_with_results(services, execution_id)
+    found = next((one for one in steps if one.step == step), None)
+    if found is None:
+        await _check_playbook_step(services, execution_id, step)
+        raise problems.not_found_error(
+            f"step {step[:200]!r} of execution {known} has no result",
+            hint=f"noetl status {known} lists the steps that ran",
+        )
+    error = error_view.show_error(found.error) if found.error is not None else None
+    value = await _read_plain_result(
+        services, known, found.step, _find_result_run(found), found.result, error=error
+    )
+    shown = payload_reader.view_window(value, offset=offset, limit=limit)
+    return ResultView(
+        execution_id=known,
+        step=found.step,
+        run_id=_find_result_run(found),
+        status="error" if error is not None else "ok",
+        ref=_find_result_locator(known, found),
+        data=shown.data,
+        error=error_view.show_error_record(error),
+        total=shown.total,
+        offset=shown.offset,
+        has_next=shown.has_next,
+    )
+
+
+async def _check_playbook_step(services: ApiServices, text: str, step: str) -> None:
+    row = await execution_lookup.get_execution_row(services, text)
+    await execution_lookup.check_step_name(
+        services,
+        ExecutionId(row["execution_id"]),
+        path=row["path"],
+        version=row.get("catalog_version"),
+        step=step,
+    )
+
+
+async def resolve_result(
+    services: ApiServices, segments: tuple[str, ...], *, offset: int, limit: int
+) -> tuple[Window, PayloadRef | None]:
+    """Read what `noetl://execution/<id>/result/<step>/<run>[/<task>]` points to.
+
+    Raises a 404 for a run that has no result, or a task that did not run.
+    """
+    _, execution_id, _, step, run, *task = segments
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    result, error = await _get_run_result(services, known, step, run)
+    if task:
+        value = await _get_task_result(services, result, step, task[0])
+    else:
+        value = await _read_plain_result(services, known, step, run, result, error=error)
+    reference = result.reference if result is not None else None
+    return payload_reader.view_window(value, offset=offset, limit=limit), reference
+
+
+async def _get_run_result(
+    services: ApiServices, execution_id: ExecutionId, step: str, run: str
+) -> tuple[ResultEnvelope | None, dict[str, Any] | None]:
+    state = await execution_lookup.fold_execution(services, execution_id)
+    latest = state.steps.get(step)
+    is_latest = latest is not None and run in {_find_result_run(latest), LATEST}
+    if latest is not None and is_latest and (latest.result or latest.error):
+        return latest.result, error_view.show_error(
+            latest.error
+        ) if latest.error is not None else None
+    found = await services.ledger.find_outcome(execution_id, run)
+    match found.event if found is not None else None:
+        case CallDone(step=of, result=result) | LoopDone(step=of, result=result) if of == step:
+            return result, None
+        case CallError(step=of, result=earlier, error=error) if of == step:
+            return earlier, error_view.show_error(error)
+        case LoopFailed(step=of, result=earlier, error=error) if of == step:
+            return earlier, error_view.show_error(error)
+        case _:
+            raise _no_run_error(execution_id, step, run)
+
+
+async def _get_task_result(
+    services: ApiServices, result: ResultEnvelope | None, step: str, task: str
+) -> Any:
+    context = result.context if result is not None else {}
+    data = await result_values.load_result(partial(payload_reader.read_payload, services), result)
+    is_pipeline = context.get("shape", result_envelope.PIPELINE) == result_envelope.PIPELINE
+    found = (
+        result_envelope.convert_stored(data, PipelineResult).tasks.get(task)
+        if is_pipeline
+        else None
+    )
+    if found is None:
+        raise problems.not_found_error(f"task {task[:200]!r} of step {step[:200]!r} has no result")
+    return output_forms.to_plain(view_task(found))
+
+
+def _no_run_error(execution_id: ExecutionId, step: str, run: str) -> ApiError:
+    return problems.not_found_error(
+        f"run {run[:80]!r} of step {step[:200]!r} of execution {execution_id} has no result"
+    )
+
+
+async def _list_steps_with_results(
+    services: ApiServices, text: str
+) -> tuple[ExecutionId, list[StepState]]:
+    row = await execution_lookup.get_execution_row(services, text)
+    known = ExecutionId(row["execution_id"])
+    state = await execution_lookup.fold_execution(services, known)
+    return known, [one for one in state.steps.values() if one.result or one.error]
+
+
+async def _read_plain_result(
+    services: ApiServices,
+    execution_id: ExecutionId,
+    step: str,
+    run: str | None,
+    result: ResultEnvelope | None,
+    *,
+    error: dict[str, Any] | None,
+) -> Any:
+    loaded = await result_values.load_stored_result(
+        partial(payload_reader.read_payload, services), result
+    )
+    view = result_envelope.view_result(
+        result,
+        execution_id=execution_id,
+        step=step,
+        run=run or "",
+        find=result_envelope.make_payload_finder(loaded),
+        error=error,
+    )
+    return output_forms.to_plain(view)
+
+
+def _outline_result(execution_id: ExecutionId, step: StepState) -> ResultOutline:
+    result = step.result
+    reference = result.reference if result is not None else None
+    return ResultOutline(
+        step=step.step,
+        run_id=_find_result_run(step),
+        status="error" if step.error is not None else "ok",
+        ref=_find_result_locator(execution_id, step),
+        bytes=None if reference is None else reference.payload_bytes,
+        row_count=None if reference is None else reference.row_count,
+        fields=result.context.get("fields", {}) if result is not None else {},
+    )
+
+
+def _end_order(numbered: tuple[int, StepState]) -> tuple[float, int]:
+    """Order steps by their end; of those that ended together the one entered last is the last."""
+    number, step = numbered
+    return (step.ended_at.timestamp() if step.ended_at is not None else 0.0), number
+
+
+def _is_empty_result(result: ResultEnvelope | None) -> bool:
+    """Tell whether no task gave anything, as in a step that only ends a playbook."""
+    if result is None or result.reference is not None:
+        return result is None
+    if result.context.get("shape", result_envelope.PIPELINE) != result_envelope.PIPELINE:
+        return False
+    try:
+        kept = result_envelope.convert_stored(result.context.get("data", {}), PipelineResult)
+    except ResultMalformed:
+        # The reader is told what is wrong with it.
+        return False
+    return all(task.error is None and task.raw in (None, {}) for task in kept.tasks.values())
+
+
+def _find_result_run(step: StepState) -> str | None:
+    """Name the run that the latest result is of; unknown while a later run is under way."""
+    return None if step.status is RunStatus.RUNNING else step.run_id
+
+
+def _find_result_locator(execution_id: ExecutionId, step: StepState) -> str | None:
+    if step.result is None or step.result.reference is None:
+        return None
+    return locators.build_result_locator(execution_id, step.step, _find_result_run(step) or LATEST)
+
+
+ROUTES = [list_results, show_stats, show_result]

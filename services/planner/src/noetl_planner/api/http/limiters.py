@@ -1,0 +1,126 @@
+"""How many may wait for work at once: so many a pool, so many a worker, and none beyond."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+
+from msgspec import Struct
+
+from noetl_planner.api.http.problems import ApiError
+
+# Who waits asks the database once a second: so many leave room for whoever reports.
+WAITING_MAX = 128
+# A worker asks for one command at a time, or for a few on behalf of its threads.
+WAITING_OF_WORKER_MAX = 8
+RETRY_AFTER_S = 1
+
+
+class ClaimLimiter:
+    """Who waits for work at the moment, by the place that it comes from, and what they reach for.
+
+    A place is a pool, or all stages together: who floods one leaves the others alone.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: Counter[str] = Counter()
+        self._of_worker: Counter[tuple[str, str]] = Counter()
+        self._reached_for: set[str] = set()
+
+    @contextmanager
+    def limit_waiting(self, place: str, worker_id: str) -> Iterator[None]:
+        """Be counted for as long as the block runs; raises a 429 when there is no room."""
+        worker = place, worker_id
+        if self._of_worker[worker] >= WAITING_OF_WORKER_MAX:
+            raise _too_many_claims_error(
+                f"worker {worker_id} asks {WAITING_OF_WORKER_MAX} times at once already",
+                hint="ask for one command at a time, and for the next one after the answer",
+            )
+        if self._waiting[place] >= WAITING_MAX:
+            raise _too_many_claims_error(
+                f"{WAITING_MAX} workers wait for work of {place} already",
+                hint="claim again later, or let fewer workers ask: each command goes to one",
+            )
+        self._waiting[place] += 1
+        self._of_worker[worker] += 1
+        try:
+            yield
+        finally:
+            self._stop_waiting(place, worker)
+
+    @contextmanager
+    def reserve_command(self, command_id: str) -> Iterator[bool]:
+        """Try to take a command; False when somebody in this process tries at the moment."""
+        if command_id in self._reached_for:
+            yield False
+            return
+        self._reached_for.add(command_id)
+        try:
+            yield True
+        finally:
+            self._reached_for.discard(command_id)
+
+    def _stop_waiting(self, place: str, worker: tuple[str, str]) -> None:
+        self._waiting[place] -= 1
+        self._of_worker[worker] -= 1
+        # Names that are not there any more are not kept.
+        if not self._of_worker[worker]:
+            del self._of_worker[worker]
+
+
+def _too_many_claims_error(what: str, *, hint: str) -> ApiError:
+    return ApiError(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        code="too_many_claims",
+        detail=what,
+        hint=hint,
+        headers={"Retry-After": str(RETRY_AFTER_S)},
+    )
+
+
+class FollowerLimits(Struct, frozen=True, kw_only=True):
+    """How many seats there are in all, for one client's address, and for one execution."""
+
+    all: int = 256
+    client: int = 64
+    execution: int = 128
+
+
+class FollowerLimiter:
+    """Who follows what at the moment."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._taken_by_client: Counter[str] = Counter()
+        self._taken_by_execution: Counter[str] = Counter()
+
+    @contextmanager
+    def hold_seat(self, client: str, execution_id: str) -> Iterator[None]:
+        """Keep a seat for as long as the block runs."""
+        self._count_follower(client, execution_id, 1)
+        try:
+            yield
+        finally:
+            self._count_follower(client, execution_id, -1)
+
+    def has_seat(self, limits: FollowerLimits) -> bool:
+        """Tell whether one more client may follow."""
+        return self._taken < limits.all
+
+    def has_client_seat(self, client: str, limits: FollowerLimits) -> bool:
+        """Tell whether one client may follow once more."""
+        return self._taken_by_client[client] < limits.client
+
+    def has_execution_seat(self, execution_id: str, limits: FollowerLimits) -> bool:
+        """Tell whether one execution may be followed once more."""
+        return self._taken_by_execution[execution_id] < limits.execution
+
+    def _count_follower(self, client: str, execution_id: str, change: int) -> None:
+        self._taken += change
+        for counts, key in (
+            (self._taken_by_client, client),
+            (self._taken_by_execution, execution_id),
+        ):
+            counts[key] += change
+            if not counts[key]:
+                del counts[key]

@@ -1,0 +1,226 @@
+"""Every refusal as one shape: `application/problem+json` of RFC 9457, never a traceback."""
+
+import re
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from noetl_chassis import identity
+from noetl_contracts import codec
+from noetl_contracts.errors import ResultMalformed, Retryable
+from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
+from noetl_storage.ports.errors import HistoryDropped, RowRefused
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 1
+# The largest number that the ledger can look for.
+NUMBER_MAX = 2**63 - 1
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+NAME = re.compile(NAME_PATTERN)
+_CALLBACKS = "/api/callbacks/"
+
+AnyRequest = Request[Any, Any, Any]
+
+log = structlog.get_logger(__name__)
+
+
+class ApiError(Exception):
+    """A request that cannot be served as it was made; `hint` says what to do instead."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        *,
+        code: str,
+        detail: str,
+        hint: str | None = None,
+        extra: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.hint = hint
+        self.extra = extra or {}
+        self.headers = headers or {}
+
+
+def get_client_address(request: AnyRequest) -> str:
+    """Name a client by its address; behind a proxy all have the proxy's."""
+    return request.client.host if request.client is not None else ""
+
+
+def not_found_error(what: str, *, hint: str | None = None) -> ApiError:
+    """Say that something is not there."""
+    return ApiError(HTTPStatus.NOT_FOUND, code="not_found", detail=what, hint=hint)
+
+
+def bad_request_error(what: str, *, hint: str | None = None) -> ApiError:
+    """Say that a request makes no sense."""
+    return ApiError(HTTPStatus.BAD_REQUEST, code="bad_request", detail=what, hint=hint)
+
+
+def too_large_error(what: str, *, hint: str | None = None) -> ApiError:
+    """Say that something exceeds what there is room for."""
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return ApiError(status, code="payload_too_large", detail=what, hint=hint)
+
+
+def undecided_error() -> ApiError:
+    """Say that the planner has not decided in time; what was told is kept and repeats nothing."""
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        code="undecided",
+        detail="the planner has not decided on this report yet",
+        hint="send the same again; it counts once",
+    )
+
+
+def check_depth(value: Any, what: str) -> None:
+    """Raise a 400 for what is nested deeper than the planner takes it."""
+    if is_nested_deeper(value, DEPTH_MAX):
+        raise bad_request_error(f"{what} is nested deeper than {DEPTH_MAX} levels")
+
+
+def check_name(name: str, what: str) -> str:
+    """Admit what may name a schedule, a webhook, a trigger; raises a 400 for anything else."""
+    if not NAME.fullmatch(name):
+        raise bad_request_error(
+            f"{name[:128]!r} cannot name {what}",
+            hint="use 1 to 128 letters, digits, '.', '_' or '-', a letter or digit first",
+        )
+    return name
+
+
+def show_api_error(request: AnyRequest, error: ApiError) -> Response[bytes]:
+    """Answer with what a room has raised."""
+    return _build_problem(
+        request,
+        status=error.status,
+        code=error.code,
+        detail=error.detail,
+        hint=error.hint,
+        extra=error.extra,
+        headers=error.headers,
+    )
+
+
+def show_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
+    """Answer for the framework: unknown routes, wrong methods, bodies that do not fit."""
+    status = HTTPStatus(error.status_code)
+    return _build_problem(
+        request,
+        status=status,
+        code=status.name.lower(),
+        detail=_list_field_faults(error) or error.detail or status.phrase,
+        hint=None if status is not HTTPStatus.NOT_FOUND else "the routes are listed at /schema",
+    )
+
+
+def show_retryable(request: AnyRequest, error: Retryable) -> Response[bytes]:
+    """Answer while a store or the bus is away: nothing is lost, ask again."""
+    log.warning("request not served", route=redact_path(request.url.path), reason=str(error))
+    return _build_problem(
+        request,
+        status=HTTPStatus.SERVICE_UNAVAILABLE,
+        code="unavailable",
+        detail=str(error),
+        hint=f"ask again in {RETRY_AFTER_S} s; the same Idempotency-Key never runs twice",
+        headers={"Retry-After": str(RETRY_AFTER_S)},
+    )
+
+
+def show_malformed(request: AnyRequest, error: ResultMalformed) -> Response[bytes]:
+    """Answer for a result that is stored and cannot be shown as one."""
+    return _build_problem(
+        request,
+        status=HTTPStatus.UNPROCESSABLE_ENTITY,
+        code="not_a_result",
+        detail=str(error),
+        hint="read it from the payload store",
+    )
+
+
+def show_row_refused(request: AnyRequest, error: RowRefused) -> Response[bytes]:
+    """Answer for a value that the ledger cannot hold: a NUL in a text, a number over 64 bits."""
+    return _build_problem(
+        request,
+        status=HTTPStatus.BAD_REQUEST,
+        code="bad_request",
+        detail=str(error),
+        hint="send texts without the character NUL, and numbers of at most 64 bits",
+    )
+
+
+def show_dropped(request: AnyRequest, error: HistoryDropped) -> Response[bytes]:
+    """Answer for a history that its owner's policy has removed."""
+    return _build_problem(
+        request,
+        status=HTTPStatus.GONE,
+        code="history_dropped",
+        detail=str(error),
+        hint="noetl status ID shows what the read models keep of it",
+    )
+
+
+def show_unexpected(request: AnyRequest, error: Exception) -> Response[bytes]:
+    """Answer for our own defect: the log has it under the incident that the answer names."""
+    incident = identity.mint_token()[:12]
+    log.error(
+        "request failed", route=redact_path(request.url.path), incident=incident, exc_info=error
+    )
+    return _build_problem(
+        request,
+        status=HTTPStatus.INTERNAL_SERVER_ERROR,
+        code="internal",
+        detail="the planner failed to serve this request",
+        hint=f"look for incident {incident} in the planner's log: noetl logs planner",
+    )
+
+
+def redact_path(path: str) -> str:
+    """Name a request's path for logs and spans, without the token that a callback's holds."""
+    return f"{_CALLBACKS}***" if path.startswith(_CALLBACKS) else path
+
+
+def _list_field_faults(error: HTTPException) -> str:
+    """Name the fields that validation refused."""
+    extra = error.extra if isinstance(error.extra, list) else []
+    reasons = [
+        f"{item['key']}: {item['message']}" if item.get("key") else str(item["message"])
+        for item in extra
+        if isinstance(item, dict) and "message" in item
+    ]
+    return "; ".join(reasons)
+
+
+def _build_problem(
+    request: AnyRequest,
+    *,
+    status: HTTPStatus,
+    code: str,
+    detail: str,
+    hint: str | None = None,
+    extra: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response[bytes]:
+    body = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": int(status),
+        "code": code,
+        "detail": detail,
+        "instance": request.url.path,
+        **({} if hint is None else {"hint": hint}),
+        **(extra or {}),
+    }
+    return Response(
+        content=codec.encode_json(body),
+        status_code=int(status),
+        media_type=MEDIA_TYPE,
+        headers=headers or {},
+    )

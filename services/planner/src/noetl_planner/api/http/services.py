@@ -1,0 +1,143 @@
+"""Playbooks that were looked up: an entry never changes, but its path may get a later one."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import TypedDict
+
+import msgspec
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
+from msgspec import Struct
+
+from noetl_chassis.clock import Clock
+from noetl_chassis.seals.credential_seal import CredentialSealer
+from noetl_contracts.commands.worker_pools import Pools
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.ledger.records import CatalogEntry
+from noetl_messaging.streams.ports import Backlogs, DeadLetters, Hints, Publisher
+from noetl_planner.api.http.limiters import ClaimLimiter, FollowerLimiter, FollowerLimits
+from noetl_planner.domain.decision.draft import Limits
+from noetl_planner.shards.caches import ProgramCache
+from noetl_planner.shards.commit_feed import CommitFeed
+from noetl_planner.shards.local_starts import LocalStarts
+from noetl_planner.shards.render_processes import RenderProcesses
+from noetl_planner.shards.worker_presence import WorkerPresence
+from noetl_storage.ports.history_ports import (
+    HistoryPages,
+    LedgerAudit,
+    LineageHistories,
+    ObjectRows,
+    PastSnapshots,
+)
+from noetl_storage.ports.ledger_ports import (
+    LedgerReader,
+    Payloads,
+    Projections,
+    Requests,
+    Snapshots,
+)
+from noetl_storage.ports.registry_ports import (
+    Catalog,
+    Credentials,
+    DeadLetterLog,
+    Schedules,
+    Triggers,
+    Webhooks,
+)
+from noetl_storage.ports.retention_ports import Holds
+
+ENTRIES_MAX = 64
+
+
+class PlaybookCache:
+    """The last entries that were found, by path and by the version that was asked for."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[tuple[str, int | None], CatalogEntry] = OrderedDict()
+
+    def find_entry(self, path: str, version: int | None) -> CatalogEntry | None:
+        """Return an entry; where no version is named, what was the latest when it was looked up."""
+        return self._found.get((path, version))
+
+    def keep_entry(self, version: int | None, entry: CatalogEntry) -> None:
+        """Remember what was found for a version, or for none."""
+        self._found[entry.path, version] = entry
+        while len(self._found) > ENTRIES_MAX:
+            self._found.popitem(last=False)
+
+
+# Where the application keeps what a request may touch.
+SERVICES = "services"
+
+
+class TenantScope(TypedDict):
+    """Whose things they are, as keyword arguments of the ports."""
+
+    tenant_id: TenantId
+    organization_id: OrganizationId
+
+
+class ApiServices(Struct, frozen=True, kw_only=True):
+    """Everything that a request may touch; `stop` ends live streams when the process drains."""
+
+    requests: Requests
+    projections: Projections
+    ledger: LedgerReader
+    catalog: Catalog
+    credentials: Credentials
+    schedules: Schedules
+    webhooks: Webhooks
+    triggers: Triggers
+    dead_letters: DeadLetters
+    dead_letter_log: DeadLetterLog
+    payloads: Payloads
+    hints: Hints
+    crowd: WorkerPresence
+    board: CommitFeed = msgspec.field(default_factory=CommitFeed)
+    known: PlaybookCache = msgspec.field(default_factory=PlaybookCache)
+    desk: LocalStarts = msgspec.field(default_factory=LocalStarts)
+    rooms: ClaimLimiter = msgspec.field(default_factory=ClaimLimiter)
+    seats: FollowerLimiter = msgspec.field(default_factory=FollowerLimiter)
+    children: RenderProcesses = msgspec.field(default_factory=RenderProcesses)
+    backlogs: Backlogs
+    publisher: Publisher
+    clock: Clock
+    mint: Callable[[], str]
+    sealer: CredentialSealer
+    shard_count: int
+    snapshots: Snapshots
+    audit: LedgerAudit
+    past: PastSnapshots
+    holds: Holds
+    lineage: LineageHistories
+    objects: ObjectRows
+    pages: HistoryPages
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    list_problems: Callable[[], Awaitable[dict[str, str]]]
+    stop: asyncio.Event
+    seat_limits: FollowerLimits = FollowerLimits()
+    # Names by which this API may be called besides those that are private by themselves.
+    http_hosts: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    programs: ProgramCache
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Return the tool kinds that run here; none named: all that this release has."""
+        return self.limits.tools
+
+    @property
+    def pools(self) -> Pools:
+        """Return the pools of the deployment."""
+        return self.limits.pools
+
+    @property
+    def place(self) -> TenantScope:
+        """Say whose things this API serves."""
+        return TenantScope(tenant_id=self.tenant_id, organization_id=self.organization_id)
+
+
+# Ports are protocols, which request validation could not look into.
+Services = NamedDependency[SkipValidation[ApiServices]]

@@ -1,0 +1,1 @@
+"""How routes find executions and their views."""

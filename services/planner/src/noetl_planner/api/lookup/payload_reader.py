@@ -1,0 +1,130 @@
+"""Reading a payload for an answer, and showing it by windows."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts.errors import PayloadKeyUnknown
+from noetl_contracts.payloads import PayloadRef
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices
+from noetl_storage.arrow import encoding, result_values
+from noetl_storage.arrow.encoding import PayloadTooLarge, PayloadUnreadable
+from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissing
+
+RESOLVED_BYTES_MAX = 16 * 1024 * 1024
+# What is longer, or packed, is read beside the event loop, which has leases to keep.
+_AT_ONCE_BYTES = 64 * 1024
+WINDOW_MAX = 10_000
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """A value; of a list, or of a mapping's rows or results, the part that was asked for."""
+
+    data: Any
+    total: int | None = None
+    offset: int | None = None
+    has_next: bool = False
+
+
+def view_window(value: Any, *, offset: int, limit: int) -> Window:
+    """Show a value, row sets by windows."""
+    if isinstance(value, list):
+        shown: Any = value[offset : offset + limit]
+        return _build_window(shown, total=len(value), offset=offset, limit=limit)
+    for key in ("rows", "results"):
+        if isinstance(value, dict) and isinstance(value.get(key), list):
+            whole = value[key]
+            same = {name for name, item in value.items() if item is whole or item == whole}
+            shown = {**value, **dict.fromkeys(same, whole[offset : offset + limit])}
+            return _build_window(shown, total=len(whole), offset=offset, limit=limit)
+    return Window(data=value)
+
+
+def _build_window(data: Any, *, total: int, offset: int, limit: int) -> Window:
+    return Window(data=data, total=total, offset=offset, has_next=offset + limit < total)
+
+
+class _ReadAllowance:
+    """What one answer may still hold, stored and unpacked: all its parts count."""
+
+    def __init__(self, services: ApiServices) -> None:
+        self._payloads = services.payloads
+        self._stored = self._unpacked = RESOLVED_BYTES_MAX
+
+    async def read_bytes(self, reference: PayloadRef) -> bytes:
+        """Read stored bytes; raises an `ApiError` when there are too many."""
+        data = bytearray()
+        async for piece in self._payloads.stream_payload(reference):
+            data += piece
+            if len(data) > self._stored:
+                raise _payload_too_large_error(f"the payload exceeds {RESOLVED_BYTES_MAX} bytes")
+        self._stored -= len(data)
+        return bytes(data)
+
+    async def read_rows(self, part: PayloadRef) -> bytes:
+        """Read a part whose rows fit the answer; raises `PayloadTooLarge`."""
+        data = await self.read_bytes(part)
+        self._unpacked -= await asyncio.to_thread(_measure_rows, data, self._unpacked)
+        return data
+
+
+def _measure_rows(data: bytes, bytes_max: int) -> int:
+    table = encoding.read_table(data, bytes_max=bytes_max)
+    return encoding.weigh_rows(table, bytes_max=bytes_max)
+
+
+async def _decode_payload(data: bytes) -> Any:
+    if len(data) <= _AT_ONCE_BYTES and not encoding.is_packed(data):
+        return encoding.decode_payload(data)
+    return await asyncio.to_thread(encoding.decode_payload, data, bytes_max=RESOLVED_BYTES_MAX)
+
+
+def _payload_too_large_error(detail: str) -> ApiError:
+    return ApiError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        code="payload_too_large",
+        detail=detail,
+        hint="read it from the payload store",
+    )
+
+
+async def read_payload(services: ApiServices, reference: PayloadRef) -> Any:
+    """Read the value of a payload, at most what one answer may hold; raises an `ApiError`."""
+    room = _ReadAllowance(services)
+    try:
+        value = await _decode_payload(await room.read_bytes(reference))
+        return await result_values.gather_rows(value, reference, room.read_rows)
+    except NameRefused as failure:
+        raise problems.bad_request_error(str(failure)) from failure
+    except PayloadMissing as failure:
+        raise problems.not_found_error(f"no payload is stored under {reference.uri}") from failure
+    except PayloadKeyUnknown as failure:
+        raise ApiError(
+            HTTPStatus.BAD_GATEWAY,
+            code="payload_sealed",
+            detail=str(failure),
+            hint="give the planner the same keys for payloads as the workers",
+        ) from failure
+    except PayloadCorrupt as failure:
+        raise ApiError(
+            HTTPStatus.BAD_GATEWAY,
+            code="payload_corrupt",
+            detail=str(failure),
+            hint="restore the object from a backup; its digest does not match",
+        ) from failure
+    except PayloadTooLarge as failure:
+        raise _payload_too_large_error(
+            f"the payload {reference.sha256} is too large: {failure}"
+        ) from failure
+    except (msgspec.DecodeError, PayloadUnreadable) as failure:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="payload_not_json",
+            detail=f"the payload {reference.sha256} is not JSON",
+            hint="read it from the payload store",
+        ) from failure

@@ -1,0 +1,106 @@
+"""Items of the loops of an execution: which completed, which failed and why."""
+
+from typing import Annotated
+
+from litestar import get
+from litestar.params import FromPath, QueryParameter
+
+from noetl_contracts.ids import ExecutionId
+from noetl_planner.api.http.problems import bad_request_error
+from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.lookup import execution_lookup
+from noetl_planner.api.loop_items import claimed_reader, local_loop_reader, loop_record
+from noetl_planner.api.loop_items.claimed_reader import ClaimedRowReader
+from noetl_planner.api.loop_items.frame_reader import FrameRowReader
+from noetl_planner.api.loop_items.frame_rows import open_frame_rows
+from noetl_planner.api.loop_items.item_reader import ItemReader
+from noetl_planner.api.loop_items.local_loop_reader import LocalLoopReader
+from noetl_planner.api.loop_items.loop_record import LoopRecord
+from noetl_planner.api.loop_items.views import ItemPage, ItemState, ItemView
+
+ITEMS_MAX = 1_000
+WHOLE_NOTE = (
+    "a frame of this loop fails as a whole (one body or one transaction for all its rows): what is "
+    "recorded are frames, and not single items"
+)
+UNRECORDED_NOTE = (
+    "some frames that failed keep no record of their rows (the loop does not collect results, they "
+    "are too large for an answer, or the frame did not run to its end): they are shown as frames"
+)
+_NUMBER_DIGITS_MAX = 12
+
+Found = tuple[list[ItemView], str, bool]
+
+
+@get("/executions/{execution_id:str}/items/{step:path}", tags=["executions"])
+async def list_items(
+    services: Services,
+    execution_id: FromPath[str],
+    step: FromPath[str],
+    wanted: Annotated[ItemState | None, QueryParameter(name="state")] = None,
+    after: Annotated[str, QueryParameter(max_length=40)] = "",
+    limit: Annotated[int, QueryParameter(ge=1, le=ITEMS_MAX)] = 100,
+) -> ItemPage:
+    """List the items of a step's loop: its latest run, while it goes on and afterwards."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    folded = await execution_lookup.fold_execution(services, known)
+    # A step may have any name, with slashes too; the path begins with the one before it.
+    name = step.removeprefix("/")
+    record = await loop_record.get_loop_record(services, folded, name)
+    (items, last, has_more), notes = await _list_loop_items(services, record, wanted, after, limit)
+    if any(item.record == "frame" for item in items) and not notes:
+        notes = [UNRECORDED_NOTE]
+    return ItemPage(
+        execution_id=known,
+        step=name,
+        run_id=record.run_id,
+        mode=record.started.mode,
+        counts=await loop_record.count_units(services, record),
+        items=items,
+        next_after=last,
+        has_more=has_more,
+        notes=notes,
+    )
+
+
+async def _list_loop_items(
+    services: ApiServices, record: LoopRecord, state: ItemState | None, after: str, limit: int
+) -> tuple[Found, list[str]]:
+    """Ask the reader of the loop's kind."""
+    if record.has_cursor:
+        claimed = ClaimedRowReader(services, record)
+        found = await claimed.list_items(state, after=after, limit=limit)
+        return found, [claimed_reader.NOTE]
+    place = _parse_item_index(after)
+    if not record.is_framed:
+        items = await ItemReader(services, record).list_items(state, after=place, limit=limit)
+        return _with_text_place(items), []
+    rows = await open_frame_rows(services, record)
+    if record.is_cut_inside:
+        inside = LocalLoopReader(services, record, rows)
+        units = await inside.list_items(state, after=place, limit=limit)
+        return _with_text_place(units), [local_loop_reader.NOTE]
+    frames = await FrameRowReader(services, record, rows).list_items(
+        state, after=place, limit=limit
+    )
+    return _with_text_place(frames), [WHOLE_NOTE] if record.fails_whole else []
+
+
+def _with_text_place(found: tuple[list[ItemView], int, bool]) -> Found:
+    items, last, has_more = found
+    return items, str(last), has_more
+
+
+def _parse_item_index(text: str) -> int:
+    """Read up to which item a caller has seen; raises a 400."""
+    if text in ("", "-1"):
+        return -1
+    if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
+        raise bad_request_error(
+            f"after: {text[:40]!r} is no index of an item", hint="give the next_after of a page"
+        )
+    return int(text)
+
+
+ROUTES = [list_items]

@@ -1,0 +1,1 @@
+"""Routes of pools and workers."""

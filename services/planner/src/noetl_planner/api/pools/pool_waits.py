@@ -1,0 +1,123 @@
+"""Why commands that nobody has begun wait: behind others, or for a pool without workers."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from noetl_contracts.commands.command_work import DEFAULT_POOL
+from noetl_contracts.commands.worker_pools import LANES
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger.records import IssuedCommand
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import Backlog
+from noetl_planner.api.http.services import ApiServices
+
+# What has waited for less is on its way.
+WAITED_S = 2.0
+COMMANDS_MAX = 500
+PLACES_MAX = 8
+HTTP, JETSTREAM = "http", "jetstream"
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """Commands of one execution that wait at one place, and why."""
+
+    pool: str
+    lane: str
+    commands: int
+    is_served: bool
+    reason: str
+
+
+class LaneView(Struct, frozen=True, kw_only=True):
+    """How one lane of a pool stands; `asking` counts the workers that wait for work."""
+
+    lane: str
+    pending: int
+    unsettled: int
+    asking: int
+
+
+class PoolView(Struct, frozen=True, kw_only=True):
+    """A pool: how its workers get commands, whether there are any, and what waits."""
+
+    name: str
+    transport: str
+    served: bool
+    lanes: list[LaneView]
+
+
+async def list_execution_waits(services: ApiServices, execution_id: ExecutionId) -> list[Waiting]:
+    """Say what of an execution waits for a worker for longer than a moment, and why."""
+    issued = await services.projections.list_issued(
+        **services.place, execution_id=execution_id, commands_max=COMMANDS_MAX
+    )
+    now = services.clock.now()
+    late = [one for one in issued if (now - one.since).total_seconds() > WAITED_S]
+    return [
+        await _explain_wait(services, pool, lane, count)
+        for (pool, lane), count in _count_places(late).most_common(PLACES_MAX)
+    ]
+
+
+async def list_pool_views(services: ApiServices) -> list[PoolView]:
+    """Show every pool of the deployment."""
+    streamed = services.pools.by_stream or (
+        (DEFAULT_POOL,) if not services.pools.pool_names else ()
+    )
+    found = [await _view_streamed_pool(services, name) for name in streamed]
+    issued = await services.projections.list_urgent(
+        **services.place, pools=services.pools.by_http, commands_max=COMMANDS_MAX
+    )
+    return found + [_view_http_pool(name, issued) for name in services.pools.by_http]
+
+
+async def _view_streamed_pool(services: ApiServices, name: str) -> PoolView:
+    backlogs = {lane: await _find_backlog(services, name, lane) for lane in LANES}
+    lanes = [_view_lane(lane, one) for lane, one in backlogs.items() if one is not None]
+    is_served = any(one is not None and one.is_served for one in backlogs.values())
+    return PoolView(name=name, transport=JETSTREAM, served=is_served, lanes=lanes)
+
+
+def _view_http_pool(name: str, issued: Iterable[IssuedCommand]) -> PoolView:
+    """Show a pool whose workers ask for commands: who they are is known when they ask."""
+    counts = Counter(one.lane for one in issued if one.pool == name)
+    lanes = [
+        LaneView(lane=lane, pending=count, unsettled=0, asking=0)
+        for lane, count in sorted(counts.items())
+    ]
+    return PoolView(name=name, transport=HTTP, served=True, lanes=lanes)
+
+
+def _count_places(issued: Iterable[IssuedCommand]) -> Counter[tuple[str, str]]:
+    return Counter((one.pool, one.lane) for one in issued)
+
+
+async def _explain_wait(services: ApiServices, pool: str, lane: str, count: int) -> Waiting:
+    is_served, reason = True, f"until a worker of pool {pool!r} claims it over HTTP"
+    if pool not in services.pools.by_http:
+        backlog = await _find_backlog(services, pool, lane)
+        is_served = backlog is not None and backlog.is_served
+        reason = f"behind other work of pool {pool!r}"
+        if not is_served:
+            reason = f"no worker serves pool {pool!r}: start one with NOETL_WORKER_POOL={pool}"
+    return Waiting(pool=pool, lane=lane, commands=count, is_served=is_served, reason=reason)
+
+
+async def _find_backlog(services: ApiServices, pool: str, lane: str) -> Backlog | None:
+    """Ask how a lane stands; a bus that is away tells nothing, and its health says so."""
+    share = services.tenant_id if services.tenant_id in services.limits.tenants else None
+    try:
+        return await services.backlogs.find_backlog(
+            stream=topology.COMMANDS, consumer=topology.build_worker_consumer(pool, lane, share)
+        )
+    except MessagingUnavailable:
+        return None
+
+
+def _view_lane(lane: str, backlog: Backlog) -> LaneView:
+    return LaneView(
+        lane=lane, pending=backlog.pending, unsettled=backlog.unsettled, asking=backlog.asking
+    )

@@ -1,0 +1,66 @@
+"""Pools and workers: which there are, how they are served, what waits and what has room."""
+
+from litestar import get
+from msgspec import Struct
+
+from noetl_planner.api.http.services import Services
+from noetl_planner.api.pools import pool_waits
+from noetl_planner.api.pools.pool_waits import PoolView
+
+
+class PoolList(Struct, frozen=True, kw_only=True):
+    """The pools of this deployment."""
+
+    pools: list[PoolView]
+
+
+@get("/pools", tags=["pools"])
+async def list_pools(services: Services) -> PoolList:
+    """List the pools and what waits in their lanes."""
+    return PoolList(pools=await pool_waits.list_pool_views(services))
+
+
+class WorkerView(Struct, frozen=True, kw_only=True):
+    """A worker as it last described itself, with what it was offered since.
+
+    `store_waits` of its calls wait for the payload store: it is away, and their commands with it.
+    """
+
+    worker_id: str
+    pool: str
+    lanes: list[str]
+    locality: dict[str, str]
+    running: int
+    capacity: int
+    free: int
+    store_waits: int
+
+
+class WorkerList(Struct, frozen=True, kw_only=True):
+    """The workers that spoke lately, by JetStream's pools; those over HTTP are not heard."""
+
+    workers: list[WorkerView]
+
+
+@get("/workers", tags=["pools"])
+async def list_workers(services: Services) -> WorkerList:
+    """List the workers of all pools, where they are and what they could still take."""
+    seen = sorted(services.crowd.list_beats(), key=lambda beat: (beat.pool, beat.worker_id))
+    return WorkerList(
+        workers=[
+            WorkerView(
+                worker_id=beat.worker_id,
+                pool=beat.pool,
+                lanes=list(beat.lanes),
+                locality=beat.locality,
+                running=beat.running,
+                capacity=beat.capacity,
+                free=beat.free_capacity,
+                store_waits=beat.store_waits,
+            )
+            for beat in seen
+        ]
+    )
+
+
+ROUTES = [list_pools, list_workers]

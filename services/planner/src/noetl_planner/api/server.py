@@ -1,0 +1,80 @@
+"""Serves the API inside the planner's process until it is told to stop."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import structlog
+import uvicorn
+from litestar import Litestar
+
+from noetl_contracts.errors import Permanent
+from noetl_planner.api.http.connection_protocol import HeaderTimeoutProtocol
+from noetl_planner.api.http.request_spans import TracedApi
+
+# Requests in flight may finish; those that follow an execution are woken, and end.
+DRAIN_S = 5
+BACKLOG = 512
+
+log = structlog.get_logger(__name__)
+
+
+class ApiPortTaken(Permanent):
+    """The port of the API cannot be listened on."""
+
+
+class _EmbeddedServer(uvicorn.Server):
+    """A server that leaves signals to the process it lives in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+async def serve_api(
+    app: Litestar,
+    *,
+    host: str,
+    port: int,
+    stop: asyncio.Event,
+    started: Callable[[int], None] | None = None,
+) -> None:
+    """Answer on a port (0: any free one) until `stop` is set; `started` is told the port."""
+    with _open_listener(host, port) as listener:
+        bound = int(listener.getsockname()[1])
+        server = _EmbeddedServer(
+            uvicorn.Config(
+                TracedApi(app),
+                http=HeaderTimeoutProtocol,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                # Nothing here asks who is behind a proxy.
+                proxy_headers=False,
+                timeout_graceful_shutdown=DRAIN_S,
+            )
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_stop_server(server, stop))
+            tasks.create_task(server.serve(sockets=[listener]))
+            log.info("api listens", host=host, port=bound)
+            if started is not None:
+                started(bound)
+
+
+async def _stop_server(server: uvicorn.Server, stop: asyncio.Event) -> None:
+    await stop.wait()
+    server.should_exit = True
+
+
+def _open_listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as failure:
+        raise ApiPortTaken(
+            f"cannot listen on {host}:{port} for the API ({failure.strerror or failure}): "
+            "set NOETL_PLANNER_HTTP_PORT to another port"
+        ) from failure

@@ -1,0 +1,247 @@
+"""Dead letters: look at messages that were given up, send them again, or drop them."""
+
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from litestar import get, post
+from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.status_codes import HTTP_200_OK
+from msgspec import Meta, Struct
+
+from noetl_contracts import codec
+from noetl_contracts.errors import MalformedMessage
+from noetl_contracts.requests.dead_letters import (
+    DeadLetterAct,
+    DeadLetterAction,
+    decode_for_display,
+    find_owner,
+)
+from noetl_messaging.streams.ports import DeadLetter
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import NUMBER_MAX, ApiError
+from noetl_planner.api.http.services import ApiServices, Services
+
+LISTED_MAX = 200
+# How many letters of everyone one answer looks at, and how many are held at once.
+LOOKED_AT_MAX = 1000
+HELD_MAX = 16
+Words = Annotated[str, Meta(min_length=1, max_length=2000, pattern=r"^[^\x00]*\S[^\x00]*$")]
+Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*\S[^\x00]*$")]
+Limit = Annotated[int, QueryParameter(ge=1, le=LISTED_MAX)]
+After = Annotated[int, QueryParameter(ge=0, le=NUMBER_MAX)]
+Before = Annotated[int | None, QueryParameter(ge=1, le=NUMBER_MAX)]
+
+
+class RequeueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who sends a letter again."""
+
+    who: Name
+
+
+class DropBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who drops a letter, and why."""
+
+    who: Name
+    reason: Words
+
+
+class LetterView(Struct, frozen=True, kw_only=True):
+    """A message that was given up after `delivered` deliveries and `requeued` returns."""
+
+    sequence: int
+    stream: str
+    consumer: str
+    subject: str
+    delivered: int
+    requeued: int
+    reason: str
+    bytes: int
+    buried_at: datetime | None
+
+
+class LetterDetail(LetterView, frozen=True, kw_only=True):
+    """A letter with its message: JSON, else text whose odd bytes are escaped."""
+
+    message: Any
+
+
+class LetterPage(Struct, frozen=True, kw_only=True):
+    """Letters, the oldest first; with `has_more` ask again with `next_after`."""
+
+    letters: list[LetterView]
+    next_after: int
+    has_more: bool
+
+
+class ActPage(Struct, frozen=True, kw_only=True):
+    """Who did what about letters, the latest first; ask again with `next_before` for more."""
+
+    acts: list[DeadLetterAct]
+    next_before: int | None
+
+
+class Acted(Struct, frozen=True, kw_only=True):
+    """What was done about a letter; `is_repeated` when it had been done before."""
+
+    act: DeadLetterAct
+    is_repeated: bool = False
+
+
+@get("/dead-letters", tags=["dead letters"])
+async def list_letters(services: Services, after: After = 0, limit: Limit = 50) -> LetterPage:
+    """List messages that were given up, the oldest first."""
+    found: list[LetterView] = []
+    for _ in range(0, LOOKED_AT_MAX, HELD_MAX):
+        letters = await services.dead_letters.list_letters(letters_max=HELD_MAX, after=after)
+        for letter in letters:
+            if len(found) == limit:
+                return LetterPage(letters=found, next_after=after, has_more=True)
+            after = letter.sequence
+            if _is_visible_letter(services, letter):
+                found.append(_view_letter(letter))
+        if len(letters) < HELD_MAX:
+            return LetterPage(letters=found, next_after=after, has_more=False)
+    return LetterPage(letters=found, next_after=after, has_more=True)
+
+
+@get("/dead-letters/log", tags=["dead letters"])
+async def list_acts(services: Services, before: Before = None, limit: Limit = 50) -> ActPage:
+    """List who sent letters again, and who dropped them and why."""
+    acts = await services.dead_letter_log.list_acts(**services.place, before=before, acts_max=limit)
+    return ActPage(acts=acts, next_before=acts[-1].act_id if len(acts) == limit else None)
+
+
+@get("/dead-letters/{sequence:int}", tags=["dead letters"])
+async def show_letter(services: Services, sequence: FromPath[int]) -> LetterDetail:
+    """Show a letter with its message."""
+    letter = await _find_letter(services, sequence)
+    if letter is None:
+        raise await _missing_letter_error(services, sequence)
+    return LetterDetail(
+        **{name: getattr(_view_letter(letter), name) for name in LetterView.__struct_fields__},
+        message=decode_for_display(letter.data),
+    )
+
+
+@post("/dead-letters/{sequence:int}/requeue", status_code=HTTP_200_OK, tags=["dead letters"])
+async def requeue(
+    services: Services, sequence: FromPath[int], data: JSONBody[RequeueBody]
+) -> Acted:
+    """Send a letter again under its own subject; a repetition changes nothing."""
+    return await _apply_action(services, sequence, DeadLetterAction.REQUEUE, who=data.who, why=None)
+
+
+@post("/dead-letters/{sequence:int}/drop", status_code=HTTP_200_OK, tags=["dead letters"])
+async def drop(services: Services, sequence: FromPath[int], data: JSONBody[DropBody]) -> Acted:
+    """Drop a letter for good; a repetition changes nothing."""
+    return await _apply_action(
+        services, sequence, DeadLetterAction.DROP, who=data.who, why=data.reason
+    )
+
+
+async def _apply_action(
+    services: ApiServices, sequence: int, action: DeadLetterAction, *, who: str, why: str | None
+) -> Acted:
+    """Record an act, then do it: what was done without a record would be nobody's."""
+    letter = await _find_letter(services, sequence)
+    if letter is None:
+        return await _answer_repeated(services, sequence, action)
+    act = await services.dead_letter_log.record_act(
+        DeadLetterAct(
+            **services.place,
+            action=action,
+            sequence=letter.sequence,
+            stream=_replace_nul(letter.stream),
+            consumer=_replace_nul(letter.consumer),
+            subject=_replace_nul(letter.subject),
+            reason=_replace_nul(letter.reason),
+            delivered=letter.delivered,
+            requeued=letter.requeued,
+            sha256=codec.digest_hex(letter.data),
+            who=who,
+            why=why,
+        )
+    )
+    try:
+        if action is DeadLetterAction.REQUEUE:
+            await services.dead_letters.requeue_letter(sequence)
+        else:
+            await services.dead_letters.remove_letter(sequence)
+    except KeyError:
+        # Somebody else did something at the same time, which is recorded too.
+        return Acted(act=act, is_repeated=True)
+    except MalformedMessage as failure:
+        raise problems.bad_request_error(
+            str(failure), hint=f"noetl dlq drop {sequence} --reason ..."
+        ) from failure
+    return Acted(act=act)
+
+
+async def _answer_repeated(services: ApiServices, sequence: int, action: DeadLetterAction) -> Acted:
+    """Answer for a letter that is gone with what was done about it; raises an `ApiError`."""
+    earlier = await services.dead_letter_log.find_last_act(sequence, **services.place)
+    if earlier is None:
+        raise await _missing_letter_error(services, sequence)
+    if earlier.action is not action:
+        done = "sent again" if earlier.action is DeadLetterAction.REQUEUE else "dropped"
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="letter_gone",
+            detail=f"dead letter {sequence} was {done} by {earlier.who} at {earlier.acted_at}",
+            hint="noetl dlq log lists who did what",
+        )
+    return Acted(act=earlier, is_repeated=True)
+
+
+async def _find_letter(services: ApiServices, sequence: int) -> DeadLetter | None:
+    if not 0 < sequence <= NUMBER_MAX:
+        return None
+    try:
+        letter = await services.dead_letters.get_letter(sequence)
+    except KeyError:
+        return None
+    return letter if _is_visible_letter(services, letter) else None
+
+
+def _is_visible_letter(services: ApiServices, letter: DeadLetter) -> bool:
+    """Tell whether a letter is the owner's; one whose subject names nobody is everyone's."""
+    owner = find_owner(letter.subject)
+    return owner is None or owner == (services.tenant_id, services.organization_id)
+
+
+async def _missing_letter_error(services: ApiServices, sequence: int) -> ApiError:
+    known = 0 < sequence <= NUMBER_MAX
+    earlier = (
+        await services.dead_letter_log.find_last_act(sequence, **services.place) if known else None
+    )
+    if earlier is None:
+        return problems.not_found_error(
+            f"there is no dead letter {sequence}", hint="list them with: noetl dlq ls"
+        )
+    done = "sent again" if earlier.action is DeadLetterAction.REQUEUE else "dropped"
+    return problems.not_found_error(
+        f"dead letter {sequence} was {done} by {earlier.who} at {earlier.acted_at}",
+        hint="noetl dlq log lists who did what",
+    )
+
+
+def _view_letter(letter: DeadLetter) -> LetterView:
+    return LetterView(
+        sequence=letter.sequence,
+        stream=letter.stream,
+        consumer=letter.consumer,
+        subject=letter.subject,
+        delivered=letter.delivered,
+        requeued=letter.requeued,
+        reason=letter.reason,
+        bytes=len(letter.data),
+        buried_at=letter.buried_at,
+    )
+
+
+def _replace_nul(text: str) -> str:
+    return text.replace("\x00", "\ufffd")
+
+
+ROUTES = [list_letters, list_acts, show_letter, requeue, drop]

@@ -1,0 +1,210 @@
+"""How a message is taken: checked, kept, and handed to the command that waits for it.
+
+A message that nobody waits for yet is kept; the reaper hands it over when somebody does.
+"""
+
+import re
+from http import HTTPStatus
+from typing import Any
+
+from noetl_contracts import codec, spelling, subjects
+from noetl_contracts.ledger.records import InboxMessage, InboxOutcome, OpenWait
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.requests import inbox
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import Message
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.lookup import execution_lookup
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
+from noetl_storage.arrow import result_values
+
+PRODUCER = "api"
+KEY_CHARACTERS_MAX = 500
+_TOKEN = re.compile(r"[0-9a-f]{64}")
+
+
+class _AlreadyAnsweredError(ApiError):
+    """Another message was kept for the address before."""
+
+    CODE = "already_answered"
+
+    def __init__(self) -> None:
+        super().__init__(
+            HTTPStatus.CONFLICT,
+            code=self.CODE,
+            detail="another message was kept for this address before",
+            hint="the first message counts; only its repetition is accepted",
+        )
+
+
+async def keep_callback(services: ApiServices, token: str, body: Any) -> bool:
+    """Keep an answer to submitted work; True when it repeats one that was kept."""
+    if not _TOKEN.fullmatch(token):
+        raise problems.not_found_error(
+            "this is not a token of a callback: it has 64 hexadecimal digits",
+            hint="send the answer to the address that the work was submitted with",
+        )
+    return await _keep_checked_message(
+        services, inbox.build_callback_address(token), body, is_single=True
+    )
+
+
+async def keep_signal(services: ApiServices, correlation_key: str, body: Any) -> bool:
+    """Keep a message for a correlation key; True when it repeats one that was kept."""
+    if len(correlation_key) > KEY_CHARACTERS_MAX:
+        raise problems.bad_request_error(
+            f"a correlation key has at most {KEY_CHARACTERS_MAX} characters"
+        )
+    return await _keep_checked_message(
+        services, inbox.build_signal_address(correlation_key), body, is_single=False
+    )
+
+
+async def keep_decision(
+    services: ApiServices,
+    approval_id: str,
+    *,
+    decision: str,
+    by: str | None,
+    comment: str | None,
+    data: Any,
+) -> bool:
+    """Keep a decision; True when it repeats the one that was kept."""
+    address = inbox.build_approval_address(execution_lookup.check_execution_id(approval_id))
+    said = {"decision": decision, "by": by or PRODUCER, "comment": comment, "data": data}
+    wait = await _find_wait(services, address)
+    known = await services.requests.find_message(address, **services.place)
+    if wait is None and known is None:
+        raise problems.not_found_error(
+            f"nobody asks for approval {approval_id}",
+            hint="noetl approvals lists what is asked for",
+        )
+    if wait is not None and decision not in wait.wait.options:
+        options = wait.wait.options
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="unknown_decision",
+            detail=f"{decision!r} is not one of {', '.join(options)}",
+            hint=spelling.suggest_word(decision, options) or f"decide one of {', '.join(options)}",
+        )
+    body = {**said, "at": services.clock.now().isoformat()}
+    # The time is no part of what is compared: the same decision again is the same decision.
+    digest = codec.compute_checksum(said)
+    try:
+        return await _keep_letter(services, address, body, digest=digest, wait=wait, is_single=True)
+    except _AlreadyAnsweredError as answered:
+        raise await _build_decided_error(services, address, approval_id) from answered
+
+
+async def _build_decided_error(services: ApiServices, address: str, approval_id: str) -> ApiError:
+    """Say who has decided an approval before, when and how."""
+    letter = await services.requests.find_message(address, **services.place)
+    before = None if letter is None else _read_decision(letter)
+    said = "with another decision, comment or data"
+    if before is not None:
+        said = f"as {before['decision']!r} by {before['by']} at {before['at'][:19]}Z"
+    return ApiError(
+        HTTPStatus.CONFLICT,
+        code=_AlreadyAnsweredError.CODE,
+        detail=f"approval {approval_id} was decided already, {said}",
+        hint="the first decision counts; nothing is to be done",
+    )
+
+
+def _read_decision(letter: InboxMessage) -> dict[str, Any] | None:
+    """Read a decision that was kept; None where it is a payload of its own."""
+    result = codec.decode_as(letter.data, ResultEnvelope)
+    if result.reference is not None:
+        return None
+    kept = result_envelope.convert_stored(result.context.get("data", {}), PipelineResult)
+    found = kept.tasks["message"].raw if "message" in kept.tasks else None
+    return found if isinstance(found, dict) and {"decision", "by", "at"} <= found.keys() else None
+
+
+async def list_open_approvals(services: ApiServices, *, waits_max: int) -> list[OpenWait]:
+    """Return the approvals that are asked for, the oldest first."""
+    return await services.projections.list_waits(
+        **services.place, mode=inbox.APPROVAL, waits_max=waits_max
+    )
+
+
+async def _keep_checked_message(
+    services: ApiServices, address: str, body: Any, *, is_single: bool
+) -> bool:
+    wait = await _find_wait(services, address)
+    faults = inbox.list_schema_faults(wait.wait.schema, body) if wait is not None else []
+    if faults:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="schema",
+            detail="; ".join(faults),
+            hint="send what the waiting task's schema asks for",
+        )
+    return await _keep_letter(
+        services, address, body, digest=codec.compute_checksum(body), wait=wait, is_single=is_single
+    )
+
+
+async def _find_wait(services: ApiServices, address: str) -> OpenWait | None:
+    found = await services.projections.list_waits(**services.place, address=address, waits_max=1)
+    return found[0] if found else None
+
+
+async def _keep_letter(
+    services: ApiServices,
+    address: str,
+    body: Any,
+    *,
+    digest: str,
+    wait: OpenWait | None,
+    is_single: bool,
+) -> bool:
+    letter = InboxMessage(
+        **services.place,
+        address=address,
+        digest=digest,
+        data=codec.encode_json(await _store_message(services, body)),
+    )
+    reception, letter_id = await services.requests.keep_message(
+        letter,
+        open_wait=None if wait is None else inbox.build_wait_name(wait),
+        is_single=is_single,
+    )
+    if reception is InboxOutcome.REFUSED:
+        raise _AlreadyAnsweredError
+    if wait is not None:
+        await _hand_over_letter(services, address, letter_id, wait)
+    return reception is InboxOutcome.REPEATED
+
+
+async def _store_message(services: ApiServices, body: Any) -> ResultEnvelope:
+    """Carry a message as a result: a large one as a payload that is stored first."""
+    kept = PipelineResult(tasks={"message": TaskResult(kind="external", raw=body)}, last="message")
+    return await result_values.build_result_envelope(
+        result_values.build_keep(services.payloads, **services.place),
+        codec.encode_json(kept),
+        inline=lambda: result_envelope.build_inline_context(kept),
+        beside=result_envelope.build_reference_context(kept, {}),
+    )
+
+
+async def _hand_over_letter(
+    services: ApiServices, address: str, letter_id: int, wait: OpenWait
+) -> None:
+    """Tell the command at once; what goes wrong after the keeping only costs time."""
+    letter = await services.requests.find_message(address, **services.place)
+    if letter is None or letter.letter_id != letter_id:
+        return
+    request = inbox.build_delivery_request(
+        letter, wait, shard_count=services.shard_count, producer=PRODUCER
+    )
+    name = inbox.build_wait_name(wait)
+    if await services.requests.deliver_message(letter_id, open_wait=name, request=request):
+        message = Message(subject=request.subject, message_id=request.request_id, data=request.data)
+        try:
+            await services.publisher.publish_message(message)
+        except MessagingUnavailable:
+            await services.hints.notify(subjects.build_hint_subject("outbox"))

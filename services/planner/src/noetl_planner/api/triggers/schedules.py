@@ -1,0 +1,278 @@
+"""Schedules: kept, shown, paused, run by hand; the reaper fires them."""
+
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import msgspec
+from litestar import delete, get, post, put
+from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
+from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
+from msgspec import Meta, Struct, structs
+
+from noetl_contracts import codec, spelling
+from noetl_contracts.requests import cron
+from noetl_contracts.requests import schedules as scheduling
+from noetl_contracts.requests.cron import CronRefused, TimezoneRefused
+from noetl_contracts.requests.facts import ExecutionRequested
+from noetl_contracts.requests.schedules import CATCH_UP_MAX, CatchUp, Overlap, Schedule
+from noetl_planner.api.catalog import catalog_entries, input_checks
+from noetl_planner.api.executions import start_requests
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.lookup import views
+
+SCHEDULES_MAX = 1000
+FIRINGS_SHOWN = 5
+FIRINGS_MAX = 100
+_SWITCHES_TRIED_MAX = 8
+_CRON_HINT = 'write five fields, such as "30 6 * * MON-FRI"'
+_TIMEZONE_HINT = "--timezone Europe/Berlin, or leave it out for UTC"
+
+Name = Annotated[str, Meta(pattern=problems.NAME_PATTERN)]
+IdempotencyKey = Annotated[
+    str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=200)
+]
+
+
+class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to run and when; a version of None means the latest at each firing."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=512)]
+    cron: Annotated[str, Meta(min_length=1, max_length=cron.EXPRESSION_CHARACTERS_MAX)]
+    timezone: Annotated[str, Meta(min_length=1, max_length=80)] = "UTC"
+    version: Annotated[int, Meta(ge=1)] | None = None
+    workload: dict[str, Any] = msgspec.field(default_factory=dict)
+    catch_up: CatchUp = CatchUp.LAST
+    catch_up_max: Annotated[int, Meta(ge=1, le=CATCH_UP_MAX)] = 10
+    overlap: Overlap = Overlap.ALLOW
+    enabled: bool = True
+
+
+class NamedBody(ScheduleBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule with its name."""
+
+    name: Name
+
+
+class ScheduleView(Struct, frozen=True, kw_only=True):
+    """A schedule as people see it; `next` are the times to come."""
+
+    name: str
+    path: str
+    version: int | None
+    cron: str
+    timezone: str
+    workload: dict[str, Any]
+    catch_up: str
+    catch_up_max: int
+    overlap: str
+    enabled: bool
+    next_at: datetime | None
+    last_at: datetime | None
+    last_execution_id: str | None
+    next: list[datetime] = msgspec.field(default_factory=list)
+
+
+class ScheduleList(Struct, frozen=True, kw_only=True):
+    """The schedules, by name."""
+
+    schedules: list[ScheduleView]
+
+
+class Removed(Struct, frozen=True, kw_only=True):
+    """A schedule that is no more."""
+
+    name: str
+    removed: bool = True
+
+
+@get("/schedules", tags=["schedules"])
+async def list_schedules(services: Services) -> ScheduleList:
+    """List the schedules."""
+    found = await _list_all_schedules(services)
+    return ScheduleList(schedules=[_view_schedule(one) for one in found])
+
+
+@post("/schedules", status_code=HTTP_200_OK, tags=["schedules"])
+async def create(services: Services, data: JSONBody[NamedBody]) -> ScheduleView:
+    """Keep a new schedule; refuses a name that is taken."""
+    if await services.schedules.find_schedule(data.name, **services.place) is not None:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="schedule_exists",
+            detail=f"there is a schedule {data.name!r} already",
+            hint=f"noetl schedule put {data.name} changes it",
+        )
+    return await _keep_schedule(services, data.name, data)
+
+
+@put("/schedules/{name:str}", status_code=HTTP_200_OK, tags=["schedules"])
+async def replace(
+    services: Services, name: FromPath[str], data: JSONBody[ScheduleBody]
+) -> ScheduleView:
+    """Keep a schedule under a name, whether or not there was one."""
+    return await _keep_schedule(services, problems.check_name(name, "a schedule"), data)
+
+
+@get("/schedules/{name:str}", tags=["schedules"])
+async def show(
+    services: Services,
+    name: FromPath[str],
+    count: Annotated[int, QueryParameter(ge=0, le=FIRINGS_MAX)] = FIRINGS_SHOWN,
+) -> ScheduleView:
+    """Show a schedule and the times to come."""
+    schedule = await _get_schedule(services, name)
+    if not schedule.is_enabled:
+        return _view_schedule(schedule)
+    now = services.clock.now()
+    coming = cron.list_due_times(schedule.cron, schedule.timezone, now, times_max=count)
+    return structs.replace(_view_schedule(schedule), next=coming)
+
+
+@delete("/schedules/{name:str}", status_code=HTTP_200_OK, tags=["schedules"])
+async def remove(services: Services, name: FromPath[str]) -> Removed:
+    """Remove a schedule; what it has started goes on."""
+    schedule = await _get_schedule(services, name)
+    await services.schedules.remove_schedule(schedule.name, **services.place)
+    return Removed(name=schedule.name)
+
+
+@post("/schedules/{name:str}/pause", status_code=HTTP_200_OK, tags=["schedules"])
+async def pause(services: Services, name: FromPath[str]) -> ScheduleView:
+    """Fire nothing until it is resumed; times that pass meanwhile are not caught up."""
+    return await _switch_schedule(services, name, is_enabled=False)
+
+
+@post("/schedules/{name:str}/resume", status_code=HTTP_200_OK, tags=["schedules"])
+async def resume(services: Services, name: FromPath[str]) -> ScheduleView:
+    """Fire again, from the next time on."""
+    return await _switch_schedule(services, name, is_enabled=True)
+
+
+@post("/schedules/{name:str}/run", status_code=HTTP_202_ACCEPTED, tags=["schedules"])
+async def run(
+    services: Services, name: FromPath[str], idempotency_key: IdempotencyKey = None
+) -> views.Accepted:
+    """Run what a schedule runs, now and besides its times."""
+    schedule = await _get_schedule(services, name)
+    entry = await catalog_entries.get_playbook_entry(services, schedule.path, schedule.version)
+    start_requests.check_requirements(services, entry)
+    input_checks.check_inputs(entry, schedule.workload)
+    workload = scheduling.build_fired_workload(
+        schedule.workload, schedule.name, services.clock.now().replace(microsecond=0)
+    )
+    fact = ExecutionRequested(
+        path=entry.path,
+        version=entry.version,
+        workload=workload,
+        requested_by=f"{scheduling.ASKER}{schedule.name}",
+    )
+    return await start_requests.begin_execution(
+        services, fact, entry, key=idempotency_key, is_pinned=schedule.version is not None
+    )
+
+
+async def _keep_schedule(services: ApiServices, name: str, body: ScheduleBody) -> ScheduleView:
+    entry = await catalog_entries.get_playbook_entry(services, body.path, body.version)
+    start_requests.check_requirements(services, entry)
+    size = len(codec.encode_canonical(body.workload))
+    if size > start_requests.INLINE_BYTES_MAX:
+        raise ApiError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            code="payload_too_large",
+            detail=f"the workload takes {size} bytes; a schedule's may take "
+            f"{start_requests.INLINE_BYTES_MAX}",
+            hint="keep bulk data in a table or an object, and name it in the workload",
+        )
+    problems.check_depth(body.workload, "the workload")
+    if scheduling.WORKLOAD_KEY in body.workload:
+        raise problems.bad_request_error(
+            f"the workload's key {scheduling.WORKLOAD_KEY!r} is set by each firing",
+            hint="give that input another name",
+        )
+    input_checks.check_inputs(entry, body.workload)
+    schedule = Schedule(
+        schedule_id=services.mint(),
+        **services.place,
+        name=name,
+        path=entry.path,
+        version=body.version,
+        workload=body.workload,
+        cron=" ".join(body.cron.split()),
+        timezone=body.timezone,
+        catch_up=body.catch_up,
+        catch_up_max=body.catch_up_max,
+        overlap=body.overlap,
+        is_enabled=body.enabled,
+    )
+    return _view_schedule(await services.schedules.put_schedule(_set_next_time(services, schedule)))
+
+
+def _set_next_time(services: ApiServices, schedule: Schedule) -> Schedule:
+    """Set when a schedule is due next; raises a 422 for what names no times."""
+    try:
+        cron.check_cron(schedule.cron, schedule.timezone)
+    except CronRefused as refusal:
+        is_timezone = isinstance(refusal, TimezoneRefused)
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="cron_refused",
+            detail=str(refusal),
+            hint=_TIMEZONE_HINT if is_timezone else _CRON_HINT,
+        ) from refusal
+    next_at = scheduling.find_next_time(schedule, services.clock.now())
+    return structs.replace(schedule, next_at=next_at if schedule.is_enabled else None)
+
+
+async def _switch_schedule(services: ApiServices, name: str, *, is_enabled: bool) -> ScheduleView:
+    for _ in range(_SWITCHES_TRIED_MAX):
+        schedule = await _get_schedule(services, name)
+        if schedule.is_enabled == is_enabled:
+            return _view_schedule(schedule)
+        wanted = _set_next_time(services, structs.replace(schedule, is_enabled=is_enabled))
+        if await services.schedules.switch_schedule(wanted):
+            return _view_schedule(wanted)
+    raise ApiError(
+        HTTPStatus.CONFLICT,
+        code="schedule_contended",
+        detail=f"others keep changing schedule {name[:128]!r}",
+        hint="try again",
+    )
+
+
+async def _get_schedule(services: ApiServices, name: str) -> Schedule:
+    schedule = await services.schedules.find_schedule(name, **services.place)
+    if schedule is None:
+        known = [one.name for one in await _list_all_schedules(services)]
+        raise problems.not_found_error(
+            f"there is no schedule {name[:128]!r}",
+            hint=spelling.suggest_word(name[:128], known) or "noetl schedule ls",
+        )
+    return schedule
+
+
+async def _list_all_schedules(services: ApiServices) -> list[Schedule]:
+    return await services.schedules.list_schedules(schedules_max=SCHEDULES_MAX, **services.place)
+
+
+def _view_schedule(schedule: Schedule) -> ScheduleView:
+    return ScheduleView(
+        name=schedule.name,
+        path=schedule.path,
+        version=schedule.version,
+        cron=schedule.cron,
+        timezone=schedule.timezone,
+        workload=schedule.workload,
+        catch_up=schedule.catch_up,
+        catch_up_max=schedule.catch_up_max,
+        overlap=schedule.overlap,
+        enabled=schedule.is_enabled,
+        next_at=schedule.next_at,
+        last_at=schedule.last_at,
+        last_execution_id=schedule.last_execution_id,
+    )
+
+
+ROUTES = [list_schedules, create, replace, show, remove, pause, resume, run]

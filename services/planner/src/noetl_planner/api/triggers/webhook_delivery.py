@@ -1,0 +1,144 @@
+"""How a call from outside becomes an execution: found, trusted, read, asked for once."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from noetl_chassis.seals.credential_seal import SealBroken
+from noetl_contracts import codec
+from noetl_contracts.credentials import DELETED
+from noetl_contracts.requests import webhooks as hooks
+from noetl_contracts.requests.webhooks import Webhook
+from noetl_planner.api.executions import start_requests
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.lookup import views
+from noetl_playbook.templates.expressions import TemplateError
+from noetl_playbook.views.payload_handle import PayloadNeeded
+
+# What only the door is to know.
+_HIDDEN_HEADERS = frozenset(
+    {"authorization", "cookie", "proxy-authorization", "x-api-key", hooks.SIGNATURE_HEADER}
+)
+
+
+async def deliver_call(
+    services: ApiServices,
+    name: str,
+    *,
+    body: bytes,
+    headers: Mapping[str, str],
+    query: Mapping[str, str],
+    key: str | None,
+) -> views.Accepted:
+    """Start what a webhook starts; the same signed call again answers with the first execution."""
+    webhook = await _get_webhook(services, name)
+    if len(body) > webhook.body_bytes_max:
+        raise ApiError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            code="payload_too_large",
+            detail=f"the body takes {len(body)} bytes; this webhook takes {webhook.body_bytes_max}",
+        )
+    if webhook.credential is not None:
+        await _check_signature(services, webhook, body, headers)
+        # Not the sender's key, which the signature does not cover: it could be changed.
+        key = headers[hooks.SIGNATURE_HEADER]
+    inputs = await render_call_workload(
+        services, webhook, body=_decode_call_body(body), headers=headers, query=query
+    )
+    return await start_requests.start_playbook(
+        services,
+        webhook.path,
+        webhook.version,
+        inputs,
+        asked_by=f"{hooks.ASKER}{webhook.name}",
+        key=None if key is None else f"webhook/{webhook.name}/{key}",
+        has_free_names=not webhook.inputs,
+    )
+
+
+async def render_call_workload(
+    services: ApiServices,
+    webhook: Webhook,
+    *,
+    body: Any,
+    headers: Mapping[str, str],
+    query: Mapping[str, str],
+) -> dict[str, Any]:
+    """Make the workload of a call; raises a 422 when a template does not fit it."""
+    if not webhook.inputs:
+        return body if isinstance(body, dict) else {"body": body}
+    shown = {name: value for name, value in headers.items() if name not in _HIDDEN_HEADERS}
+    names = {"body": body, "headers": shown, "query": dict(query)}
+    try:
+        rendered = await services.children.render_inputs(webhook.inputs, names)
+    except (TemplateError, PayloadNeeded) as error:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="inputs_do_not_fit",
+            detail=f"the webhook's inputs do not fit this call: {error}",
+            hint="send what they name, or give them a default in the webhook",
+        ) from error
+    return rendered if isinstance(rendered, dict) else {"body": rendered}
+
+
+async def _check_signature(
+    services: ApiServices, webhook: Webhook, body: bytes, headers: Mapping[str, str]
+) -> None:
+    secret = await open_secret(services, webhook.credential or "")
+    fault = hooks.find_call_fault(
+        secret=secret,
+        timestamp=headers.get(hooks.TIMESTAMP_HEADER),
+        signature=headers.get(hooks.SIGNATURE_HEADER),
+        body=body,
+        now_s=services.clock.now().timestamp(),
+    )
+    if fault is not None:
+        raise ApiError(
+            HTTPStatus.UNAUTHORIZED,
+            code="signature_refused",
+            detail=fault,
+            hint="sign '<timestamp>.<body>' with HMAC-SHA256, "
+            f"and send it as {hooks.SIGNATURE_HEADER}: sha256=<hex>",
+        )
+
+
+async def open_secret(services: ApiServices, name: str) -> str:
+    """Return the secret of a credential; raises a 409 when there is none to be had."""
+    sealed = await services.credentials.find_credential(name, **services.place)
+    secret: Any = None
+    if sealed is not None and sealed.kind != DELETED:
+        try:
+            secret = services.sealer.open_credential(sealed, **services.place).get(
+                hooks.SECRET_FIELD
+            )
+        except SealBroken:
+            secret = None
+    if not isinstance(secret, str) or not secret:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="secret_missing",
+            detail=f"credential {name!r} holds no '{hooks.SECRET_FIELD}' that can be opened",
+            hint=f"noetl credential put {name} --type generic --data {hooks.SECRET_FIELD}=...",
+        )
+    return secret
+
+
+async def _get_webhook(services: ApiServices, name: str) -> Webhook:
+    webhook = await services.webhooks.find_webhook(name, **services.place)
+    if webhook is None or not webhook.is_enabled:
+        # A stranger is told no more.
+        raise problems.not_found_error(f"there is no webhook {name[:128]!r}")
+    return webhook
+
+
+def _decode_call_body(body: bytes) -> Any:
+    if not body:
+        return {}
+    try:
+        return codec.decode_json(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise problems.bad_request_error(f"the body is not JSON: {error}") from error

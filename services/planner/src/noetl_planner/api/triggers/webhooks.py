@@ -1,0 +1,154 @@
+"""Webhooks: kept and shown, and called from outside."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, delete, get, post, put
+from litestar.params import FromPath, HeaderParameter, JSONBody
+from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
+from msgspec import Meta, Struct
+
+from noetl_contracts.requests.webhooks import BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Webhook
+from noetl_planner.api.catalog import catalog_entries, input_checks
+from noetl_planner.api.executions import start_requests
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.services import Services
+from noetl_planner.api.lookup import views
+from noetl_planner.api.triggers import webhook_delivery
+
+WEBHOOKS_MAX = 1000
+
+IdempotencyKey = Annotated[
+    str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=100)
+]
+
+
+class WebhookBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a call starts; it names a credential, or says `unsigned`."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=512)]
+    version: Annotated[int, Meta(ge=1)] | None = None
+    credential: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    unsigned: bool = False
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
+    body_bytes_max: Annotated[int, Meta(ge=1, le=BODY_BYTES_MAX)] = BODY_BYTES_DEFAULT
+    enabled: bool = True
+
+
+class WebhookView(Struct, frozen=True, kw_only=True):
+    """A webhook as people see it; the secret is nowhere in it."""
+
+    name: str
+    path: str
+    version: int | None
+    credential: str | None
+    unsigned: bool
+    inputs: dict[str, Any]
+    body_bytes_max: int
+    enabled: bool
+    url: str
+
+
+class WebhookList(Struct, frozen=True, kw_only=True):
+    """The webhooks, by name."""
+
+    webhooks: list[WebhookView]
+
+
+class Removed(Struct, frozen=True, kw_only=True):
+    """A webhook that is no more."""
+
+    name: str
+    removed: bool = True
+
+
+@get("/webhooks", tags=["webhooks"])
+async def list_webhooks(services: Services) -> WebhookList:
+    """List the webhooks."""
+    found = await services.webhooks.list_webhooks(webhooks_max=WEBHOOKS_MAX, **services.place)
+    return WebhookList(webhooks=[_view_webhook(one) for one in found])
+
+
+@put("/webhooks/{name:str}", status_code=HTTP_200_OK, tags=["webhooks"])
+async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBody]) -> WebhookView:
+    """Keep a webhook under a name, whether or not there was one."""
+    if (data.credential is None) != data.unsigned:
+        raise problems.bad_request_error(
+            "a webhook names a credential, or says that calls are unsigned, and not both",
+            hint="--credential NAME, whose field `secret` signs calls, or --unsigned to let "
+            "anybody start it",
+        )
+    entry = await catalog_entries.get_playbook_entry(services, data.path, data.version)
+    start_requests.check_requirements(services, entry)
+    if data.credential is not None:
+        await webhook_delivery.open_secret(services, data.credential)
+    input_checks.check_templates(data.inputs)
+    input_checks.check_inputs(entry, data.inputs)
+    webhook = Webhook(
+        **services.place,
+        name=problems.check_name(name, "a webhook"),
+        path=entry.path,
+        version=data.version,
+        credential=data.credential,
+        inputs=data.inputs,
+        body_bytes_max=data.body_bytes_max,
+        is_enabled=data.enabled,
+    )
+    await services.webhooks.put_webhook(webhook)
+    return _view_webhook(webhook)
+
+
+@get("/webhooks/{name:str}", tags=["webhooks"])
+async def show(services: Services, name: FromPath[str]) -> WebhookView:
+    """Show a webhook."""
+    found = await services.webhooks.find_webhook(name, **services.place)
+    if found is None:
+        raise problems.not_found_error(
+            f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"
+        )
+    return _view_webhook(found)
+
+
+@delete("/webhooks/{name:str}", status_code=HTTP_200_OK, tags=["webhooks"])
+async def remove(services: Services, name: FromPath[str]) -> Removed:
+    """Remove a webhook: calls find nothing from now on."""
+    if not await services.webhooks.remove_webhook(name, **services.place):
+        raise problems.not_found_error(
+            f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"
+        )
+    return Removed(name=name)
+
+
+@post("/webhooks/{name:str}", status_code=HTTP_202_ACCEPTED, tags=["webhooks"])
+async def call(
+    services: Services,
+    request: Request[Any, Any, Any],
+    name: FromPath[str],
+    idempotency_key: IdempotencyKey = None,
+) -> views.Accepted:
+    """Start what a webhook starts; the answer is durable and comes before the first step."""
+    return await webhook_delivery.deliver_call(
+        services,
+        name,
+        body=await request.body(),
+        headers={key.lower(): value for key, value in request.headers.items()},
+        query={key: str(value) for key, value in request.query_params.items()},
+        key=idempotency_key,
+    )
+
+
+def _view_webhook(webhook: Webhook) -> WebhookView:
+    return WebhookView(
+        name=webhook.name,
+        path=webhook.path,
+        version=webhook.version,
+        credential=webhook.credential,
+        unsigned=webhook.credential is None,
+        inputs=webhook.inputs,
+        body_bytes_max=webhook.body_bytes_max,
+        enabled=webhook.is_enabled,
+        url=f"/api/webhooks/{webhook.name}",
+    )
+
+
+ROUTES = [list_webhooks, keep, show, remove, call]

@@ -1,0 +1,1 @@
+"""Routes that follow an execution while it runs."""

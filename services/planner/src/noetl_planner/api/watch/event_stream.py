@@ -1,0 +1,325 @@
+"""One execution's history as it is committed, for whoever waits for it here."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    suppress,
+)
+from http import HTTPStatus
+from typing import Annotated
+
+import msgspec
+import structlog
+from litestar import get
+from litestar.params import FromPath, HeaderParameter, QueryParameter
+from litestar.response import ServerSentEventMessage, Stream
+
+from noetl_chassis import redaction
+from noetl_contracts import codec, subjects
+from noetl_contracts.commands.task_metrics import BYTES_MAX, StepProgress
+from noetl_contracts.errors import Retryable
+from noetl_contracts.events import find_event_class, get_event_type
+from noetl_contracts.events.execution_events import ExecutionEnd
+from noetl_contracts.ids import CommandId, ExecutionId
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_messaging.streams.ports import Hints
+from noetl_planner.api.http.problems import (
+    NUMBER_MAX,
+    AnyRequest,
+    ApiError,
+    bad_request_error,
+    get_client_address,
+)
+from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.shards.commit_feed import CommitListener, EventFeed
+
+PAGE_EVENTS = 500
+POLL_FIRST_S = 0.1
+POLL_MAX_S = 1.0
+
+
+class HistoryFollower:
+    """Reads on in a history until its end; at most a page is held, and one that waits here.
+
+    What follows `after` is read; with `is_over` the end was seen before, and nothing is waited for.
+    """
+
+    def __init__(
+        self,
+        services: ApiServices,
+        execution_id: ExecutionId,
+        *,
+        after: int = 0,
+        is_over: bool = False,
+    ) -> None:
+        self._services = services
+        self.execution_id = execution_id
+        self.after = after
+        self.is_over = is_over
+
+    async def iterate_pages(self) -> AsyncGenerator[list[Envelope]]:
+        """Yield what was committed, in order, or nothing now and then; until it is over.
+
+        Ends early when the process does. Raises `Retryable` when the ledger cannot be read.
+        """
+        services = self._services
+        feed = EventFeed()
+        async with services.board.follow_execution(services.hints, self.execution_id, feed) as ears:
+            async for page in self._iterate_pages(feed, ears):
+                yield page
+
+    async def _iterate_pages(
+        self, feed: EventFeed, ears: CommitListener
+    ) -> AsyncIterator[list[Envelope]]:
+        poll_s = POLL_FIRST_S
+        while not self._services.stop.is_set():
+            feed.news.clear()
+            page = await self._read_next_page(feed)
+            yield page
+            if len(page) == PAGE_EVENTS:
+                continue
+            if self.is_over:
+                return
+            if page:
+                poll_s = POLL_FIRST_S
+            await ears.wait_for_news(within_s=poll_s)
+            poll_s = min(poll_s * 2, POLL_MAX_S)
+
+    async def _read_next_page(self, feed: EventFeed) -> list[Envelope]:
+        """Return what this process has committed meanwhile, else what the ledger has."""
+        page = feed.take_events(after=self.after, events_max=PAGE_EVENTS)
+        page = page or await self._services.ledger.read_events(
+            self.execution_id, after_version=self.after, events_max=PAGE_EVENTS
+        )
+        if page:
+            self.after = page[-1].stream_version
+            self.is_over = self.is_over or any(isinstance(one.event, ExecutionEnd) for one in page)
+        return page
+
+
+# Commands whose latest progress waits to be taken; of more the oldest is forgotten.
+_COMMANDS_MAX = 64
+
+log = structlog.get_logger(__name__)
+
+
+class LatestProgress:
+    """The progress that was told since somebody took it."""
+
+    def __init__(self) -> None:
+        self._by_command: OrderedDict[CommandId, StepProgress] = OrderedDict()
+
+    def put_hint(self, data: bytes) -> None:
+        """Keep what a hint says; what is no progress is dropped, for anyone may send hints."""
+        if len(data) > BYTES_MAX:
+            return
+        with suppress(msgspec.DecodeError):
+            progress = codec.decode_as(data, StepProgress)
+            self._by_command[progress.command_id] = progress
+            self._by_command.move_to_end(progress.command_id)
+        if len(self._by_command) > _COMMANDS_MAX:
+            self._by_command.popitem(last=False)
+
+    def take_latest(self) -> list[StepProgress]:
+        """Take out what has come, in the order in which it came."""
+        taken = list(self._by_command.values())
+        self._by_command.clear()
+        return taken
+
+
+@asynccontextmanager
+async def listen_to_progress(
+    hints: Hints, execution_id: ExecutionId
+) -> AsyncIterator[LatestProgress]:
+    """Hear of an execution's progress while the block runs; nothing where there is no listening."""
+    latest = LatestProgress()
+    hearing = asyncio.ensure_future(_receive_progress(hints, execution_id, latest))
+    try:
+        yield latest
+    finally:
+        hearing.cancel()
+        await asyncio.wait({hearing})
+
+
+async def _receive_progress(
+    hints: Hints, execution_id: ExecutionId, latest: LatestProgress
+) -> None:
+    try:
+        async for data in hints.subscribe(subjects.build_progress_hint(execution_id)):
+            latest.put_hint(data)
+    except Retryable as problem:
+        log.info("not listening to progress", reason=str(problem))
+
+
+# A client that hears nothing for several of these knows that the connection is gone.
+HEARTBEAT_S = 1.0
+TYPES_MAX = 100
+END = "end"
+PROGRESS = "progress"
+# Neither a client nor a proxy on the way may keep or gather what is to arrive at once.
+STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class EventStream:
+    """Shows one client what is followed.
+
+    With `types` the client gets events of these types, and the end; with `hints` also the progress
+    of tasks that is told there.
+    """
+
+    def __init__(
+        self,
+        following: HistoryFollower,
+        *,
+        types: frozenset[str] = frozenset(),
+        hints: Hints | None = None,
+    ) -> None:
+        self._following = following
+        self._types = types
+        self._hints = hints
+
+    async def iterate_messages(self) -> AsyncIterator[list[ServerSentEventMessage]]:
+        """Yield events in order, heartbeats between them, and one last message after the end."""
+        following = self._following
+        heard_at = _loop_time_s()
+        try:
+            async with AsyncExitStack() as stack:
+                progress = LatestProgress()
+                if self._hints is not None:
+                    hearing = listen_to_progress(self._hints, following.execution_id)
+                    progress = await stack.enter_async_context(hearing)
+                pages = await stack.enter_async_context(aclosing(following.iterate_pages()))
+                async for page in pages:
+                    messages = [_build_event_message(one) for one in page if self._is_wanted(one)]
+                    messages += map(_build_progress_message, progress.take_latest())
+                    if messages:
+                        yield messages
+                    elif _loop_time_s() - heard_at >= HEARTBEAT_S:
+                        yield [build_heartbeat()]
+                    else:
+                        continue
+                    heard_at = _loop_time_s()
+        except Retryable:
+            # The client resumes after the last event that it has seen.
+            return
+        if following.is_over:
+            yield [ServerSentEventMessage(event=END, data="{}", id=following.after)]
+
+    def _is_wanted(self, envelope: Envelope) -> bool:
+        return not self._types or get_event_type(envelope.event) in self._types
+
+
+@get("/executions/{execution_id:str}/stream", tags=["executions"])
+async def follow(
+    services: Services,
+    request: AnyRequest,
+    execution_id: FromPath[str],
+    after: Annotated[int | None, QueryParameter(ge=0, le=NUMBER_MAX)] = None,
+    wanted: Annotated[
+        list[str] | None, QueryParameter(name="get_event_type", max_items=TYPES_MAX)
+    ] = None,
+    has_progress: Annotated[bool | None, QueryParameter(name="progress")] = None,
+    last_event_id: Annotated[
+        int | None, HeaderParameter(name="Last-Event-ID", ge=0, le=NUMBER_MAX)
+    ] = None,
+) -> Stream:
+    """Follow an execution from a version on to its end: all its events, or those of some types.
+
+    With `progress=true` messages of the type `progress` tell how far its Spark jobs are; they are
+    no events, have no id, and nobody keeps them.
+    """
+    types = _check_event_types(wanted or [])
+    begin = last_event_id if last_event_id is not None else after or 0
+    owner = (services.tenant_id, services.organization_id)
+    is_over = False
+    # Who follows from the beginning sees the end when it is there.
+    if begin or not services.board.is_accepted(execution_id, owner):
+        row = await execution_lookup.get_execution_row(services, execution_id)
+        execution_id, is_over = row["execution_id"], views.is_terminal(row)
+    client = get_client_address(request)
+    check_follower_seats(services, client, execution_id)
+    following = HistoryFollower(services, ExecutionId(execution_id), after=begin, is_over=is_over)
+    hints = services.hints if has_progress else None
+    pages = EventStream(following, types=types, hints=hints).iterate_messages()
+    return Stream(
+        stream_pages(pages, services.seats.hold_seat(client, execution_id)),
+        media_type="text/event-stream",
+        headers=STREAM_HEADERS,
+    )
+
+
+async def stream_pages(
+    pages: AsyncIterator[list[ServerSentEventMessage]], seat: AbstractContextManager[None]
+) -> AsyncIterator[bytes]:
+    """Keep a seat for as long as a client listens; a page is sent as one chunk."""
+    with seat:
+        async for page in pages:
+            yield b"".join(message.encode() for message in page)
+
+
+def check_follower_seats(services: ApiServices, client: str, execution_id: str) -> None:
+    """Refuse one follower too many: of all, of this client, or of this execution."""
+    seats, most = services.seats, services.seat_limits
+    if not seats.has_seat(most):
+        raise _too_many_followers_error(
+            HTTPStatus.SERVICE_UNAVAILABLE, f"{most.all} clients follow executions already"
+        )
+    if not seats.has_client_seat(client, most):
+        raise _too_many_followers_error(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"this client's address follows {most.client} executions already, which is its share",
+        )
+    if not seats.has_execution_seat(execution_id, most):
+        raise _too_many_followers_error(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"{most.execution} clients follow execution {execution_id} already, which is its share",
+        )
+
+
+def _too_many_followers_error(status: HTTPStatus, detail: str) -> ApiError:
+    return ApiError(
+        status,
+        code="too_many_streams",
+        detail=detail,
+        hint="end a stream, or read events page by page: noetl events ID --since VERSION",
+    )
+
+
+def _check_event_types(types: list[str]) -> frozenset[str]:
+    unknown = sorted(one for one in types if find_event_class(one) is None)
+    if unknown:
+        raise bad_request_error(
+            f"no event is of type {unknown[0]!r}", hint="noetl schema lists the types of events"
+        )
+    return frozenset(types)
+
+
+def _build_event_message(envelope: Envelope) -> ServerSentEventMessage:
+    view = views.view_event(envelope)
+    return ServerSentEventMessage(
+        data=redaction.mask_sealed_values(codec.encode_text(view)),
+        event=view.event_type,
+        id=view.version,
+    )
+
+
+def _build_progress_message(progress: StepProgress) -> ServerSentEventMessage:
+    return ServerSentEventMessage(data=codec.encode_text(progress), event=PROGRESS)
+
+
+def build_heartbeat() -> ServerSentEventMessage:
+    """Say that the connection lives."""
+    return ServerSentEventMessage(data=None, comment="alive")
+
+
+def _loop_time_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+ROUTES = [follow]

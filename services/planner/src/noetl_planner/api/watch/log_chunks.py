@@ -1,0 +1,204 @@
+"""The chunks of an execution's logs, as the payload store has them: listed, read, followed.
+
+A follower looks for new chunks in the payload store, often while some come and once a second at
+rest. A look lists the latest minutes alone, so its cost does not grow with the log, and nothing
+but the store has to be there: neither NATS nor the worker that wrote. Workers' clocks differ, and
+a chunk is named before it is stored, so each look goes back two minutes.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.log_chunks import (
+    KINDS_WITH_LOG,
+    LogChunk,
+    LogChunkName,
+    build_chunk_prefix,
+    digest_step_name,
+    parse_chunk_name,
+)
+from noetl_contracts.status import RunStatus
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.api.lookup.views import Row
+from noetl_playbook.model.playbook import Playbook
+from noetl_playbook.plan import map_steps_by_name
+
+POLL_FIRST_S = 0.2
+POLL_MAX_S = 1.0
+# How long after the end of an execution a worker that was stopped may still store lines.
+SETTLE_S = 1.0
+_MINUTE = timedelta(minutes=1)
+_LATE = timedelta(minutes=2)
+_MINUTES_LISTED_MAX = 10
+
+
+class ReadChunk(Struct, frozen=True, kw_only=True):
+    """A chunk and its name; without a chunk it cannot be read, and `problem` says why.
+
+    With a chunk, `problem` says that its log is not whole.
+    """
+
+    name: LogChunkName
+    chunk: LogChunk | None
+    problem: str = ""
+
+
+class LogChunks:
+    """The chunks of one execution, of one of its steps if that is named."""
+
+    def __init__(
+        self, services: ApiServices, execution_id: ExecutionId, *, step: str | None = None
+    ) -> None:
+        self._services = services
+        self._execution_id = execution_id
+        self._step_digest = None if step is None else digest_step_name(step)
+        # The digest and the number of the latest chunk that was read of each log.
+        self._latest_by_writer: dict[str, tuple[int, str]] = {}
+
+    async def list_names(self, minute: datetime | None = None) -> list[LogChunkName]:
+        """List what is there, of one minute or of all, in the order of time."""
+        names = await self._services.payloads.list_names(
+            build_chunk_prefix(self._execution_id, minute), **self._services.place
+        )
+        parsed = (parse_chunk_name(name) for name in names)
+        return [
+            name
+            for name in parsed
+            if name is not None and self._step_digest in (None, name.step_digest)
+        ]
+
+    async def read_chunk(self, name: LogChunkName) -> ReadChunk:
+        """Read a chunk, and compare it with the one of its log that was read before."""
+        data = await self._services.payloads.find_named(name.name, **self._services.place)
+        if data is None:
+            return ReadChunk(name=name, chunk=None, problem="a chunk of this log was removed")
+        try:
+            chunk = codec.decode_as(data, LogChunk)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            return ReadChunk(name=name, chunk=None, problem="a chunk of this log cannot be read")
+        before = self._latest_by_writer.get(chunk.writer)
+        self._latest_by_writer[chunk.writer] = (chunk.number, codec.digest_hex(data))
+        is_next = before is None or before == (chunk.number - 1, chunk.previous_sha256)
+        problem = "" if is_next else "lines before this one were changed or are missing"
+        return ReadChunk(name=name, chunk=chunk, problem=problem)
+
+    async def has_execution_ended(self) -> bool:
+        """Tell whether the execution has ended."""
+        return views.is_terminal(
+            await execution_lookup.get_execution_row(self._services, self._execution_id)
+        )
+
+
+class LogFollower:
+    """Reads chunks as they come, until the execution has ended and its last lines are there."""
+
+    def __init__(
+        self, chunks: LogChunks, services: ApiServices, *, after: LogChunkName | None = None
+    ) -> None:
+        self._chunks = chunks
+        self._services = services
+        self._from = None if after is None else after.minute - _LATE
+        self._seen: set[LogChunkName] = set()
+        self._looked_at: datetime | None = None
+        # For a client that has seen the end already, and needs no worker to be waited for.
+        self.has_ended = asyncio.Event()
+
+    async def read_chunks(self) -> AsyncIterator[ReadChunk | None]:
+        """Yield each chunk once, and None after a look that found nothing."""
+        poll_s, is_over = POLL_FIRST_S, False
+        while not self._services.stop.is_set():
+            names = await self._list_new_names()
+            for name in names:
+                yield await self._chunks.read_chunk(name)
+            if names:
+                poll_s = POLL_FIRST_S
+                continue
+            if is_over:
+                return
+            yield None
+            is_over = self.has_ended.is_set() or await self._chunks.has_execution_ended()
+            await self._wait_for_end(SETTLE_S if is_over else poll_s)
+            poll_s = min(poll_s * 2, POLL_MAX_S)
+
+    async def _list_new_names(self) -> list[LogChunkName]:
+        """Return the names that were not there before."""
+        now = self._services.clock.now()
+        names: list[LogChunkName] = []
+        minutes = self._list_minutes_until(now)
+        if minutes is None:
+            names = await self._chunks.list_names()
+        else:
+            for minute in minutes:
+                names += await self._chunks.list_names(minute)
+        new = [name for name in names if self._is_new_name(name)]
+        self._looked_at = max([now, *(name.minute for name in new)])
+        horizon = min(now, self._looked_at) - _LATE - _MINUTE
+        self._seen = {name for name in (*self._seen, *new) if name.minute >= horizon}
+        return sorted(new, key=lambda name: name.name)
+
+    def _is_new_name(self, name: LogChunkName) -> bool:
+        return name not in self._seen and (self._from is None or name.minute >= self._from)
+
+    def _list_minutes_until(self, now: datetime) -> list[datetime] | None:
+        """Return the minutes to look through; None for all of them."""
+        if self._looked_at is None:
+            return None
+        first, last = min(self._looked_at, now) - _LATE, max(self._looked_at, now)
+        count = int((last - first) / _MINUTE) + 2
+        if count > _MINUTES_LISTED_MAX:
+            return None
+        return [first + _MINUTE * number for number in range(count)]
+
+    async def _wait_for_end(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.has_ended.wait()
+
+
+_NAME_SHOWN = 200
+_LIVE = frozenset({RunStatus.PENDING, RunStatus.RUNNING})
+
+
+async def explain_absence(services: ApiServices, row: Row, step: str | None) -> str:
+    """Say in one sentence why nothing was written."""
+    is_over = views.is_terminal(row)
+    if step is None:
+        return "no task wrote anything" if is_over else "no task has written anything so far"
+    state = await execution_lookup.fold_execution(services, ExecutionId(row["execution_id"]))
+    silent = await _list_silent_kinds(services, row, step, version=state.catalog_version)
+    found = state.steps.get(step)
+    shown = f"step {step[:_NAME_SHOWN]!r}"
+    if found is None or found.run_id is None:
+        text = f"{shown} did not run" if is_over else f"{shown} has not begun"
+    elif found.status in _LIVE and not is_over:
+        text = f"{shown} has written nothing so far"
+    else:
+        text = f"{shown} wrote nothing"
+    return text if not silent else f"{text}: tasks of kind {', '.join(silent)} write no lines"
+
+
+async def _list_silent_kinds(
+    services: ApiServices, row: Row, step: str, *, version: int
+) -> list[str]:
+    """List the kinds of a step whose tasks write no lines, where none of its tasks does.
+
+    None are listed of a playbook that is not kept any more, or that has no such step.
+    """
+    entry = await services.catalog.find_playbook(
+        row["path"], version=version or None, **services.place
+    )
+    if entry is None:
+        return []
+    steps = map_steps_by_name(codec.convert_value(entry.model, Playbook))
+    if step not in steps:
+        return []
+    kinds = {task.kind for task in steps[step].tool}
+    return [] if kinds & KINDS_WITH_LOG else sorted(kinds)

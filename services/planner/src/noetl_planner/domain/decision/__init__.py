@@ -1,0 +1,1 @@
+"""Drafts of decisions, and the rules that all of them share."""

@@ -1,0 +1,1 @@
+"""Loops, cursors, frames and reduces."""

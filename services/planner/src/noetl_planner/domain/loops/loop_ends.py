@@ -1,0 +1,140 @@
+"""How an epoch of a loop ends: what its units add up to, and what the outcome is."""
+
+from typing import Any
+
+from noetl_contracts.commands.loop_collections import TakenItems
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events import loop_events
+from noetl_contracts.events import loop_events as events
+from noetl_contracts.events import loop_events as stage_events
+from noetl_contracts.ids import StageId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.status import FrameStatus, RunStatus, StageStatus
+from noetl_planner.domain.decision.draft import DecisionDraft
+from noetl_planner.domain.decision.evaluation import RunOutcome
+from noetl_planner.domain.loops import reruns
+from noetl_planner.domain.steps import children, commands, policies
+from noetl_replay.state import LoopState, RunState, StageState
+
+
+def count_loop_stats(
+    loop: LoopState, stage: StageState | None = None, taken: TakenItems | None = None
+) -> events.LoopStats:
+    """Count a loop's units as templates see them; a stage adds its frames, and those taken over."""
+    about: dict[str, int] = {}
+    if stage is not None:
+        whole = 0 if taken is None or taken.frames is None else taken.frames.whole
+        about = {"frames": stage.frames + whole, "frames_failed": stage.frames_failed}
+        if loop.cut is None:
+            about["rows_claimed"] = stage.rows
+    return events.LoopStats(
+        total=loop.total,
+        success=loop.success,
+        failed=loop.failed,
+        cancelled=loop.total - loop.success - loop.failed,
+        retried=loop.retried,
+        **about,
+    )
+
+
+def build_fanin_counters(loop: LoopState) -> dict[str, Any]:
+    """Show a loop's outcome counters as `fanin` (language, 7.7); a fan-out counts its shards."""
+    total, done, failed = policies.count_loop_units(loop)
+    status = "complete" if done == total else "partial"
+    if failed and not done:
+        status = "failed"
+    return {
+        "status": status,
+        "total": total,
+        "done": done,
+        "succeeded": done,
+        "success": done,
+        "failed": failed,
+        "cancelled": total - done - failed,
+        "retried": loop.retried,
+        "ratio": done / total if total else 1,
+        "loop_id": loop.run_id,
+        "step": loop.step,
+    }
+
+
+def end_loop(
+    draft: DecisionDraft, run: RunState, result: ResultEnvelope, *, error: ErrorObject | None = None
+) -> RunOutcome:
+    """End a loop with its result: its stage closes, its outcome is judged unless it has failed."""
+    loop = get_loop(run)
+    stage = draft.state.stages.get(loop.stage_id) if loop.stage_id is not None else None
+    stats = count_loop_stats(loop, stage, reruns.find_taken_items(draft.state, run))
+    error = error or policies.find_loop_failure(draft.program.steps[run.step], loop, stats)
+    if stage is not None:
+        close_stage(draft, stage, StageStatus.FAILED if error else StageStatus.COMPLETED)
+    if loop.mode == "fanout" and loop.stage_id is not None:
+        _complete_fanin(draft, loop)
+    about: dict[str, Any] = {
+        "step": run.step,
+        "run_id": run.run_id,
+        "stats": stats,
+        "result": result,
+        "stage_id": loop.stage_id,
+    }
+    if error is None:
+        draft.append_event(events.LoopDone(**about))
+        return RunOutcome(status=RunStatus.COMPLETED)
+    draft.append_event(events.LoopFailed(error=error, **about))
+    return RunOutcome(status=RunStatus.FAILED, error=error)
+
+
+def find_parent_stage(draft: DecisionDraft) -> StageId | None:
+    """Return the stage of the parent execution whose frame called this one, if one did."""
+    parent = draft.state.parent
+    return parent.stage_id if parent is not None else None
+
+
+def close_stage(draft: DecisionDraft, stage: StageState, status: StageStatus) -> None:
+    """Close a stage; frames that are still open are abandoned."""
+    for live in list(draft.state.frames.values()):
+        if live.stage_id == stage.stage_id and live.status is not FrameStatus.ABANDONED:
+            commands.abandon_frame(draft, live, "cancelled")
+    draft.append_event(
+        stage_events.StageClosed(
+            stage_id=stage.stage_id,
+            run_id=stage.run_id,
+            step=stage.step,
+            status=status,
+            frames=stage.frames,
+            rows=stage.rows,
+            frames_failed=stage.frames_failed,
+        )
+    )
+
+
+def cancel_units_in_flight(draft: DecisionDraft, run: RunState, reason: str) -> None:
+    """Call off a loop's units in flight although the loop itself goes on to its end."""
+    for live in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
+        draft.to_stop[live.command_id] = None
+        commands.cancel_command(draft, live, reason, item_index=live.item_index)
+        children.cancel_child_of_command(draft, live, reason=reason)
+
+
+def get_loop(run: RunState) -> LoopState:
+    """Return the loop of a run that has one."""
+    assert run.loop is not None, "only loop runs come here"
+    return run.loop
+
+
+def _complete_fanin(draft: DecisionDraft, loop: LoopState) -> None:
+    found = build_fanin_counters(loop)
+    assert loop.stage_id is not None, "a fan-out has a stage"
+    draft.append_event(
+        loop_events.LoopFaninCompleted(
+            step=loop.step,
+            run_id=loop.run_id,
+            stage_id=loop.stage_id,
+            status=found["status"],
+            total=found["total"],
+            done=found["done"],
+            failed=found["failed"],
+            cancelled=found["cancelled"],
+            retried=found["retried"],
+        )
+    )

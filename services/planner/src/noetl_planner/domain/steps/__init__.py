@@ -1,0 +1,1 @@
+"""Commands, waits, placement and the ends of steps."""

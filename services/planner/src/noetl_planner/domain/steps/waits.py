@@ -1,0 +1,190 @@
+"""Commands that wait for something else: parked without a worker, resumed when the wait ends.
+
+A resumed command goes on inside the attempt of the task that waited, so being resumed is no loss;
+a worker that is lost afterwards leads to the same place again.
+"""
+
+from datetime import datetime
+from typing import assert_never
+
+from noetl_contracts.commands.waits import (
+    CHILD_DEPTH_MAX,
+    DELIVERED,
+    ELAPSED,
+    STARTED,
+    STOPPED,
+    TIMED_OUT,
+    ChildWait,
+    MessageWait,
+    TimeWait,
+    Wait,
+)
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events import command_events as events
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.requests import facts
+from noetl_contracts.status import CommandStatus, ExecutionStatus
+from noetl_planner.domain.decision.draft import DecisionDraft
+from noetl_planner.domain.steps import children, commands
+from noetl_replay.state import CommandState
+
+
+def park_command(draft: DecisionDraft, live: CommandState, fact: facts.CommandParked) -> None:
+    """Let a command wait, and begin what it waits for."""
+    if live.status is CommandStatus.PARKED:
+        return
+    wait = fact.wait
+    is_cancelled = draft.state.cancelling_at is not None
+    if is_cancelled and not _must_cancel_remotely(wait):
+        commands.cancel_command(draft, live, "execution cancelled")
+        return
+    draft.append_event(
+        events.CommandParked(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt,
+            worker_id=fact.worker_id,
+            resume_ref=fact.resume_ref,
+            wait=wait,
+        )
+    )
+    if is_cancelled:
+        resume_command(draft, live, status=STOPPED)
+    elif isinstance(wait, ChildWait):
+        _start_child(draft, live, wait)
+
+
+def _start_child(draft: DecisionDraft, live: CommandState, wait: ChildWait) -> None:
+    depth = children.execution_depth(draft) + 1
+    if depth > CHILD_DEPTH_MAX:
+        resume_command(draft, live, status=ExecutionStatus.FAILED, error=_child_depth_error(live))
+        return
+    child = children.start_child(draft, live, wait, depth=depth)
+    if not wait.is_awaited:
+        resume_command(draft, live, status=STARTED, child=child)
+
+
+def end_child(draft: DecisionDraft, fact: facts.ChildEnded) -> None:
+    """Accept a child's end, once; resume the command that waits for it."""
+    child = draft.state.children.get(fact.child_execution_id)
+    if child is None:
+        return
+    draft.append_event(
+        events.ChildEnded(
+            child_execution_id=fact.child_execution_id,
+            command_id=child.command_id,
+            step=child.step,
+            key=child.wait.key,
+            status=fact.status,
+            error=fact.error,
+        )
+    )
+    live = draft.state.commands.get(child.command_id)
+    if live is None or live.parked is None or live.parked.wait.key != child.wait.key:
+        return
+    error = children.find_child_error(fact, path=child.wait.path)
+    resume_command(
+        draft,
+        live,
+        status=fact.status,
+        child=fact.child_execution_id,
+        result=fact.result if error is None else None,
+        error=error,
+    )
+
+
+def deliver_message(draft: DecisionDraft, fact: facts.MessageArrived) -> None:
+    """Hand a message to the command that waits for it; the first one ends the wait."""
+    live = draft.state.commands.get(fact.command_id)
+    if live is None or live.parked is None or live.parked.wait.key != fact.key:
+        return
+    if isinstance(live.parked.wait, MessageWait):
+        resume_command(draft, live, status=DELIVERED, result=fact.result)
+
+
+def resume_command(
+    draft: DecisionDraft,
+    live: CommandState,
+    *,
+    status: str,
+    child: ExecutionId | None = None,
+    result: ResultEnvelope | None = None,
+    error: ErrorObject | None = None,
+) -> None:
+    """Send a parked command out again, with how its wait ended."""
+    assert live.parked is not None, "only a parked command is resumed"
+    draft.append_event(
+        events.CommandResumed(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt + 1,
+            key=live.parked.wait.key,
+            status=status,
+            child_execution_id=child,
+            result=result,
+            error=error,
+        )
+    )
+    draft.to_send[live.command_id] = None
+
+
+def expire_waits(draft: DecisionDraft) -> None:
+    """End the waits whose time is over; what was waited for in vain is called off."""
+    due = [command for command, at in draft.state.deadlines.items() if at <= draft.now]
+    for command_id in due:
+        live = draft.state.commands[command_id]
+        assert live.parked is not None, "only a parked command has a deadline"
+        wait = live.parked.wait
+        match wait:
+            case TimeWait():
+                resume_command(draft, live, status=ELAPSED)
+                continue
+            case ChildWait():
+                children.cancel_child_of_command(draft, live, reason="its parent's task timed out")
+                missed = f"playbook {wait.path!r} did not end"
+            case MessageWait():
+                missed = f"no message came for task {wait.task!r}"
+            case _:
+                assert_never(wait)
+        is_ok = isinstance(wait, MessageWait) and wait.is_timeout_ok
+        error = None if is_ok else _wait_timeout_error(f"{missed} within {wait.timeout_s:g} s")
+        resume_command(draft, live, status=TIMED_OUT, error=error)
+
+
+def find_next_deadline(draft: DecisionDraft) -> datetime | None:
+    """Return when the next wait is over."""
+    return min(draft.state.deadlines.values(), default=None)
+
+
+def cancel_parked_commands(draft: DecisionDraft, reason: str) -> None:
+    """End every parked command: no worker is there to be told.
+
+    What was submitted elsewhere is called off by a worker first, within the grace period.
+    """
+    for live in [one for one in draft.state.commands.values() if one.parked is not None]:
+        if live.parked is not None and _must_cancel_remotely(live.parked.wait):
+            resume_command(draft, live, status=STOPPED)
+        else:
+            commands.cancel_command(draft, live, reason)
+
+
+def _must_cancel_remotely(wait: Wait) -> bool:
+    """Tell whether something was submitted elsewhere that a worker can call off."""
+    return isinstance(wait, MessageWait) and wait.cancels
+
+
+def _wait_timeout_error(message: str) -> ErrorObject:
+    return ErrorObject(kind="timeout", code="TIMEOUT", retryable=True, message=message)
+
+
+def _child_depth_error(live: CommandState) -> ErrorObject:
+    return ErrorObject(
+        kind="limit",
+        code="child_depth",
+        step=live.step,
+        message=f"step {live.step!r} would start a child at a depth of more than "
+        f"{CHILD_DEPTH_MAX}: call fewer playbooks from within each other",
+    )

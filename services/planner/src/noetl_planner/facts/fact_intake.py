@@ -1,0 +1,261 @@
+"""Facts whose form holds and whose values no worker of ours can have meant."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from noetl_contracts import ids, subjects
+from noetl_contracts.commands.waits import TIMEOUT_S_MAX
+from noetl_contracts.errors import MalformedMessage, Permanent, ResultMalformed, SubjectError
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
+from noetl_contracts.ledger.envelope import is_correlation
+from noetl_contracts.ledger.records import Request, SettledRequest
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import (
+    ExecutionRequested,
+    FactBatch,
+    ItemsCollected,
+    PartsCollected,
+)
+from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Delivery
+from noetl_playbook.views import result_envelope
+
+# Numbers that JSON's other readers and every column hold.
+NUMBER_MAX = 2**53
+_NESTED_MAX = 4
+# A result is held by its task, its pipeline and its context.
+_LEVELS_MAX = DEPTH_MAX + 16
+_IDENTITIES = frozenset(
+    {
+        *("command_id", "execution_id", "child_execution_id", "parent_execution_id"),
+        *("stage_id", "frame_id", "parent_frame_id", "run_id"),
+    }
+)
+
+
+def check_fact(fact: Struct) -> None:
+    """Raise `MalformedMessage` or `ResultMalformed` for what would break whoever believes it."""
+    if isinstance(fact, ItemsCollected | PartsCollected):
+        # Said from elsewhere they would end a loop whose work goes on.
+        raise MalformedMessage(f"{type(fact).__name__} is the planner's own to say")
+    _check_fields(fact, type(fact).__name__, nested=0)
+
+
+def _check_fields(value: Struct, what: str, *, nested: int) -> None:
+    """Look at a Struct's own fields, and at those of what it holds."""
+    for name in value.__struct_fields__:
+        field: Any = getattr(value, name)
+        if field is None:
+            continue
+        place = f"{what}.{name}"
+        if name in _IDENTITIES and not ids.is_identity(field):
+            raise MalformedMessage(f"{place} is {field[:80]!r}, which is no identity")
+        if type(field) is int and not 0 <= field <= NUMBER_MAX:
+            raise MalformedMessage(f"{place} is out of bounds")
+        if name == "correlation_id" and not is_correlation(field):
+            raise MalformedMessage(f"{place} is no name of a flow")
+        if name == "timeout_s" and not 0 <= field <= TIMEOUT_S_MAX:
+            raise MalformedMessage(f"{place} is no number of seconds that anybody waits")
+        _check_value(field, place, nested=nested)
+
+
+def _check_value(field: Any, place: str, *, nested: int) -> None:
+    """Look into a value: free-form documents are read with their own limits."""
+    if isinstance(field, Struct) and nested < _NESTED_MAX:
+        _check_fields(field, place, nested=nested + 1)
+    if isinstance(field, ResultEnvelope):
+        _check_result(field, place)
+    if isinstance(field, dict) and is_nested_deeper(field, _LEVELS_MAX):
+        raise MalformedMessage(f"{place} is nested deeper than {_LEVELS_MAX} levels")
+    if isinstance(field, list):
+        for one in field:
+            _check_value(one, place, nested=nested)
+
+
+def _check_result(result: ResultEnvelope, place: str) -> None:
+    try:
+        result_envelope.check_result_envelope(result)
+    except ResultMalformed as failure:
+        raise ResultMalformed(f"{place}: {failure}") from failure
+
+
+# A decision that keeps failing by a defect of ours is a person's to look at after so many tries.
+DEFECTS_MAX = 20
+# What no delivery brings again, as a timer, is taken again after so long.
+OWN_DELAY_S = 2.0
+_DELAY_S = 0.2
+_DELAYS_MAX = 50
+
+_Owner = tuple[ExecutionId, TenantId, OrganizationId]
+
+
+class RefusedDelivery(Struct, frozen=True, kw_only=True):
+    """A delivery that nothing can be decided from, or not from all of it."""
+
+    delivery: Delivery
+    reason: Permanent
+
+
+class ExecutionWork(Struct, kw_only=True):
+    """Facts of one execution in this turn, and the deliveries that brought them.
+
+    `in_part` are further deliveries some of whose facts were refused: they are buried, and not
+    acknowledged, when the others have been committed. `rest` are facts of the same deliveries that
+    are decided on afterwards, before any of them is settled. `own` are batches of this planner that
+    no delivery brings again.
+    """
+
+    batches: list[FactBatch]
+    deliveries: list[Delivery]
+    own: list[FactBatch] = msgspec.field(default_factory=list)
+    in_part: list[RefusedDelivery] = msgspec.field(default_factory=list)
+    rest: list[FactBatch] = msgspec.field(default_factory=list)
+
+    def list_deliveries(self) -> list[Delivery]:
+        """List what is to be settled, however that is."""
+        return [*self.deliveries, *(one.delivery for one in self.in_part)]
+
+
+def sort_by_execution(
+    own: Iterable[FactBatch], deliveries: Iterable[Delivery], *, shard: int, shard_count: int
+) -> tuple[list[ExecutionWork], list[RefusedDelivery]]:
+    """Gather facts by execution and owner, in order; put aside what does not belong here."""
+    grouped: dict[_Owner, ExecutionWork] = {}
+    refused: list[RefusedDelivery] = []
+    for batch in own:
+        mine = _get_work(grouped, batch)
+        mine.batches.append(batch)
+        mine.own.append(batch)
+    for delivery in deliveries:
+        try:
+            batch, faults = read_delivery(delivery, shard=shard, shard_count=shard_count)
+        except MalformedMessage as reason:
+            refused.append(RefusedDelivery(delivery=delivery, reason=reason))
+            continue
+        one = RefusedDelivery(delivery=delivery, reason=faults[0]) if faults else None
+        if one is not None and not batch.facts:
+            refused.append(one)
+            continue
+        mine = _get_work(grouped, batch)
+        mine.batches.append(batch)
+        if one is None:
+            mine.deliveries.append(delivery)
+        else:
+            mine.in_part.append(one)
+    return list(grouped.values()), refused
+
+
+def read_delivery(
+    delivery: Delivery, *, shard: int, shard_count: int
+) -> tuple[FactBatch, list[Permanent]]:
+    """Decode a delivery: what of it can be decided, and what is wrong with its other facts.
+
+    Raises `MalformedMessage` for what is no batch at all, or one of another shard or tenant.
+    """
+    if len(delivery.data) > MESSAGE_BYTES_MAX:
+        raise MalformedMessage(
+            f"{len(delivery.data)} bytes exceed the {MESSAGE_BYTES_MAX} of a message"
+        )
+    batch, misfits = facts.decode_valid_facts(delivery.data)
+    if not ids.is_identity(batch.execution_id):
+        raise MalformedMessage(f"{batch.execution_id[:80]!r} is no execution's id")
+    belongs = ids.find_shard(batch.execution_id, shard_count)
+    if belongs != shard:
+        raise MalformedMessage(
+            f"execution {batch.execution_id} belongs to shard {belongs}, and this is {shard}: "
+            "all processes must have the same SHARD_COUNT"
+        )
+    _check_subject_owner(delivery, batch)
+    faults: list[Permanent] = [*misfits]
+    admitted = []
+    for fact in batch.facts:
+        try:
+            check_fact(fact)
+        except (MalformedMessage, ResultMalformed) as fault:
+            faults.append(fault)
+            continue
+        admitted.append(fact)
+    return (structs.replace(batch, facts=admitted) if faults else batch), faults
+
+
+def halve_work(work: ExecutionWork) -> ExecutionWork | None:
+    """Return work on the first half of the facts, the others its rest; None for a single fact."""
+    singles = [one for batch in work.batches for one in _split_batch(batch)]
+    if len(singles) < 2:  # noqa: PLR2004 - one fact has no half
+        return None
+    half = len(singles) // 2
+    return structs.replace(work, batches=singles[:half], rest=[*singles[half:], *work.rest])
+
+
+def find_remaining_work(work: ExecutionWork) -> ExecutionWork | None:
+    """Return what is to be decided on once the work is committed."""
+    return structs.replace(work, batches=work.rest, rest=[]) if work.rest else None
+
+
+def decode_request(request: Request) -> ExecutionWork:
+    """Return the work of a request that came by no message."""
+    return ExecutionWork(batches=[facts.decode_fact_batch(request.data)], deliveries=[])
+
+
+def select_request_batch(batches: Iterable[FactBatch]) -> FactBatch:
+    """Return the batch that asks for the execution, or else the first."""
+    listed = list(batches)
+    for batch in listed:
+        if any(isinstance(fact, ExecutionRequested) for fact in batch.facts):
+            return batch
+    return listed[0]
+
+
+def list_settled_requests(batches: Iterable[FactBatch]) -> Iterator[SettledRequest]:
+    """List the requests that batches bring, each as one of the batch's own execution."""
+    for batch in batches:
+        if batch.request_id is not None:
+            yield SettledRequest(
+                request_id=batch.request_id,
+                execution_id=batch.execution_id,
+                tenant_id=batch.tenant_id,
+                organization_id=batch.organization_id,
+            )
+
+
+def is_first_request(work: ExecutionWork) -> bool:
+    """Tell whether an execution is asked for, as far as can be told, for the first time."""
+    asked = work.batches[0].facts[:1]
+    return (
+        bool(asked)
+        and isinstance(asked[0], ExecutionRequested)
+        and all(delivery.delivery_count == 1 for delivery in work.list_deliveries())
+    )
+
+
+def redelivery_delay_s(delivery: Delivery, place: int = 0) -> float:
+    """Say when a delivery comes again: later each time, and apart from those that it came with."""
+    return _DELAY_S * (min(delivery.delivery_count, _DELAYS_MAX) + place)
+
+
+def _check_subject_owner(delivery: Delivery, batch: FactBatch) -> None:
+    """Hold a batch against its subject, which the server's permissions may have checked."""
+    try:
+        about = subjects.parse_shard_subject(delivery.subject)
+    except SubjectError as problem:
+        raise MalformedMessage(str(problem)) from problem
+    if (about.tenant_id, about.organization_id) != (batch.tenant_id, batch.organization_id):
+        raise MalformedMessage(
+            f"facts of {batch.tenant_id[:80]!r}/{batch.organization_id[:80]!r} "
+            f"under the subject of {about.tenant_id!r}/{about.organization_id!r}"
+        )
+
+
+def _split_batch(batch: FactBatch) -> list[FactBatch]:
+    """Return a batch for each fact; the last settles the request that brought them."""
+    *before, last = [structs.replace(batch, facts=[fact]) for fact in batch.facts] or [batch]
+    return [*(structs.replace(one, request_id=None) for one in before), last]
+
+
+def _get_work(grouped: dict[_Owner, ExecutionWork], batch: FactBatch) -> ExecutionWork:
+    owner = batch.execution_id, batch.tenant_id, batch.organization_id
+    return grouped.setdefault(owner, ExecutionWork(batches=[], deliveries=[]))

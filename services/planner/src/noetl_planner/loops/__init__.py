@@ -1,0 +1,1 @@
+"""Results of loops, collected outside of decisions."""

@@ -1,0 +1,231 @@
+"""States and programs kept in memory: accelerators that may be dropped at any time."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from noetl_contracts import codec
+from noetl_contracts.errors import Permanent
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger.records import CatalogEntry
+from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
+from noetl_planner.domain.decision.program import Program
+from noetl_playbook.model.playbook import Playbook
+from noetl_replay import snapshot
+from noetl_replay.fold import fold_history
+from noetl_replay.state import ExecutionState, build_empty_state, take_changes
+from noetl_storage.arrow import result_values
+from noetl_storage.ports.ledger_ports import LedgerReader, Payloads, Snapshots
+from noetl_storage.ports.registry_ports import Catalog
+
+_PAGE_EVENTS = 1000
+_PROGRAMS_MAX = 256
+# Late facts about what has ended are few, and come soon.
+_ENDED_MAX = 32
+
+_Place = tuple[TenantId, OrganizationId, str, int | None]
+
+
+class PlaybookMissing(Permanent):
+    """An execution names a playbook version that the catalog does not hold."""
+
+
+class ForeignExecution(Permanent):
+    """Facts name an execution of another tenant or organization."""
+
+
+class StateCache:
+    """Folded executions, the latest used kept; of those that have ended only a few."""
+
+    def __init__(self, *, ledger: LedgerReader, snapshots: Snapshots, states_max: int) -> None:
+        self._ledger = ledger
+        self._snapshots = snapshots
+        self._states_max = states_max
+        self._kept: OrderedDict[ExecutionId, ExecutionState] = OrderedDict()
+        self._ended: OrderedDict[ExecutionId, ExecutionState] = OrderedDict()
+
+    async def take_state(self, batch: FactBatch, *, is_beginning: bool = False) -> ExecutionState:
+        """Take a state out: who takes it puts it back once what it led to is committed.
+
+        With `is_beginning` a history is believed not to exist; the append finds out if it does.
+        Raises `ForeignExecution`.
+        """
+        state = self._kept.get(batch.execution_id) or self._ended.get(batch.execution_id)
+        if state is None and is_beginning:
+            return build_empty_state(batch.execution_id, batch.tenant_id, batch.organization_id)
+        if state is None:
+            state = await self._load_state(batch)
+        _check_state_owner(state, batch)
+        self.drop_state(batch.execution_id)
+        return state
+
+    def put_state_back(self, state: ExecutionState) -> bool:
+        """Keep a state; what it has touched is for projectors and not kept.
+
+        False when a later one is kept: what was begun beside the turns may have gone on meanwhile.
+        """
+        take_changes(state)
+        other = self._kept.get(state.execution_id) or self._ended.get(state.execution_id)
+        if other is not None and other.version > state.version:
+            return False
+        self.drop_state(state.execution_id)
+        kept, most = (
+            (self._ended, _ENDED_MAX) if state.is_terminal() else (self._kept, self._states_max)
+        )
+        kept[state.execution_id] = state
+        while len(kept) > most:
+            kept.popitem(last=False)
+        return True
+
+    def drop_state(self, execution_id: ExecutionId) -> None:
+        """Forget a state that may be wrong."""
+        self._kept.pop(execution_id, None)
+        self._ended.pop(execution_id, None)
+
+    def clear_states(self) -> None:
+        """Forget everything, as when a shard is lost."""
+        self._kept.clear()
+        self._ended.clear()
+
+    async def _load_state(self, batch: FactBatch) -> ExecutionState:
+        remembered = snapshot.restore_state(await self._snapshots.find_snapshot(batch.execution_id))
+        state = remembered or build_empty_state(
+            batch.execution_id, batch.tenant_id, batch.organization_id
+        )
+        while True:
+            page = await self._ledger.read_events(
+                batch.execution_id, after_version=state.version, events_max=_PAGE_EVENTS
+            )
+            if page and state.version == 0:
+                first = page[0]
+                state = build_empty_state(
+                    batch.execution_id, first.tenant_id, first.organization_id
+                )
+            state = fold_history(state, page)
+            take_changes(state)
+            if len(page) < _PAGE_EVENTS:
+                return state
+
+
+def _check_state_owner(state: ExecutionState, batch: FactBatch) -> None:
+    if (state.tenant_id, state.organization_id) != (batch.tenant_id, batch.organization_id):
+        raise ForeignExecution(
+            f"execution {batch.execution_id} is not of {batch.tenant_id}/{batch.organization_id}"
+        )
+
+
+class ProgramCache:
+    """Playbooks with their graphs, by catalog identity."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._kept: OrderedDict[str, Program] = OrderedDict()
+        # A registered version never changes, so its identity is asked for once.
+        self._id_by_place: OrderedDict[_Place, str] = OrderedDict()
+
+    async def get_program(self, state: ExecutionState, batch: FactBatch) -> Program:
+        """Return the program of an execution, begun or about to begin."""
+        if state.version > 0:
+            return await self.get_begun_program(state)
+        asked = next((fact for fact in batch.facts if isinstance(fact, ExecutionRequested)), None)
+        if asked is None:
+            raise PlaybookMissing(
+                f"execution {batch.execution_id} has no history and was not requested"
+            )
+        place = (batch.tenant_id, batch.organization_id, asked.path, asked.version)
+        known = self._kept.get(self._id_by_place.get(place, ""))
+        return known or await self._find_program(place)
+
+    async def _find_program(self, place: _Place) -> Program:
+        tenant_id, organization_id, path, version = place
+        entry = await self._catalog.find_playbook(
+            path, tenant_id=tenant_id, organization_id=organization_id, version=version
+        )
+        if entry is None:
+            which = "" if version is None else f" in version {version}"
+            raise PlaybookMissing(
+                f"no playbook is registered as {path!r}{which}: noetl register FILE"
+            )
+        if version is not None:
+            self._id_by_place[place] = entry.catalog_id
+            while len(self._id_by_place) > _PROGRAMS_MAX:
+                self._id_by_place.popitem(last=False)
+        return self._kept.get(entry.catalog_id) or self._keep_program(entry)
+
+    async def get_begun_program(self, state: ExecutionState) -> Program:
+        """Return the program of an execution that has a history."""
+        known = self._kept.get(state.catalog_id)
+        return known or self._keep_program(await self._catalog.get_entry(state.catalog_id))
+
+    def _keep_program(self, entry: CatalogEntry) -> Program:
+        program = Program(
+            codec.convert_value(entry.model, Playbook),
+            catalog_id=entry.catalog_id,
+            catalog_version=entry.version,
+            digest=entry.digest,
+        )
+        self._kept[entry.catalog_id] = program
+        while len(self._kept) > _PROGRAMS_MAX:
+            self._kept.popitem(last=False)
+        return program
+
+
+class PayloadCache:
+    """Payload values that templates on the control plane have asked for, the latest used kept."""
+
+    def __init__(self, payloads: Payloads, *, bytes_max: int) -> None:
+        self._payloads = payloads
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._kept: OrderedDict[str, tuple[int, Any]] = OrderedDict()
+
+    async def load_payload(self, ref: PayloadRef) -> None:
+        """Read a payload and keep its value, at least until the next one is read."""
+        value = await result_values.load_value(self._payloads.read_payload, ref)
+        # Another shard may have read the same meanwhile.
+        before, _ = self._kept.pop(ref.sha256, (0, None))
+        self._kept[ref.sha256] = (ref.payload_bytes, value)
+        self._bytes += ref.payload_bytes - before
+        while self._bytes > self._bytes_max and len(self._kept) > 1:
+            _, (size, _) = self._kept.popitem(last=False)
+            self._bytes -= size
+
+    def get_value(self, digest: str) -> tuple[int, Any]:
+        """Return a kept value behind its size; raises `KeyError`."""
+        found = self._kept[digest]
+        self._kept.move_to_end(digest)
+        return found
+
+
+class DecisionValues(Mapping[str, Any]):
+    """Values that one decision has looked into, by digest: all stay until it is made.
+
+    Whatever else is read meanwhile, what it has found once is there when it is made again.
+    """
+
+    def __init__(self, loaded: PayloadCache) -> None:
+        self._loaded = loaded
+        self._mine: dict[str, Any] = {}
+        self._bytes = 0
+
+    async def load_payload(self, ref: PayloadRef) -> bool:
+        """Read a payload that is not there; False when it is not there afterwards either."""
+        await self._loaded.load_payload(ref)
+        return ref.sha256 in self
+
+    def has_room_for(self, ref: PayloadRef, *, bytes_max: int, values_max: int) -> bool:
+        """Tell whether there may be one more."""
+        return len(self._mine) < values_max and self._bytes + ref.payload_bytes <= bytes_max
+
+    def __getitem__(self, digest: str) -> Any:
+        if digest not in self._mine:
+            size, self._mine[digest] = self._loaded.get_value(digest)
+            self._bytes += size
+        return self._mine[digest]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._mine)
+
+    def __len__(self) -> int:
+        return len(self._mine)

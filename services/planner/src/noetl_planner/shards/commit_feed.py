@@ -1,0 +1,186 @@
+"""What this process has just committed, for those who follow an execution through it.
+
+Nothing depends on it: whoever finds a gap reads the ledger, and so does whoever is woken by another
+planner and finds nothing here.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+
+from msgspec import structs
+
+from noetl_contracts import subjects
+from noetl_contracts.events.execution_events import ExecutionEnd
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_messaging.streams.ports import Hints
+
+# Who is further behind reads on in the ledger.
+EVENTS_MAX = 500
+# Whoever asks for an execution and does not follow it at once is looked up like everybody.
+ACCEPTED_MAX = 256
+
+Owner = tuple[TenantId, OrganizationId]
+
+
+class EventFeed:
+    """Committed events of one execution, in order, until somebody takes them."""
+
+    def __init__(self) -> None:
+        # Set by this process's commits, by its end, and by other planners' hints.
+        self.news = asyncio.Event()
+        self._waiting: list[Envelope] = []
+
+    def put_events(self, envelopes: Sequence[Envelope]) -> None:
+        """Add what was committed."""
+        if len(self._waiting) + len(envelopes) > EVENTS_MAX:
+            self._waiting.clear()
+        else:
+            self._waiting += envelopes
+        self.news.set()
+
+    def take_events(self, *, after: int, events_max: int) -> list[Envelope]:
+        """Take out what follows a version without a gap; nothing where the ledger must be asked."""
+        fresh = [one for one in self._waiting if one.stream_version > after]
+        if not fresh or fresh[0].stream_version != after + 1:
+            self._waiting.clear()
+            return []
+        last = fresh[-1].stream_version
+        if last - after != len(fresh):
+            # Another planner had the shard in between.
+            self._waiting.clear()
+            return []
+        self._waiting = fresh[events_max:]
+        return fresh[:events_max]
+
+
+class EndFeed:
+    """The end of one execution, for who waits for nothing else."""
+
+    def __init__(self) -> None:
+        # Set by the end alone when it comes here, by the process's own, by other planners' hints.
+        self.news = asyncio.Event()
+        self.end: Envelope | None = None
+
+    def put_events(self, envelopes: Sequence[Envelope]) -> None:
+        """Look for the end in what was committed: it is among the last events."""
+        ends = (one for one in reversed(envelopes) if isinstance(one.event, ExecutionEnd))
+        self.end = next(ends, self.end)
+        if self.end is not None:
+            self.news.set()
+
+
+class CommitListener:
+    """Waits for news of an execution: this process's, and other planners' where none come.
+
+    `hear` begins to listen to other planners, who set the event from then on.
+    """
+
+    def __init__(self, news: asyncio.Event, hear: Callable[[], Awaitable[None]]) -> None:
+        self._news = news
+        self._hear = hear
+        self._is_listening = False
+
+    async def wait_for_news(self, *, within_s: float) -> None:
+        """Wait for news; when none come, hear of other planners' commits from then on."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._news.wait()
+        except TimeoutError:
+            await self.listen_elsewhere()
+
+    async def listen_elsewhere(self) -> None:
+        """Hear of other planners' commits; those that they made before are in the ledger."""
+        if not self._is_listening:
+            self._is_listening = True
+            await self._hear()
+
+
+class AcceptedExecution:
+    """An execution that this process has promised to run, and its first commit."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.first: Sequence[Envelope] = ()
+
+
+class CommitFeed:
+    """Hands the commits of this process's shards to the followers that it has.
+
+    Whoever asks for an execution follows it at once, but its first commit may come before that: it
+    is kept for the first who follows.
+    """
+
+    def __init__(self) -> None:
+        self._feeds: dict[ExecutionId, list[EventFeed | EndFeed]] = {}
+        self._accepted: OrderedDict[ExecutionId, AcceptedExecution] = OrderedDict()
+
+    def accept_execution(self, execution_id: ExecutionId, owner: Owner) -> None:
+        """Remember whose execution this process is about to promise to run."""
+        self._accepted[execution_id] = AcceptedExecution(owner)
+        while len(self._accepted) > ACCEPTED_MAX:
+            self._accepted.popitem(last=False)
+
+    def forget_execution(self, execution_id: ExecutionId) -> None:
+        """Forget an execution that was not promised after all."""
+        self._accepted.pop(execution_id, None)
+
+    def is_accepted(self, execution_id: str, owner: Owner) -> bool:
+        """Tell whether an execution is known to be an owner's; most are not known here."""
+        accepted = self._accepted.get(ExecutionId(execution_id))
+        return accepted is not None and accepted.owner == owner
+
+    def put_commits(
+        self, execution_id: ExecutionId, envelopes: Sequence[Envelope], ingest_time: datetime
+    ) -> None:
+        """Show what the ledger took at a time to whoever follows."""
+        feeds = self._feeds.get(execution_id, ())
+        accepted = self._accepted.get(execution_id)
+        is_first = accepted is not None and not feeds and envelopes[0].stream_version == 1
+        if not feeds and not is_first:
+            return
+        taken = [structs.replace(one, ingest_time=ingest_time) for one in envelopes]
+        for feed in feeds:
+            feed.put_events(taken)
+        if accepted is not None and is_first:
+            accepted.first = taken
+
+    def wake_followers(self) -> None:
+        """Have every follower look again: whether its process is told to stop."""
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.news.set()
+
+    @asynccontextmanager
+    async def follow_execution(
+        self, hints: Hints, execution_id: ExecutionId, feed: EventFeed | EndFeed
+    ) -> AsyncIterator[CommitListener]:
+        """Have a feed filled while the block runs, and hear of commits elsewhere.
+
+        What has begun here is decided on here, until another planner takes its shard over: others
+        are listened to once nothing comes for a while.
+        """
+        async with AsyncExitStack() as listening:
+
+            async def start_listening() -> None:
+                others = hints.watch_hints(subjects.build_growth_hint(execution_id), feed.news)
+                await listening.enter_async_context(others)
+
+            ears = CommitListener(feed.news, start_listening)
+            accepted = self._accepted.get(execution_id)
+            if accepted is not None and accepted.first:
+                feed.put_events(accepted.first)
+                accepted.first = ()
+            else:
+                await ears.listen_elsewhere()
+            feeds = self._feeds.setdefault(execution_id, [])
+            feeds.append(feed)
+            try:
+                yield ears
+            finally:
+                feeds.remove(feed)
+                if not feeds:
+                    del self._feeds[execution_id]

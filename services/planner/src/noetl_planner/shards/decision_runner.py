@@ -1,0 +1,227 @@
+"""One execution's decision, made again with each value that it turns out to need."""
+
+from collections.abc import Iterator
+
+import structlog
+from msgspec import Struct, structs
+
+from noetl_chassis.observability import tracing
+from noetl_contracts.errors import ErrorObject, ResultMalformed
+from noetl_contracts.ids import EventId
+from noetl_contracts.ledger.records import NewMessage
+from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.requests.facts import Fact, FactBatch
+from noetl_planner.domain.decide import decide
+from noetl_planner.domain.decision import ctx_writes
+from noetl_planner.domain.decision.draft import Decision, DecisionDraft, DecisionInputs
+from noetl_planner.facts import fact_intake, rejections
+from noetl_planner.facts.fact_intake import ExecutionWork
+from noetl_planner.shards import message_publisher
+from noetl_planner.shards.caches import DecisionValues, StateCache
+from noetl_planner.shards.message_publisher import CommandTooLarge
+from noetl_planner.shards.render_processes import begin_renders
+from noetl_planner.shards.shard_context import ShardContext
+from noetl_playbook.templates.render_record import RenderRecord, SlowRenderError
+from noetl_playbook.views.payload_handle import PayloadNeeded
+from noetl_replay.state import ExecutionState, build_empty_state
+
+log = structlog.get_logger(__name__)
+
+# Each try but a few has a value more than the one before; what one fact may name is fewer.
+_TRIES_MAX = 1000
+
+
+class DecisionStuckError(AssertionError):
+    """A decision asks again for what it was given, or without end: a defect of ours."""
+
+
+class ExecutionDecision(Struct, kw_only=True):
+    """One execution's part of the turn's transaction."""
+
+    work: ExecutionWork
+    state: ExecutionState
+    expected_version: int
+    decision: Decision
+    messages: list[NewMessage]
+
+
+class DecisionRunner:
+    """Decides for executions of one shard, with their states and what templates look into."""
+
+    def __init__(self, states: StateCache, shared: ShardContext) -> None:
+        self._states = states
+        self._shared = shared
+
+    async def decide_work(
+        self, work: ExecutionWork, refused: ErrorObject | None = None
+    ) -> ExecutionDecision:
+        """Decide, loading what templates name; facts that need too much at once go one by one.
+
+        A state that was decided on in vain is read from its history again. Raises
+        `DecisionStuckError` where trying again leads nowhere, and what the catalog, the ledger and
+        the store raise.
+        """
+        held = DecisionValues(self._shared.loaded)
+        renders = begin_renders()
+        stamp = self._make_inputs()
+        version = 0
+        for _ in range(_TRIES_MAX):
+            state = await self._states.take_state(
+                work.batches[0], is_beginning=fact_intake.is_first_request(work)
+            )
+            expected = state.version
+            if expected != version:
+                # What was rendered is of another state.
+                renders.forget_all()
+                version = expected
+            renders.start_recording()
+            draft = await self._make_draft(work, state, held, stamp, renders)
+            try:
+                return self._run_decision(work, draft, refused)
+            except SlowRenderError:
+                await self._render_in_child(work, held, draft, refused)
+            except PayloadNeeded as needed:
+                ref = needed.stored.reference
+                if (
+                    not self._has_room(held, ref)
+                    and (half := fact_intake.halve_work(work)) is not None
+                ):
+                    return await self.decide_work(half, refused)
+                fault = await self._load_payload(held, ref, is_begun=expected > 0)
+                if fault is not None:
+                    work, refused = drop_facts(work), fault
+                    renders.forget_all()
+            except ResultMalformed as failure:
+                if expected == 0:
+                    raise
+                self._states.drop_state(state.execution_id)
+                work, refused = drop_facts(work), rejections.make_unreadable_error(failure)
+                renders.forget_all()
+            except CommandTooLarge as failure:
+                self._states.drop_state(state.execution_id)
+                refused = ctx_writes.make_too_large_error(failure.step, str(failure))
+        raise DecisionStuckError(f"no decision after {_TRIES_MAX} tries and {len(held)} values")
+
+    async def _render_in_child(
+        self,
+        work: ExecutionWork,
+        held: DecisionValues,
+        spoiled: DecisionDraft,
+        refused: ErrorObject | None,
+    ) -> None:
+        """Make a decision in a child, for what its templates give."""
+        state = await self._states.take_state(
+            work.batches[0], is_beginning=fact_intake.is_first_request(work)
+        )
+        renders = spoiled.renders or begin_renders()
+        draft = await self._make_draft(work, state, held, spoiled.stamp, renders)
+
+        def decide_again() -> None:
+            decide(draft, _iterate_facts(draft, work), refused=refused)
+
+        await self._shared.children.render_in_child(renders, decide_again)
+
+    def _has_room(self, held: DecisionValues, ref: PayloadRef) -> bool:
+        limits = self._shared.limits
+        return held.has_room_for(
+            ref, bytes_max=limits.read_bytes_max, values_max=limits.read_values_max
+        )
+
+    async def _load_payload(
+        self, held: DecisionValues, ref: PayloadRef, *, is_begun: bool
+    ) -> ErrorObject | None:
+        """Read a payload for templates; return the error of one that stays unreadable.
+
+        What has not begun cannot fail: there it is raised.
+        """
+        try:
+            if ref.sha256 in held or not await held.load_payload(ref):
+                raise DecisionStuckError(f"the decision asks again for {ref.uri}")
+        except rejections.UNREADABLE as failure:
+            if not is_begun:
+                raise
+            log.exception("payload unreadable", reason=str(failure))
+            return rejections.make_unreadable_error(failure)
+        return None
+
+    def _make_inputs(self) -> DecisionInputs:
+        shared = self._shared
+        return DecisionInputs(
+            now=shared.clock.now(),
+            producer=shared.producer,
+            next_event_id=lambda: EventId(shared.snowflake.next_id()),
+            workers=shared.crowd.list_beats() if shared.limits.offer_s else (),
+        )
+
+    async def _make_draft(
+        self,
+        work: ExecutionWork,
+        state: ExecutionState,
+        held: DecisionValues,
+        stamp: DecisionInputs,
+        renders: RenderRecord,
+    ) -> DecisionDraft:
+        return DecisionDraft(
+            state=state,
+            program=await self._shared.programs.get_program(
+                state, fact_intake.select_request_batch(work.batches)
+            ),
+            stamp=stamp,
+            limits=self._shared.limits,
+            loaded=held,
+            causation_id=work.batches[0].key,
+            traceparent=tracing.get_traceparent(),
+            renders=renders,
+        )
+
+    def _run_decision(
+        self, work: ExecutionWork, draft: DecisionDraft, refused: ErrorObject | None
+    ) -> ExecutionDecision:
+        shared = self._shared
+        state = draft.state
+        expected = state.version
+        decision = decide(draft, _iterate_facts(draft, work), refused=refused)
+        messages = message_publisher.build_messages(
+            decision.envelopes,
+            decision.commands,
+            decision.told,
+            shard_count=shared.bounds.shard_count,
+            has_share=state.tenant_id in shared.limits.tenants,
+            traceparent=draft.traceparent,
+        )
+        return ExecutionDecision(
+            work=work,
+            state=draft.state,
+            expected_version=expected,
+            decision=decision,
+            messages=messages,
+        )
+
+    def answer_unstarted(self, work: ExecutionWork, told: list[FactBatch]) -> ExecutionDecision:
+        """Answer for an execution that cannot begin; it has no history."""
+        first = work.batches[0]
+        state = build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+        shard_count = self._shared.bounds.shard_count
+        return ExecutionDecision(
+            work=work,
+            state=state,
+            expected_version=state.version,
+            decision=Decision(envelopes=[], told=told),
+            messages=[
+                message_publisher.build_fact_message(one, shard_count=shard_count) for one in told
+            ],
+        )
+
+
+def _iterate_facts(draft: DecisionDraft, work: ExecutionWork) -> Iterator[Fact]:
+    """Yield facts in turn, each of them the cause of what is decided before the next."""
+    for batch in work.batches:
+        for fact in batch.facts:
+            draft.begin_fact(fact, key=batch.key)
+            yield fact
+
+
+def drop_facts(work: ExecutionWork) -> ExecutionWork:
+    """Return the same deliveries without what they say, which cannot be decided."""
+    batches = [structs.replace(batch, facts=[]) for batch in work.batches]
+    return ExecutionWork(batches=batches, deliveries=work.deliveries, in_part=work.in_part)

@@ -1,0 +1,82 @@
+"""Counts what a planner has decided, for whoever scrapes."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+
+from noetl_chassis.observability import instruments, names, tracing
+from noetl_chassis.observability.tracing import SpanKind
+from noetl_contracts.events import get_event_type
+from noetl_contracts.events.command_events import CommandRejected, CommandStarted
+from noetl_contracts.events.frame_events import FrameCommitRejected
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
+from noetl_planner.facts.fact_intake import ExecutionWork
+from noetl_replay.state import ExecutionState
+
+
+def count_decision(
+    batches: Sequence[facts.FactBatch], envelopes: Sequence[Envelope], state: ExecutionState
+) -> None:
+    """Count what a committed decision took in and what it led to."""
+    for batch in batches:
+        for fact in batch.facts:
+            instruments.add_to_counter(
+                names.FACTS_DECIDED, labels={names.FACT: str(fact.__struct_config__.tag)}
+            )
+    for envelope in envelopes:
+        kind = get_event_type(envelope.event)
+        instruments.add_to_counter(names.EVENTS_APPENDED, labels={names.EVENT_TYPE: kind})
+        if isinstance(envelope.event, CommandRejected | FrameCommitRejected):
+            instruments.add_to_counter(
+                names.COMMIT_REJECTED, labels={names.REASON: envelope.event.reason}
+            )
+        if isinstance(envelope.event, CommandStarted) and envelope.event.placement is not None:
+            how_far = envelope.event.placement.distance
+            instruments.add_to_counter(names.PLACEMENTS, labels={names.DISTANCE: how_far})
+    if state.is_terminal() and envelopes:
+        status = str(state.status)
+        instruments.add_to_counter(names.EXECUTIONS_ENDED, labels={names.OUTCOME: status})
+
+
+def decision_span(work: ExecutionWork, *, shard: int) -> AbstractContextManager[object]:
+    """Time a decision within the trace of the first facts that belong to one of the execution."""
+    first = work.batches[0]
+    is_recorded = tracing.are_spans_wanted()
+    return tracing.start_span(
+        names.SPAN_DECIDE,
+        parent=next((one.traceparent for one in work.batches if _belongs_to_execution(one)), None),
+        kind=SpanKind.CONSUMER if work.deliveries or work.in_part else SpanKind.INTERNAL,
+        links=list(_iterate_links(work)) if is_recorded else (),
+        attributes={
+            names.ATTR_SYSTEM: names.SYSTEM_NATS,
+            names.ATTR_OPERATION: names.OPERATION_PROCESS,
+            names.ATTR_CONVERSATION_ID: first.execution_id,
+            names.ATTR_PARTITION: str(shard),
+            names.ATTR_EXECUTION: first.execution_id,
+            names.ATTR_BATCH: len(work.batches),
+        }
+        if is_recorded
+        else {},
+    )
+
+
+def _belongs_to_execution(batch: FactBatch) -> bool:
+    """Tell whether facts are of the execution's own trace.
+
+    What somebody asks of an execution that goes on, such as a message to it, has a trace of its
+    own; a request to run a playbook begins the execution's.
+    """
+    if batch.traceparent is None:
+        return False
+    return batch.request_id is None or any(
+        isinstance(fact, ExecutionRequested) for fact in batch.facts
+    )
+
+
+def _iterate_links(work: ExecutionWork) -> Iterator[str | None]:
+    """Yield who published each message, and whose facts it has."""
+    for delivery in work.list_deliveries():
+        yield delivery.traceparent
+    for batch in work.batches[1:] if _belongs_to_execution(work.batches[0]) else work.batches:
+        yield batch.traceparent

@@ -1,0 +1,48 @@
+"""What all shards of one process use together."""
+
+import msgspec
+from msgspec import Struct
+
+from noetl_chassis.clock import Clock
+from noetl_chassis.identity import SnowflakeIds
+from noetl_messaging.streams.ports import DeadLetters, Hints
+from noetl_planner.domain.decision.draft import Limits
+from noetl_planner.loops.queue import LoopQueue
+from noetl_planner.shards.caches import PayloadCache, ProgramCache
+from noetl_planner.shards.commit_feed import CommitFeed
+from noetl_planner.shards.local_starts import LocalStarts
+from noetl_planner.shards.message_publisher import MessagePublisher
+from noetl_planner.shards.render_processes import RenderProcesses
+from noetl_planner.shards.worker_presence import WorkerPresence
+from noetl_storage.ports.ledger_ports import LedgerWriter, Payloads
+
+
+class TurnBounds(Struct, frozen=True, kw_only=True):
+    """How much one turn takes on, and for how long."""
+
+    messages_max: int
+    fetch_wait_s: float
+    publish_lease_s: float
+    shard_count: int
+
+
+class ShardContext(Struct, frozen=True, kw_only=True):
+    """What all shards of one process use together."""
+
+    ledger: LedgerWriter
+    payloads: Payloads
+    programs: ProgramCache
+    loaded: PayloadCache
+    gathering: LoopQueue
+    publishing: MessagePublisher
+    dead_letters: DeadLetters
+    hints: Hints
+    crowd: WorkerPresence
+    board: CommitFeed
+    desk: LocalStarts
+    clock: Clock
+    snowflake: SnowflakeIds
+    limits: Limits
+    bounds: TurnBounds
+    producer: str
+    children: RenderProcesses = msgspec.field(default_factory=RenderProcesses)

@@ -1,0 +1,89 @@
+"""How workers said they are: a cache that is filled by listening and that nothing depends on."""
+
+import asyncio
+
+import structlog
+from msgspec import Struct, structs
+
+from noetl_chassis.clock import Clock
+from noetl_chassis.observability import instruments, names
+from noetl_contracts import subjects
+from noetl_contracts.commands.worker_pools import SILENT_S, WorkerHeartbeat, decode_worker_heartbeat
+from noetl_contracts.errors import MalformedMessage, Retryable
+from noetl_contracts.ids import WorkerId
+from noetl_messaging.streams.ports import Hints
+
+log = structlog.get_logger(__name__)
+
+# Of more workers than this the ones that spoke longest ago are forgotten.
+WORKERS_MAX = 4096
+_RETRY_S = 1.0
+
+
+class HeardBeat(Struct, frozen=True, kw_only=True):
+    """What a worker said, and when."""
+
+    beat: WorkerHeartbeat
+    at_s: float
+
+
+class WorkerPresence:
+    """The workers that spoke lately; what they were offered since counts as running."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # Each lane's host of a worker speaks for itself.
+        self._heard: dict[tuple[WorkerId, tuple[str, ...]], HeardBeat] = {}
+
+    def note_beat(self, beat: WorkerHeartbeat) -> None:
+        """Remember how a worker is; one without any capacity is leaving."""
+        key = (beat.worker_id, beat.lanes)
+        self._heard.pop(key, None)
+        self._show_free_capacity(beat.worker_id, beat)
+        if beat.capacity > 0:
+            self._heard[key] = HeardBeat(beat=beat, at_s=self._clock.monotonic_s())
+        while len(self._heard) > WORKERS_MAX:
+            del self._heard[next(iter(self._heard))]
+
+    def count_offer(self, worker_id: WorkerId, host: str) -> None:
+        """Count a command that a worker was offered for a lane's host, until it speaks again."""
+        for key, known in self._heard.items():
+            if key[0] == worker_id and host in key[1]:
+                beat = structs.replace(known.beat, running=known.beat.running + 1)
+                self._heard[key] = HeardBeat(beat=beat, at_s=known.at_s)
+
+    def forget_worker(self, worker_id: WorkerId) -> None:
+        """Offer a worker nothing until it speaks again."""
+        for key in [one for one in self._heard if one[0] == worker_id]:
+            del self._heard[key]
+
+    def list_beats(self) -> tuple[WorkerHeartbeat, ...]:
+        """Return how those are that spoke lately."""
+        oldest_s = self._clock.monotonic_s() - SILENT_S
+        for key in [one for one, heard in self._heard.items() if heard.at_s < oldest_s]:
+            del self._heard[key]
+        return tuple(heard.beat for heard in self._heard.values())
+
+    def _show_free_capacity(self, worker_id: WorkerId, beat: WorkerHeartbeat) -> None:
+        """Measure the room of a worker, that of all its lanes together."""
+        others = sum(
+            one.beat.free_capacity for key, one in self._heard.items() if key[0] == worker_id
+        )
+        free = others + beat.free_capacity
+        instruments.set_gauge(names.WORKER_FREE, free, labels={names.WORKER: worker_id})
+
+    async def listen_to_workers(self, hints: Hints) -> None:
+        """Hear workers until cancelled; without listening the cache empties."""
+        while True:
+            try:
+                async for data in hints.subscribe(subjects.WORKERS):
+                    self._receive_beat(data)
+            except Retryable as problem:
+                log.info("not listening to workers", reason=str(problem))
+            await asyncio.sleep(_RETRY_S)
+
+    def _receive_beat(self, data: bytes) -> None:
+        try:
+            self.note_beat(decode_worker_heartbeat(data))
+        except MalformedMessage as problem:
+            log.warning("a beat was not understood", reason=str(problem))

@@ -1,0 +1,307 @@
+"""Puts the planner together from ports: what `__main__` and the one-process run both use."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from noetl_chassis import computation_deadline
+from noetl_chassis.clock import Clock
+from noetl_chassis.identity import SnowflakeIds
+from noetl_chassis.lifecycle import ServiceProcess
+from noetl_chassis.loop import LoopHealth
+from noetl_chassis.seals.credential_seal import CredentialSealer
+from noetl_chassis.seals.payload_seal import read_payload_keys
+from noetl_contracts import locators
+from noetl_contracts.commands.placement import PLACE_KEYS
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.ledger import envelope
+from noetl_contracts.ledger.records import ShardFence
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Backlogs, Consumer, DeadLetters, Hints, Publisher
+from noetl_planner.api import server
+from noetl_planner.api.app import create_app
+from noetl_planner.api.http.limiters import FollowerLimits
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.triggers.trigger_listener import TriggerListener
+from noetl_planner.domain.decision.draft import Limits
+from noetl_planner.domain.decision.spark_threshold import LaneCores
+from noetl_planner.loops.collector import LoopCollector
+from noetl_planner.loops.queue import LoopQueue
+from noetl_planner.service import ShardPlanner
+from noetl_planner.settings import Settings, parse_pools, parse_tenants
+from noetl_planner.shards import shard_leases
+from noetl_planner.shards.caches import PayloadCache, ProgramCache, StateCache
+from noetl_planner.shards.commit_feed import CommitFeed
+from noetl_planner.shards.local_starts import LocalStarts
+from noetl_planner.shards.message_publisher import MessagePublisher
+from noetl_planner.shards.shard_context import ShardContext, TurnBounds
+from noetl_planner.shards.shard_leases import ShardOwner
+from noetl_planner.shards.worker_presence import WorkerPresence
+from noetl_playbook.templates import render_limits
+from noetl_storage.payloads import master_keys
+from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.ports.history_ports import (
+    HistoryPages,
+    LedgerAudit,
+    LineageHistories,
+    ObjectRows,
+    PastSnapshots,
+)
+from noetl_storage.ports.ledger_ports import (
+    Instances,
+    LedgerReader,
+    LedgerWriter,
+    OutboxDrain,
+    Payloads,
+    Projections,
+    Requests,
+    ShardLeases,
+    Snapshots,
+)
+from noetl_storage.ports.registry_ports import (
+    Catalog,
+    Credentials,
+    DeadLetterLog,
+    Schedules,
+    Triggers,
+    Webhooks,
+)
+from noetl_storage.ports.retention_ports import Holds
+from noetl_storage.postgres.database import Database, open_database
+
+
+class PlannerLedger(LedgerReader, LedgerWriter, Protocol):
+    """The planner both reads and appends."""
+
+
+class Adapters(Struct, frozen=True, kw_only=True):
+    """Every port that the planner is handed; the API alone may read projections."""
+
+    ledger: PlannerLedger
+    requests: Requests
+    outbox: OutboxDrain
+    shards: ShardLeases
+    instances: Instances
+    projections: Projections
+    snapshots: Snapshots
+    audit: LedgerAudit
+    past: PastSnapshots
+    holds: Holds
+    lineage: LineageHistories
+    objects: ObjectRows
+    pages: HistoryPages
+    catalog: Catalog
+    credentials: Credentials
+    schedules: Schedules
+    webhooks: Webhooks
+    triggers: Triggers
+    dead_letter_log: DeadLetterLog
+    payloads: Payloads
+    publisher: Publisher
+    consumer: Callable[..., Consumer]
+    dead_letters: DeadLetters
+    hints: Hints
+    backlogs: Backlogs
+    clock: Clock
+    snowflake: SnowflakeIds
+    crowd: WorkerPresence
+    board: CommitFeed = msgspec.field(default_factory=CommitFeed)
+    desk: LocalStarts = msgspec.field(default_factory=LocalStarts)
+
+
+def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[Database]:
+    """Hold the connections to the ledger's database."""
+    return open_database(
+        config.postgres_dsn,
+        application_name=name,
+        connections_max=config.pool_connections_max,
+        connect_deadline_s=config.connect_s,
+    )
+
+
+def build_limits(config: Settings) -> Limits:
+    """Read the deployment's bounds from the settings."""
+    return Limits(
+        activations_max=config.activations_max,
+        items_max=config.items_max,
+        cancel_grace_s=config.cancel_grace_s,
+        command_lease_s=config.command_lease_s,
+        command_heartbeat_s=config.command_heartbeat_s,
+        in_flight_max=config.in_flight_max,
+        step_attempts_max=config.step_attempts_max,
+        offer_s=config.offer_s,
+        ctx_bytes_max=config.ctx_bytes_max,
+        spark_rows_min=config.spark_rows_min,
+        cores=LaneCores(io=config.io_cores, spark=config.spark_cores),
+        tools=config.tools,
+        pools=parse_pools(config),
+        tenants=parse_tenants(config),
+        template_env=config.template_env,
+    )
+
+
+def name_producer(config: Settings, instance: str) -> str:
+    """Build the producer of what a planner decides: its place, as far as that was set, and name."""
+    place = TenantId(config.tenant_id), OrganizationId(config.organization_id)
+    locality = {key: name for key in PLACE_KEYS if (name := getattr(config, key))}
+    whole = locators.build_resource_locator(*place, "planner", instance, locality=locality)
+    return envelope.shorten_producer(whole, *place)
+
+
+def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) -> ShardContext:
+    """Build what all shards of one process use together."""
+    return ShardContext(
+        ledger=adapters.ledger,
+        payloads=adapters.payloads,
+        programs=ProgramCache(adapters.catalog),
+        loaded=PayloadCache(adapters.payloads, bytes_max=config.payload_cache_bytes),
+        gathering=LoopQueue(LoopCollector(ledger=adapters.ledger, payloads=adapters.payloads)),
+        publishing=MessagePublisher(
+            publisher=adapters.publisher, outbox=adapters.outbox, hints=adapters.hints
+        ),
+        dead_letters=adapters.dead_letters,
+        hints=adapters.hints,
+        crowd=adapters.crowd,
+        board=adapters.board,
+        desk=adapters.desk,
+        clock=adapters.clock,
+        snowflake=adapters.snowflake,
+        limits=build_limits(config),
+        bounds=TurnBounds(
+            messages_max=config.batch_messages_max,
+            fetch_wait_s=config.fetch_wait_s,
+            publish_lease_s=config.publish_lease_s,
+            shard_count=config.shard_count,
+        ),
+        producer=producer,
+    )
+
+
+def build_shard_planner(
+    fence: ShardFence, adapters: Adapters, together: ShardContext, config: Settings
+) -> ShardPlanner:
+    """Build the planner of one shard, and let the doors hand new executions to it."""
+    planner = ShardPlanner(
+        fence=fence,
+        consumer=adapters.consumer(name=topology.build_planner_consumer(fence.shard)),
+        states=StateCache(
+            ledger=adapters.ledger, snapshots=adapters.snapshots, states_max=config.states_max
+        ),
+        shared=together,
+    )
+    together.desk.register_starter(fence.shard, planner)
+    return planner
+
+
+def build_api_services(
+    adapters: Adapters, config: Settings, process: ServiceProcess, stop: asyncio.Event
+) -> ApiServices:
+    """Choose what the HTTP rooms may touch."""
+    return ApiServices(
+        requests=adapters.requests,
+        projections=adapters.projections,
+        ledger=adapters.ledger,
+        catalog=adapters.catalog,
+        credentials=adapters.credentials,
+        schedules=adapters.schedules,
+        webhooks=adapters.webhooks,
+        triggers=adapters.triggers,
+        dead_letters=adapters.dead_letters,
+        dead_letter_log=adapters.dead_letter_log,
+        holds=adapters.holds,
+        payloads=adapters.payloads,
+        hints=adapters.hints,
+        crowd=adapters.crowd,
+        board=adapters.board,
+        desk=adapters.desk,
+        backlogs=adapters.backlogs,
+        publisher=adapters.publisher,
+        clock=adapters.clock,
+        mint=adapters.snowflake.next_id,
+        sealer=CredentialSealer(config.secret_key),
+        shard_count=config.shard_count,
+        snapshots=adapters.snapshots,
+        audit=adapters.audit,
+        past=adapters.past,
+        lineage=adapters.lineage,
+        objects=adapters.objects,
+        pages=adapters.pages,
+        limits=build_limits(config),
+        programs=ProgramCache(adapters.catalog),
+        tenant_id=TenantId(config.tenant_id),
+        organization_id=OrganizationId(config.organization_id),
+        list_problems=process.health.list_problems,
+        stop=stop,
+        seat_limits=FollowerLimits(
+            all=config.streams_max,
+            client=config.streams_client_max,
+            execution=config.streams_execution_max,
+        ),
+        http_hosts=tuple(name.lower() for name in config.http_hosts),
+    )
+
+
+def build_trigger_listener(adapters: Adapters, services: ApiServices) -> TriggerListener:
+    """Build what turns messages into executions."""
+    consumer = adapters.consumer(stream=topology.TRIGGERS, name=topology.TRIGGER_CONSUMER)
+    return TriggerListener(services, consumer=consumer, dead_letters=adapters.dead_letters)
+
+
+def open_payload_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
+    """Open the payload store that the settings name."""
+    return open_payloads(
+        config.payload_url,
+        access_key=config.payload_access_key or None,
+        secret_key=config.payload_secret_key or None,
+        connect_s=config.connect_s,
+        seals=read_payload_keys(
+            config.payload_seal_key,
+            file=config.payload_seal_file,
+            managed=master_keys.open_managed_keys,
+        ),
+    )
+
+
+async def run_planner(adapters: Adapters, config: Settings, process: ServiceProcess) -> None:
+    """Run the planner and its HTTP doors until told to stop."""
+    together = build_shard_context(
+        adapters, config, producer=name_producer(config, process.instance)
+    )
+    pulse = LoopHealth("shards", stale_s=config.shard_lease_s * 3)
+    process.health.add_check("shards", pulse.check_health)
+    owner = ShardOwner(
+        leases=adapters.shards,
+        instances=adapters.instances,
+        owner=process.instance,
+        lease_s=config.shard_lease_s,
+        shard_count=config.shard_count,
+        open_shard=lambda fence: build_shard_planner(fence, adapters, together, config),
+    )
+
+    async def run_doors(stop: asyncio.Event) -> None:
+        services = build_api_services(adapters, config, process, stop)
+        serving = server.serve_api(
+            create_app(services), host=config.http_host, port=config.http_port, stop=stop
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(serving)
+            tasks.create_task(build_trigger_listener(adapters, services).run_until_stopped(stop))
+            hearing = tasks.create_task(adapters.crowd.listen_to_workers(adapters.hints))
+            await stop.wait()
+            adapters.board.wake_followers()
+            hearing.cancel()
+
+    with computation_deadline.own_deadline_timer() as guard, render_limits.install_guard(guard):
+        await shard_leases.run_shards(
+            owner=owner,
+            publishing=together.publishing,
+            gathering=together.gathering,
+            doors=run_doors,
+            renewal_s=config.shard_renewal_s,
+            pulse=pulse,
+            stop=process.stop,
+        )

@@ -1,0 +1,78 @@
+"""States that are likely to be needed again, bounded by number and by bytes."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+from noetl_contracts import codec
+from noetl_contracts.ids import ExecutionId
+from noetl_replay.state import ExecutionState
+
+# Weighing costs an encoding; a state is small and changes its size slowly.
+WEIGH_EVERY_VERSIONS = 256
+
+
+class ProjectedState:
+    """A state and what is known of its copies: projected up to `position`, kept up to `remembered`.
+
+    The state runs ahead of `position` only while its rows are on their way to the store.
+    """
+
+    __slots__ = ("bytes", "position", "remembered", "state", "weighed_at")
+
+    def __init__(self, state: ExecutionState, *, remembered: int) -> None:
+        self.state = state
+        self.position = state.version
+        self.remembered = remembered
+        self.weighed_at = state.version
+        self.bytes = len(codec.encode_json(state))
+
+    def measure_growth(self) -> int:
+        """Weigh the state anew when it has grown old; return by how many bytes it grew."""
+        if self.state.version - self.weighed_at < WEIGH_EVERY_VERSIONS:
+            return 0
+        before, self.bytes = self.bytes, len(codec.encode_json(self.state))
+        self.weighed_at = self.state.version
+        return self.bytes - before
+
+
+class StateCache:
+    """Least recently used goes first; dropping any of it changes nothing but time."""
+
+    def __init__(self, *, states_max: int, bytes_max: int) -> None:
+        self._held: OrderedDict[ExecutionId, ProjectedState] = OrderedDict()
+        self._states_max = states_max
+        self._bytes_max = bytes_max
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[ExecutionId]:
+        return iter(self._held)
+
+    def find_state(self, execution_id: ExecutionId) -> ProjectedState | None:
+        """Return a state and count it as used."""
+        held = self._held.get(execution_id)
+        if held is not None:
+            self._held.move_to_end(execution_id)
+        return held
+
+    def put_state(self, held: ProjectedState) -> None:
+        """Keep a state."""
+        self.drop_state(held.state.execution_id)
+        self._held[held.state.execution_id] = held
+        self.bytes += held.bytes
+
+    def drop_state(self, execution_id: ExecutionId) -> None:
+        """Forget a state."""
+        gone = self._held.pop(execution_id, None)
+        if gone is not None:
+            self.bytes -= gone.bytes
+
+    def enforce_bounds(self, touched: Iterable[ExecutionId]) -> None:
+        """Weigh what may have grown, drop the least recently used until the bounds hold."""
+        for execution_id in touched:
+            if execution_id in self._held:
+                self.bytes += self._held[execution_id].measure_growth()
+        while self._held and (len(self._held) > self._states_max or self.bytes > self._bytes_max):
+            self.drop_state(next(iter(self._held)))

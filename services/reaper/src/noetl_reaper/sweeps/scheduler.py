@@ -1,0 +1,165 @@
+"""Starts what is due by the clock: each nominal time once, or as the schedule's policy says."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+from msgspec import Struct, structs
+
+from noetl_chassis import identity
+from noetl_chassis.clock import Clock
+from noetl_chassis.identity import SnowflakeIds
+from noetl_chassis.observability import instruments, names
+from noetl_contracts import subjects
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.requests import schedules
+from noetl_contracts.requests.cron import CronRefused
+from noetl_contracts.requests.schedules import Overlap, Schedule
+from noetl_messaging.streams.ports import Hints
+from noetl_storage.ports.ledger_ports import Instances, Projections
+from noetl_storage.ports.registry_ports import Schedules
+
+PRODUCER = "scheduler"
+KIND = "reaper"
+FIRED, PASSED, OVERLAPPED, UNREADABLE = "fired", "passed_over", "overlapped", "unreadable"
+# An execution that no projection shows after this long was refused before it began.
+UNSEEN_S = 3600.0
+
+log = structlog.get_logger(__name__)
+
+
+class NodeLease:
+    """Mints execution ids under a node number that is leased anew before each use."""
+
+    def __init__(self, instances: Instances, *, owner: str, lease_s: float, clock: Clock) -> None:
+        self._instances = instances
+        self._owner = owner
+        self._lease_s = lease_s
+        self._clock = clock
+        self._node: int | None = None
+        self._snowflake: SnowflakeIds | None = None
+
+    async def lease_node(self) -> Callable[[], str]:
+        """Extend the lease on the number, or take another one; return what mints with it."""
+        node = await self._instances.register_instance(
+            instance=self._owner, kind=KIND, lease_s=self._lease_s
+        )
+        if self._snowflake is None or node != self._node:
+            self._node, self._snowflake = node, SnowflakeIds(node=node, clock=self._clock)
+        return self._snowflake.next_id
+
+
+class SchedulerLimits(Struct, frozen=True, kw_only=True):
+    """How much one turn looks at, and over how many shards executions are spread."""
+
+    schedules_max: int
+    shard_count: int
+
+
+class Scheduler:
+    """Owns the look at the clock; whoever else looks as well finds the time already fired."""
+
+    def __init__(
+        self,
+        *,
+        schedules: Schedules,
+        projections: Projections,
+        hints: Hints,
+        clock: Clock,
+        numbers: NodeLease,
+        limits: SchedulerLimits,
+    ) -> None:
+        self._schedules = schedules
+        self._projections = projections
+        self._hints = hints
+        self._clock = clock
+        self._numbers = numbers
+        self._limits = limits
+
+    async def fire_due(self) -> None:
+        """Fire every schedule whose time has come; raises what the store raises."""
+        now = self._clock.now()
+        due = await self._schedules.list_due_schedules(
+            now=now, schedules_max=self._limits.schedules_max
+        )
+        if not due:
+            return
+        mint = await self._numbers.lease_node()
+        fired = 0
+        for schedule in due:
+            fired += await self._settle_schedule(schedule, now, mint)
+        if fired:
+            await self._hints.notify(subjects.build_hint_subject("outbox"))
+
+    async def _settle_schedule(
+        self, schedule: Schedule, now: datetime, mint: Callable[[], str]
+    ) -> int:
+        """Do what one schedule owes; return how many executions it began."""
+        try:
+            owed = schedules.find_due_firings(schedule, now)
+        except CronRefused as refusal:
+            # Time zones come and go with the machine's database of them.
+            instruments.add_to_counter(names.SCHEDULE_TIMES, labels={names.OUTCOME: UNREADABLE})
+            log.warning("schedule cannot be read", schedule=schedule.name, reason=str(refusal))
+            return 0
+        if owed.passed:
+            first = owed.fire[0] if owed.fire else owed.next_at
+            await self._pass_over_times(schedule, owed.passed, PASSED, next_at=first)
+            schedule = structs.replace(schedule, next_at=first)
+        fired = 0
+        for place, nominal_at in enumerate(owed.fire):
+            after = owed.fire[place + 1] if place + 1 < len(owed.fire) else owed.next_at
+            begun = await self._fire_schedule(schedule, nominal_at, after, ExecutionId(mint()))
+            fired += begun is not None
+            schedule = structs.replace(
+                schedule, next_at=after, last_execution_id=begun or schedule.last_execution_id
+            )
+        return fired
+
+    async def _fire_schedule(
+        self,
+        schedule: Schedule,
+        nominal_at: datetime,
+        next_at: datetime | None,
+        execution_id: ExecutionId,
+    ) -> ExecutionId | None:
+        if schedule.overlap is Overlap.SKIP and await self._is_previous_running(schedule):
+            await self._pass_over_times(schedule, 1, OVERLAPPED, next_at=next_at)
+            return None
+        request = schedules.build_firing_request(
+            schedule,
+            nominal_at,
+            execution_id=execution_id,
+            shard_count=self._limits.shard_count,
+            producer=PRODUCER,
+        )
+        begun = await self._schedules.fire_schedule(
+            schedule, nominal_at=nominal_at, next_at=next_at, request=request
+        )
+        if begun is not None:
+            instruments.add_to_counter(names.SCHEDULE_TIMES, labels={names.OUTCOME: FIRED})
+            log.info(
+                "schedule fired",
+                schedule=schedule.name,
+                nominal_at=nominal_at.isoformat(),
+                execution_id=begun,
+            )
+        return begun
+
+    async def _pass_over_times(
+        self, schedule: Schedule, times: int, outcome: str, *, next_at: datetime | None
+    ) -> None:
+        if await self._schedules.skip_times(schedule, next_at=next_at):
+            instruments.add_to_counter(names.SCHEDULE_TIMES, times, labels={names.OUTCOME: outcome})
+            log.warning("schedule passed over", schedule=schedule.name, times=times, why=outcome)
+
+    async def _is_previous_running(self, schedule: Schedule) -> bool:
+        """Tell whether the execution of the firing before has not ended."""
+        before = schedule.last_execution_id
+        if before is None:
+            return False
+        rows = await self._projections.list_rows("execution", before)
+        if rows:
+            return rows[0].get("ended_at") is None
+        begun_at = datetime.fromtimestamp(identity.read_minted_at_ms(before) / 1000, UTC)
+        return (self._clock.now() - begun_at).total_seconds() < UNSEEN_S

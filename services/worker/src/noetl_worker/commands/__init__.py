@@ -1,0 +1,1 @@
+"""A command in the worker: lease, context, reports."""

@@ -1,0 +1,235 @@
+"""Lets calls go no faster than their key allows, over all workers together.
+
+Nothing here is authoritative: what is shared may be lost at any time, which only fills the
+allowance again. Workers use their own clocks; one that is ahead by d lets at most d seconds' worth
+of calls more go, once.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_chassis import identity
+from noetl_chassis.clock import Clock
+from noetl_chassis.observability import instruments, names
+from noetl_contracts import codec, subjects
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.json_values import to_json_value
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import Registers
+from noetl_playbook.model import coercion, rate_limits
+from noetl_playbook.model.playbook import RateLimit
+from noetl_playbook.templates.expressions import CompiledTemplate, TemplateError, compile_value
+from noetl_worker.commands.command_context import build_template_error
+from noetl_worker.domain import admission
+from noetl_worker.domain.admission import CallRate
+from noetl_worker.domain.failures import ToolFailure, build_error
+
+HORIZON_S = 1.0
+# A call that would wait longer lets its worker go; one that cannot fails after its time.
+LEAVE_AFTER_S = 60.0
+HELD_S_MAX = 3_600.0
+LINES_MAX = 10_000
+_DIGEST_CHARACTERS = 40
+# How long to rest when another worker was faster, or the bus is away.
+_CONTENDED_S = 0.02
+_UNREACHED_S = 0.5
+
+
+class CompiledLimit(Struct, frozen=True, kw_only=True):
+    """A task's limit with its templates compiled."""
+
+    key: CompiledTemplate
+    rate: CompiledTemplate
+    per: CompiledTemplate
+    burst: CompiledTemplate
+
+    @property
+    def template_parts(self) -> tuple[CompiledTemplate, ...]:
+        """Return everything that is rendered."""
+        return (self.key, self.rate, self.per, self.burst)
+
+
+class CallLimit(Struct, frozen=True, kw_only=True):
+    """A rendered limit: which calls share it, and their pace."""
+
+    key: str
+    pace: CallRate
+
+
+class LongWait(Exception):  # noqa: N818 - it says what was found
+    """A call's turn comes so late that nobody is to wait for it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the turn comes in {seconds:g} s")
+        self.seconds = seconds
+
+
+class _Ticket:
+    """One call in the line; `at` is when it may go, once that is known."""
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+
+
+class _WaitingLine:
+    """The calls of this worker that wait under one key, and what was last seen to be shared."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lock = asyncio.Lock()
+        self.waiting: deque[_Ticket] = deque()
+        self.revision = 0
+        self.tat = 0.0
+
+    def hand_out_times(self, times: list[float]) -> None:
+        """Give the first in the line their times; those of calls that left meanwhile are lost."""
+        for time, ticket in zip(times, list(self.waiting), strict=False):
+            ticket.at = time
+            self.waiting.popleft()
+
+
+class CallPacer:
+    """Owns the lines of one worker; a call that stops waiting leaves its line."""
+
+    def __init__(self, *, registers: Registers, clock: Clock) -> None:
+        self._registers = registers
+        self._clock = clock
+        self._lines: OrderedDict[str, _WaitingLine] = OrderedDict()
+
+    async def wait_for_turn(
+        self, limit: CallLimit, command: Command, *, may_leave: bool = False
+    ) -> float:
+        """Return when a call may go, and how many seconds that took; raises `ToolFailure`.
+
+        Raises `LongWait` for a call that may leave, and come back when its turn is near.
+        """
+        digest = codec.digest_hex(limit.key.encode())[:_DIGEST_CHARACTERS]
+        name = subjects.build_limit_subject(command.tenant_id, command.organization_id, digest)
+        line, started = self._get_line(name), self._clock.monotonic_s()
+        ticket = _Ticket()
+        line.waiting.append(ticket)
+        try:
+            async with asyncio.timeout(HELD_S_MAX):
+                await self._wait_for_time(line, ticket, limit.pace, may_leave=may_leave)
+                if ticket.at is not None:
+                    await asyncio.sleep(max(0.0, ticket.at - self._read_timestamp()))
+        except TimeoutError:
+            text = f"rate limit {limit.key!r} let the call wait for more than {HELD_S_MAX:g} s"
+            raise ToolFailure(build_error("rate_limit", text, code="RATE_LIMIT_WAIT")) from None
+        finally:
+            if ticket.at is None:
+                line.waiting.remove(ticket)
+        waited_s = self._clock.monotonic_s() - started
+        instruments.add_to_counter(names.RATE_LIMITED_CALLS)
+        instruments.add_to_counter(names.RATE_LIMIT_WAITED, waited_s)
+        return waited_s
+
+    async def _wait_for_time(
+        self, line: _WaitingLine, ticket: _Ticket, pace: CallRate, *, may_leave: bool
+    ) -> None:
+        while ticket.at is None:
+            rest_s = 0.0
+            async with line.lock:
+                if ticket.at is None:
+                    rest_s = await self._request_times(line, pace)
+            if may_leave and ticket.at is None:
+                # Those who stand before it have their turns first.
+                turn_s = rest_s + line.waiting.index(ticket) * pace.interval_s
+                if turn_s > LEAVE_AFTER_S:
+                    raise LongWait(turn_s)
+            # Others ask at the same moment: without the noise they would meet again.
+            await asyncio.sleep(rest_s * (1 + identity.draw_noise() * 0.1))
+
+    async def _request_times(self, line: _WaitingLine, pace: CallRate) -> float:
+        """Take times for all who wait; return how long to rest when there were none."""
+        granted = admission.grant_calls(
+            pace,
+            tat=line.tat,
+            now=self._read_timestamp(),
+            wanted=len(line.waiting),
+            horizon_s=HORIZON_S,
+        )
+        if not granted.times:
+            return granted.rest_s
+        data = codec.encode_json({"tat": granted.tat})
+        try:
+            revision = await self._registers.swap_value(line.name, data, revision=line.revision)
+            if revision is None:
+                instruments.add_to_counter(names.RATE_LIMIT_CONTENTIONS)
+                await self._read_shared(line)
+                return _CONTENDED_S * identity.draw_noise()
+        except MessagingUnavailable:
+            return _UNREACHED_S
+        line.revision, line.tat = revision, granted.tat
+        line.hand_out_times(granted.times)
+        return 0.0
+
+    async def _read_shared(self, line: _WaitingLine) -> None:
+        found = await self._registers.find_value(line.name)
+        line.revision, line.tat = (0, 0.0) if found is None else (found[0], _decode_tat(found[1]))
+
+    def _read_timestamp(self) -> float:
+        return self._clock.now().timestamp()
+
+    def _get_line(self, name: str) -> _WaitingLine:
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = _WaitingLine(name)
+            idle = next((one for one in self._lines.values() if not one.waiting), None)
+            if len(self._lines) > LINES_MAX and idle is not None and idle is not line:
+                del self._lines[idle.name]
+        self._lines.move_to_end(name)
+        return line
+
+
+def compile_limit(limit: RateLimit | None) -> CompiledLimit | None:
+    """Compile a task's limit, if it has one."""
+    if limit is None:
+        return None
+    return CompiledLimit(
+        key=compile_value(limit.key),
+        rate=compile_value(limit.rate),
+        per=compile_value(limit.per),
+        burst=compile_value(limit.burst),
+    )
+
+
+def render_limit(limit: CompiledLimit, scope: Any, step: str, task: str) -> CallLimit:
+    """Render a limit; raises `ToolFailure`, or `PayloadNeeded` to be called again."""
+    try:
+        key, rate_given, per_given, burst_given = (
+            part.render(scope) for part in limit.template_parts
+        )
+    except TemplateError as error:
+        found = build_template_error(error, step=step, task=task, field="spec.rate_limit")
+        raise ToolFailure(found) from error
+    rate, per_s = coercion.coerce_number(rate_given), coercion.coerce_duration_s(per_given)
+    burst = coercion.coerce_integer(burst_given)
+    if rate is None or per_s is None or burst is None:
+        raise _build_limit_failure("'rate' is a number, 'per' a duration, 'burst' a whole number")
+    try:
+        text = key if isinstance(key, str) else codec.encode_text(to_json_value(key))
+    except ValueError as deep:
+        raise _build_limit_failure(f"'key' cannot be a text: {deep}") from deep
+    if (
+        fault := rate_limits.find_rate_fault(key=text, rate=rate, per_s=per_s, burst=burst)
+    ) is not None:
+        raise _build_limit_failure(fault)
+    return CallLimit(key=text, pace=CallRate(interval_s=per_s / rate, burst=burst))
+
+
+def _build_limit_failure(why: str) -> ToolFailure:
+    return ToolFailure(build_error("validation", f"field 'spec.rate_limit': {why}"))
+
+
+def _decode_tat(data: bytes) -> float:
+    """Read what is shared; what cannot be read counts as lost."""
+    try:
+        found = codec.decode_json(data)
+    except ValueError:
+        return 0.0
+    tat = found.get("tat") if isinstance(found, dict) else None
+    return float(tat) if isinstance(tat, int | float) else 0.0

@@ -1,0 +1,343 @@
+"""Facts of one execution that are ready at about the same time travel as one message.
+
+Whoever is ready first sends for all; whoever comes meanwhile goes with the next message. A letter
+whose sender gives up before it was sent stays behind: under a lease that is lost nothing leaves.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from msgspec import Struct, field, structs
+
+from noetl_chassis import identity, loop
+from noetl_chassis.clock import Clock
+from noetl_chassis.failpoints import Failpoint, pass_failpoint
+from noetl_contracts import codec, ids, subjects
+from noetl_contracts.commands import placement
+from noetl_contracts.commands.command_work import Command
+from noetl_contracts.errors import Permanent, Retryable
+from noetl_contracts.ids import WorkerId
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import (
+    CommandCompleted,
+    CommandFailed,
+    CommandParked,
+    CommandStarted,
+    Fact,
+    FactBatch,
+    FilesChanged,
+    FrameClosed,
+)
+from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Message, Publisher
+from noetl_worker.domain.secret_mask import SecretMask
+
+# What comes from the facts themselves; the rest of a message is small.
+FACTS_BYTES_MAX = MESSAGE_BYTES_MAX * 3 // 4
+# A message is named by all that it carries, so that only the very same one is the same.
+LETTERS_MAX = 32
+KEYS_SEPARATOR = "+"
+
+
+class FactBundle(Struct, kw_only=True, eq=False):
+    """Facts of one command, encoded; `key` names them, whatever they travel with."""
+
+    key: str
+    command: Command
+    facts: list[bytes]
+    is_stored: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how much of a message it takes."""
+        return sum(map(len, self.facts)) + len(self.facts)
+
+
+class _ExecutionQueue(Struct, kw_only=True, eq=False):
+    """What waits to be sent about one execution; the event ends the round that is on its way."""
+
+    letters: list[FactBundle] = field(default_factory=list)
+    round: asyncio.Event | None = None
+
+
+class FactBatcher:
+    """Sends letters of one worker to the planner: one message of an execution at a time."""
+
+    def __init__(self, *, publisher: Publisher, producer: WorkerId, shard_count: int) -> None:
+        self._publisher = publisher
+        self._producer = producer
+        self._shard_count = shard_count
+        self._boxes: dict[str, _ExecutionQueue] = {}
+
+    async def send_bundle(self, letter: FactBundle) -> None:
+        """Return once the stream has stored a letter.
+
+        Raises what the publisher raises when it was this letter's turn to send for all.
+        """
+        execution_id = letter.command.execution_id
+        box = self._boxes.setdefault(execution_id, _ExecutionQueue())
+        box.letters.append(letter)
+        try:
+            while not letter.is_stored:
+                if box.round is None:
+                    await self._send_round(box)
+                else:
+                    await box.round.wait()
+        finally:
+            if not letter.is_stored:
+                box.letters.remove(letter)
+            if not box.letters and self._boxes.get(execution_id) is box:
+                del self._boxes[execution_id]
+
+    async def _send_round(self, box: _ExecutionQueue) -> None:
+        ended = box.round = asyncio.Event()
+        try:
+            # Whoever is ready in the same turn of the loop comes along.
+            await asyncio.sleep(0)
+            taken = _select_fitting(box.letters)
+            await self._publisher.publish_message(self._build_message(taken))
+            for one in taken:
+                one.is_stored = True
+            box.letters = [one for one in box.letters if not one.is_stored]
+        finally:
+            box.round = None
+            ended.set()
+
+    def _build_message(self, letters: list[FactBundle]) -> Message:
+        first = letters[0]
+        command = first.command
+        batch = FactBatch(
+            key=first.key,
+            execution_id=command.execution_id,
+            tenant_id=command.tenant_id,
+            organization_id=command.organization_id,
+            producer=self._producer,
+            facts=[],
+            traceparent=command.traceparent,
+        )
+        shard = ids.find_shard(command.execution_id, self._shard_count)
+        return Message(
+            subject=subjects.build_ingest_subject(
+                shard, command.tenant_id, command.organization_id
+            ),
+            message_id=KEYS_SEPARATOR.join(one.key for one in letters),
+            data=facts.encode_fact_batch(batch, [fact for one in letters for fact in one.facts]),
+            traceparent=command.traceparent,
+        )
+
+
+def _select_fitting(letters: list[FactBundle]) -> list[FactBundle]:
+    """Return the oldest letters that fit one message: at least one."""
+    count, room = 1, FACTS_BYTES_MAX - letters[0].size_bytes
+    for one in letters[1:LETTERS_MAX]:
+        room -= one.size_bytes
+        if room < 0:
+            break
+        count += 1
+    return letters[:count]
+
+
+LINGER_S = 0.05
+_FACTS_MAX = 64
+_RETRY_BASE_S = 0.05
+_RETRY_MAX_S = 2.0
+_ENDS = (CommandCompleted, CommandFailed, CommandParked, FrameClosed)
+
+log = structlog.get_logger(__name__)
+
+
+class ReportTooLarge(Permanent):
+    """A single fact exceeds what a message may carry."""
+
+
+class FactPublisher:
+    """Where every command of this worker hands in its facts."""
+
+    def __init__(
+        self,
+        *,
+        publisher: Publisher,
+        worker_id: WorkerId,
+        shard_count: int,
+        mask: SecretMask,
+        clock: Clock,
+        locality: dict[str, Any] | None = None,
+        max_distance: str = placement.ANYWHERE,
+        locator: str | None = None,
+    ) -> None:
+        self.worker_id = worker_id
+        self.clock = clock
+        self._post = FactBatcher(publisher=publisher, producer=worker_id, shard_count=shard_count)
+        self._mask = mask
+        self._locality = locality or {}
+        self._max_distance = None if max_distance == placement.ANYWHERE else max_distance
+        self._locator = locator
+
+    def build_started_fact(self, command: Command) -> CommandStarted:
+        """Say that this worker took a command."""
+        return CommandStarted(
+            command_id=command.command_id,
+            attempt=command.attempt,
+            worker_id=self.worker_id,
+            worker_locator=self._locator,
+            locality=self._locality,
+            max_distance=self._max_distance,
+        )
+
+    async def publish_facts(self, command: Command, facts: list[Fact], *, key: str) -> None:
+        """Publish facts under a key of their own, until the stream has stored them.
+
+        Whoever calls bounds it: by the command's lease, or by a timeout.
+        """
+        encoded = [self.encode_fact(fact) for fact in facts]
+        await self.send_bundle(FactBundle(key=key, command=command, facts=encoded))
+
+    async def send_bundle(self, letter: FactBundle) -> None:
+        """Send a message until the stream has stored it; bounded like `publish_facts`."""
+        tries = 0
+        while not letter.is_stored:
+            try:
+                await pass_failpoint(Failpoint.WORKER_REPORT_BEFORE)
+                await self._post.send_bundle(letter)
+                await pass_failpoint(Failpoint.WORKER_REPORT_AFTER)
+            except Retryable as problem:
+                tries += 1
+                command_id = letter.command.command_id
+                log.warning("facts not published", command_id=command_id, reason=str(problem))
+                noise = identity.draw_noise()
+                await asyncio.sleep(
+                    loop.backoff_delay_s(
+                        tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S, noise=noise
+                    )
+                )
+
+    def encode_fact(self, fact: Fact) -> bytes:
+        """Encode a fact without the secrets that this worker knows."""
+        return self._mask.mask_bytes(codec.encode_json(self._mask_fact(fact)))
+
+    def _mask_fact(self, fact: Fact) -> Fact:
+        if isinstance(fact, CommandFailed | FrameClosed) and fact.error is not None:
+            return structs.replace(fact, error=self._mask.mask_error(fact.error))
+        return fact
+
+
+class AttemptReporter:
+    """Queues one attempt's facts, which `publish_until_cancelled` publishes.
+
+    `flush_facts` waits until all are stored.
+
+    `holder` names the run: two of one command must not deduplicate each other's facts.
+    `count_file_entries` tells how long the journal of the execution's files is by now.
+    """
+
+    def __init__(
+        self,
+        *,
+        desk: FactPublisher,
+        command: Command,
+        holder: str,
+        count_file_entries: Callable[[Command], int] = lambda _: 0,
+    ) -> None:
+        self.holder = holder
+        self._count_file_entries = count_file_entries
+        self._file_entries = command.file_entries
+        self._desk = desk
+        self._command = command
+        self._queue: list[Fact] = []
+        self._sequence = 0
+        self._has_started = False
+        self._queued = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._stored = asyncio.Event()
+        self._stored.set()
+        self._publishing = asyncio.Lock()
+        self.last_report_at = desk.clock.monotonic_s()
+
+    def report_facts(self, *facts: Fact, lingers: bool = False) -> None:
+        """Queue facts; lingering ones wait a moment for others, to travel together."""
+        for fact in facts:
+            if isinstance(fact, _ENDS):
+                self._report_changed_files()
+            self._queue.append(fact)
+        self._stored.clear()
+        self.last_report_at = self._desk.clock.monotonic_s()
+        self._queued.set()
+        if not lingers:
+            self._urgent.set()
+
+    def _report_changed_files(self) -> None:
+        """Say that files changed before anything that lets other tasks begin."""
+        entries = self._count_file_entries(self._command)
+        if entries > self._file_entries:
+            self._file_entries = entries
+            command = self._command
+            self._queue.append(
+                FilesChanged(
+                    command_id=command.command_id, attempt=command.attempt, entries=entries
+                )
+            )
+
+    def report_started(self) -> None:
+        """Say that the command was taken, unless another fact has said so."""
+        if not self._has_started and not self._queue:
+            self._stored.clear()
+            self._queued.set()
+            self._urgent.set()
+
+    async def publish_until_cancelled(self) -> None:
+        """Publish whatever is queued, for as long as the command lives."""
+        while True:
+            await self._queued.wait()
+            await self._wait_for_more()
+            await self._publish_queued()
+
+    async def flush_facts(self) -> None:
+        """Return once every queued fact is stored; raises `ReportTooLarge`."""
+        while not self._stored.is_set():
+            await self._publish_queued()
+
+    async def _wait_for_more(self) -> None:
+        # Every reporter's wait ends at the same moments, so that they share a message then too.
+        beat = asyncio.get_running_loop().time() // LINGER_S + 1
+        try:
+            async with asyncio.timeout_at(beat * LINGER_S):
+                await self._urgent.wait()
+        except TimeoutError:
+            return
+
+    async def _publish_queued(self) -> None:
+        async with self._publishing:
+            self._urgent.clear()
+            self._queued.clear()
+            while self._queue or not self._has_started:
+                encoded = self._take_next_facts()
+                command = self._command
+                key = f"{command.command_id}/{command.attempt}/{self.holder}/{self._sequence}"
+                self._sequence += 1
+                await self._desk.send_bundle(FactBundle(key=key, command=command, facts=encoded))
+            self._stored.set()
+
+    def _take_next_facts(self) -> list[bytes]:
+        """Take as many facts as fit one message; the first that go say that work began."""
+        taken: list[bytes] = []
+        if not self._has_started:
+            taken.append(self._desk.encode_fact(self._desk.build_started_fact(self._command)))
+        self._has_started = True
+        room, count = FACTS_BYTES_MAX - sum(map(len, taken)), 0
+        for fact in self._queue[:_FACTS_MAX]:
+            data = self._desk.encode_fact(fact)
+            room -= len(data) + 1
+            if room < 0:
+                break
+            taken.append(data)
+            count += 1
+        if self._queue and not count:
+            fact_name = type(self._queue[0]).__name__
+            self._queue.clear()
+            raise ReportTooLarge(
+                f"{fact_name} of step {self._command.step!r} exceeds {FACTS_BYTES_MAX} bytes: "
+                "write less to ctx, or select fewer fields"
+            )
+        del self._queue[:count]
+        return taken

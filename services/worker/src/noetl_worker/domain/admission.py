@@ -1,0 +1,73 @@
+"""How fast calls may go: the generic cell rate algorithm, over a value that all workers share.
+
+`tat`, the theoretical arrival time, is when the allowance would be full again. A call may go when
+`tat` is at most `(burst - 1) * interval` ahead, and moves it on by one interval: in any window of
+w seconds at most `w * rate + burst` calls go. Times are seconds since 1970.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+
+class CallRate(Struct, frozen=True, kw_only=True):
+    """Seconds between calls, and how many may go at once after a rest."""
+
+    interval_s: float
+    burst: int = 1
+
+
+class CallGrant(Struct, frozen=True, kw_only=True):
+    """When each call may go, what is to be shared then, and how long to rest before asking again.
+
+    Without any time nothing is to be shared.
+    """
+
+    times: list[float]
+    tat: float
+    rest_s: float
+
+
+def grant_calls(
+    pace: CallRate, *, tat: float, now: float, wanted: int, horizon_s: float
+) -> CallGrant:
+    """Give calls their times, in order, none later than the horizon.
+
+    Whoever dies with a time in hand wastes no more than the horizon holds.
+    """
+    tolerance_s = (pace.burst - 1) * pace.interval_s
+    times: list[float] = []
+    for _ in range(wanted):
+        time = max(now, tat - tolerance_s)
+        if time > now + horizon_s:
+            break
+        times.append(time)
+        tat = max(time, tat) + pace.interval_s
+    rest_s = 0.0 if times else tat - tolerance_s - now - horizon_s
+    return CallGrant(times=times, tat=tat, rest_s=rest_s)
+
+
+def allot_places(
+    room: int,
+    *,
+    hungry: Iterable[str],
+    running: Mapping[str, int],
+    weights: Mapping[str, int],
+    first: int = 0,
+) -> dict[str, int]:
+    """Give each of `room` places to whoever then has least for its weight, of equals in turn.
+
+    `running` is what each has already; `first` is whose turn it is. What everybody has in the end
+    is as even as what they have already lets it be, so nobody who waits gets less than its share
+    of the places that become free.
+    """
+    named = sorted(hungry)
+    turn = first % len(named) if named else 0
+    named = named[turn:] + named[:turn]
+    given = dict.fromkeys(named, 0)
+    for _ in range(room if named else 0):
+        least = min(
+            named, key=lambda name: (running.get(name, 0) + given[name] + 1) / weights[name]
+        )
+        given[least] += 1
+    return given

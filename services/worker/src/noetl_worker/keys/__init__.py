@@ -1,1 +1,0 @@
-"""Secrets beyond stored credentials: fetched tokens and the playbook's keychain."""

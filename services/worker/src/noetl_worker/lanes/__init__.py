@@ -1,1 +1,0 @@
-"""Where work is hosted: pipelines, frames, slots, and the lane that runs commands."""

@@ -1,0 +1,1 @@
+"""Payloads as a task loads and stores them."""

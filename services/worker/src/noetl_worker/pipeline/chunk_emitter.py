@@ -1,0 +1,215 @@
+"""A task that streams: its rows leave in chunks while it runs, no faster than they are accepted."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from msgspec import UNSET, structs
+
+from noetl_contracts import codec
+from noetl_contracts.commands.command_work import CHUNK_BYTES_MAX, CHUNKS_MAX, Command, StepWork
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, ResultEnvelope
+from noetl_contracts.requests.facts import ChunkEmitted, CommandHeartbeat
+from noetl_playbook.model.playbook import Output, Stream
+from noetl_playbook.views.results import PipelineResult
+from noetl_worker.commands.command_services import CommandServices
+from noetl_worker.commands.fact_publisher import AttemptReporter
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.payloads.row_spool import RowSpool
+from noetl_worker.pipeline.compiled_tasks import CompiledPipeline
+from noetl_worker.tools.calls.call import Call, Outcome
+
+# After a silence, the facts that the planner has not taken are sent again.
+_ASK_AGAIN_S = 2.0
+_WINDOW_ROWS = 100
+_KINDS = frozenset({"postgres", "duckdb", "http", "python"})
+
+
+class ChunkEmitter:
+    """Cuts rows into chunks; one chunk is in memory, and goes when a further row has come.
+
+    A chunk that was emitted before stays as it is: a repeated attempt, here or by another worker,
+    emits what follows it.
+    """
+
+    def __init__(
+        self,
+        *,
+        command: Command,
+        known: int,
+        stream: Stream,
+        hands: CommandServices,
+        reporter: AttemptReporter,
+    ) -> None:
+        self.is_over = False
+        self._command = command
+        self._stream = stream
+        self._hands = hands
+        self._reporter = reporter
+        self._progress = hands.progress
+        self._spool = RowSpool()
+        self._sent = known
+        self._unheard: dict[int, ChunkEmitted] = {}
+        self.restart_rows()
+
+    @property
+    def window_rows(self) -> int:
+        """Return how many rows are worth handing over together."""
+        return min(_WINDOW_ROWS, self._stream.chunk_rows)
+
+    @property
+    def resident_rows(self) -> int:
+        """Return how many rows are held in memory."""
+        return len(self._rows)
+
+    def restart_rows(self) -> None:
+        """Start with the first row, as every attempt of the task does."""
+        self._rows: list[bytes] = []
+        self._bytes = 2
+        self._index = 0
+        self._row_count = 0
+        self._columns: list[str] = []
+        self._spool.clear_rows()
+        self._progress.wanted.set()
+
+    async def write_rows(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
+        """Take rows in order; waits while too many chunks are not accepted."""
+        if columns and not self._columns:
+            self._columns = list(columns)
+        for row in rows:
+            if not self._columns and not self._row_count and isinstance(row, dict):
+                self._columns = list(row)
+            data = codec.encode_json(row)
+            if len(data) + 2 > CHUNK_BYTES_MAX:
+                raise ToolFailure(_build_too_large_error(self._row_count, len(data)))
+            size = self._bytes + len(data) + 1
+            if self._rows and (
+                len(self._rows) >= self._stream.chunk_rows or size > self._stream.chunk_bytes
+            ):
+                await self._emit_chunk(has_more=True)
+            self._rows.append(data)
+            self._bytes += len(data) + 1
+            self._row_count += 1
+
+    async def finish_stream(self, outcome: Outcome) -> Outcome:
+        """Emit the last chunk and wait until the planner has them all."""
+        if self._rows:
+            await self._emit_chunk(has_more=False)
+        while self._progress.taken.received < self._sent:
+            await self._wait_for_progress()
+        self.is_over = True
+        data = {} if outcome.data is UNSET else outcome.data
+        counted = {"row_count": self._row_count, "columns": self._columns}
+        return structs.replace(outcome, data={**data, **counted})
+
+    async def store_result(
+        self,
+        result: PipelineResult,
+        *,
+        output: Output | None,
+        collected: Collection[str],
+        notes: tuple[str, ...],
+    ) -> ResultEnvelope:
+        """Keep the task's result with all its rows, by reference."""
+        return await self._hands.keeper.store_spooled(
+            result,
+            self._spool,
+            columns=self._columns,
+            row_count=self._row_count,
+            output=output,
+            collected=collected,
+            notes=notes,
+        )
+
+    def close(self) -> None:
+        """Give back what the rows took."""
+        self._spool.close()
+
+    async def _emit_chunk(self, *, has_more: bool) -> None:
+        count, index = len(self._rows), self._index
+        data = self._hands.mask.mask_bytes(b"[" + b",".join(self._rows) + b"]")
+        self._rows, self._bytes, self._index = [], 2, index + 1
+        self._spool.add_rows(data[1:-1])
+        if index < self._sent:
+            return
+        if index >= CHUNKS_MAX:
+            text = f"the stream has more than {CHUNKS_MAX} chunks: raise stream.chunk_rows"
+            raise ToolFailure(build_error("limit", text, code="chunks"))
+        while index - self._progress.taken.accepted >= self._stream.max_ahead:
+            await self._wait_for_progress()
+        reference = await self._hands.payloads.store_payload(
+            data, media_type=JSON_MEDIA_TYPE, row_count=count
+        )
+        fact = ChunkEmitted(
+            command_id=self._command.command_id,
+            attempt=self._command.attempt,
+            worker_id=self._hands.worker_id,
+            index=index,
+            row_count=count,
+            ref=reference,
+            has_more=has_more,
+        )
+        self._unheard[index] = fact
+        self._sent = index + 1
+        self._reporter.report_facts(fact)
+        await self._reporter.flush_facts()
+
+    def _build_heartbeat(self) -> CommandHeartbeat:
+        return CommandHeartbeat(
+            command_id=self._command.command_id,
+            attempt=self._command.attempt,
+            worker_id=self._hands.worker_id,
+        )
+
+    async def _wait_for_progress(self) -> None:
+        """Wait for news of the planner; after a silence, say again what it may not know."""
+        if await self._progress.wait_for_change(_ASK_AGAIN_S):
+            received = self._progress.taken.received
+            self._unheard = {
+                index: fact for index, fact in self._unheard.items() if index >= received - 1
+            }
+            return
+        if self._unheard:
+            self._reporter.report_facts(*self._unheard.values())
+        elif not self._progress.taken.received:
+            # Whoever goes on with a stream has emitted nothing yet: any fact is answered.
+            self._reporter.report_facts(self._build_heartbeat())
+        await self._reporter.flush_facts()
+
+
+def build_emitter(
+    command: Command,
+    work: StepWork,
+    block: CompiledPipeline,
+    *,
+    hands: CommandServices,
+    reporter: AttemptReporter,
+) -> ChunkEmitter | None:
+    """Return what emits a step's chunks, or None for a step that does not stream."""
+    stream = next((task.stream for task in block.step.tool if task.stream is not None), None)
+    if stream is None:
+        return None
+    return ChunkEmitter(
+        command=command, known=work.chunks, stream=stream, hands=hands, reporter=reporter
+    )
+
+
+async def run_streaming_call(call: Call, emitter: ChunkEmitter, hands: CommandServices) -> Outcome:
+    """Run a call that streams: it ends when its last chunk has arrived."""
+    if call.kind not in _KINDS:
+        text = f"kind '{call.kind}' cannot stream: use {', '.join(sorted(_KINDS))}"
+        return Outcome(error=build_error("unsupported_tool", text))
+    emitter.restart_rows()
+    outcome = await hands.tools.run(call)
+    if outcome.error is not None:
+        return outcome
+    try:
+        return await emitter.finish_stream(outcome)
+    except ToolFailure as problem:
+        return Outcome(error=problem.error)
+
+
+def _build_too_large_error(row: int, size: int) -> Any:
+    return build_error(
+        "payload_too_large",
+        f"row {row} has {size} bytes, a chunk has at most {CHUNK_BYTES_MAX}: select less",
+    )

@@ -1,0 +1,198 @@
+"""What a task collects over its repeats, between two workers: stored chunk by chunk, once each."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from msgspec import structs
+
+from noetl_contracts import codec
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, RESULT_INLINE_BYTES_MAX, PayloadRef
+from noetl_playbook.model.playbook import Output
+from noetl_playbook.templates import output_forms
+from noetl_playbook.views.results import TaskResult
+from noetl_worker.commands.command_services import CommandServices
+from noetl_worker.domain.result import ABSENT, CollectedValue
+from noetl_worker.domain.result_storage import COLLECTED_NOTHING
+from noetl_worker.payloads.tenant_payloads import TenantPayloads
+from noetl_worker.pipeline.compiled_tasks import CompiledTask
+from noetl_worker.pipeline.parked_work import SavedCollection, SavedState
+
+_HOLDERS = frozenset({dict, list})
+
+
+class StoredCollection:
+    """A collection of one task, and how much of it is stored."""
+
+    def __init__(self, name: str, collection: CollectedValue | None = None) -> None:
+        self.name = name
+        self.collection = collection or CollectedValue()
+        self._chunks: list[PayloadRef] = []
+        self._stored_count = 0
+
+    @property
+    def shown_value(self) -> Any:
+        """Return what templates see under the collection's name."""
+        return [] if self.collection.value is None else self.collection.value
+
+    async def store_chunks(self, hands: CommandServices) -> None:
+        """Store what a list has got since the last time, unless it is little."""
+        value = self.collection.value
+        if not isinstance(value, list):
+            return
+        if self.collection.is_replaced or len(value) < self._stored_count:
+            self._chunks, self._stored_count = [], 0
+        added = output_forms.to_plain(value[self._stored_count :])
+        data = hands.mask.mask_bytes(codec.encode_json(added))
+        if len(data) <= RESULT_INLINE_BYTES_MAX:
+            return
+        reference = await hands.payloads.store_payload(
+            data, media_type=JSON_MEDIA_TYPE, row_count=len(added)
+        )
+        self._chunks, self._stored_count = [*self._chunks, reference], len(value)
+
+    def build_saved(self, held_in: list[str]) -> SavedCollection:
+        """Return the collection as another worker takes it up, with what is not stored beside."""
+        value = self.collection.value
+        rest = value[self._stored_count :] if isinstance(value, list) else value
+        return SavedCollection(
+            name=self.name,
+            rest=output_forms.to_plain(rest),
+            size_bytes=self.collection.size_bytes,
+            chunks=self._chunks,
+            is_truncated=self.collection.is_truncated,
+            held_in=held_in,
+        )
+
+    @classmethod
+    async def load_saved(
+        cls, saved: SavedCollection, payloads: TenantPayloads
+    ) -> "StoredCollection":
+        """Return a collection with all that was stored of it; raises `ToolFailure`."""
+        value = saved.rest
+        if saved.chunks:
+            value = []
+            for reference in saved.chunks:
+                value += await payloads.load_value(reference)
+        found = cls(saved.name, CollectedValue(value, size_bytes=saved.size_bytes))
+        found.collection.is_truncated = saved.is_truncated
+        if saved.chunks:
+            found._chunks, found._stored_count = saved.chunks, len(value)
+            found.collection.value += saved.rest
+        return found
+
+
+class TaskCollections:
+    """What the tasks of one pipeline collect, each under its own name."""
+
+    def __init__(self, tasks: Iterable[CompiledTask]) -> None:
+        self._by_task: dict[str, StoredCollection] = {}
+        self._without_any: set[str] = set()
+        self._names = {
+            task.name: task.output.accumulate.manifest_as
+            for task in tasks
+            if task.output is not None and task.output.accumulate is not None
+        }
+
+    @property
+    def row_count(self) -> int | None:
+        """How many values are collected in lists, None where nothing is."""
+        values = [one.collection.value for one in self._by_task.values()]
+        counts = [len(value) for value in values if isinstance(value, list)]
+        return sum(counts) if counts else None
+
+    def get_shown_value(self, task: str) -> Any:
+        """Return what templates see of a task's collection."""
+        return self._by_task[task].shown_value
+
+    def add_value(self, task: str, output: Output, value: Any) -> bool:
+        """Add what an attempt gave; tell whether the collection is cut.
+
+        Raises `NotAccumulable` or `CollectionFull`.
+        """
+        held = self._by_task.get(task)
+        if held is None:
+            held = self._by_task[task] = StoredCollection(self._names[task])
+        held.collection.add_contribution(output, value)
+        return held.collection.is_truncated
+
+    def note_absence(self, task: str, value: Any, notes: dict[str, None]) -> None:
+        """Note that nothing was found to collect, until something is."""
+        held = self._by_task.get(task)
+        if value is not ABSENT:
+            self._without_any.discard(task)
+        elif held is None or held.collection.value is None:
+            self._without_any.add(task)
+        notes.pop(COLLECTED_NOTHING, None)
+        if self._without_any:
+            notes[COLLECTED_NOTHING] = None
+
+    def resume_notes(self, saved: Sequence[str], notes: dict[str, None]) -> list[str]:
+        """Note again that nothing was found, until something is; return the other saved notes."""
+        if COLLECTED_NOTHING in saved:
+            self._without_any = {
+                task for task, held in self._by_task.items() if held.collection.value is None
+            }
+            notes.update({COLLECTED_NOTHING: None} if self._without_any else {})
+        return [note for note in saved if note != COLLECTED_NOTHING]
+
+    def copy_growing_lists(self, value: Any) -> Any:
+        """Copy each list in a value that goes on growing: what is kept is the list as it is now."""
+        growing = [one.collection.value for one in self._by_task.values()]
+        ids = {id(one) for one in growing if isinstance(one, list)}
+        return _copy_growing(value, ids) if ids else value
+
+    async def store_chunks(self, hands: CommandServices) -> None:
+        """Store what was collected since the last time; raises `ToolFailure`."""
+        for held in self._by_task.values():
+            await held.store_chunks(hands)
+
+    async def load_saved(self, saved: SavedState, payloads: TenantPayloads) -> None:
+        """Take up what another worker had collected; raises `ToolFailure`."""
+        for task, one in saved.collected.items():
+            self._by_task[task] = await StoredCollection.load_saved(one, payloads)
+        for task, value in saved.collections.items():
+            self._by_task[task] = StoredCollection(self._names[task], CollectedValue(value))
+
+    def build_saved(self, variables: Mapping[str, Any]) -> dict[str, SavedCollection]:
+        """Return the collections as another worker takes them up."""
+        return {
+            task: one.build_saved(
+                [name for name, held in variables.items() if held is one.shown_value]
+            )
+            for task, one in self._by_task.items()
+        }
+
+    def drop_collected(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        """Leave out of a result's names what is saved as a collection."""
+        shown = [one.shown_value for one in self._by_task.values()]
+        return {
+            name: value for name, value in names.items() if all(value is not one for one in shown)
+        }
+
+    def drop_from_result(self, result: TaskResult) -> TaskResult:
+        """Leave out of a result what its task has collected."""
+        return structs.replace(result, names=self.drop_collected(result.names))
+
+    def restore_result(self, task: str | None, result: TaskResult) -> TaskResult:
+        """Give back to a result what its task has collected."""
+        held = self._by_task.get(task or "")
+        if held is None:
+            return result
+        return structs.replace(result, names={**result.names, held.name: held.shown_value})
+
+
+def _copy_growing(value: Any, growing: AbstractSet[int]) -> Any:
+    """Return a value whose growing lists are copied, itself where it holds none."""
+    if type(value) is list:
+        if id(value) in growing:
+            return [*value]
+        items = [_copy_growing(item, growing) if type(item) in _HOLDERS else item for item in value]
+        is_same = all(copied is item for copied, item in zip(items, value, strict=True))
+        return value if is_same else items
+    if type(value) is dict:
+        held = {name: item for name, item in value.items() if type(item) in _HOLDERS}
+        copied = {name: _copy_growing(item, growing) for name, item in held.items()}
+        is_same = all(copied[name] is item for name, item in held.items())
+        return value if is_same else {**value, **copied}
+    return value

@@ -1,0 +1,1 @@
+"""Commands and frames as a worker runs them."""

@@ -1,0 +1,306 @@
+"""One call of user code: its names, its arguments, its result."""
+
+import asyncio
+import errno
+import importlib
+import inspect
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import cache, lru_cache
+from importlib import metadata
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts.json_values import to_json_value
+from noetl_worker.sandbox.source import BODY, FILE, Program, compile_source, read_user_traceback
+from noetl_worker.sandbox.table_results import show_tables
+
+_END = object()
+
+MODULES = (
+    *("json", "os", "sys", "re", "math", "time", "datetime", "uuid", "random", "hashlib"),
+    *("base64", "logging", "asyncio", "collections", "itertools", "functools"),
+)
+
+
+class CallRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the worker wants run; `named` holds surroundings that the code mentions.
+
+    `file` is what tracebacks call the code.
+    With `window_rows` a generator streams: so many rows are handed over together, or fewer.
+    """
+
+    code: str
+    inputs: dict[str, Any]
+    execution_id: str
+    cpu_s: int
+    iterator: dict[str, Any] = {}
+    named: dict[str, Any] = {}
+    libs: dict[str, Any] = {}
+    required: list[str] = []
+    paths: list[str] = []
+    window_rows: int = 0
+    file: str = FILE
+
+
+class CallAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of it; without `exception` it is the result.
+
+    `line` is that of the source which raised, 0 where none did; `lacks_network` and
+    `absent_module` say what the code looked for in vain. `result_bytes` is the size of a result
+    that is too large to be sent, `lacking` the walls that the system did not grant; a process that
+    is spent must not serve another call. With `rows` it is no answer yet: the code goes on.
+    """
+
+    result: Any = None
+    exception: str | None = None
+    bases: list[str] = []
+    message: str = ""
+    traceback: str = ""
+    line: int = 0
+    line_text: str = ""
+    lacks_network: bool = False
+    absent_module: str = ""
+    missing: str | None = None
+    result_bytes: int = 0
+    lacking: list[str] = []
+    is_spent: bool = False
+    rows: list[Any] | None = None
+    has_streamed: bool = False
+
+
+class StreamedResult(Struct, frozen=True):
+    """Stands for the result of code whose rows were handed over while it ran."""
+
+
+HandOver = Callable[[list[Any]], None]
+
+
+class MissingDependency(Exception):  # noqa: N818 - it names what is missing
+    """A module that the code asks for is not installed."""
+
+
+class ReadOnly(dict[str, Any]):
+    """A mapping that user code reads; writing to it would reach nobody."""
+
+    def _refuse_write(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("context is read-only: return what shall be kept")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse_write
+    clear = pop = popitem = setdefault = update = _refuse_write
+
+
+compiled: Callable[[str, tuple[str, ...], str], Program] = lru_cache(maxsize=256)(compile_source)
+
+
+def run_user_call(ask: CallRequest, hand_over: HandOver) -> Any:
+    """Run user code and return its result as JSON-able values; raises whatever it raises.
+
+    What a generator of a task that streams yields is handed over, and the result is
+    `StreamedResult`.
+    """
+    sys.path[:0] = ask.paths
+    program = compiled(ask.code, tuple(ask.inputs), ask.file)
+    names = _build_names(ask)
+    outcome = _run_program(program, names, ask)
+    if ask.window_rows and inspect.isgenerator(outcome):
+        return _hand_over_items(outcome, hand_over, ask.window_rows)
+    if ask.window_rows and inspect.isasyncgen(outcome):
+        with asyncio.Runner() as runner:
+            return _hand_over_items(_step_through(outcome, runner), hand_over, ask.window_rows)
+    return to_json_value(show_tables(outcome))
+
+
+def _hand_over_items(items: Iterable[Any], hand_over: HandOver, size: int) -> StreamedResult:
+    waiting: list[Any] = []
+    for item in items:
+        waiting += item if isinstance(item, list) else [item]
+        while len(waiting) >= size:
+            hand_over(to_json_value(waiting[:size]))
+            del waiting[:size]
+        if isinstance(item, list) and waiting:
+            hand_over(to_json_value(waiting))
+            waiting = []
+    if waiting:
+        hand_over(to_json_value(waiting))
+    return StreamedResult()
+
+
+def _step_through(items: AsyncIterator[Any], runner: asyncio.Runner) -> Iterator[Any]:
+    """Step through an asynchronous generator from synchronous code."""
+
+    async def next_item() -> Any:
+        return await anext(items, _END)
+
+    while (item := runner.run(next_item())) is not _END:
+        yield item
+
+
+def _run_program(program: Program, names: dict[str, Any], ask: CallRequest) -> Any:
+    _run_module(program, names)
+    if program.contract == "body":
+        bound = {name: ask.inputs[name] for name in program.parameters}
+        return _finish_outcome(names[BODY](**bound), streams=bool(ask.window_rows))
+    if program.contract == "main":
+        returned = _finish_outcome(_call_main(names["main"], ask), streams=bool(ask.window_rows))
+        if returned is not None:
+            return returned
+    return names.get("result") if program.assigns_result else None
+
+
+def _run_module(program: Program, names: dict[str, Any]) -> None:
+    outcome = eval(program.code, names)  # noqa: S307 - running user code is what this process is for
+    if program.is_awaited:
+        asyncio.run(outcome)
+
+
+def _build_names(ask: CallRequest) -> dict[str, Any]:
+    """Make the namespace that serves the code as globals and locals."""
+    names: dict[str, Any] = {"__name__": "__noetl__", **_import_modules()}
+    for alias, wanted in ask.libs.items():
+        names[alias] = _import_wanted(wanted)
+    for distribution in ask.required:
+        _require_distribution(distribution)
+    names.update(args=ask.inputs, inputs=ask.inputs, input_data=ask.inputs)
+    names["execution_id"] = ask.execution_id
+    if "context" in ask.named:
+        names["context"] = ReadOnly(ask.named["context"])
+    names.update(ask.iterator)
+    names.update(ask.inputs)
+    return names
+
+
+@cache
+def _import_modules() -> dict[str, Any]:
+    """Import what all code has without asking for it."""
+    return {name: importlib.import_module(name) for name in MODULES}
+
+
+def _import_wanted(wanted: Any) -> Any:
+    if not isinstance(wanted, dict):
+        return _import_module(str(wanted))
+    source, name = str(wanted["from"]), str(wanted["import"])
+    module = _import_module(source)
+    if hasattr(module, name):
+        return getattr(module, name)
+    # What a package holds may be a module that nobody has imported yet.
+    return _import_module(f"{source}.{name}")
+
+
+def _require_distribution(distribution: str) -> None:
+    """Check that a distribution is installed, or a module of its name."""
+    try:
+        metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        try:
+            _import_module(distribution.replace("-", "_"))
+        except MissingDependency as problem:
+            raise MissingDependency(distribution) from problem
+
+
+def _import_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        raise MissingDependency(name) from problem
+
+
+def _call_main(main: Callable[..., Any], ask: CallRequest) -> Any:
+    """Bind the parameters of `main` by name."""
+    known = {**ask.named, **ask.iterator, "execution_id": ask.execution_id}
+    if "context" in known:
+        known["context"] = ReadOnly(known["context"])
+    known |= dict.fromkeys(("input_data", "args", "inputs"), ask.inputs)
+    known |= ask.inputs
+    positional: list[Any] = []
+    by_name: dict[str, Any] = {}
+    used: set[str] = set()
+    for name, parameter in inspect.signature(main).parameters.items():
+        match parameter.kind:
+            case inspect.Parameter.VAR_POSITIONAL:
+                continue
+            case inspect.Parameter.VAR_KEYWORD:
+                by_name |= {key: item for key, item in ask.inputs.items() if key not in used}
+                continue
+        used.add(name)
+        if name not in known:
+            if parameter.default is inspect.Parameter.empty:
+                raise TypeError(
+                    f"main() asks for '{name}', which is not an input of the task: "
+                    "add it to 'input' or give it a default"
+                )
+            continue
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            positional.append(known[name])
+        else:
+            by_name[name] = known[name]
+    return main(*positional, **by_name)
+
+
+def _finish_outcome(outcome: Any, *, streams: bool) -> Any:
+    """Wait for a coroutine and gather what a generator yields, unless that is to stream."""
+    if streams and (inspect.isgenerator(outcome) or inspect.isasyncgen(outcome)):
+        return outcome
+    if inspect.iscoroutine(outcome):
+        return asyncio.run(outcome)
+    if inspect.isgenerator(outcome):
+        return _tabulate_items(list(outcome))
+    if inspect.isasyncgen(outcome):
+
+        async def gather_items() -> list[Any]:
+            return [item async for item in outcome]
+
+        return _tabulate_items(asyncio.run(gather_items()))
+    return outcome
+
+
+def _tabulate_items(items: list[Any]) -> dict[str, Any]:
+    rows: list[Any] = []
+    for item in items:
+        rows.extend(item if isinstance(item, list) else [item])
+    columns = list(rows[0]) if rows and isinstance(rows[0], dict) else []
+    return {"columns": columns, "rows": rows, "row_count": len(rows)}
+
+
+_CHAIN_MAX = 8
+_UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EACCES, errno.EPERM})
+
+
+def describe_exception(
+    problem: BaseException, *, source: str, has_network: bool, file: str = FILE
+) -> CallAnswer:
+    """Turn an exception into an answer whose traceback shows the source's own lines alone."""
+    found = read_user_traceback(problem, source=source, file=file)
+    kind = type(problem)
+    return CallAnswer(
+        exception=kind.__name__,
+        bases=[one.__name__ for one in kind.__mro__],
+        message=found.message,
+        traceback=found.traceback,
+        line=found.line,
+        line_text=found.line_text,
+        lacks_network=not has_network and _is_unreachable(problem),
+        absent_module=_find_absent_module(problem),
+    )
+
+
+def _find_absent_module(problem: BaseException) -> str:
+    """Return the module that an exception did not find, else nothing."""
+    name = problem.name if isinstance(problem, ModuleNotFoundError) else None
+    return name or ""
+
+
+def _is_unreachable(problem: BaseException) -> bool:
+    """Tell whether an exception, or one that led to it, is of a network that is not there."""
+    one: BaseException | None = problem
+    for _ in range(_CHAIN_MAX):
+        if one is None:
+            return False
+        if isinstance(one, socket.gaierror):
+            return True
+        if isinstance(one, OSError) and one.filename is None and one.errno in _UNREACHABLE:
+            return True
+        one = one.__cause__ or one.__context__
+    return False

@@ -1,0 +1,32 @@
+"""What imports Spark, loaded when it is first needed: a worker without Spark tasks pays nothing."""
+
+import importlib
+from typing import Any
+
+from noetl_contracts.errors import ErrorObject
+from noetl_worker.domain.failures import build_error
+from noetl_worker.spark.session_options import SparkUnavailable
+
+_JOBS = "noetl_worker.spark.task_jobs"
+_FAILING = "noetl_worker.spark.failures"
+
+
+def load_jobs() -> Any:
+    """Load `noetl_worker.spark.task_jobs`; raises `SparkUnavailable`."""
+    return _load_spark_module(_JOBS)
+
+
+def explain_failure(problem: Exception) -> ErrorObject | None:
+    """Say what a job failed of; None for what is none of Spark's errors."""
+    if isinstance(problem, SparkUnavailable):
+        return build_error("config", str(problem), source="spark")
+    error: ErrorObject | None = _load_spark_module(_FAILING).explained(problem)
+    return error
+
+
+def _load_spark_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as problem:
+        text = "Spark is not installed here: install noetl-worker[spark]"
+        raise SparkUnavailable(text) from problem

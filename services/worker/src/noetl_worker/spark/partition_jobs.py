@@ -1,0 +1,58 @@
+"""Spreads bytes over the executors: one of them is one partition's work.
+
+Loaded when Spark is, by `noetl_worker.spark.session` alone.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+Entry = Callable[[Iterable[bytes]], Iterable[bytes]]
+
+# What a cluster that does not say is taken to run at once.
+_PARALLELISM = 8
+
+
+def parallelism(session: SparkSession) -> int:
+    """Return how many tasks the session's executors run at once."""
+    if _is_connect(session):
+        return int(session.conf.get("spark.default.parallelism", None) or _PARALLELISM)
+    return int(session.sparkContext.defaultParallelism)
+
+
+def spread(session: SparkSession, shares: list[bytes], entry: Entry) -> list[bytes]:
+    """Hand one share to each partition; return all that `entry` yields.
+
+    Where the driver is at hand no query is made of it: planning one takes longer than many frames.
+    """
+    if _is_connect(session):
+        return _spread_as_table(session, shares, entry)
+    partitions = session.sparkContext.parallelize(shares, len(shares))
+    return [bytes(one) for one in partitions.mapPartitions(entry).collect()]
+
+
+def _spread_as_table(session: SparkSession, shares: list[bytes], entry: Entry) -> list[bytes]:
+    """Do the same through a table of one column, the only way into a server elsewhere."""
+    batches = [pa.RecordBatch.from_pydict({"share": pa.array([one])}) for one in shares]
+    # A server elsewhere does not make a partition of each batch unless it is told.
+    frame = session.createDataFrame(pa.Table.from_batches(batches)).repartition(len(shares))
+    found = frame.mapInArrow(_TableEntry(entry), "found binary").toArrow()
+    return [bytes(one) for one in found["found"].to_pylist()]
+
+
+class _TableEntry:
+    """An entry that takes and gives Arrow batches of one column; executors import it by name."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the entry over the values of all batches."""
+        shares = (bytes(one) for batch in batches for one in batch.column(0).to_pylist())
+        for found in self._entry(shares):
+            yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], names=["found"])
+
+
+def _is_connect(session: SparkSession) -> bool:
+    return "connect" in type(session).__module__

@@ -1,0 +1,1 @@
+"""Tables as Spark executors read and write them."""

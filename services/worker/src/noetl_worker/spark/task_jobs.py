@@ -1,0 +1,230 @@
+"""What a `kind: spark` task does in its thread: inputs as views, SQL or a function, rows stored."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from noetl_contracts.json_values import to_json_value
+from noetl_contracts.spread_table import KEY as _RESERVED
+from noetl_storage.arrow import table_schema
+from noetl_worker.spark import sql_checks, worker_logs
+from noetl_worker.spark.driver_output import DriverOutput, capture_output
+from noetl_worker.spark.partition_jobs import parallelism
+from noetl_worker.spark.tables import named_tables, part_writer, payload_source, postgres_source
+from noetl_worker.spark.tables.part_writer import WritePlan
+from noetl_worker.spark.tables.payload_source import NoetlSource
+from noetl_worker.spark.tables.postgres_source import PostgresSource
+from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
+from noetl_worker.spark.task_request import (
+    CodeFailed,
+    CopyCounts,
+    CopyTarget,
+    Input,
+    QueryInput,
+    RowsInput,
+    SparkRequest,
+    SparkResult,
+    StoredInput,
+)
+from noetl_worker.sql import lexer
+
+_FILE = "<task>"
+_ENTRY = "main"
+_ARGUMENTS_MAX = 3
+
+
+def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = None) -> SparkResult:
+    """Run a task in a session of its own; raises `SparkRefusal`, `CodeFailed` and Spark's errors.
+
+    What its code prints and logs goes to the `output`; so does what its functions wrote in
+    executors, where Spark keeps it: by itself on the worker's machine, else where `conf` says so.
+    """
+    conf = ask.conf
+    if ask.code is not None and output is not None and not is_remote(base):
+        conf = worker_logs.with_worker_logs(base, conf)
+    session = open_session(base, conf)
+    frames = {name: build_frame(session, one, ask.plan.home) for name, one in ask.inputs.items()}
+    if ask.code is not None:
+        try:
+            with capture_output(output):
+                value = _call_main(session, ask.code, frames, ask.params)
+            return _store_value(value, session, ask.plan)
+        finally:
+            if output is not None and conf.get(worker_logs.SETTING) == "true":
+                worker_logs.add_worker_logs(session, output)
+                output.flush_lines()
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    return _write_frame(_run_statements(session, ask), ask.plan)
+
+
+def open_session(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
+    """Return a session beside the worker's own: no task sees another one's views or settings."""
+    session = base.newSession()
+    if not is_remote(session):
+        # Spark looks names up in the thread's active session, which is that of the task before.
+        classes = session._jvm  # noqa: SLF001 - Spark's own createDataFrame does the same
+        active = getattr(classes, "org.apache.spark.sql.classic.SparkSession")
+        active.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
+    session.dataSource.register(NoetlSource)
+    session.dataSource.register(PostgresSource)
+    session.conf.set("spark.sql.runSQLOnFiles", "false")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    for name, value in conf.items():
+        session.conf.set(name, value)
+    return session
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Tell whether the driver is a Spark Connect server."""
+    return "connect" in type(session).__module__
+
+
+def build_frame(session: SparkSession, given: Input, home: StoreAddress) -> DataFrame:
+    """Turn an input into a frame."""
+    match given:
+        case RowsInput(table=table):
+            return session.createDataFrame(table, named_tables.build_spark_schema(table.schema))
+        case StoredInput(refs=refs, is_union=is_union):
+            options = payload_source.build_options(
+                home, refs, is_union=is_union, partitions=max(1, parallelism(session))
+            )
+            return session.read.format(payload_source.NAME).options(**options).load()
+        case QueryInput(options=options):
+            return session.read.format(postgres_source.NAME).options(**options).load()
+
+
+def _run_statements(session: SparkSession, ask: SparkRequest) -> DataFrame:
+
+    *views, query = ask.statements
+    for text in views:
+        found = lexer.parse_temporary_view(text)
+        if found is not None:
+            name, body = found
+            _run_query(session, body, ask).createOrReplaceTempView(name)
+        elif ask.is_trusted:
+            session.sql(text)
+        else:
+            sql_checks.refuse_command()
+    return _run_query(session, query, ask)
+
+
+def _run_query(session: SparkSession, query: str, ask: SparkRequest) -> DataFrame:
+
+    if ask.is_trusted:
+        return session.sql(query, args=ask.params or None)
+    if is_remote(session):
+        text = (
+            "SQL cannot be checked at an sc:// address, so that tasks there need an operator's "
+            "permission: NOETL_WORKER_SPARK_CODE_ALLOWED=true"
+        )
+        raise SparkRefusal("config", text)
+    sql_checks.check_query(session, query)
+    frame = session.sql(query, args=ask.params or None)
+    sql_checks.check_analysed(frame)
+    return frame
+
+
+def _call_main(
+    session: SparkSession, code: str, frames: Mapping[str, Any], params: dict[str, Any]
+) -> Any:
+    """Call the task's `main`; what it raises besides Spark's own errors is `CodeFailed`."""
+    try:
+        main = _load_main(code)
+        wanted = len(inspect.signature(main).parameters)
+        return main(*(session, frames, params)[: min(wanted, _ARGUMENTS_MAX)])
+    except (PySparkException, SparkRefusal):
+        raise
+    except Exception as problem:
+        raise CodeFailed(problem, source=code, file=_FILE) from problem
+
+
+def _load_main(code: str) -> Callable[..., Any]:
+    names: dict[str, Any] = {"__name__": "noetl_spark_task"}
+    exec(compile(code, _FILE, "exec"), names)  # noqa: S102 - the operator has allowed tasks to bring code
+    main = names.get(_ENTRY)
+    if not callable(main):
+        text = "field 'code' must define main(spark, inputs) or main(spark, inputs, params)"
+        raise SparkRefusal("validation", text)
+    found: Callable[..., Any] = main
+    return found
+
+
+def _store_value(value: Any, session: SparkSession, plan: WritePlan) -> SparkResult:
+    """Store a frame or a table; any other value is the result as it is."""
+    if isinstance(value, DataFrame):
+        return _write_frame(value, plan)
+    if isinstance(value, pa.Table):
+        frame = session.createDataFrame(value, named_tables.build_spark_schema(value.schema))
+        return _write_frame(frame, plan)
+    return SparkResult(value=_to_plain_value(value))
+
+
+def _to_plain_value(value: Any) -> Any:
+    try:
+        found = to_json_value(value)
+    except ValueError as problem:
+        raise SparkRefusal("schema", f"main returned what has no JSON form: {problem}") from problem
+    if isinstance(found, dict) and isinstance(found.get("rows"), dict):
+        found["rows"].pop(_RESERVED, None)
+    return found
+
+
+def _write_frame(frame: DataFrame, plan: WritePlan) -> SparkResult:
+
+    names = frame.columns
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        text = f"the result has several columns named {', '.join(twice)}: give them names with AS"
+        raise SparkRefusal("schema", text)
+    missing = [name for name in plan.partition_by if name not in names]
+    if missing:
+        text = f"output.partition_by names {missing[0]!r}, which is no column of the result"
+        raise SparkRefusal("validation", text)
+    schema = named_tables.build_arrow_schema(frame.schema)
+    manifests = part_writer.write_frame(frame, plan)
+    return SparkResult(columns=names, types=table_schema.format_schema(schema), manifests=manifests)
+
+
+def prepared(
+    base: SparkSession, given: Input, mapping: Mapping[str, str] | None, home: StoreAddress
+) -> DataFrame:
+    """Return the frame of an input with the columns of its target; raises as `run`."""
+    frame = build_frame(open_session(base, {}), given, home)
+    if mapping is None:
+        return frame
+    names = set(frame.columns)
+    for path in mapping.values():
+        if path not in names and path.split(".")[0] not in names:
+            known = ", ".join(sorted(names)[:20])
+            raise SparkRefusal("validation", f"there is no source field {path!r}: known: {known}")
+    # A column may have a dot in its own name.
+    quoted = {path: f"`{path.replace('`', '``')}`" if path in names else path for path in names}
+    columns = [
+        functions.col(quoted.get(path, path)).alias(column) for column, path in mapping.items()
+    ]
+    return frame.select(*columns)
+
+
+def copied(frame: DataFrame, target: CopyTarget) -> CopyCounts:
+    """Copy a frame into a table of PostgreSQL; raises as `run`."""
+    columns = [
+        postgres_source.CopyColumn(name=name, is_array=is_array)
+        for name, is_array in target.columns.items()
+    ]
+    counts = postgres_source.copy_in(
+        frame,
+        postgres_source.CopyPlan(
+            home=target.home,
+            credential=target.credential,
+            schema=target.schema,
+            table=target.table,
+            done_table=target.done_table,
+            columns=columns,
+        ),
+    )
+    return CopyCounts(rows=sum(counts), tasks=sum(1 for count in counts if count))

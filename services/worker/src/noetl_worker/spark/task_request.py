@@ -1,0 +1,123 @@
+"""What a Spark task is asked for, and what it gave: plain values, known before Spark is loaded."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.payloads import PayloadRef
+from noetl_worker.sandbox.source import read_user_traceback
+from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan
+from noetl_worker.spark.tables.store_access import StoreAddress
+
+# What a task may say about its own session; the rest is the deployment's.
+CONF_ALLOWED = (
+    "spark.sql.shuffle.partitions",
+    "spark.sql.adaptive.",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.ansi.enabled",
+    "spark.sql.session.timeZone",
+    "spark.sql.caseSensitive",
+    "spark.sql.files.maxRecordsPerFile",
+    "spark.sql.pyspark.worker.logging.enabled",
+)
+
+
+class RowsInput(Struct, frozen=True, kw_only=True):
+    """An input that is here already."""
+
+    table: pa.Table
+
+
+class StoredInput(Struct, frozen=True, kw_only=True):
+    """An input in the payload store; of a union the rows are numbered by their part."""
+
+    refs: list[PayloadRef]
+    is_union: bool = False
+
+
+class QueryInput(Struct, frozen=True, kw_only=True):
+    """An input that executors read from PostgreSQL themselves, by a stored credential."""
+
+    options: dict[str, str]
+
+
+Input = RowsInput | StoredInput | QueryInput
+
+
+class SparkRequest(Struct, frozen=True, kw_only=True):
+    """A task, as its thread needs it; either statements or code."""
+
+    inputs: Mapping[str, Input]
+    statements: tuple[str, ...]
+    code: str | None
+    params: dict[str, Any]
+    conf: Mapping[str, str]
+    plan: WritePlan
+    is_trusted: bool
+
+
+class SparkResult(Struct, frozen=True, kw_only=True):
+    """What a task gave: a table in parts, or any other value."""
+
+    columns: list[str] = []
+    types: list[str] = []
+    manifests: list[PartManifest] | None = None
+    value: Any = None
+
+
+class CopyTarget(Struct, frozen=True, kw_only=True):
+    """Where rows are copied; `columns` says of each whether its lists become arrays."""
+
+    home: StoreAddress
+    credential: str
+    schema: str
+    table: str
+    done_table: str
+    columns: dict[str, bool]
+
+
+class CopyCounts(Struct, frozen=True, kw_only=True):
+    """How many rows were copied, by how many tasks."""
+
+    rows: int
+    tasks: int
+
+
+class CodeFailed(Exception):  # noqa: N818 - it is the task's own failure, on its way out
+    """The task's function raised."""
+
+    def __init__(self, problem: Exception, *, source: str, file: str) -> None:
+        self.found = read_user_traceback(problem, source=source, file=file)
+        super().__init__(self.found.message)
+        self.kind = type(problem).__name__
+        self.bases = [base.__name__ for base in type(problem).__mro__]
+
+
+def build_postgres_options(
+    home: StoreAddress,
+    *,
+    credential: str,
+    query: str,
+    values: list[Any],
+    column: str | None,
+    partitions: int,
+    snapshot: str | None = None,
+) -> dict[str, str]:
+    """Write the options of a read: the credential is named, and opened by who uses it."""
+    found = {
+        "store": home.url,
+        "tenant": home.tenant_id,
+        "organization": home.organization_id,
+        "credential": credential,
+        "query": query,
+        "values": codec.encode_text(values),
+        "partitions": str(partitions),
+    }
+    if column is not None:
+        found["column"] = column
+    if snapshot is not None:
+        found["snapshot"] = snapshot
+    return found

@@ -1,0 +1,1 @@
+"""SQL as text: tokens, statements, dialects."""

@@ -1,0 +1,252 @@
+"""SQL text, cut into statements whose placeholders the engine understands."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_worker.sql.lexer import Dialect, Token, split_statements
+
+Slot = str | int
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_POSITION = re.compile(r"\$\d+")
+# What stands before the colon of a slice, or of a cast.
+_BEFORE_COLON = re.compile(r"[\w\])\"'.:]")
+_CACHED_CHARACTERS_MAX = 65_536
+_OWN_TRANSACTION = frozenset({"begin", "start", "commit", "rollback", "end", "abort"})
+_OUTSIDE = re.compile(
+    r"(?:vacuum\b|alter\s+system\b|(?:create|drop)\s+(?:database|tablespace)\b"
+    r"|(?:create|drop)\s+subscription\b|alter\s+database\b.*?\bset\s+tablespace\b"
+    r"|reindex\s+(?:\([^)]*\)\s*)?(?:database|system)\b|reindex\b.*?\bconcurrently\b"
+    r"|(?:create\s+(?:unique\s+)?index|drop\s+index)\s+concurrently\b"
+    r"|alter\s+table\b.*?\bdetach\s+partition\b.*?\bconcurrently\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+_OUTSIDE_VERBS = frozenset({"vacuum", "alter", "create", "drop", "reindex"})
+_CLIENT_ENDS = frozenset({"stdin", "stdout"})
+_PLAIN_VERBS = frozenset(
+    {"select", "insert", "update", "delete", "with", "values", "merge", "table", "begin", "commit"}
+)
+_WORKING_VERBS = _PLAIN_VERBS - _OWN_TRANSACTION
+_STATEFUL = ("set_config", "advisory", "dblink")
+# A pattern that begins with plain letters is looked for an order faster than one with a condition.
+_TEMPORARY = re.compile(r"temp(?<!\wtemp)(?:orary)?\b")
+_FIRST_WORD = re.compile(r"(?:\s+|--[^\n]*\n)*([A-Za-z]+)\b")
+
+
+class PlaceholderError(Exception):
+    """A statement asks for a parameter that `params` does not hold."""
+
+
+class Statement(Struct, frozen=True, kw_only=True):
+    """One statement; `slots` names the parameter behind each of `$1`, `$2`, ..."""
+
+    text: str
+    slots: tuple[Slot, ...]
+    is_transaction_control: bool
+    is_outside_transactions: bool
+    leaves_session_state: bool
+    is_client_copy: bool = False
+
+
+class _PlaceholderWriter:
+    """Writes the placeholders of a text's statements as `$1`, `$2`, ..."""
+
+    def __init__(self, text: str, style: str) -> None:
+        self._text = text
+        self._style = style
+        self._tokens: list[Token] = []
+        self._slots: list[Slot] = []
+        # `%s` counts on from one statement to the next.
+        self._percents = 0
+
+    def write_statement(
+        self, start: int, end: int, tokens: list[Token]
+    ) -> tuple[str, tuple[Slot, ...]]:
+        """Return the statement between two places, and the parameters that it names."""
+        if not self._style:
+            return self._text[start:end].strip(), ()
+        self._tokens, self._slots = tokens, []
+        parts: list[str] = []
+        index = 0
+        while index < len(self._tokens):
+            token = self._tokens[index]
+            count, piece = self._write_placeholder(index)
+            if count:
+                last = self._tokens[index + count - 1]
+                parts += (self._text[start : token.start], piece)
+                start = last.end
+            index += count or 1
+        parts.append(self._text[start:end])
+        return "".join(parts).strip(), tuple(self._slots)
+
+    def _write_placeholder(self, index: int) -> tuple[int, str]:
+        """Return how many tokens a placeholder has, 0 for none, and what stands for it."""
+        token = self._tokens[index]
+        if token.word and token.raw[0] == "$":
+            if self._style != "list" or not _POSITION.fullmatch(token.raw):
+                return 0, ""
+            return 1, self._write_slot(int(token.raw[1:]) - 1)
+        if token.raw == ":" and self._style == "mapping":
+            return self._write_named(index)
+        return self._write_percent(index) if token.raw == "%" else (0, "")
+
+    def _write_named(self, index: int) -> tuple[int, str]:
+        (word,) = self._list_adjacent_tokens(index, 1) or ("",)
+        at = self._tokens[index].start
+        if not _NAME.fullmatch(word) or (at and _BEFORE_COLON.match(self._text, at - 1)):
+            return 0, ""
+        return 2, self._write_slot(word)
+
+    def _write_percent(self, index: int) -> tuple[int, str]:
+        following = self._list_adjacent_tokens(index, 1)
+        if following == ["%"]:
+            return 2, "%"
+        if self._style == "list":
+            if following != ["s"]:
+                return 0, ""
+            self._percents += 1
+            return 2, self._write_slot(self._percents - 1)
+        match self._list_adjacent_tokens(index, 4):
+            case ["(", name, ")", "s"] if _NAME.fullmatch(name):
+                return 5, self._write_slot(name)
+        return 0, ""
+
+    def _list_adjacent_tokens(self, index: int, count: int) -> list[str]:
+        """Return the tokens behind one, as far as nothing stands between them."""
+        found: list[str] = []
+        for before, token in pairwise(self._tokens[index : index + count + 1]):
+            if before.end != token.start:
+                break
+            found.append(token.raw)
+        return found
+
+    def _write_slot(self, slot: Slot) -> str:
+        if slot not in self._slots:
+            self._slots.append(slot)
+        return f"${self._slots.index(slot) + 1}"
+
+
+def _build_statement(piece: str, slots: tuple[Slot, ...], tokens: list[Token]) -> Statement:
+    words = [token.word for token in tokens if token.word]
+    first = words[0] if words else ""
+    return Statement(
+        text=piece,
+        slots=slots,
+        is_transaction_control=first in _OWN_TRANSACTION,
+        is_outside_transactions=first in _OUTSIDE_VERBS and _is_outside_transactions(tokens),
+        leaves_session_state=first not in _PLAIN_VERBS or _leaves_session_state(piece),
+        is_client_copy=first == "copy" and not _CLIENT_ENDS.isdisjoint(words),
+    )
+
+
+def _is_outside_transactions(tokens: list[Token]) -> bool:
+    """Tell whether a statement refuses to run in a transaction."""
+    return _OUTSIDE.match(" ".join(token.word or token.raw for token in tokens)) is not None
+
+
+def _leaves_session_state(text: str) -> bool:
+    """Tell whether a statement may leave something on the session, however it begins."""
+    lower = text.lower()
+    return any(word in lower for word in _STATEFUL) or _TEMPORARY.search(lower) is not None
+
+
+def cut_statements(text: str, style: str, dialect: Dialect = "postgres") -> tuple[Statement, ...]:
+    """Cut a text; `style` says how it names parameters: `list`, `mapping`, or "" for not at all.
+
+    What cannot be cut with certainty raises `ToolFailure` with its line.
+    """
+    if len(text) > _CACHED_CHARACTERS_MAX:
+        return _cut_uncached(text, style, dialect)
+    return _cached(text, style, dialect)
+
+
+def _cut_uncached(text: str, style: str, dialect: Dialect) -> tuple[Statement, ...]:
+    one = _build_single_statement(text) if not style and ";" not in text else None
+    if one is not None:
+        return (one,)
+    placeholders = _PlaceholderWriter(text, style)
+    return tuple(
+        _build_statement(*placeholders.write_statement(start, end, tokens), tokens)
+        for start, end, tokens in split_statements(text, dialect)
+    )
+
+
+_cached = lru_cache(maxsize=512)(_cut_uncached)
+
+
+def _build_single_statement(text: str) -> Statement | None:
+    """Take a text with nothing to cut and nothing to fill in, as claims render it, for what it is.
+
+    It comes once, as its values are written in it. Its first word tells all but what it leaves.
+    """
+    first = _FIRST_WORD.match(text)
+    if first is None or first[1].lower() not in _WORKING_VERBS:
+        return None
+    return Statement(
+        text=text.strip(),
+        slots=(),
+        is_transaction_control=False,
+        is_outside_transactions=False,
+        leaves_session_state=_leaves_session_state(text),
+    )
+
+
+def get_placeholder_style(params: Any) -> str:
+    """Tell which placeholders a `params` value fills."""
+    if type(params) is dict or isinstance(params, Mapping):
+        return "mapping"
+    return "" if params is None else "list"
+
+
+def order_arguments(statement: Statement, params: Any) -> list[Any]:
+    """Order the parameter values as the statement's placeholders; raises `PlaceholderError`."""
+    if type(params) is dict or isinstance(params, Mapping):
+        try:
+            return [params[slot] for slot in statement.slots]
+        except KeyError as absent:
+            raise _build_missing_name_error(params, str(absent.args[0])) from absent
+    if statement.slots and not isinstance(params, (list, tuple)):
+        raise PlaceholderError("params must be a list or a mapping")
+    return [_get_positional(params, int(slot)) for slot in statement.slots]
+
+
+def _build_missing_name_error(params: Mapping[Slot, Any], name: str) -> PlaceholderError:
+    known = ", ".join(sorted(map(str, params))) or "none"
+    return PlaceholderError(f"the statement names :{name}, but params has only: {known}")
+
+
+def _get_positional(params: Sequence[Any], index: int) -> Any:
+    if index >= len(params):
+        raise PlaceholderError(
+            f"the statement names ${index + 1}, but params holds {len(params)} values"
+        )
+    return params[index]
+
+
+# A text that is cut may end inside a secret, which no mask finds: what is longer is left out.
+_STATEMENT_CHARACTERS_MAX = 2_000
+_LINE_CHARACTERS_MAX = 300
+
+
+def describe_fault_place(statement: str, position: int | None) -> dict[str, Any]:
+    """Return the statement's text, and the line and column of a character that counts from 1.
+
+    A text or line that is too long is left out.
+    """
+    place: dict[str, Any] = {}
+    if 0 < len(statement) <= _STATEMENT_CHARACTERS_MAX:
+        place["statement_text"] = statement.strip()
+    if position is None or not 0 < position <= len(statement):
+        return place
+    before = statement[: position - 1]
+    place["line"] = before.count("\n") + 1
+    place["column"] = len(before) - (before.rfind("\n") + 1) + 1
+    line_text = statement.splitlines()[place["line"] - 1].strip()
+    if len(line_text) <= _LINE_CHARACTERS_MAX:
+        place["line_text"] = line_text
+    return place

@@ -1,0 +1,289 @@
+"""The tools, opened together with the vault that they share."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from pathlib import Path
+
+import pyarrow as pa
+import structlog
+from msgspec import Struct
+
+from noetl_chassis import computation_deadline, redaction
+from noetl_chassis.clock import Clock
+from noetl_chassis.seals.credential_seal import CredentialSealer
+from noetl_playbook.templates import render_limits
+from noetl_storage.ports.ledger_ports import Payloads
+from noetl_storage.ports.payload_ports import NearPayloads
+from noetl_storage.process import scratch
+from noetl_worker import wiring
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.keychain.credential_vault import CredentialVault
+from noetl_worker.keychain.entries import EntrySources
+from noetl_worker.keychain.keychain import EntryCache, Keyring
+from noetl_worker.keychain.tokens import BearerTokens
+from noetl_worker.payloads.payload_retry import retry_store_call
+from noetl_worker.settings import Settings
+from noetl_worker.spark.session import SharedSparkSession, open_spark_session
+from noetl_worker.tools import Tools
+from noetl_worker.tools.artifact import ArtifactTool
+from noetl_worker.tools.calls import child_process
+from noetl_worker.tools.calls.child_process import CapturedOutput, OutputTooLong, ProcessLaunch
+from noetl_worker.tools.calls.references import ReferenceReader
+from noetl_worker.tools.calls.work_folder import PathLocks, WorkFolder, open_work_folder
+from noetl_worker.tools.credential_test.tool import CredentialTool
+from noetl_worker.tools.duckdb.duckdb_tool import DuckdbTool
+from noetl_worker.tools.duckdb.inputs import InputReader, StoredTables
+from noetl_worker.tools.http.http_tool import HttpTool, open_http
+from noetl_worker.tools.nats.nats_tool import open_nats
+from noetl_worker.tools.postgres.postgres_tool import PostgresTool, open_postgres
+from noetl_worker.tools.python.environments import PackageEnvironments
+from noetl_worker.tools.python.python_tool import PythonTool, open_python
+from noetl_worker.tools.scripts.bucket_scripts import BucketScripts
+from noetl_worker.tools.scripts.script_loader import ScriptLoader
+from noetl_worker.tools.shell import ShellTool
+from noetl_worker.tools.spark.spark_inputs import SparkInputReader
+from noetl_worker.tools.spark.spark_tool import SparkTool
+from noetl_worker.tools.transfer.spark_mover import SparkMover
+from noetl_worker.tools.transfer.transfer_tool import TransferTool
+from noetl_worker.workspace.checkout import Checkout
+from noetl_worker.workspace.file_lender import FileLender
+from noetl_worker.workspace.workspaces import Workspaces, open_workspaces
+
+_INSTALLER_GRACE_S = 2.0
+_INSTALLER_OUTPUT_BYTES_MAX = 1024 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+class _TaskFolders(Struct, frozen=True, kw_only=True):
+    """Where files of tasks lie on this machine."""
+
+    organizations: WorkFolder
+    workspaces: Workspaces
+    python_homes: Path
+    shell_homes: Path
+    python_environments: Path
+
+    @property
+    def hidden_folders(self) -> tuple[Path, ...]:
+        """Return the folders of which user code sees its own part alone."""
+        roots = (self.workspaces.root, self.organizations.root)
+        return (*roots, self.python_homes, self.shell_homes, self.python_environments)
+
+
+@contextmanager
+def _open_folders(
+    config: Settings, references: ReferenceReader, mask: SecretMask, clock: Clock
+) -> Iterator[_TaskFolders]:
+    """Hold the folders of files while the block runs."""
+    with (
+        open_work_folder(config.work_directory) as organizations,
+        open_workspaces(
+            references_=references,
+            organizations=organizations,
+            mask=mask,
+            clock=clock,
+            limits=wiring.build_workspace_limits(config),
+        ) as workspaces,
+        scratch.hold_scratch_folder("python") as python_homes,
+        scratch.hold_scratch_folder("shell") as shell_homes,
+        scratch.hold_scratch_folder("environments") as python_environments,
+    ):
+        yield _TaskFolders(
+            organizations=organizations,
+            workspaces=workspaces,
+            python_homes=python_homes,
+            shell_homes=shell_homes,
+            python_environments=python_environments,
+        )
+
+
+@asynccontextmanager
+async def open_tools(
+    config: Settings, payloads: Payloads, clock: Clock, *, near: NearPayloads | None = None
+) -> AsyncIterator[tuple[Tools, SecretMask]]:
+    """Hold every tool open while the block runs; `near` reads payloads where they lie."""
+    # What a table has given back is the machine's again at once.
+    pa.set_memory_pool(pa.system_memory_pool())
+    mask = SecretMask()
+    sealer = CredentialSealer(config.secret_key)
+    vault = CredentialVault(
+        objects=payloads, ask_again=retry_store_call, sealer=sealer, mask=mask, clock=clock
+    )
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        stack.enter_context(redaction.add_masker(mask.mask_text))
+        stack.enter_context(
+            render_limits.install_guard(
+                stack.enter_context(computation_deadline.own_deadline_timer())
+            )
+        )
+        _sweep_scratch_folders()
+        references = ReferenceReader(payloads)
+        folders = stack.enter_context(_open_folders(config, references, mask, clock))
+        locks = PathLocks(folders.organizations)
+        http = await enter(
+            open_http(
+                limits=wiring.build_http_limits(config), vault=vault, payloads=payloads, clock=clock
+            )
+        )
+        buckets = await enter(wiring.open_bucket_store())
+        scripts = _build_script_loader(config, http, BucketScripts(buckets, vault, references))
+        postgres = await enter(_open_postgres_tool(config, vault, references, scripts))
+        inputs = InputReader(references_=references, postgres=postgres, in_place=StoredTables(near))
+        duckdb = DuckdbTool(
+            vault=vault,
+            inputs=inputs,
+            scripts=scripts,
+            references_=references,
+            locks=locks,
+            limits=wiring.build_duckdb_limits(config),
+        )
+        sparks = await enter(
+            open_spark_session(wiring.build_spark_options(config, folders.organizations.root))
+        )
+        reads = SparkInputReader(references_=references, vault=vault)
+        spark = _build_spark_tool(config, sparks, reads, references=references, scripts=scripts)
+        tools = Tools(
+            http=http,
+            postgres=postgres,
+            python=await enter(_open_python_tool(config, scripts, folders, mask)),
+            duckdb=duckdb,
+            artifact=ArtifactTool(
+                references_=references,
+                buckets=buckets,
+                http=http,
+                vault=vault,
+                mask=mask,
+            ),
+            spark=spark,
+            transfer=TransferTool(
+                http=http,
+                postgres=postgres,
+                duckdb=duckdb,
+                mover=SparkMover(spark=spark, postgres=postgres),
+                references_=references,
+                locks=locks,
+            ),
+            shell=_build_shell_tool(config, scripts, clock, folders),
+            nats=await enter(open_nats(vault=vault, sends_traceparent=config.send_traceparent)),
+            credential_test=CredentialTool(vault=vault, http=http, clock=clock),
+            sparks=sparks,
+            keyring=_build_keyring(config, vault, http.tokens, sealer, clock),
+            lender=FileLender(folders.workspaces),
+        )
+        yield tools, mask
+
+
+def _sweep_scratch_folders() -> None:
+    """Remove the folders of processes that were killed on this machine."""
+    if gone := scratch.sweep_scratch_folders():
+        log.info("folders of killed processes removed", folders=gone)
+
+
+def _build_script_loader(config: Settings, http: HttpTool, buckets: BucketScripts) -> ScriptLoader:
+    return ScriptLoader(directory=config.script_directory, http=http, buckets=buckets)
+
+
+def _open_python_tool(
+    config: Settings, scripts: ScriptLoader, folders: _TaskFolders, mask: SecretMask
+) -> AbstractAsyncContextManager[PythonTool]:
+    return open_python(
+        limits=wiring.build_python_limits(config),
+        scripts=scripts,
+        directory=folders.python_homes,
+        hidden=folders.hidden_folders,
+        make_checkout=Checkout,
+        environments=PackageEnvironments(
+            options=wiring.build_environment_options(config),
+            root=folders.python_environments,
+            mask=mask,
+            run_command=_run_installer,
+        ),
+        mask=mask,
+    )
+
+
+async def _run_installer(
+    command: tuple[str, ...], environ: dict[str, str], directory: Path
+) -> tuple[int, str]:
+    """Run an installer to its end; one that says too much is ended, and has failed."""
+    launch = ProcessLaunch(
+        command=command,
+        environ=environ,
+        directory=directory,
+        stdin=b"",
+        grace_s=_INSTALLER_GRACE_S,
+    )
+    captured = CapturedOutput(_INSTALLER_OUTPUT_BYTES_MAX)
+    try:
+        code = await child_process.run_process(launch, captured)
+    except OutputTooLong:
+        code = 1
+    return code, captured.stderr.decode(errors="replace")
+
+
+def _build_shell_tool(
+    config: Settings, scripts: ScriptLoader, clock: Clock, folders: _TaskFolders
+) -> ShellTool:
+    return ShellTool(
+        limits=wiring.build_shell_limits(config),
+        directory=folders.shell_homes,
+        hidden=folders.hidden_folders,
+        scripts=scripts,
+        clock=clock,
+    )
+
+
+def _open_postgres_tool(
+    config: Settings, vault: CredentialVault, references: ReferenceReader, scripts: ScriptLoader
+) -> AbstractAsyncContextManager[PostgresTool]:
+    return open_postgres(
+        vault=vault,
+        scripts=scripts,
+        references_=references,
+        room=wiring.build_postgres_limits(config),
+    )
+
+
+def _build_spark_tool(
+    config: Settings,
+    sparks: SharedSparkSession,
+    inputs: SparkInputReader,
+    *,
+    references: ReferenceReader,
+    scripts: ScriptLoader,
+) -> SparkTool:
+    return SparkTool(
+        sparks=sparks,
+        references_=references,
+        inputs=inputs,
+        scripts=scripts,
+        limits=wiring.build_spark_limits(config),
+    )
+
+
+def _build_keyring(
+    config: Settings,
+    vault: CredentialVault,
+    tokens: BearerTokens,
+    sealer: CredentialSealer,
+    clock: Clock,
+) -> Keyring:
+    return Keyring(
+        sources=EntrySources(
+            vault=vault,
+            tokens=tokens,
+            environ=config.secret_env,
+            folder=Path(config.secret_folder) if config.secret_folder else None,
+        ),
+        sealer=sealer,
+        kept=EntryCache(),
+        clock=clock,
+        template_env=config.template_env,
+    )

@@ -1,0 +1,1 @@
+"""What every tool is given, and how calls end."""

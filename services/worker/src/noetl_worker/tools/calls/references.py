@@ -1,0 +1,146 @@
+"""What a reference in a task's field means, and the value behind it."""
+
+from typing import Any
+
+import msgspec
+
+from noetl_contracts import locators
+from noetl_contracts.errors import LocatorError
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_playbook.templates import output_forms
+from noetl_playbook.views.result_view import view_loop, view_pipeline
+from noetl_playbook.views.results import LoopResult, PipelineResult
+from noetl_storage.arrow import row_tables
+from noetl_storage.ports.ledger_ports import Payloads
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.payloads.tenant_payloads import PayloadCache, PayloadOwner, TenantPayloads
+from noetl_worker.tools.calls.call import is_organization_name
+
+# Payloads that tasks name are read once and handed on; the lane remembers its own.
+_REMEMBERED_BYTES = 16 * 1024 * 1024
+
+
+class ReferenceReader:
+    """Reads what `_ref` mappings and locators point to, always within the call's organization."""
+
+    def __init__(self, payloads: Payloads) -> None:
+        self._payloads = payloads
+        self._remembered = PayloadCache(bytes_max=_REMEMBERED_BYTES)
+
+    def get_payloads(self, site: UnitScope) -> TenantPayloads:
+        """Return the store as the call's organization sees it."""
+        place = PayloadOwner(tenant_id=site.tenant_id, organization_id=site.organization_id)
+        return TenantPayloads(self._payloads, place=place, remembered=self._remembered)
+
+    async def load_value(self, given: Any, site: UnitScope) -> Any:
+        """Return the plain value behind a reference; raises `ToolFailure`."""
+        ref = find_reference(given, site)
+        if ref is None:
+            raise ToolFailure(build_error("validation", f"{given!r:.120} is no reference"))
+        loaded = await self.get_payloads(site).load_value(ref)
+        return get_shown_value(loaded) if names_result(given) else loaded
+
+    async def load_part(self, part: Any, site: UnitScope) -> Any:
+        """Return what one part of a reduce holds, or what a reference means."""
+        given = get_part_reference(part)
+        if is_reference(given):
+            value = await self.load_value(given, site)
+            return value if given is part else _get_unit_value(value)
+        return given["data"] if is_part(given) and "data" in given else given
+
+
+def is_part(value: Any) -> bool:
+    """Tell whether a value is a part of a reduce, as its body sees it."""
+    return isinstance(value, dict) and "index" in value and "ref" in value and "status" in value
+
+
+def get_part_reference(part: Any) -> Any:
+    """Return the reference in a part of a reduce, or the part itself when it has none."""
+    if not is_part(part) or part["ref"] is None:
+        return part
+    ref = part["ref"]
+    if "kind" in ref:
+        return ref
+    named = {"ref": ref.get("uri"), "bytes": ref.get("payload_bytes")}
+    return {"kind": "result_ref", **ref, **named}
+
+
+def _get_unit_value(kept: Any) -> Any:
+    """Return what a unit's kept result is: of several tables the one that they make."""
+    if isinstance(kept, dict) and "results" in kept and "tasks" not in kept:
+        return row_tables.join_results(kept["results"])
+    return get_shown_value(kept)
+
+
+def is_reference(value: Any) -> bool:
+    """Tell whether a field's value is a `_ref` mapping or a `noetl://` locator."""
+    if isinstance(value, dict):
+        return value.get("kind") == "result_ref"
+    is_locator = isinstance(value, str) and value.startswith(locators.SCHEME)
+    return is_locator and not is_organization_name(value)
+
+
+def names_result(value: Any) -> bool:
+    """Tell whether a reference is that of a step's result, not of a bare payload."""
+    text = value.get("ref") if isinstance(value, dict) else value
+    return isinstance(text, str) and text.startswith(f"{locators.SCHEME}execution/")
+
+
+def find_reference(value: Any, site: UnitScope) -> PayloadRef | None:
+    """Return the stored content that a value refers to, or None; raises `ToolFailure`."""
+    if not is_reference(value):
+        return None
+    try:
+        return (
+            _parse_mapping(value, site) if isinstance(value, dict) else _parse_locator(value, site)
+        )
+    except (LocatorError, msgspec.ValidationError) as problem:
+        text = f"the reference cannot be used: {problem}"
+        raise ToolFailure(build_error("validation", text, source="store")) from problem
+
+
+def _parse_mapping(value: dict[str, Any], site: UnitScope) -> PayloadRef:
+    sha256 = str(value.get("sha256", ""))
+    # The digest decides; whose store is asked is never the playbook's to say.
+    return msgspec.convert(
+        {
+            "uri": locators.build_payload_locator(site.tenant_id, site.organization_id, sha256),
+            "sha256": sha256,
+            "media_type": value.get("media_type") or JSON_MEDIA_TYPE,
+            "payload_bytes": value.get("bytes") or 0,
+            "row_count": value.get("row_count"),
+        },
+        PayloadRef,
+    )
+
+
+def _parse_locator(text: str, site: UnitScope) -> PayloadRef:
+    match locators.parse_locator(text).segments:
+        case ("tenant", tenant, "org", organization, "payloads", "sha256", sha256):
+            if (tenant, organization) != (site.tenant_id, site.organization_id):
+                raise ToolFailure(
+                    build_error("config", f"{text!r:.200} belongs to another organization")
+                )
+            return PayloadRef(uri=text, sha256=sha256, media_type=JSON_MEDIA_TYPE, payload_bytes=0)
+        case ("execution", _, "result", *_):
+            raise ToolFailure(
+                build_error(
+                    "reference_not_available",
+                    f"{text!r:.200} names no result that this task's templates name: "
+                    "pass the result's own '_ref', as in {{ load._ref }}",
+                    source="store",
+                )
+            )
+        case _:
+            raise ToolFailure(build_error("config", f"{text!r:.200} does not point to a payload"))
+
+
+def get_shown_value(loaded: Any) -> Any:
+    """Return the value of a result as it is kept; of one task, what that task returned."""
+    if isinstance(loaded, dict) and "results" in loaded and "tasks" not in loaded:
+        return view_loop(msgspec.convert(loaded, LoopResult)).to_plain()
+    kept = msgspec.convert(loaded, PipelineResult)
+    if len(kept.tasks) == 1:
+        return next(iter(kept.tasks.values())).raw
+    return output_forms.to_plain(view_pipeline(kept))

@@ -1,0 +1,301 @@
+"""Stored tables that a query reads where they lie: no row of them becomes a Python value."""
+
+import asyncio
+import importlib
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from noetl_contracts import codec, spelling, spread_table
+from noetl_contracts.errors import LocatorError, Permanent, Retryable
+from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
+from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
+from noetl_storage.arrow import encoding, row_tables, table_schema
+from noetl_storage.arrow.encoding import PARQUET_MEDIA_TYPE, PayloadUnreadable
+from noetl_storage.arrow.row_tables import RowTable
+from noetl_storage.arrow.table_schema import SchemaMismatch
+from noetl_storage.ports.payload_ports import NearPayloads
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.tools.calls import references
+from noetl_worker.tools.calls.call import Call
+from noetl_worker.tools.calls.references import ReferenceReader
+from noetl_worker.tools.postgres.postgres_tool import PostgresTool
+from noetl_worker.tools.postgres.row_windows import read_query_windows
+from noetl_worker.tools.tables import file_tables
+
+_TABLES = frozenset({ARROW_MEDIA_TYPE, PARQUET_MEDIA_TYPE})
+_PARQUET = b"PAR1"
+# Loads pandas with it: only workers that come here pay for that.
+_PARQUET_SCANNING = "noetl_worker.tools.duckdb.parquet_scan"
+# Each part is a file that stays open while the query runs.
+_PARTS_MAX = 256
+
+
+class StoredTables:
+    """Opens Arrow and Parquet payloads as something that DuckDB scans."""
+
+    def __init__(self, near: NearPayloads | None) -> None:
+        self._near = near
+
+    async def open_table(self, ref: PayloadRef) -> Any:
+        """Return a table or a data set that shares the payload's bytes; None where it is not one.
+
+        It is not one, too, when the rows alone are not what the reference means: then whoever
+        reads the value decodes it, and says what is wrong with it.
+        """
+        if self._near is None:
+            return None
+        try:
+            if ref.media_type == SPREAD_MEDIA_TYPE:
+                return await self._open_parts(ref, self._near)
+            mapped = await self._near.map_table(ref)
+            if mapped is not None:
+                return _find_plain(mapped)
+            # A bare locator says nothing of what it points to: its first bytes do.
+            if ref.media_type not in _TABLES and ref.payload_bytes:
+                return None
+            async with self._near.lend_file(ref) as file:
+                # What is open stays when its name goes.
+                return _find_plain(await asyncio.to_thread(_open_file, file))
+        except (Retryable, Permanent):
+            return None
+
+    async def _open_parts(self, ref: PayloadRef, near: NearPayloads) -> Any:
+        """Lay a table's parts below each other; None where there is no table of parts."""
+        async with near.lend_file(ref) as file:
+            found = _find_spread(await asyncio.to_thread(file.read_bytes), ref)
+        if found is None or not 0 < len(found.parts) <= _PARTS_MAX:
+            return None
+        opened: list[Any] = []
+        for part in found.parts:
+            mapped = await near.map_table(part)
+            if mapped is None:
+                async with near.lend_file(part) as file:
+                    mapped = await asyncio.to_thread(_open_file, file)
+            opened.append(mapped)
+        if all(isinstance(one, pa.Table) for one in opened):
+            return pa.concat_tables(opened).replace_schema_metadata(None)
+        if any(isinstance(one, pa.Table) for one in opened):
+            return None
+        return importlib.import_module(_PARQUET_SCANNING).of_parts(opened)
+
+
+def _find_spread(data: bytes, ref: PayloadRef) -> SpreadTable | None:
+    """Return the parts of a result that is one task's table and nothing else."""
+    try:
+        kept = codec.decode_json(data)
+        found = spread_table.find_spread_table(kept, owner=ref)
+    except (LocatorError, msgspec.DecodeError, msgspec.ValidationError) as problem:
+        raise PayloadUnreadable(f"a payload names no parts: {problem}") from problem
+    return found if found is not None and len(kept["tasks"]) == 1 else None
+
+
+def _open_file(file: Path) -> Any:
+    """Open a file; raises `PayloadUnreadable` when it is neither Arrow nor Parquet."""
+    try:
+        # Mapped pages of Parquet would count as memory of a process that unpacks them anyway.
+        plain = pa.OSFile(str(file))
+        if plain.read(len(_PARQUET)) == _PARQUET:
+            return importlib.import_module(_PARQUET_SCANNING).of_file(plain)
+        plain.close()
+        table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
+        # The digest of a lent file was checked; its structure is checked as that of any payload.
+        table.validate(full=True)
+    except (OSError, pa.ArrowException) as failure:
+        raise PayloadUnreadable(f"a payload is no table: {failure}") from failure
+    return table
+
+
+def _find_plain(relation: Any) -> Any:
+    """Return a relation whose rows are all that it means, as they would be decoded, else None."""
+    if not encoding.has_plain_rows(relation.schema):
+        return None
+    if isinstance(relation, pa.Table):
+        return relation.replace_schema_metadata(None)
+    return relation
+
+
+_PART = "_part"
+
+
+class _GatheredRows:
+    """Rows of an input that come piece by piece, as long as there is room for them as a table."""
+
+    def __init__(self, name: str, *, room: int) -> None:
+        self._name = name
+        self._room = room
+        self._pieces: list[RowTable] = []
+        self._tables: list[pa.Table] = []
+
+    async def add_piece(self, piece: RowTable) -> None:
+        """Take some more; raises `ToolFailure` when there is no room."""
+        table = await asyncio.to_thread(row_tables.build_table, *piece)
+        self._room -= table.nbytes
+        if self._room < 0:
+            raise _build_too_large_failure(self._name)
+        self._pieces.append(piece)
+        self._tables.append(table)
+
+    async def build_table(self, columns: Sequence[str]) -> pa.Table:
+        """Lay everything below each other: what is of one type in all pieces is so in the whole.
+
+        Raises `UnlikeTypes`.
+        """
+        schemas = {table.schema for table in self._tables}
+        if len(schemas) == 1 and self._tables[0].column_names == list(columns):
+            joined = pa.concat_tables(self._tables)
+            return await asyncio.to_thread(joined.combine_chunks)
+        kinds = table_schema.unify_kinds([(one.kinds, one.column_names()) for one in self._pieces])
+        rows = [row for one in self._pieces for row in one.rows]
+        return await asyncio.to_thread(row_tables.build_table, rows, list(columns), kinds)
+
+
+class InputReader:
+    """Turns rows, references, files and queries into tables."""
+
+    def __init__(
+        self,
+        *,
+        references_: ReferenceReader,
+        postgres: PostgresTool,
+        in_place: StoredTables,
+    ) -> None:
+        self._references = references_
+        self._postgres = postgres
+        self._in_place = in_place
+
+    async def read_inputs(self, inputs: Any, call: Call) -> dict[str, Any]:
+        """Read every input by name: tables and data sets; raises `ToolFailure` naming the input."""
+        if inputs is None:
+            return {}
+        if not isinstance(inputs, dict):
+            raise ToolFailure(build_error("validation", "field 'inputs' must map names to sources"))
+        found: dict[str, Any] = {}
+        used = 0
+        for name, source in inputs.items():
+            ref = references.find_reference(source, call.site)
+            stored = None if ref is None else await self._in_place.open_table(ref)
+            if stored is not None:
+                found[str(name)] = stored
+                continue
+            room = file_tables.BYTES_MAX - used
+            try:
+                found[name] = await self._read_table(str(name), source, call, room=room)
+            except SchemaMismatch as problem:
+                text = f"input '{name}': {problem}"
+                raise ToolFailure(build_error("schema", text, source="duckdb")) from problem
+            used += found[name].nbytes
+            if used > file_tables.BYTES_MAX:
+                raise _build_too_large_failure(str(name))
+        return found
+
+    async def _read_table(self, name: str, source: Any, call: Call, *, room: int) -> pa.Table:
+        if references.is_reference(source):
+            value = await self._references.load_value(source, call.site)
+            return await asyncio.to_thread(_build_table, name, value)
+        if isinstance(source, dict):
+            if "path" in source and "rows" not in source:
+                path = await call.task_files.fetch_path(call.task_files.parse_name(source["path"]))
+                format_ = file_tables.choose_format(path, source.get("format"))
+                kinds = file_tables.parse_kinds(source.get("types"))
+                return await asyncio.to_thread(
+                    file_tables.read_table_file, path, format_, kinds=kinds, bytes_max=room
+                )
+            if "query" in source and "rows" not in source:
+                return await self._read_queried(name, source, call, room=room)
+        if _is_part_list(source):
+            return await self._read_union(name, source, call, room=room)
+        return await asyncio.to_thread(_build_table, name, source)
+
+    async def _read_queried(
+        self, name: str, source: dict[str, Any], call: Call, *, room: int
+    ) -> pa.Table:
+        unknown = source.keys() - {"auth", "credential", "query", "params"}
+        if unknown:
+            hint = (
+                spelling.suggest_word(min(unknown), ("auth", "query", "params"))
+                or "use auth and query"
+            )
+            text = f"input '{name}' has an unknown key '{min(unknown)}': {hint}"
+            raise ToolFailure(build_error("validation", text, source="duckdb"))
+        given = {**source, "auth": source.get("auth") or source.get("credential")}
+        gathered = _GatheredRows(name, room=room)
+        names: tuple[str, ...] = ()
+        windows = read_query_windows(self._postgres, given, call.site, size=file_tables.BATCH_ROWS)
+        async with aclosing(windows):
+            async for columns, window, kinds in windows:
+                names = columns
+                await gathered.add_piece(RowTable(window, list(columns), kinds))
+        return await gathered.build_table(names)
+
+    async def _read_union(self, name: str, parts: list[Any], call: Call, *, room: int) -> pa.Table:
+        """Lay the rows of several parts below each other; `_part` counts the parts from 0."""
+        gathered = _GatheredRows(name, room=room)
+        columns: dict[str, None] = {}
+        for index, part in enumerate(parts):
+            is_held = isinstance(part, dict) and not references.is_reference(part)
+            inner = part.get("ref") if is_held else None
+            given = inner if references.is_reference(inner) else part
+            value = await self._references.load_part(given, call.site)
+            found = row_tables.read_row_table(value)
+            if found is None:
+                text = f"part {index} of input '{name}' holds no rows"
+                raise ToolFailure(build_error("validation", text, source="duckdb"))
+            names = dict.fromkeys(found.columns or ())
+            for row in found.rows:
+                names.update(dict.fromkeys(row))
+            columns.update(names)
+            rows = [{**row, _PART: index} for row in found.rows]
+            kinds = {**found.kinds, _PART: pa.int64()}
+            await gathered.add_piece(RowTable(rows, [*names, _PART], kinds))
+        columns[_PART] = None
+        return await gathered.build_table(list(columns))
+
+
+def _build_too_large_failure(name: str) -> ToolFailure:
+    text = (
+        f"the inputs up to '{name}' exceed {file_tables.BYTES_MAX} bytes: "
+        "select fewer columns, or load "
+        "them into a table piece by piece"
+    )
+    return ToolFailure(build_error("payload_too_large", text, source="duckdb"))
+
+
+def _is_part_list(source: Any) -> bool:
+    """Tell a list of parts from a list of rows."""
+    if not isinstance(source, list) or not source:
+        return False
+    return all(
+        references.is_reference(part)
+        or references.is_part(part)
+        or (isinstance(part, dict) and ("rows" in part and "columns" in part))
+        or (isinstance(part, dict) and references.is_reference(part.get("ref")))
+        for part in source
+    )
+
+
+def _build_table(name: str, value: Any) -> pa.Table:
+    found = row_tables.read_row_table(value)
+    if found is None:
+        raise ToolFailure(
+            build_error(
+                "validation",
+                f"input '{name}' holds no rows: give a list of mappings, "
+                "{columns, rows}, a reference, {path, format} or {auth, query}",
+                source="duckdb",
+            )
+        )
+    if not found.rows and not found.columns:
+        raise ToolFailure(
+            build_error(
+                "validation",
+                f"input '{name}' has neither rows nor columns, so no query can name them: "
+                "give {columns: [...], rows: []}",
+                source="duckdb",
+            )
+        )
+    return row_tables.build_table(*found)

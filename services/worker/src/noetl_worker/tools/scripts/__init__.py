@@ -1,0 +1,1 @@
+"""Scripts that tasks name."""

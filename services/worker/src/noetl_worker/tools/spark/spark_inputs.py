@@ -1,0 +1,219 @@
+"""The named inputs of a Spark task: what is stored stays where it is, and executors read it."""
+
+import asyncio
+from typing import Any
+
+from noetl_contracts import spelling
+from noetl_contracts.payloads import PayloadRef
+from noetl_playbook.model import coercion
+from noetl_playbook.templates.output_forms import sql_ident
+from noetl_storage.arrow import row_tables
+from noetl_storage.arrow.row_tables import RowTable
+from noetl_storage.arrow.table_schema import SchemaMismatch
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.keychain.credential_vault import CredentialVault
+from noetl_worker.spark.tables import arrow_columns
+from noetl_worker.spark.tables.store_access import StoreAddress
+from noetl_worker.spark.task_request import (
+    Input,
+    QueryInput,
+    RowsInput,
+    StoredInput,
+    build_postgres_options,
+)
+from noetl_worker.sql import sql_statements
+from noetl_worker.tools.calls import references
+from noetl_worker.tools.calls.call import Call
+from noetl_worker.tools.calls.references import ReferenceReader
+from noetl_worker.tools.tables import file_tables, transfer_rows
+
+INPUTS_MAX = 64
+_BYTES_MAX = 256 * 1024 * 1024
+_PARTITIONS_MAX = 64
+_PART = "_part"
+_QUERY_KEYS = ("auth", "query", "table", "params", "partition_column", "partitions")
+
+
+class SparkInputReader:
+    """Says of every input where its rows are."""
+
+    def __init__(self, *, references_: ReferenceReader, vault: CredentialVault) -> None:
+        self._references = references_
+        self._vault = vault
+
+    async def read_inputs(self, inputs: Any, call: Call, home: StoreAddress) -> dict[str, Input]:
+        """Return every input by name; raises `ToolFailure` that names the input."""
+        if inputs is None:
+            return {}
+        if not isinstance(inputs, dict) or len(inputs) > INPUTS_MAX:
+            text = f"field 'inputs' must map at most {INPUTS_MAX} names to sources"
+            raise _build_invalid_failure(text)
+        found: dict[str, Input] = {}
+        used = 0
+        for name, source in inputs.items():
+            try:
+                one = await self._read_input(str(name), source, call, home)
+            except SchemaMismatch as problem:
+                text = f"input '{name}': {problem}"
+                raise ToolFailure(build_error("schema", text, source="spark")) from problem
+            used += one.table.nbytes if isinstance(one, RowsInput) else 0
+            if used > _BYTES_MAX:
+                text = (
+                    f"the inputs up to '{name}' bring {used} bytes along, {_BYTES_MAX} is the "
+                    "limit: pass results by reference, as in {{ load }} or {{ load._ref }}"
+                )
+                raise ToolFailure(build_error("payload_too_large", text, source="spark"))
+            found[str(name)] = one
+        return found
+
+    async def _read_input(self, name: str, source: Any, call: Call, home: StoreAddress) -> Input:
+        refs = _find_references(source, call.site)
+        if refs is not None:
+            if home.is_in_process:
+                return await self._load_rows(name, source, call)
+            return StoredInput(refs=refs, is_union=isinstance(source, list))
+        if isinstance(source, dict) and "rows" not in source:
+            if "path" in source:
+                path = await call.task_files.fetch_path(call.task_files.parse_name(source["path"]))
+                format_ = file_tables.choose_format(path, source.get("format"))
+                kinds = file_tables.parse_kinds(source.get("types"))
+                found = await asyncio.to_thread(
+                    file_tables.read_table_file, path, format_, kinds=kinds
+                )
+                return RowsInput(table=await asyncio.to_thread(arrow_columns.fit_table, found))
+            if "query" in source or "table" in source:
+                return await self.describe_query(name, source, call.site, home)
+        is_parts = _is_part_list(source)
+        found = (
+            await self._load_values(source, call) if is_parts else row_tables.read_row_table(source)
+        )
+        return RowsInput(table=await asyncio.to_thread(_build_table, name, found))
+
+    async def describe_query(
+        self,
+        name: str,
+        source: dict[str, Any],
+        site: UnitScope,
+        home: StoreAddress,
+        *,
+        snapshot: str | None = None,
+    ) -> QueryInput:
+        """Describe rows of PostgreSQL; raises `ToolFailure`."""
+        unknown = source.keys() - {*_QUERY_KEYS, "credential"}
+        if unknown:
+            hint = (
+                spelling.suggest_word(min(unknown), _QUERY_KEYS) or f"use {', '.join(_QUERY_KEYS)}"
+            )
+            raise _build_invalid_failure(
+                f"input '{name}' has an unknown key '{min(unknown)}': {hint}"
+            )
+        auth = source.get("auth") or source.get("credential")
+        credential = await self.get_credential_name(auth, site, home)
+        params = source.get("params")
+        statement = _parse_statement(name, source, params)
+        partitions = coercion.coerce_integer(source.get("partitions", 1))
+        if partitions is None or not 1 <= partitions <= _PARTITIONS_MAX:
+            text = f"input '{name}': partitions must be a number from 1 to {_PARTITIONS_MAX}"
+            raise _build_invalid_failure(text)
+        column = source.get("partition_column")
+        if (column is None) != (partitions == 1):
+            text = f"input '{name}': partitions and partition_column belong together"
+            raise _build_invalid_failure(text)
+        options = build_postgres_options(
+            home,
+            credential=credential,
+            query=statement.text,
+            values=_order_values(name, statement, params),
+            column=None if column is None else str(column),
+            partitions=partitions,
+            snapshot=snapshot,
+        )
+        return QueryInput(options=options)
+
+    async def get_credential_name(self, auth: Any, site: UnitScope, home: StoreAddress) -> str:
+        """Return the name under which executors find a credential; raises `ToolFailure`."""
+        found = await self._vault.resolve_auth(auth, site)
+        stored = None
+        if found.version:
+            stored = await self._vault.get_stored(found.name, site)
+        if found.kind != "postgres" or stored is None or home.is_in_process:
+            text = (
+                f"Spark's executors open credentials of type postgres that are stored, and "
+                f"'{found.name}' is not: register it with `noetl credential put`"
+            )
+            raise ToolFailure(build_error("config", text, source="spark"))
+        return found.name
+
+    async def _load_rows(self, name: str, source: Any, call: Call) -> RowsInput:
+        """Read stored rows here: executors have no way into this process's memory."""
+        found = await self._load_values(source, call)
+        return RowsInput(table=await asyncio.to_thread(_build_table, name, found))
+
+    async def _load_values(self, source: Any, call: Call) -> RowTable | None:
+        if not isinstance(source, list):
+            return row_tables.read_row_table(await self._references.load_value(source, call.site))
+        parts: list[RowTable] = []
+        for index, part in enumerate(source):
+            found = row_tables.read_row_table(await self._references.load_part(part, call.site))
+            if found is None:
+                raise _build_invalid_failure(f"part {index} of an input holds no rows")
+            parts.append(found)
+        return row_tables.union_tables(parts, part_column=_PART)
+
+
+def _find_references(source: Any, site: UnitScope) -> list[PayloadRef] | None:
+    """Return the references that a source is, or None when its rows are elsewhere."""
+    parts = source if isinstance(source, list) else [source]
+    if not parts:
+        return None
+    found: list[PayloadRef] = []
+    for part in parts:
+        ref = references.find_reference(references.get_part_reference(part), site)
+        if ref is None:
+            return None
+        found.append(ref)
+    return found
+
+
+def _is_part_list(source: Any) -> bool:
+    """Tell a list of parts from a list of rows."""
+    return isinstance(source, list) and bool(source) and all(map(references.is_part, source))
+
+
+def _parse_statement(name: str, source: dict[str, Any], params: Any) -> sql_statements.Statement:
+    query = source.get("query")
+    if (query is None) == (source.get("table") is None):
+        raise _build_invalid_failure(f"input '{name}' needs 'query' or 'table', and not both")
+    if query is None:
+        parts = transfer_rows.parse_table_parts(source["table"])
+        query = f"table {sql_ident(parts)}"
+    found = (
+        sql_statements.cut_statements(query, sql_statements.get_placeholder_style(params))
+        if isinstance(query, str)
+        else ()
+    )
+    if len(found) != 1:
+        raise _build_invalid_failure(f"input '{name}': the query must be one statement")
+    return found[0]
+
+
+def _order_values(name: str, statement: sql_statements.Statement, params: Any) -> list[Any]:
+    try:
+        return sql_statements.order_arguments(statement, params)
+    except sql_statements.PlaceholderError as problem:
+        raise _build_invalid_failure(f"input '{name}': {problem}") from problem
+
+
+def _build_table(name: str, found: RowTable | None) -> Any:
+    if found is None or not (found.rows or found.columns):
+        text = (
+            f"input '{name}' holds no rows: give a list of mappings, {{columns, rows}}, a "
+            "reference, {path, format}, or {auth, query}"
+        )
+        raise _build_invalid_failure(text)
+    return arrow_columns.fit_table(row_tables.build_table(*found))
+
+
+def _build_invalid_failure(text: str) -> ToolFailure:
+    return ToolFailure(build_error("validation", text, source="spark"))

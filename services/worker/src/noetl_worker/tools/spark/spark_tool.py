@@ -1,0 +1,301 @@
+"""The `spark` tool: SQL or a function over named inputs, its rows left in the payload store."""
+
+import asyncio
+import logging
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts import codec, spread_table
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.payloads import INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX, PayloadRef
+from noetl_contracts.spread_table import SpreadTable
+from noetl_storage.arrow import result_values
+from noetl_storage.arrow.encoding import PayloadUnreadable
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.result_storage import wants_handle
+from noetl_worker.payloads.task_timeout import task_timeout
+from noetl_worker.payloads.tenant_payloads import TenantPayloads
+from noetl_worker.spark import job_loader
+from noetl_worker.spark.driver_output import DriverOutput, shared_lines
+from noetl_worker.spark.session import SharedSparkSession
+from noetl_worker.spark.tables import part_writer
+from noetl_worker.spark.tables.part_writer import Format, PartManifest, WritePlan
+from noetl_worker.spark.tables.store_access import StoreAddress
+from noetl_worker.spark.task_request import CONF_ALLOWED, SparkRequest, SparkResult
+from noetl_worker.sql import lexer
+from noetl_worker.tools.calls.call import Call, Outcome, RowSink
+from noetl_worker.tools.calls.references import ReferenceReader
+from noetl_worker.tools.scripts.script_loader import ScriptLoader
+from noetl_worker.tools.spark.spark_inputs import SparkInputReader
+
+ALLOWED_SETTING = "NOETL_WORKER_SPARK_CODE_ALLOWED"
+_SESSION_KEYS = ("master", "remote", "app_name", "conf")
+# PySpark reports every failed query, with its text, to a logger of its own.
+_QUERY_LOGGER = "SQLQueryContextLogger"
+
+
+class SparkLimits(Struct, frozen=True, kw_only=True):
+    """What a task may do; `store_url` is how executors find the payload store."""
+
+    store_url: str
+    master: str
+    is_code_allowed: bool = False
+    result_bytes_max: int = 256 * 1024**2
+
+
+class SparkTool:
+    """Runs tasks as jobs of the worker's one session."""
+
+    def __init__(
+        self,
+        *,
+        sparks: SharedSparkSession,
+        references_: ReferenceReader,
+        inputs: SparkInputReader,
+        scripts: ScriptLoader,
+        limits: SparkLimits,
+    ) -> None:
+        self._sparks = sparks
+        self._references = references_
+        self._inputs = inputs
+        self._scripts = scripts
+        self._limits = limits
+
+    @property
+    def input_reader(self) -> SparkInputReader:
+        """Return what finds the rows of inputs."""
+        return self._inputs
+
+    def build_store_address(self, call: Call) -> StoreAddress:
+        """Say where the call's organization keeps its payloads."""
+        return StoreAddress(
+            url=self._limits.store_url,
+            tenant_id=call.site.tenant_id,
+            organization_id=call.site.organization_id,
+        )
+
+    async def run(self, call: Call) -> Outcome:
+        """Run one attempt; when it is called off, its Spark job is cancelled."""
+        try:
+            async with task_timeout(call.timeout.total):
+                return Outcome(data=await self._run_call(call))
+        except ToolFailure as problem:
+            return Outcome(error=problem.error)
+        except TimeoutError:
+            text = f"the job did not end within {call.timeout.total:g} s and was cancelled"
+            return Outcome(error=build_error("timeout", text, source="spark"))
+
+    async def _run_call(self, call: Call) -> Any:
+        ask = await self._build_request(call)
+        output = DriverOutput(call.log, asyncio.get_running_loop())
+        try:
+            with shared_lines.handed_to(output):
+                given = await self.run_job(
+                    lambda session: job_loader.load_jobs().run(session, ask, output), call
+                )
+        finally:
+            output.close()
+        if given.manifests is None:
+            return given.value
+        return await self._build_tabular(given, ask, call)
+
+    async def run_job(self, work: Any, call: Call) -> Any:
+        """Run a call's job in the session; raises `ToolFailure` that says what Spark refused."""
+        logging.getLogger(_QUERY_LOGGER).disabled = True
+        try:
+            return await self._sparks.run_job(
+                work, name=call.site.step, tell_progress=call.tell_progress
+            )
+        except Exception as problem:
+            error = job_loader.explain_failure(problem)
+            if error is None:
+                raise
+            raise ToolFailure(error) from problem
+
+    async def _build_request(self, call: Call) -> SparkRequest:
+        fields = call.fields
+        code, statements = await self._load_source(call)
+        home = self.build_store_address(call)
+        return SparkRequest(
+            inputs=await self._inputs.read_inputs(fields.get("inputs"), call, home),
+            statements=statements,
+            code=code,
+            params=_parse_params(fields.get("params")),
+            conf=self._parse_conf(fields.get("session")),
+            plan=self._build_plan(call, home),
+            is_trusted=self._limits.is_code_allowed,
+        )
+
+    async def _load_source(self, call: Call) -> tuple[str | None, tuple[str, ...]]:
+        """Return the code of a task, or its statements; raises `ToolFailure`."""
+        code, sql = call.fields.get("code"), call.fields.get("sql")
+        script = call.fields.get("script")
+        if script is not None and code is None and sql is None:
+            uri = str(script.get("uri", "")) if isinstance(script, dict) else ""
+            text = await self._scripts.load_text(script, call)
+            code, sql = (None, text) if uri.endswith(".sql") else (text, None)
+        if code is not None:
+            self._check_allowed()
+            return str(code), ()
+        texts = sql if isinstance(sql, list) else [sql]
+        if not all(isinstance(text, str) for text in texts):
+            raise _build_invalid_failure("field 'sql' must be SQL text")
+        found = tuple(one for text in texts for one in lexer.cut_spark_statements(str(text)))
+        if not found:
+            raise _build_invalid_failure("field 'sql' holds no statement")
+        return None, found
+
+    def _check_allowed(self) -> None:
+        if self._limits.is_code_allowed:
+            return
+        text = (
+            "Python in Spark runs as this worker's user, with all that it may do: an operator "
+            f"must allow it with {ALLOWED_SETTING}=true; SQL needs no permission"
+        )
+        raise ToolFailure(build_error("config", text, source="spark"))
+
+    def _parse_conf(self, session: Any) -> dict[str, str]:
+        if session is None:
+            return {}
+        if not isinstance(session, dict) or session.keys() - set(_SESSION_KEYS):
+            raise _build_invalid_failure(f"field 'session' takes {', '.join(_SESSION_KEYS)}")
+        master = session.get("master") or session.get("remote")
+        if master is not None and str(master) != self._limits.master:
+            text = (
+                f"this deployment runs Spark at {self._limits.master}: leave session.master "
+                "out, or send the task to a pool whose workers use another master"
+            )
+            raise ToolFailure(build_error("config", text, source="spark"))
+        conf = session.get("conf") or {}
+        if not isinstance(conf, dict):
+            raise _build_invalid_failure("session.conf must map names to values")
+        for name in conf:
+            if not str(name).startswith(CONF_ALLOWED):
+                text = f"session.conf may not set '{name}': it takes {', '.join(CONF_ALLOWED)}"
+                raise ToolFailure(build_error("config", text, source="spark"))
+        return {str(name): _format_setting(value) for name, value in conf.items()}
+
+    def _build_plan(self, call: Call, home: StoreAddress) -> WritePlan:
+        output = call.output
+        wanted = output.format if output is not None else "auto"
+        format_: Format = "parquet" if wanted == "parquet" else "arrow"
+        partition_by = output.partition_by if output is not None else ()
+        return WritePlan(home=home, format=format_, partition_by=tuple(partition_by))
+
+    async def _build_tabular(
+        self, given: SparkResult, ask: SparkRequest, call: Call
+    ) -> dict[str, Any]:
+        manifests = given.manifests or []
+        count = sum(one.row_count for one in manifests)
+        raw: dict[str, Any] = {
+            "rows": [],
+            "row_count": count,
+            "columns": given.columns,
+            "types": given.types,
+            "statement_count": max(1, len(ask.statements)),
+            "status": "ok",
+        }
+        if call.sink is not None:
+            await self._stream_rows(call.sink, given, call)
+            return {"statement_count": raw["statement_count"], "status": "ok"}
+        if call.may_spread and await self._is_large(manifests, ask, call):
+            raw["rows"] = spread_table.build_marker(await self._store_parts(given, ask, call))
+            return raw
+        size = sum(one.payload_bytes for one in manifests)
+        if size > self._limits.result_bytes_max:
+            raise ToolFailure(_build_too_large_error(size, self._limits.result_bytes_max))
+        raw["rows"] = await self._read_all_rows(manifests, call)
+        return raw
+
+    async def _is_large(self, manifests: list[PartManifest], ask: SparkRequest, call: Call) -> bool:
+        """Tell whether rows stay in the store: a few travel with the result, as those of others."""
+        if not manifests or any(one.data is None for one in manifests) or ask.plan.partition_by:
+            return bool(manifests)
+        if sum(one.payload_bytes for one in manifests) > ask.plan.inline_bytes_max:
+            return True
+        rows = await self._read_all_rows(manifests, call)
+        return len(codec.encode_json(rows)) > _get_inline_max(call)
+
+    async def _read_all_rows(self, manifests: list[PartManifest], call: Call) -> list[Any]:
+        return [row for one in manifests for row in await self._read_rows(one, call)]
+
+    async def _store_parts(self, given: SparkResult, ask: SparkRequest, call: Call) -> SpreadTable:
+        """Store what executors handed over as bytes, and describe the whole table."""
+        payloads = self._references.get_payloads(call.site)
+        stored = [
+            one if one.ref is not None else await _store_part(payloads, one, ask.plan)
+            for one in given.manifests or []
+        ]
+        try:
+            return part_writer.build_spread(stored, ask.plan, given.columns)
+        except Exception as problem:
+            error = job_loader.explain_failure(problem)
+            if error is None:
+                raise
+            raise ToolFailure(error) from problem
+
+    async def _read_rows(self, one: PartManifest, call: Call) -> list[Any]:
+        data = one.data
+        if data is None:
+            assert one.ref is not None, "a part is in the store or in its manifest"
+            data = await self._references.get_payloads(call.site).read_payload(one.ref)
+        try:
+            return await asyncio.to_thread(result_values.read_table_rows, data)
+        except PayloadUnreadable as problem:
+            raise ToolFailure(build_error("schema", str(problem), source="spark")) from problem
+
+    async def _stream_rows(self, sink: RowSink, given: SparkResult, call: Call) -> None:
+        await sink.write_rows([], given.columns)
+        for one in given.manifests or []:
+            rows = await self._read_rows(one, call)
+            for start in range(0, len(rows), sink.window_rows):
+                await sink.write_rows(rows[start : start + sink.window_rows], given.columns)
+
+
+async def _store_part(payloads: TenantPayloads, one: PartManifest, plan: WritePlan) -> PartManifest:
+    assert one.data is not None, "a part is in the store or in its manifest"
+    ref: PayloadRef = await payloads.store_payload(
+        one.data, media_type=part_writer.get_media_type(plan.format), row_count=one.row_count
+    )
+    return PartManifest(
+        row_count=one.row_count,
+        payload_bytes=one.payload_bytes,
+        schema=one.schema,
+        ref=ref,
+        values=one.values,
+        head=one.head,
+    )
+
+
+def _get_inline_max(call: Call) -> int:
+    output = call.output
+    if output is None:
+        return INLINE_BYTES_MAX
+    if output.inline_max_bytes is not None:
+        return output.inline_max_bytes
+    return RESULT_INLINE_BYTES_MAX if wants_handle(output) else INLINE_BYTES_MAX
+
+
+def _parse_params(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _build_invalid_failure("field 'params' must map names to values")
+    return {str(name): item for name, item in value.items()}
+
+
+def _format_setting(value: Any) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def _build_too_large_error(size: int, size_max: int) -> ErrorObject:
+    text = (
+        f"the rows have {size} bytes and are read in this pipeline, {size_max} is the limit: give "
+        "the spark task a step of its own, and read its result by reference"
+    )
+    return build_error("payload_too_large", text, source="spark")
+
+
+def _build_invalid_failure(text: str) -> ToolFailure:
+    return ToolFailure(build_error("validation", text, source="spark"))

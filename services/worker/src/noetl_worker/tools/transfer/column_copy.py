@@ -1,0 +1,211 @@
+"""A Parquet file into a PostgreSQL table by columns, where that gives what rows would give."""
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from noetl_chassis.blocking_work import run_in_thread
+from noetl_worker.sql import sql_statements
+from noetl_worker.tools.calls.call import TaskFilesPort
+from noetl_worker.tools.postgres import copy_columns
+from noetl_worker.tools.postgres.postgres_session import PostgresSession
+from noetl_worker.tools.postgres.row_windows import parse_one_statement
+from noetl_worker.tools.postgres.value_types import bind_values
+from noetl_worker.tools.tables import file_tables
+from noetl_worker.tools.tables.transfer_rows import ChunkTarget, TransferAim
+from noetl_worker.tools.transfer import file_target
+from noetl_worker.tools.transfer.postgres_target import PostgresTable
+
+
+async def copy_parquet_columns(
+    source: dict[str, Any],
+    target: ChunkTarget,
+    aim: TransferAim,
+    *,
+    files: TaskFilesPort,
+    size: int,
+) -> dict[str, int] | None:
+    """Copy a file's columns; None where it has to go by rows, which also say what is wrong."""
+    if not isinstance(target, PostgresTable) or aim.mode == "upsert" or aim.mapping is not None:
+        return None
+    path = await _find_parquet_path(source, files)
+    opened = None if path is None else await run_in_thread(_open_parquet, path)
+    if path is None or opened is None:
+        return None
+    with opened as file:
+        if not target.can_copy(file.schema_arrow):
+            return None
+        counted = _CountedFileBatches(file, path, size=size)
+        moved = await target.copy_batches(counted.iterate_batches())
+    return {"rows_transferred": moved, "chunks": counted.batches_read, "records_fetched": moved}
+
+
+async def _find_parquet_path(source: dict[str, Any], files: TaskFilesPort) -> Path | None:
+    named = source.get("uri") or source.get("path")
+    if source["type"] != "file" or not isinstance(named, str):
+        return None
+    if file_tables.choose_format(Path(named), source.get("format")) != "parquet":
+        return None
+    return await files.fetch_path(files.parse_name(named))
+
+
+def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile | None:
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (OSError, pa.ArrowException):
+        return None
+
+
+class _CountedFileBatches:
+    """The batches of a file, and how many there were."""
+
+    def __init__(self, file: pyarrow.parquet.ParquetFile, path: Path, *, size: int) -> None:
+        self._path = path
+        self._batches = file.iter_batches(batch_size=size)
+        self.batches_read = 0
+
+    async def iterate_batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """Yield batch after batch, each read in a thread; raises `ToolFailure`."""
+        while (batch := await run_in_thread(self._read_next)) is not None:
+            self.batches_read += 1
+            yield batch
+
+    def _read_next(self) -> pa.RecordBatch | None:
+        try:
+            return next(self._batches, None)
+        except (OSError, pa.ArrowException) as problem:
+            raise file_target.build_unread_failure(self._path, "parquet", problem) from problem
+
+
+# What `COPY (…) TO` takes.
+_QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
+_IN_FILES = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "text": pa.string(),
+    "varchar": pa.string(),
+    "uuid": pa.string(),
+}
+# Moments go as the text of one server for the same type of the other.
+_TIMES = {
+    "date": "date",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+}
+
+
+class ColumnSink(Protocol):
+    """A file that takes columns."""
+
+    @property
+    def takes_columns(self) -> bool:
+        """Tell whether its format is one of columns."""
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add a batch; it blocks."""
+
+
+async def copy_query_columns(
+    source: dict[str, Any],
+    session: PostgresSession,
+    aim: TransferAim,
+    *,
+    size: int,
+    table: ChunkTarget | None = None,
+    sheet: ColumnSink | None = None,
+) -> dict[str, int] | None:
+    """Copy a query's columns; None where it has to go by rows, which also say what is wrong."""
+    if aim.mode == "upsert" or aim.mapping is not None:
+        return None
+    found = parse_one_statement(source.get("query"), source.get("params"))
+    if not _QUERY.match(found.text):
+        return None
+    is_inside = session.connection.is_in_transaction()
+    own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
+    async with own:
+        return await _copy_in_transaction(
+            source, found, session, size=size, table=table, sheet=sheet
+        )
+
+
+async def _copy_in_transaction(
+    source: dict[str, Any],
+    found: sql_statements.Statement,
+    session: PostgresSession,
+    *,
+    size: int,
+    table: ChunkTarget | None,
+    sheet: ColumnSink | None,
+) -> dict[str, int] | None:
+    plan = await session.describe_statement(found.text)
+    kinds = {one.name: one.type.name for one in plan.prepared.get_attributes()}
+    if not kinds or len(kinds) < len(plan.columns):
+        return None
+    write: Callable[[_CountedBatches], Any]
+    if sheet is not None and sheet.takes_columns and kinds.keys() and _fits_file(kinds):
+        types = {name: _IN_FILES[kind] for name, kind in kinds.items()}
+        write = lambda batches: _copy_into_file(sheet, batches)  # noqa: E731 - one of two ends
+    elif isinstance(table, PostgresTable) and _fits_table(kinds, table):
+        types = dict.fromkeys(kinds, pa.string())
+        types |= {name: _IN_FILES[kind] for name, kind in kinds.items() if kind in _IN_FILES}
+        write = lambda batches: table.copy_batches(batches.iterate_batches())  # noqa: E731 - as above
+    else:
+        return None
+    values = bind_values(
+        sql_statements.order_arguments(found, source.get("params")),
+        plan.binders,
+        plan.parameter_types,
+    )
+    reading = copy_columns.read_columns(session, found.text, values, types=types)
+    async with aclosing(reading):
+        counted = _CountedBatches(reading)
+        moved = await write(counted)
+    return {
+        "rows_transferred": moved,
+        # As many as rows would have come in.
+        "chunks": -(-counted.rows // size),
+        "records_fetched": counted.rows,
+    }
+
+
+def _fits_file(kinds: dict[str, str]) -> bool:
+    # In a file it is no text.
+    return all(kind in _IN_FILES and kind != "uuid" for kind in kinds.values())
+
+
+def _fits_table(kinds: dict[str, str], table: PostgresTable) -> bool:
+    """Tell whether every column means the same in the target."""
+    times = {name: kind for name, kind in kinds.items() if kind in _TIMES}
+    if any(kind not in _IN_FILES and kind not in _TIMES for kind in kinds.values()):
+        return False
+    if any(table.find_column_type(name) != _TIMES[kind] for name, kind in times.items()):
+        return False
+    schema = {name: _IN_FILES.get(kind, pa.string()) for name, kind in kinds.items()}
+    return table.can_copy(pa.schema(list(schema.items())))
+
+
+async def _copy_into_file(sheet: ColumnSink, batches: "_CountedBatches") -> int:
+    async for batch in batches.iterate_batches():
+        await run_in_thread(sheet.write_batch, batch)
+    return batches.rows
+
+
+class _CountedBatches:
+    """Batches as they come, and how many rows they had."""
+
+    def __init__(self, reading: AsyncGenerator[pa.RecordBatch, None]) -> None:
+        self._reading = reading
+        self.rows = 0
+
+    async def iterate_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Yield batch after batch."""
+        async for batch in self._reading:
+            self.rows += batch.num_rows
+            yield batch

@@ -1,0 +1,255 @@
+"""Rows out of files and into them, a window at a time; every function here blocks."""
+
+import csv
+import io
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from noetl_contracts import codec
+from noetl_storage.arrow import row_tables, table_schema
+from noetl_storage.arrow.table_schema import Kinds
+from noetl_worker.domain import text_values
+from noetl_worker.domain.failures import ToolFailure, build_error, classify_file_error
+from noetl_worker.tools.tables import file_tables, transfer_rows
+from noetl_worker.tools.tables.transfer_rows import RowWindow
+
+FORMATS = ("csv", "json", "ndjson", "parquet")
+_APPENDABLE = frozenset({"csv", "ndjson"})
+_REASON_CHARACTERS = 500
+
+
+def check_format(format_: str) -> str:
+    """Refuse a format that rows cannot be moved in; raises `ToolFailure`."""
+    if format_ not in FORMATS:
+        text = f"format {format_!r:.40} is not known: use {', '.join(FORMATS)}"
+        raise ToolFailure(build_error("config", text, source="transfer"))
+    return format_
+
+
+def iterate_file_windows(path: Path, format_: str, *, size: int) -> Iterator[RowWindow]:
+    """Read a file some rows at a time; raises `ToolFailure`."""
+    try:
+        yield from _iterate_windows(path, check_format(format_), size)
+    except (pa.ArrowException, csv.Error, ValueError) as problem:
+        raise build_unread_failure(path, format_, problem) from problem
+    except OSError as problem:
+        # Arrow says so of bytes as well, without a number.
+        if problem.errno is None:
+            raise build_unread_failure(path, format_, problem) from problem
+        raise ToolFailure(classify_file_error(problem, path.name, source="transfer")) from problem
+
+
+def build_unread_failure(path: Path, format_: str, problem: Exception) -> ToolFailure:
+    """Say that a file's bytes are not of its format."""
+    text = f"the file {path.name!r} does not read as {format_}: {str(problem)[:_REASON_CHARACTERS]}"
+    return ToolFailure(build_error("parse", text, source="transfer"))
+
+
+@contextmanager
+def _translate_file_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise ToolFailure(classify_file_error(problem, path.name, source="transfer")) from problem
+
+
+def _iterate_windows(path: Path, format_: str, size: int) -> Iterator[RowWindow]:
+    if format_ == "parquet":
+        with pyarrow.parquet.ParquetFile(path) as file:
+            kinds = {field.name: field.type for field in file.schema_arrow}
+            for batch in file.iter_batches(batch_size=size):
+                rows = file_tables.build_rows(batch, [""] * batch.num_columns)
+                yield RowWindow(rows=rows, columns=tuple(batch.schema.names), kinds=kinds)
+        return
+    if format_ == "csv":
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)
+            while rows := [_parse_csv_row(row) for row in islice(reader, size)]:
+                yield RowWindow(rows=rows, columns=tuple(reader.fieldnames or ()))
+        return
+    if format_ == "ndjson":
+        with path.open("rb") as lines:
+            values = (_check_mapping(codec.decode_exactly(line)) for line in lines if line.strip())
+            while rows := list(islice(values, size)):
+                yield RowWindow(rows=rows)
+        return
+    found = row_tables.read_row_table(codec.decode_exactly(path.read_bytes()))
+    if found is None:
+        raise ValueError("it holds no list of mappings")
+    columns = None if found.columns is None else tuple(found.columns)
+    for start in range(0, len(found.rows), size):
+        rows = found.rows[start : start + size]
+        yield RowWindow(rows=rows, columns=columns, kinds=found.kinds)
+
+
+def _check_mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("a line is no mapping")  # noqa: TRY004 - it is what the file says
+    return value
+
+
+def _parse_csv_row(row: dict[Any, Any]) -> dict[str, Any]:
+    """Read an empty field as null; more fields than names are a fault."""
+    if None in row:
+        raise ValueError("a line has more fields than the first one names")
+    return {name: value or None for name, value in row.items()}
+
+
+def _read_header(path: Path) -> list[str] | None:
+    """Read the names of a file's columns, None of an empty one; raises `ToolFailure`."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        try:
+            return next(csv.reader(file), None)
+        except (UnicodeDecodeError, csv.Error) as problem:
+            raise build_unread_failure(path, "csv", problem) from problem
+
+
+class FileTarget:
+    """A file that gets its name when every row is in it."""
+
+    def __init__(self, path: Path, *, format_: str, mode: str) -> None:
+        self._path = path
+        self._format = check_format(format_)
+        self._mode = mode
+        self._staged: Path | None = None
+        self._file: IO[bytes] | None = None
+        self._parquet: pyarrow.parquet.ParquetWriter | None = None
+        self._names: list[str] | None = None
+        self._count = 0
+
+    def open_target(self) -> None:
+        """Begin a file beside the place of the target; raises `ToolFailure`."""
+        with _translate_file_errors(self._path):
+            exists = self._mode == "append" and self._path.exists()
+            if self._mode == "upsert" or (exists and self._format not in _APPENDABLE):
+                text = f"mode {self._mode} cannot change a {self._format} file: use mode: replace"
+                raise ToolFailure(build_error("config", text, source="transfer"))
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._begin_file(is_continued=exists)
+
+    def _begin_file(self, *, is_continued: bool) -> None:
+        with tempfile.NamedTemporaryFile(
+            dir=self._path.parent, prefix=".writing-", delete=False
+        ) as staged:
+            self._staged = Path(staged.name)
+        if is_continued:
+            shutil.copyfile(self._path, self._staged)
+            if self._format == "csv":
+                self._names = _read_header(self._path)
+        self._file = self._staged.open("ab")
+
+    def write_chunk(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
+        """Add a chunk; raises `ToolFailure` when its rows do not fit those before."""
+        assert self._file is not None, "open comes first"
+        with _translate_file_errors(self._path):
+            match self._format:
+                case "parquet":
+                    self._write_parquet(rows, kinds)
+                case "csv":
+                    self._file.write(self._encode_csv(rows))
+                case "ndjson":
+                    self._file.write(b"".join(codec.encode_json(row) + b"\n" for row in rows))
+                case _:
+                    texts = b",\n".join(codec.encode_json(row) for row in rows)
+                    self._file.write((b",\n" if self._count else b"[") + texts)
+        self._count += len(rows)
+        return len(rows)
+
+    @property
+    def takes_columns(self) -> bool:
+        """Tell whether its format is one of columns."""
+        return self._format == "parquet"
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add a batch of columns, all with the schema of the first; raises `ToolFailure`."""
+        assert self._file is not None, "open comes first"
+        with _translate_file_errors(self._path):
+            if self._parquet is None:
+                self._names = batch.schema.names
+                self._parquet = pyarrow.parquet.ParquetWriter(self._file, batch.schema)
+            if batch.num_rows:
+                self._parquet.write_batch(batch)
+        self._count += batch.num_rows
+
+    def _encode_csv(self, rows: list[dict[str, Any]]) -> bytes:
+        found = transfer_rows.list_columns(rows)
+        sink = io.StringIO(newline="")
+        if self._names is None:
+            self._names = found
+            csv.writer(sink).writerow(found)
+        for name in found:
+            if name not in self._names:
+                raise transfer_rows.build_unknown_failure("column of the file", name, self._names)
+        writer = csv.writer(sink)
+        writer.writerows(
+            [text_values.format_optional_text(row.get(name)) for name in self._names]
+            for row in rows
+        )
+        return sink.getvalue().encode()
+
+    def _write_parquet(self, rows: list[dict[str, Any]], kinds: Kinds) -> None:
+        table = row_tables.build_table(rows, self._names, kinds)
+        table_schema.check_portable(table, "parquet")
+        if self._parquet is None:
+            self._names = table.column_names
+            self._parquet = pyarrow.parquet.ParquetWriter(self._file, table.schema)
+        extra = [
+            name for name in transfer_rows.list_columns(rows) if name not in (self._names or ())
+        ]
+        if extra:
+            raise transfer_rows.build_unknown_failure(
+                "column of the file", extra[0], self._names or ()
+            )
+        try:
+            self._parquet.write_table(table.cast(self._parquet.schema))
+        except (pa.ArrowException, ValueError) as problem:
+            text = (
+                f"rows of a later chunk do not have the types of the first: {problem}; use a "
+                "larger chunk_size, or format ndjson"
+            )
+            raise ToolFailure(build_error("validation", text, source="transfer")) from problem
+
+    def finish_file(self) -> None:
+        """Write the end of the file; raises `ToolFailure`."""
+        assert self._file is not None, "open comes first"
+        with _translate_file_errors(self._path):
+            if self._format == "json":
+                self._file.write(b"]\n" if self._count else b"[]\n")
+            if self._format == "parquet" and self._parquet is None:
+                self._parquet = pyarrow.parquet.ParquetWriter(self._file, pa.schema([]))
+            if self._parquet is not None:
+                self._parquet.close()
+            self._file.close()
+
+    def publish_file(self) -> None:
+        """Give the finished file its name; it hardly blocks. Raises `ToolFailure`."""
+        assert self._staged is not None, "finish comes first"
+        with _translate_file_errors(self._path):
+            self._staged.replace(self._path)
+        self._staged = None
+
+    @property
+    def is_staged(self) -> bool:
+        """Tell whether there is a file that has no name yet."""
+        return self._staged is not None
+
+    def discard_file(self) -> None:
+        """Remove what was begun and not finished."""
+        # Parquet writes its end even when nobody wants it, so it goes before its file, which may
+        # have some left to write as well. Whoever gave up knows why: no room says nothing more.
+        with suppress(OSError, pa.ArrowException):
+            if self._parquet is not None:
+                self._parquet.close()
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.close()
+        if self._staged is not None:
+            self._staged.unlink(missing_ok=True)

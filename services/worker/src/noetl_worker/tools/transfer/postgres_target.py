@@ -1,0 +1,206 @@
+"""Rows into a PostgreSQL table or statement, in one transaction."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_playbook.templates.output_forms import sql_ident
+from noetl_storage.arrow.table_schema import Kinds
+from noetl_worker.domain import text_values
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.sql import queries, sql_statements
+from noetl_worker.sql.lexer import Dialect
+from noetl_worker.tools.postgres import copy_columns
+from noetl_worker.tools.postgres.intervals import format_duration, write_interval
+from noetl_worker.tools.postgres.postgres_session import PostgresSession, StatementPlan
+from noetl_worker.tools.postgres.value_types import bind_values
+from noetl_worker.tools.tables import transfer_rows
+from noetl_worker.tools.tables.transfer_rows import TransferAim
+
+_QUERIES = queries.load_queries(__package__, "transfer_postgres")
+_ARRAY, _BYTES, _INTERVAL = "A", "bytea", "interval"
+_JSON = frozenset({"json", "jsonb"})
+
+
+class TargetColumn(Struct, frozen=True, kw_only=True):
+    """A column of the target."""
+
+    name: str
+    type: str
+    category: str
+
+    @property
+    def is_array(self) -> bool:
+        """Tell whether a list becomes an array, and not JSON."""
+        return self.category == _ARRAY
+
+
+class PostgresTable:
+    """A table whose name and columns are those of the catalog."""
+
+    def __init__(self, session: PostgresSession, *, parts: list[str], aim: TransferAim) -> None:
+        self._session = session
+        self._parts = parts
+        self._aim = aim
+        self._columns: dict[str, TargetColumn] = {}
+        self._is_plain = False
+        self._plan_by_text: dict[str, StatementPlan] = {}
+
+    async def open_target(self) -> None:
+        """Look the table up, and empty it where it is to be replaced; raises `ToolFailure`."""
+        oid, self._parts = await get_table(self._session, self._parts)
+        # Describing a statement locks its table: from here on the columns keep their types.
+        await self._session.describe_statement(
+            _QUERIES["lock"].format(table=sql_ident(self._parts))
+        )
+        self._columns = await list_table_columns(self._session, oid)
+        self._is_plain = await self._session.connection.fetchval(_QUERIES["is_plain"], oid)
+        if self._aim.mode == "replace":
+            await empty_table(self._session, sql_ident(self._parts))
+
+    def can_copy(self, schema: Any) -> bool:
+        """Tell whether columns of an Arrow schema are appended as their rows would be."""
+        known = {one.name: (one.type, one.category) for one in self._columns.values()}
+        return self._is_plain and bool(schema.names) and copy_columns.can_copy_schema(schema, known)
+
+    def find_column_type(self, name: str) -> str | None:
+        """Return the type of a column as the catalog spells it, None for one that is not there."""
+        known = self._columns.get(name)
+        return None if known is None else known.type
+
+    def list_json_sources(self, mapping: Mapping[str, str] | None) -> list[str]:
+        """Name the source columns that become JSON as they are."""
+        kept = [one.name for one in self._columns.values() if one.type in _JSON]
+        if mapping is None:
+            return kept
+        # What else is taken out of the same column needs it as a value.
+        tops = [path.split(".")[0].split("[")[0] for path in mapping.values()]
+        return [
+            mapping[name] for name in kept if name in mapping and tops.count(mapping[name]) == 1
+        ]
+
+    async def copy_batches(self, batches: AsyncIterator[Any]) -> int:
+        """Append record batches and return how many rows they had."""
+        return await copy_columns.write_columns(self._session, self._parts, batches)
+
+    async def write_chunk(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
+        """Write a chunk and return how many rows it inserted or changed."""
+        names = transfer_rows.list_columns(rows)
+        transfer_rows.check_columns(names, self._columns, ".".join(self._parts))
+        columns = [self._columns[name] for name in names]
+        keys: list[str] = []
+        if self._aim.mode == "upsert":
+            keys = transfer_rows.list_keys(self._aim, names)
+            rows = transfer_rows.keep_latest_by_key(rows, keys)
+        for one in columns:
+            kind = kinds.get(one.name)
+            if getattr(kind, "unit", None) == "ns":
+                values = [row.get(one.name) for row in rows]
+                transfer_rows.check_nanoseconds(one.name, values, kind, one.type)
+        arrays = [[_format_value(row.get(one.name), one) for row in rows] for one in columns]
+        text = self._build_statement(columns, keys)
+        plan = self._plan_by_text.get(text)
+        if plan is None:
+            plan = self._plan_by_text[text] = await self._session.describe_statement(text)
+        await plan.prepared.fetch(*arrays)
+        return int((plan.prepared.get_statusmsg() or "0").rpartition(" ")[2])
+
+    def _build_statement(self, columns: list[TargetColumn], keys: list[str]) -> str:
+        others = [one.name for one in columns if one.name not in keys]
+        wanted = "append" if not keys else "upsert" if others else "upsert_keys"
+        return _QUERIES[wanted].format(
+            table=sql_ident(self._parts),
+            columns=transfer_rows.quote_names(one.name for one in columns),
+            values=", ".join(build_value_expression(one) for one in columns),
+            arrays=", ".join(f"${index}::text[]" for index in range(1, len(columns) + 1)),
+            keys=transfer_rows.quote_names(keys),
+            changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in others),
+        )
+
+
+async def get_table(session: PostgresSession, parts: list[str]) -> tuple[int, list[str]]:
+    """Return a table's identity and its name as the catalog has it; raises `ToolFailure`."""
+    connection = session.connection
+    for tried in (parts, [part.lower() for part in parts]):
+        oid = await connection.fetchval(_QUERIES["find_table"], sql_ident(tried))
+        if oid is not None:
+            return int(oid), tried
+    tables = await connection.fetch(_QUERIES["list_tables"])
+    raise transfer_rows.build_unknown_failure(
+        "table", ".".join(parts), [row["relname"] for row in tables]
+    )
+
+
+async def list_table_columns(session: PostgresSession, oid: int) -> dict[str, TargetColumn]:
+    """Return the columns of a table by name."""
+    found = await session.connection.fetch(_QUERIES["list_columns"], oid)
+    return {
+        row["attname"]: TargetColumn(
+            name=row["attname"], type=row["type"], category=row["category"]
+        )
+        for row in found
+    }
+
+
+async def empty_table(session: PostgresSession, table: str) -> None:
+    """Remove every row of a table, named as SQL names it."""
+    await session.connection.execute(_QUERIES["empty"].format(table=table))
+
+
+class PostgresStatement:
+    """A statement that runs once for every row, its named parameters taken from the row."""
+
+    def __init__(self, session: PostgresSession, *, query: Any) -> None:
+        self._session = session
+        self._query = query
+        self._plan: StatementPlan | None = None
+
+    async def open_target(self) -> None:
+        """Nothing is to be looked up."""
+
+    async def write_chunk(self, rows: list[dict[str, Any]], _: Kinds) -> int:
+        """Run the statement for every row of a chunk."""
+        found = parse_statement(self._query)
+        if self._plan is None:
+            self._plan = await self._session.describe_statement(found.text)
+        plan = self._plan
+        values = [
+            bind_values(
+                sql_statements.order_arguments(found, row), plan.binders, plan.parameter_types
+            )
+            for row in rows
+        ]
+        await plan.prepared.executemany(values)
+        return len(rows)
+
+
+def parse_statement(query: Any, dialect: Dialect = "postgres") -> sql_statements.Statement:
+    """Read the one statement of a target; raises `ToolFailure`."""
+    found = (
+        sql_statements.cut_statements(query, "mapping", dialect) if isinstance(query, str) else ()
+    )
+    if len(found) != 1:
+        text = "field 'target.query' must hold one statement with :named parameters"
+        raise ToolFailure(build_error("validation", text, source="transfer"))
+    return found[0]
+
+
+def build_value_expression(column: TargetColumn) -> str:
+    """Write the expression that makes a text of `source` a column's value."""
+    name = sql_ident(column.name)
+    if column.type == _BYTES:
+        return f"decode(source.{name}, 'base64')"
+    # The type is the catalog's own spelling of it, which is quoted where it must be.
+    return f"source.{name}::{column.type}"
+
+
+def _format_value(value: Any, column: TargetColumn) -> str | None:
+    if column.is_array and isinstance(value, list):
+        return text_values.format_array_literal(value)
+    if value is not None and column.type.startswith(_INTERVAL):
+        # PostgreSQL reads no seconds as 1e-06.
+        with suppress(ValueError):
+            return format_duration(write_interval(value))
+    return text_values.format_optional_text(value)

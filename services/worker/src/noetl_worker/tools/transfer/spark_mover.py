@@ -1,0 +1,283 @@
+"""Large transfers: executors read the source and `COPY` into a table beside the target.
+
+What they have copied becomes the target's in one transaction, together with a marker by which a
+later attempt finds that it was done.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+from msgspec import Struct
+
+from noetl_chassis import identity
+from noetl_contracts import codec
+from noetl_playbook.model import coercion
+from noetl_playbook.templates.output_forms import sql_ident
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.spark import job_loader
+from noetl_worker.spark.task_request import CopyCounts, CopyTarget, Input, StoredInput
+from noetl_worker.sql import queries
+from noetl_worker.tools.calls import references
+from noetl_worker.tools.calls.call import Call
+from noetl_worker.tools.postgres import effects
+from noetl_worker.tools.postgres.postgres_session import PostgresSession
+from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool
+from noetl_worker.tools.postgres.row_windows import lease_session
+from noetl_worker.tools.spark.spark_tool import SparkTool
+from noetl_worker.tools.tables import transfer_rows
+from noetl_worker.tools.tables.transfer_rows import TransferAim
+from noetl_worker.tools.transfer.postgres_target import (
+    TargetColumn,
+    build_value_expression,
+    empty_table,
+    get_table,
+    list_table_columns,
+)
+
+ENGINES = ("auto", "io", "spark")
+# Results above this are moved by executors; smaller ones are quicker through the worker.
+BYTES_MIN = 128 * 1024 * 1024
+_QUERIES = queries.load_queries(__package__, "transfer_spark")
+_PREFIX = "noetl_staging_"
+_KEY_CHARACTERS = 16
+_SOURCE_KEYS = frozenset({"type", "tool"})
+
+log = structlog.get_logger(__name__)
+
+
+class TransferEnds(Struct, frozen=True, kw_only=True):
+    """A transfer's two ends, as `transfer` has read them, and their credentials."""
+
+    source: dict[str, Any]
+    target: dict[str, Any]
+    source_auth: Any
+    target_auth: Any
+    aim: TransferAim
+
+
+class _TargetTable(Struct, frozen=True, kw_only=True):
+    """The target: where it is, and what it can hold."""
+
+    schema: str
+    name: str
+    columns: dict[str, TargetColumn]
+
+    @property
+    def quoted_name(self) -> str:
+        return sql_ident([self.schema, self.name])
+
+
+def is_spark_wanted(engine: Any, ends: TransferEnds) -> bool:
+    """Decide who moves the rows; raises `ToolFailure` for an unknown engine."""
+    wanted = "auto" if engine is None else str(engine).lower()
+    if wanted not in ENGINES:
+        raise _build_invalid_failure(
+            f"engine {wanted!r:.40} is not known: use {', '.join(ENGINES)}"
+        )
+    if wanted != "auto":
+        return wanted == "spark"
+    data = ends.source.get("data")
+    is_large = (
+        ends.source["type"] == "data"
+        and isinstance(data, dict)
+        and references.is_reference(data)
+        and (coercion.coerce_integer(data.get("bytes")) or 0) > BYTES_MIN
+    )
+    return is_large and ends.target["type"] == "postgres" and ends.target.get("table") is not None
+
+
+class SparkMover:
+    """Moves rows without any of them passing through the worker."""
+
+    def __init__(self, *, spark: SparkTool, postgres: PostgresTool) -> None:
+        self._spark = spark
+        self._postgres = postgres
+
+    async def move_rows(self, ends: TransferEnds, call: Call) -> dict[str, Any]:
+        """Move every row of the source, or none; done twice it is done once."""
+        self._check_ends(ends)
+        home = self._spark.build_store_address(call)
+        credential = await self._spark.input_reader.get_credential_name(
+            ends.target_auth, call.site, home
+        )
+        # The connection that keeps the source's snapshot is held while executors copy, so it is
+        # asked for when no other is held, and no other while it is.
+        async with lease_session(self._postgres, ends.target_auth, call.site) as session:
+            done = await self._find_outcome(session, call)
+            if done is not None:
+                return done
+            table = await _get_target(session, ends.target.get("table"))
+            staging = await _create_staging(session, call, table)
+        try:
+            columns, copied = await self._copy_rows(ends, call, table, staging, credential)
+            return await self._commit_rows(ends, call, table, columns, staging, copied)
+        finally:
+            await asyncio.shield(self._drop_staging(ends, call, table.schema, staging))
+
+    async def _copy_rows(
+        self, ends: TransferEnds, call: Call, table: _TargetTable, staging: str, credential: str
+    ) -> tuple[list[TargetColumn], CopyCounts]:
+        """Have executors copy the source's columns; return which they are."""
+        home = self._spark.build_store_address(call)
+        async with self._open_source(ends, call) as source:
+            frame = await self._spark.run_job(
+                lambda one: job_loader.load_jobs().prepared(one, source, ends.aim.mapping, home),
+                call,
+            )
+            transfer_rows.check_columns(frame.columns, table.columns, table.name)
+            columns = [table.columns[name] for name in frame.columns]
+            plan = CopyTarget(
+                home=home,
+                credential=credential,
+                schema=table.schema,
+                table=staging,
+                done_table=f"{staging}_done",
+                columns={one.name: one.is_array for one in columns},
+            )
+            copied: CopyCounts = await self._spark.run_job(
+                lambda _: job_loader.load_jobs().copied(frame, plan), call
+            )
+        return columns, copied
+
+    def _check_ends(self, ends: TransferEnds) -> None:
+        source, target = ends.source, ends.target
+        if target["type"] != "postgres" or target.get("table") is None:
+            raise _build_invalid_failure("engine spark writes into a 'table' of type postgres")
+        if source["type"] == "postgres":
+            return
+        if source["type"] != "data" or not references.is_reference(source.get("data")):
+            raise _build_invalid_failure(
+                "engine spark reads a source of type postgres, or of type data with a result by "
+                "reference, as in {{ load }}"
+            )
+
+    @asynccontextmanager
+    async def _open_source(self, ends: TransferEnds, call: Call) -> AsyncIterator[Input]:
+        """Say where the rows are; a database is read as it is at one moment."""
+        source, home = ends.source, self._spark.build_store_address(call)
+        if source["type"] == "data":
+            ref = references.find_reference(source["data"], call.site)
+            assert ref is not None, "it was checked to be a reference"
+            yield StoredInput(refs=[ref])
+            return
+        given = {key: value for key, value in source.items() if key not in _SOURCE_KEYS}
+        given["auth"] = ends.source_auth
+        async with lease_session(self._postgres, ends.source_auth, call.site) as session:
+            connection = session.connection
+            await connection.execute(_QUERIES["begin_snapshot"])
+            snapshot = await connection.fetchval(_QUERIES["export_snapshot"])
+            yield await self._spark.input_reader.describe_query(
+                "source", given, call.site, home, snapshot=snapshot
+            )
+            await connection.execute(_QUERIES["end_snapshot"])
+
+    async def _commit_rows(
+        self,
+        ends: TransferEnds,
+        call: Call,
+        table: _TargetTable,
+        columns: list[TargetColumn],
+        staging: str,
+        copied: CopyCounts,
+    ) -> dict[str, Any]:
+        """Make the rows the target's, and note that they are."""
+        text = _build_statement(ends.aim, table, columns, sql_ident([table.schema, staging]))
+        async with lease_session(self._postgres, ends.target_auth, call.site) as session:
+            connection = session.connection
+            async with connection.transaction():
+                if not await effects.write_marker(connection, *_build_marker(call)):
+                    done = await effects.find_outcome(connection, *_build_marker(call))
+                    return {} if done is None else done
+                if ends.aim.mode == "replace":
+                    await empty_table(session, table.quoted_name)
+                status = await connection.execute(text)
+                outcome = {
+                    "rows_transferred": int(status.rpartition(" ")[2]),
+                    "chunks": copied.tasks,
+                    "records_fetched": copied.rows,
+                    "engine": "spark",
+                }
+                await effects.store_outcome(
+                    connection, *_build_marker(call), codec.encode_text(outcome)
+                )
+            return outcome
+
+    async def _find_outcome(self, session: PostgresSession, call: Call) -> dict[str, Any] | None:
+        """Return what an earlier attempt has written, or None when none has."""
+        await effects.create_markers(session.connection)
+        return await effects.find_outcome(session.connection, *_build_marker(call))
+
+    async def _drop_staging(
+        self, ends: TransferEnds, call: Call, schema: str, staging: str
+    ) -> None:
+        try:
+            async with lease_session(self._postgres, ends.target_auth, call.site) as session:
+                for name in (staging, f"{staging}_done"):
+                    await _drop_table(session, schema, name)
+        except (ToolFailure, *BROKEN) as problem:
+            # The next attempt removes them: the outcome of this one is what it was.
+            log.warning("tables of a transfer are left", table=staging, reason=str(problem))
+
+
+async def _create_staging(session: PostgresSession, call: Call, table: _TargetTable) -> str:
+    """Make the tables of this attempt, and remove those of earlier ones.
+
+    What will come is not known yet, so there is a place for every column of the target.
+    """
+    key = _PREFIX + call.idempotency_key[:_KEY_CHARACTERS]
+    name = f"{key}_{identity.mint_token()[:8]}"
+    connection = session.connection
+    left = await connection.fetch(
+        _QUERIES["list_staging"], table.schema, key.replace("_", r"\_") + "%"
+    )
+    for row in left:
+        await _drop_table(session, table.schema, row["name"])
+    texts = ", ".join(f"{sql_ident(one)} text" for one in table.columns)
+    await connection.execute(
+        _QUERIES["make_staging"].format(staging=sql_ident([table.schema, name]), columns=texts)
+    )
+    await connection.execute(
+        _QUERIES["make_done"].format(done=sql_ident([table.schema, f"{name}_done"]))
+    )
+    return name
+
+
+async def _get_target(session: PostgresSession, named: Any) -> _TargetTable:
+    oid, _ = await get_table(session, transfer_rows.parse_table_parts(named))
+    found = await session.connection.fetchrow(_QUERIES["name_of_table"], oid)
+    assert found is not None, "the catalog has just told the table's identity"
+    columns = await list_table_columns(session, oid)
+    return _TargetTable(schema=found["schema"], name=found["name"], columns=columns)
+
+
+def _build_statement(
+    aim: TransferAim, table: _TargetTable, columns: list[TargetColumn], staging: str
+) -> str:
+    names = [one.name for one in columns]
+    keys = transfer_rows.list_keys(aim, names) if aim.mode == "upsert" else []
+    others = [name for name in names if name not in keys]
+    wanted = "append" if not keys else "upsert" if others else "upsert_keys"
+    return _QUERIES[wanted].format(
+        table=table.quoted_name,
+        staging=staging,
+        columns=transfer_rows.quote_names(names),
+        values=", ".join(build_value_expression(one) for one in columns),
+        keys=transfer_rows.quote_names(keys),
+        changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in others),
+    )
+
+
+async def _drop_table(session: PostgresSession, schema: str, name: str) -> None:
+    await session.connection.execute(_QUERIES["drop"].format(table=sql_ident([schema, name])))
+
+
+def _build_marker(call: Call) -> tuple[str, str]:
+    """Name the effect of a transfer: the same in every attempt of it."""
+    return call.site.execution_id, f"transfer/{call.idempotency_key}"
+
+
+def _build_invalid_failure(text: str) -> ToolFailure:
+    return ToolFailure(build_error("validation", text, source="transfer"))

@@ -1,0 +1,347 @@
+"""The `transfer` tool: rows from one place to another, by chunks, all or nothing."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET, Struct, structs
+
+from noetl_chassis.blocking_work import run_in_thread
+from noetl_playbook.model import tools as kinds
+from noetl_storage.arrow.table_schema import Kinds, SchemaMismatch
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.result import ABSENT, find_at_path
+from noetl_worker.domain.text_values import format_text
+from noetl_worker.payloads.task_timeout import task_timeout
+from noetl_worker.sql.sql_statements import PlaceholderError
+from noetl_worker.tools.calls import references
+from noetl_worker.tools.calls.call import Call, FileName, Outcome
+from noetl_worker.tools.calls.references import ReferenceReader
+from noetl_worker.tools.calls.work_folder import PathLocks
+from noetl_worker.tools.duckdb.duckdb_session import DatabasePlaces, DuckdbSession
+from noetl_worker.tools.duckdb.duckdb_tool import (
+    DuckdbTool,
+    SessionThread,
+    parse_database_name,
+    prepare_database,
+)
+from noetl_worker.tools.http.http_tool import HttpTool
+from noetl_worker.tools.postgres.postgres_pool import ConnectionPool
+from noetl_worker.tools.postgres.postgres_session import PostgresSession
+from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool, classify_postgres_error
+from noetl_worker.tools.postgres.row_windows import hold_session, read_windows
+from noetl_worker.tools.postgres.value_types import UnfitValue
+from noetl_worker.tools.tables import file_tables, transfer_rows
+from noetl_worker.tools.tables.transfer_rows import ChunkTarget, RowWindow, TransferAim
+from noetl_worker.tools.transfer import file_target, spark_mover
+from noetl_worker.tools.transfer.column_copy import copy_parquet_columns, copy_query_columns
+from noetl_worker.tools.transfer.duckdb_target import DuckdbStatement, DuckdbTable
+from noetl_worker.tools.transfer.duckdb_target import iterate_query_windows as duck_windows
+from noetl_worker.tools.transfer.file_target import FileTarget
+from noetl_worker.tools.transfer.plan import (
+    TransferPlan,
+    build_ends,
+    find_auth,
+    get_text,
+    list_file_names,
+    parse_end_file,
+    parse_plan,
+)
+from noetl_worker.tools.transfer.postgres_target import PostgresStatement, PostgresTable
+from noetl_worker.tools.transfer.spark_mover import SparkMover
+
+
+class _HeldEnds(Struct, frozen=True, kw_only=True):
+    """What both ends have opened, so that one database is not waited for twice."""
+
+    leases: dict[FileName | None, SessionThread]
+    sessions: dict[ConnectionPool, PostgresSession]
+    file: Path | None
+
+
+class TransferTool:
+    """Moves rows without holding more than a chunk or two of them."""
+
+    def __init__(
+        self,
+        *,
+        http: HttpTool,
+        postgres: PostgresTool,
+        duckdb: DuckdbTool,
+        mover: SparkMover,
+        references_: ReferenceReader,
+        locks: PathLocks,
+    ) -> None:
+        self._mover = mover
+        self._http = http
+        self._postgres = postgres
+        self._duckdb = duckdb
+        self._references = references_
+        self._locks = locks
+
+    async def run(self, call: Call) -> Outcome:
+        """Move every row of the source, or none."""
+        given = {name: item for name, item in call.input.items() if name in kinds.TRANSFER.fields}
+        call = structs.replace(call, fields={**given, **call.fields})
+        try:
+            plan = parse_plan(call)
+            async with task_timeout(call.timeout.total):
+                if spark_mover.is_spark_wanted(call.fields.get("engine"), build_ends(plan, call)):
+                    return Outcome(data=await self._mover.move_rows(build_ends(plan, call), call))
+                return Outcome(data=await self._move_locked(plan, call))
+        except ToolFailure as problem:
+            return Outcome(error=problem.error)
+        except TimeoutError:
+            text = f"the rows were not moved within {call.timeout.total:g} s"
+            return Outcome(error=build_error("timeout", text, source="transfer"))
+        except (PlaceholderError, UnfitValue) as problem:
+            return Outcome(error=build_error("validation", str(problem), source="transfer"))
+        except SchemaMismatch as problem:
+            return Outcome(error=build_error("schema", str(problem), source="transfer"))
+        except BROKEN as problem:
+            return Outcome(error=classify_postgres_error(problem, None))
+
+    async def _move_locked(self, plan: TransferPlan, call: Call) -> dict[str, Any]:
+        """Move rows, and publish the files that they went to while these are still locked."""
+        names = list_file_names(plan, call)
+        paths = [call.task_files.lock_path(name) for name in names if name is not None]
+        async with self._locks.hold_paths(paths, call.site):
+            data = await self._move_rows(plan, call)
+            await call.task_files.publish_changes(Outcome(data=data))
+        return data
+
+    async def _move_rows(self, plan: TransferPlan, call: Call) -> dict[str, Any]:
+        fetched = moved = chunks = 0
+        async with AsyncExitStack() as stack:
+            held = await stack.enter_async_context(self._hold_ends(plan, call))
+            target = await stack.enter_async_context(self._open_target(plan, call, held))
+            by_columns = await copy_parquet_columns(
+                plan.source, target, plan.aim, files=call.task_files, size=plan.size
+            )
+            if by_columns is None and plan.source["type"] == "postgres":
+                session = await self._get_session(plan.source, call, held)
+                sheet = target.file_target if isinstance(target, _BlockingTarget) else None
+                by_columns = await copy_query_columns(
+                    plan.source, session, plan.aim, size=plan.size, table=target, sheet=sheet
+                )
+            if by_columns is not None:
+                return by_columns
+            texts = (
+                target.list_json_sources(plan.aim.mapping)
+                if isinstance(target, PostgresTable)
+                else []
+            )
+            reading = self._iterate_windows(plan, call, held, json_texts=texts)
+            windows = await stack.enter_async_context(aclosing(reading))
+            async for window in windows:
+                if not window.rows:
+                    continue
+                fetched += len(window.rows)
+                given = transfer_rows.map_window(window, plan.aim)
+                moved += await target.write_chunk(given.rows, given.kinds)
+                chunks += 1
+        return {"rows_transferred": moved, "chunks": chunks, "records_fetched": fetched}
+
+    @asynccontextmanager
+    async def _hold_ends(self, plan: TransferPlan, call: Call) -> AsyncIterator[_HeldEnds]:
+        """Open what both ends need, each once, in an order that all calls share.
+
+        A call here has the locks of every file. Then come a place for databases of DuckDB and
+        connections, those of one pool before those of another: what a call waits for is never
+        held by one that waits for what this call holds.
+        """
+        databases: dict[FileName | None, DatabasePlaces] = {}
+        pools: set[ConnectionPool] = set()
+        for end in (plan.source, plan.target):
+            if end["type"] == "duckdb":
+                name = parse_database_name(end.get("database"), call)
+                databases[name] = DatabasePlaces(database=await prepare_database(name, call))
+            elif end["type"] == "postgres":
+                pools.add(await self._postgres.get_pool(find_auth(end, call), call.site))
+        file = None
+        if plan.target["type"] == "file":
+            file = await call.task_files.fetch_path(parse_end_file(plan.target, "target", call))
+        async with AsyncExitStack() as stack:
+            leases = await stack.enter_async_context(self._duckdb.lease_sessions(len(databases)))
+            for lease, places in zip(leases, databases.values(), strict=True):
+                await lease.run_work(lambda session, places=places: session.open(places, {}))  # type: ignore[misc]  # the default binds the loop's places
+            sessions = {
+                pool: await stack.enter_async_context(hold_session(pool))
+                for pool in sorted(pools, key=id)
+            }
+            found = dict(zip(databases, leases, strict=True))
+            yield _HeldEnds(leases=found, sessions=sessions, file=file)
+
+    async def _get_session(
+        self, end: dict[str, Any], call: Call, held: _HeldEnds
+    ) -> PostgresSession:
+        pool = await self._postgres.get_pool(find_auth(end, call), call.site)
+        session = held.sessions.get(pool)
+        # The credential was replaced between two looks at it.
+        if session is None:
+            text = "the credential has just changed: try again"
+            raise ToolFailure(build_error("db_connection", text, source="transfer"))
+        return session
+
+    def _get_lease(self, end: dict[str, Any], call: Call, held: _HeldEnds) -> SessionThread:
+        return held.leases[parse_database_name(end.get("database"), call)]
+
+    @asynccontextmanager
+    async def _open_target(
+        self, plan: TransferPlan, call: Call, held: _HeldEnds
+    ) -> AsyncIterator[ChunkTarget]:
+        target, aim = plan.target, plan.aim
+        match target["type"]:
+            case "postgres":
+                session = await self._get_session(target, call, held)
+                async with session.connection.transaction():
+                    end: PostgresTable | PostgresStatement = (
+                        PostgresStatement(session, query=target["query"])
+                        if target.get("query") is not None
+                        else PostgresTable(
+                            session,
+                            parts=transfer_rows.parse_table_parts(target.get("table")),
+                            aim=aim,
+                        )
+                    )
+                    await end.open_target()
+                    yield end
+            case "duckdb":
+                lease = self._get_lease(target, call, held)
+                async with _open_duckdb_target(lease, target, aim) as blocking:
+                    yield _BlockingTarget(blocking, lease=lease)
+            case _:
+                assert held.file is not None, "its lock is held"
+                format_ = file_tables.choose_format(held.file, target.get("format"))
+                file = FileTarget(held.file, format_=format_, mode=aim.mode)
+                try:
+                    await run_in_thread(file.open_target)
+                    yield _BlockingTarget(file, lease=None)
+                    await run_in_thread(file.finish_file)
+                    # Where nothing can call the task off: who is told of a timeout has no file.
+                    file.publish_file()
+                finally:
+                    if file.is_staged:
+                        await run_in_thread(file.discard_file)
+
+    async def _iterate_windows(
+        self, plan: TransferPlan, call: Call, held: _HeldEnds, *, json_texts: list[str]
+    ) -> AsyncGenerator[RowWindow, None]:
+        source, size = plan.source, plan.size
+        match source["type"]:
+            case "postgres":
+                session = await self._get_session(source, call, held)
+                found = read_windows(
+                    session,
+                    source.get("query"),
+                    source.get("params"),
+                    size=size,
+                    is_inside=session.connection.is_in_transaction(),
+                    json_texts=json_texts,
+                )
+                async with aclosing(found):
+                    async for columns, rows, kinds in found:
+                        yield RowWindow(rows=rows, columns=columns, kinds=kinds)
+            case "duckdb":
+                lease = self._get_lease(source, call, held)
+                query, params = get_text(source, "query", "source"), source.get("params")
+                steps = await lease.run_work(
+                    lambda one: duck_windows(one, query, params, size=size)
+                )
+                while (window := await lease.run_work(lambda _: next(steps, None))) is not None:
+                    yield window
+            case "file":
+                path = await call.task_files.fetch_path(parse_end_file(source, "source", call))
+                format_ = file_tables.choose_format(path, source.get("format"))
+                read = file_target.iterate_file_windows(path, format_, size=size)
+                while (window := await run_in_thread(next, read, None)) is not None:
+                    yield window
+            case "http":
+                for window in transfer_rows.iterate_windows(
+                    await self._fetch_source(source, call), size
+                ):
+                    yield window
+            case _:
+                for window in transfer_rows.iterate_windows(
+                    await self._load_data(source.get("data"), call), size
+                ):
+                    yield window
+
+    async def _fetch_source(self, source: dict[str, Any], call: Call) -> Any:
+        fields = {name: source[name] for name in kinds.HTTP.fields if name in source}
+        fields["url"] = source.get("url") or source.get("endpoint")
+        outcome = await self._http.run(
+            structs.replace(
+                call, kind="http", fields=fields, auth=find_auth(source, call, own=True)
+            )
+        )
+        if outcome.error is not None or outcome.data is UNSET:
+            raise ToolFailure(outcome.error or build_error("parse", "the answer has no body"))
+        return _find_data(outcome.data.get("body"), source.get("data_path"))
+
+    async def _load_data(self, data: Any, call: Call) -> Any:
+        if references.is_reference(data):
+            return await self._references.load_value(data, call.site)
+        if isinstance(data, list):
+            return [_name_columns(row) if isinstance(row, dict) else row for row in data]
+        return _name_columns(data) if isinstance(data, dict) else data
+
+
+def _name_columns(row: dict[Any, Any]) -> dict[str, Any]:
+    """Return a row whose columns have names, which a template's mapping need not have."""
+    if all(type(name) is str for name in row):
+        return row
+    return {format_text(name): value for name, value in row.items()}
+
+
+class _BlockingTarget:
+    """A target whose methods block, used from the event loop."""
+
+    def __init__(
+        self, end: DuckdbTable | DuckdbStatement | FileTarget, *, lease: SessionThread | None
+    ) -> None:
+        self._end = end
+        self._lease = lease
+
+    @property
+    def file_target(self) -> FileTarget | None:
+        """Return the file that it is, if it is one."""
+        return self._end if isinstance(self._end, FileTarget) else None
+
+    async def write_chunk(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
+        """Write a chunk in a thread."""
+        if self._lease is None:
+            return await run_in_thread(self._end.write_chunk, rows, kinds)
+        return await self._lease.run_work(lambda _: self._end.write_chunk(rows, kinds))
+
+
+@asynccontextmanager
+async def _open_duckdb_target(
+    lease: SessionThread, target: dict[str, Any], aim: TransferAim
+) -> AsyncIterator[DuckdbTable | DuckdbStatement]:
+    """Open a target of DuckDB in a transaction that ends with the block."""
+
+    def begin_target(session: DuckdbSession) -> DuckdbTable | DuckdbStatement:
+        session.begin_transaction()
+        end: DuckdbTable | DuckdbStatement
+        if target.get("query") is not None:
+            end = DuckdbStatement(session, query=target["query"])
+        else:
+            parts = transfer_rows.parse_table_parts(target.get("table"))
+            end = DuckdbTable(session, parts=parts, aim=aim)
+        end.open_target()
+        return end
+
+    yield await lease.run_work(begin_target)
+    await lease.run_work(lambda session: session.commit_transaction())
+
+
+def _find_data(body: Any, path: Any) -> Any:
+    if not path:
+        return body
+    found = find_at_path(body, str(path).removeprefix("$").removeprefix("."))
+    if found is ABSENT:
+        known = body.keys() if isinstance(body, dict) else ()
+        raise transfer_rows.build_unknown_failure("data_path in the answer", str(path), known)
+    return found

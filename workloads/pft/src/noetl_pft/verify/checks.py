@@ -1,0 +1,76 @@
+"""What a check found."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_SHOWN = 20
+
+
+class WitnessError(RuntimeError):
+    """A witness is missing, unreadable or incomplete: there is no verdict."""
+
+
+@dataclass(slots=True)
+class Check:
+    """One named check: how much it looked at, and what was wrong."""
+
+    name: str
+    title: str
+    inspected: int = 0
+    wrong: int = 0
+    shown: list[str] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether there was something to look at and nothing was wrong."""
+        return self.inspected > 0 and self.wrong == 0
+
+    def record_difference(self, text: str) -> None:
+        """Record one difference."""
+        self.wrong += 1
+        if len(self.shown) < MOST_SHOWN:
+            self.shown.append(text)
+
+    def expect_equal(self, what: str, found: object, expected: object) -> None:
+        """Look at one thing and compare it."""
+        self.inspected += 1
+        if found != expected:
+            self.record_difference(f"{what}: {found}, expected {expected}")
+
+    def require_condition(self, *, holds: bool, otherwise: str) -> None:
+        """Look at one thing that must hold."""
+        self.inspected += 1
+        if not holds:
+            self.record_difference(otherwise)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the outcome as plain values."""
+        return {
+            "check": self.name,
+            "title": self.title,
+            "passed": self.has_passed,
+            "inspected": self.inspected,
+            "differences": self.wrong,
+            "first_differences": self.shown,
+            "notes": self.notes,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTerms:
+    """What the verifier was told about the run; nothing here comes from a witness."""
+
+    variant: str
+    facilities: int
+    patients: int
+    execution: str
+    nonce: str
+    is_fault_free: bool
+    is_floor: bool
+    is_exactly_once: bool
+    rules: frozenset[str]
+    slots: int
+    frame_rows: int
+    max_attempts: int
+    fans_out: bool = True

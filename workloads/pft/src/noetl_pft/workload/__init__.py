@@ -1,0 +1,1 @@
+"""The workload of the pipeline fault test."""
