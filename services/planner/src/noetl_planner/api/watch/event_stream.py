@@ -222,7 +222,7 @@ async def follow(
     execution_id: FromPath[str],
     after: Annotated[int | None, QueryParameter(ge=0, le=NUMBER_MAX)] = None,
     wanted: Annotated[
-        list[str] | None, QueryParameter(name="get_event_type", max_items=TYPES_MAX)
+        list[str] | None, QueryParameter(name="event_type", max_items=TYPES_MAX)
     ] = None,
     has_progress: Annotated[bool | None, QueryParameter(name="progress")] = None,
     last_event_id: Annotated[
