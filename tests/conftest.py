@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tests.support import lanes
 from tests.support.servers import (
     NatsServer,
@@ -14,6 +15,12 @@ from tests.support.servers import (
     postgres_server,
     s3_server,
 )
+
+LONG_EXAMPLES = 5_000
+# A busy machine is slow, which is no defect: examples are counted, never timed.
+settings.register_profile("change", deadline=None)
+settings.register_profile("long", max_examples=LONG_EXAMPLES, deadline=None)
+settings.load_profile("change")
 
 TESTS = Path(__file__).parent
 MARKED = {

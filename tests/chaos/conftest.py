@@ -4,14 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from tests.support import pft
 from tests.support.pft import Fixture
 from tests.support.stack import Stack, running_stack
 
 LEASE_S = 5
-# `PROFILE=long` means the sweep of failpoints at every point, many times.
-settings.register_profile("long", max_examples=5_000, deadline=None)
 SETTINGS = (
     *("--workers", "2"),
     *("--set", f"MESSAGING_LEASE_S={LEASE_S}"),

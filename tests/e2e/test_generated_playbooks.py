@@ -22,7 +22,6 @@ EXAMPLES = int(os.environ.get("GENERATED_PLAYBOOKS", "6"))
 DRAWN = settings(
     max_examples=EXAMPLES,
     derandomize=True,
-    deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
     # Making a failing playbook smaller takes minutes, and it is short as it is.

@@ -57,7 +57,6 @@ def test_whatever_is_asked_has_an_answer(label: str) -> None:
     @settings(
         max_examples=max(settings().max_examples // EXAMPLES_SHARE, 10),
         suppress_health_check=list(HealthCheck),
-        deadline=None,
         database=None,
     )
     @given(case=operation.as_strategy(), is_known=st.booleans())

@@ -144,7 +144,7 @@ def projected(history: History, steps: list[VersionGap | version_order.EventRun]
     }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.sampled_from(sorted(STORIES)), st.integers(1, 9), st.data())
 def test_no_redelivery_order_or_loss_of_messages_moves_a_checksum(
     name: str, size: int, data: st.DataObject

@@ -73,7 +73,7 @@ class Weather:
             self.family.tell(desk, facts.TimerDue(reason=facts.STALLED))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(min_value=0, max_value=2**32))
 def test_every_item_starts_one_child_and_is_resumed_once(seed: int) -> None:
     family = Family(parent=PARENT, child=CHILD, limits=Limits(step_attempts_max=1000))

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import builders
 from tests.support.spoiling import spoiled
@@ -64,7 +64,6 @@ MESSAGES: dict[str, tuple[Callable[[bytes], Any], list[bytes]]] = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-@settings(deadline=None)
 @given(data=st.data())
 def test_a_message_is_read_or_refused(name: str, data: st.DataObject) -> None:
     decode, written = MESSAGES[name]
@@ -88,7 +87,6 @@ def parquet() -> bytes:
 
 
 @pytest.mark.parametrize("written", [arrow, parquet])
-@settings(deadline=None)
 @given(data=st.data())
 def test_a_table_is_read_or_refused(written: Callable[[], bytes], data: st.DataObject) -> None:
     spoilt = data.draw(spoiled(written()))

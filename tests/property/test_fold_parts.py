@@ -12,7 +12,7 @@ from noetl_projector.domain.version_order import VersionGap
 from noetl_replay import comparison, fold, rows, snapshot, state
 from noetl_replay.state import ExecutionState, take_changes
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=60)
 
 
 @st.composite

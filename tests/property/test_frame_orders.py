@@ -93,7 +93,7 @@ class Shaken:
         self.desk.tell(told, *([told] if self.chance.random() < 0.5 else []))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(min_value=0, max_value=2**32))
 def test_frames_end_in_the_same_place_whatever_becomes_of_their_facts(seed: int) -> None:
     desk = Desk(PLAYBOOK, limits=Limits(step_attempts_max=1_000))
@@ -133,7 +133,7 @@ workflow:
 """
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=1_000)
 @given(st.sampled_from(["chunked, chunk_size: 1", "fanout"]), st.integers(0, 2**32))
 def test_a_stage_closes_once_however_its_last_two_frames_race(mode: str, seed: int) -> None:
     chance = random.Random(seed)

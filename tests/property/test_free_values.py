@@ -77,7 +77,6 @@ ANYTHING = st.recursive(
 FEW = settings(
     max_examples=max(settings().max_examples // EXAMPLES_SHARE, 8),
     suppress_health_check=list(HealthCheck),
-    deadline=None,
 )
 
 

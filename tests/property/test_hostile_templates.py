@@ -132,7 +132,7 @@ def test_operation_on_lists_that_hold_lists_twice_is_refused_by_its_limit(piece:
 
 
 @pytest.mark.usefixtures("guarded")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(piece=PIECES, block=BLOCKS, is_condition=st.booleans())
 def test_every_template_ends_within_its_limit(
     piece: str,

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.calls import call_of
 from tests.support.working import Bench, bench
@@ -173,7 +173,6 @@ def running() -> Iterator[tuple[asyncio.Runner, Site]]:
         runner.run(opening.__aexit__(None, None, None))
 
 
-@settings(deadline=None)
 @given(answer=answers(), response_type=TYPES)
 def test_an_answer_is_an_outcome_of_its_request_alone(
     running: tuple[asyncio.Runner, Site], answer: bytes, response_type: str | None

@@ -177,7 +177,7 @@ async def live(seed: int, days: list[float], *, patience: GarbageAge = PATIENCE)
     return world
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32),
     days=st.lists(st.sampled_from([0.01, 0.5, 1.5, 3.0]), min_size=3, max_size=12),
@@ -200,7 +200,7 @@ def test_a_collection_that_purges_without_patience_is_caught() -> None:
     assert lost > 0
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32))
 def test_what_nobody_mentions_goes_in_the_end(seed: int) -> None:
     async def play() -> None:

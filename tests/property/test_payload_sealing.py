@@ -39,7 +39,7 @@ def opened(seals: ObjectSeals, data: bytes, *, owner: Owner = ACME, name: str = 
     return opening.unseal_bytes(data) + opening.finish_unsealing()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(length=LENGTHS, cuts=st.lists(st.integers(7, 70_000), min_size=1, max_size=4))
 def test_what_is_sealed_in_any_pieces_opens_in_any_pieces(length: int, cuts: list[int]) -> None:
     data = os.urandom(length)
@@ -60,7 +60,7 @@ def test_what_is_sealed_in_any_pieces_opens_in_any_pieces(length: int, cuts: lis
     assert read + opening.finish_unsealing() == data
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data(), length=LENGTHS)
 def test_a_changed_cut_or_lengthened_object_never_opens(data: st.DataObject, length: int) -> None:
     written = bytearray(sealed(SEALS, os.urandom(length)))

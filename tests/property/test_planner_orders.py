@@ -119,7 +119,7 @@ class Transport:
             )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(min_value=0, max_value=2**32))
 def test_any_order_duplicate_or_loss_ends_in_the_same_place(seed: int) -> None:
     # How often something may be lost is another test's subject.

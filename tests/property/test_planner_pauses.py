@@ -33,7 +33,7 @@ def _end_slots(desk: Desk) -> None:
             )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(min_value=0, max_value=2**32))
 def test_pauses_at_any_moment_change_nothing_but_the_time(seed: int) -> None:
     desk = Desk(PLAYBOOK, limits=Limits(step_attempts_max=1000))

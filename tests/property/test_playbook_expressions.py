@@ -85,7 +85,7 @@ def outcome(run: Any) -> tuple[str, Any]:
 
 @given(sources)
 @example("(1 if bad.b.error.b else a)")
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_the_fast_path_and_jinja_agree(source: str) -> None:
     tree = syntax.parse_template("{{ " + source + " }}")
     assert tree.value is not None
@@ -97,7 +97,7 @@ def test_the_fast_path_and_jinja_agree(source: str) -> None:
 
 
 @given(st.lists(sources, min_size=1, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_text_templates_agree_with_jinja(parts: list[str]) -> None:
     source = "".join("<{{ " + part + " }}>" for part in parts)
     compiled = compile_value(source)
@@ -114,7 +114,7 @@ def test_text_templates_agree_with_jinja(parts: list[str]) -> None:
 
 
 @given(sources)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_rendering_twice_gives_the_same_and_changes_nothing(source: str) -> None:
     before = repr(output_forms.to_plain({"a": NAMES["a"], "get": HTTP, "rows": SQL}))
     compiled = compile_value("{{ " + source + " }}")
@@ -123,7 +123,7 @@ def test_rendering_twice_gives_the_same_and_changes_nothing(source: str) -> None
 
 
 @given(sources)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_template_reads_only_the_names_it_declares(source: str) -> None:
     compiled = compile_value("{{ " + source + " }}")
     read: set[str] = set()

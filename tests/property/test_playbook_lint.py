@@ -114,20 +114,20 @@ def answered(text: str, level: Level) -> ParsedPlaybook:
 
 
 @given(VALUES, st.sampled_from(list(Level)))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_value_gets_an_answer(value: Any, level: Level) -> None:
     answered(text_of(value), level)
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_bytes_get_an_answer(data: bytes) -> None:
     for parsed in parse_playbook_bytes(data):
         assert parsed.playbook is not None or parsed.problems
 
 
 @given(mutations(), st.sampled_from(list(Level)))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_a_changed_playbook_gets_an_answer_and_what_is_accepted_can_be_used(
     value: Any, level: Level
 ) -> None:
@@ -140,6 +140,6 @@ def test_a_changed_playbook_gets_an_answer_and_what_is_accepted_can_be_used(
 
 
 @given(st.integers(0, len(RICH)), st.integers(0, 40), st.text("{}[]:'\"|>&*!%#-\t\n a", max_size=6))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_a_playbook_with_a_damaged_place_gets_an_answer(at: int, length: int, put: str) -> None:
     answered(RICH[:at] + put + RICH[at + length :], Level.STRICT)

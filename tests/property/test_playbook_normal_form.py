@@ -172,7 +172,7 @@ def read(workflow: Any, *, level: Level = Level.TOLERANT) -> ParsedPlaybook:
 
 
 @given(workflows)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_is_normalised_is_normal(workflow: list[dict[str, Any]]) -> None:
     named = [{"step": f"s{index}", **step} for index, step in enumerate(workflow)]
     parsed = read([*named, {"step": "last", "tool": {"kind": "noop"}}])
@@ -232,7 +232,7 @@ anything = st.recursive(
 
 @given(st.lists(st.dictionaries(words, anything, max_size=7), max_size=3))
 @example([{"sink": {"tool": [], "step": None, "statement": "{{ response.a }}"}}])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_older_construct_gives_a_playbook_or_an_error(workflow: list[dict[str, Any]]) -> None:
     named = [{"step": f"s{index}", **step} for index, step in enumerate(workflow)]
     tolerant, strict = read(named), read(named, level=Level.STRICT)

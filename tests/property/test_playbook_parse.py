@@ -35,14 +35,14 @@ def written(workflow: Any) -> str:
 
 
 @given(st.text())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_text_gives_an_answer(text: str) -> None:
     for parsed in (parse_playbook(text), *parse_playbooks(text)):
         assert parsed.playbook is not None or parsed.problems
 
 
 @given(st.one_of(steps, values))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_workflow_gives_a_playbook_or_an_error(workflow: Any) -> None:
     text = written(workflow)
     parsed = parse_playbook(text)
@@ -55,7 +55,7 @@ def test_any_workflow_gives_a_playbook_or_an_error(workflow: Any) -> None:
 
 
 @given(steps)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_strict_finds_what_tolerant_finds(workflow: Any) -> None:
     tolerant = parse_playbook(written(workflow))
     strict = parse_playbook(written(workflow), level=Level.STRICT)

@@ -28,7 +28,7 @@ def bounded(examples: int) -> settings:
     """Bound a property; a profile may ask for more."""
     asked = settings().max_examples
     most = examples if asked == settings.get_profile("default").max_examples else asked
-    return settings(max_examples=most, deadline=None, suppress_health_check=ROUGH)
+    return settings(max_examples=most, suppress_health_check=ROUGH)
 
 
 def assert_expected(

@@ -8,7 +8,7 @@ from noetl_worker.domain.admission import CallRate, grant_calls
 EPSILON_S = 1e-6
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     rate=st.floats(0.1, 500),
     burst=st.integers(1, 20),

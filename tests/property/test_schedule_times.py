@@ -79,7 +79,7 @@ def times_between(expression: str, zone: str, start: datetime, end: datetime) ->
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     parts=fields,
     zone=st.sampled_from(ZONES),
@@ -112,7 +112,7 @@ def test_every_nominal_time_is_fired_once_or_as_the_policy_says(
         assert fired[-1:] == due[-1:]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     zone=st.sampled_from(ZONES),
     start=st.sampled_from(STARTS),
@@ -182,7 +182,7 @@ async def look(store: MemoryStore, frail: Frail, clock: ManualClock, *, owner: s
         return
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     parts=fields,
     zone=st.sampled_from(ZONES),

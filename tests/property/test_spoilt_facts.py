@@ -58,7 +58,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 FEW = settings(
     max_examples=max(settings().max_examples // EXAMPLES_SHARE, 10),
     suppress_health_check=list(HealthCheck),
-    deadline=None,
 )
 
 

@@ -102,7 +102,7 @@ def run(check: Callable[[World], Any]) -> None:
         world.tier.close()
 
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @FEW

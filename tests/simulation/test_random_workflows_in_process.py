@@ -29,7 +29,6 @@ def sample(number: int) -> list[Sketch]:
     @seed(number)
     @settings(
         max_examples=4 * SAMPLE,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -6,7 +6,9 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import Consumer, Delivery, Hints, Streams
 from noetl_storage.ports.errors import StorageUnavailable
+from noetl_storage.ports.ledger_ports import Instances, Projections, ShardLeases
 
 if TYPE_CHECKING:
     from tests.simulation.fleet import Process
@@ -16,16 +18,37 @@ _ERRORS: dict[str, type[Exception]] = {
     "broker": MessagingUnavailable,
     "payloads": StorageUnavailable,
 }
+
+
+def _names(*methods: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(method.__name__ for method in methods)
+
+
 # Calls that are hints: they fail for nobody.
-_HINTS = frozenset({"poke", "say"})
+_HINTS = _names(Hints.notify, Hints.broadcast)
 # What may be answered from an earlier reading: views that promise no more than that.
-STALE = frozenset({"list_live", "list_queues", "list_overdue", "list_stalled", "list_behind"})
+STALE = _names(
+    Instances.list_live_instances,
+    Streams.list_queues,
+    Projections.list_overdue,
+    Projections.list_stalled,
+    Projections.list_executions_behind,
+)
+_LEASES = _names(ShardLeases.extend_leases, Delivery.extend_ack_wait)
 # Calls whose answers are not written down: they are many, and follow from the others.
-_SILENT = frozenset(
-    {"fetch", "poke", "say", "register", "extend", "lead", "list_live", "list_queues"}
+_SILENT = (
+    _HINTS
+    | _LEASES
+    | _names(
+        Consumer.fetch_batch,
+        Instances.register_instance,
+        Instances.claim_role,
+        Instances.list_live_instances,
+        Streams.list_queues,
+    )
 )
 # What processes without work call as well: a line that breaks there breaks nothing.
-_IDLE = _SILENT - {"extend"}
+_IDLE = _SILENT - _LEASES
 
 _COMMANDS = "noetl.commands."
 _NEAR_S = 0.004
@@ -151,7 +174,8 @@ class WiredConsumer:
         """Return what came; what is lost on its way comes again after the ack wait."""
         wire, fate = self._wire, self._wire.process.fate
         found = await wire.call(
-            "fetch", lambda: self._target.fetch(messages_max=messages_max, wait_s=wait_s)
+            Consumer.fetch_batch.__name__,
+            lambda: self._target.fetch_batch(messages_max=messages_max, wait_s=wait_s),
         )
         for one in found:
             self._note(one)
@@ -165,11 +189,11 @@ class WiredConsumer:
 
     def wake_fetch(self) -> None:
         """Call the process back from its fetch."""
-        self._target.wake()
+        self._target.wake_fetch()
 
     async def count_pending(self) -> tuple[int, int]:
         """Return how the consumer stands."""
-        return await self._wire.call("pending", self._target.pending)
+        return await self._wire.call("pending", self._target.count_pending)
 
     async def close(self) -> None:
         """Leave: nothing comes that is not fetched."""

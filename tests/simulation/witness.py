@@ -87,13 +87,13 @@ class Witness:
                 self._check_fence(who, args[0])
             case MemoryDelivery(), "ack":
                 self._check_ack(who, target)
-            case FaultyBroker(), "publish":
+            case FaultyBroker(), "publish_message":
                 for name_of_facts in args[0].message_id.split(KEYS_SEPARATOR):
                     self._check_holder(who, name_of_facts)
                 self._note_reported(args[0])
-            case MemoryOutbox(), "settle":
+            case MemoryOutbox(), "settle_rows":
                 self._check_settled(who, args[0])
-            case MemoryProjections(), "apply":
+            case MemoryProjections(), "apply_rows":
                 self._check_positions(who, kwargs["positions"])
             case _:
                 pass
@@ -102,7 +102,7 @@ class Witness:
         """Look at what a call has done."""
         if name == "append" and isinstance(target, MemoryLedger):
             self._note_appended(who, args[0])
-        if name == "apply" and isinstance(target, MemoryProjections):
+        if name == "apply_rows" and isinstance(target, MemoryProjections):
             for execution_id, shown in self._shown.items():
                 if self.store.position_by_execution[execution_id] < shown:
                     self.object(f"{who} takes the projection of {execution_id} back")

@@ -124,7 +124,7 @@ def list_result_rows(shape: str, data: Any) -> list[Any]:
     def refuse_payload(reference: PayloadRef) -> Any:
         raise PayloadNeeded(StoredResult(reference=reference, locator=reference.uri))
 
-    return list_collection_items(_view_shape(shape, data, None, refuse_payload).settled())
+    return list_collection_items(_view_shape(shape, data, None, refuse_payload).settle_view())
 
 
 def build_part_output(part: LoopPart, find: Find) -> Any:

@@ -36,8 +36,8 @@ def _show_table(given: Any) -> Any:
     rows: list[Any] = []
     try:
         for batch in table.to_batches():
-            rows += arrow_values.rows_of(batch, [""] * batch.num_columns)
-    except arrow_values.UnshownValue as problem:
+            rows += arrow_values.batch_to_rows(batch, [""] * batch.num_columns)
+    except arrow_values.ValueWithoutJson as problem:
         raise ValueError(str(problem)) from problem
     return {
         "columns": [str(name) for name in table.column_names],
