@@ -52,23 +52,23 @@ def test_of_an_empty_worker_each_gets_its_share_whole(
 class Work:
     """Stands for the lanes: what it attends to is done at the next opportunity."""
 
-    running = 0
+    running_count = 0
 
     def __init__(self) -> None:
         self.begun: list[str] = []
 
-    async def listen(self) -> None:
+    async def listen_for_cancellations(self) -> None:
         await asyncio.Event().wait()
 
-    async def attend(self, delivery: Delivery) -> None:
+    async def attend_delivery(self, delivery: Delivery) -> None:
         self.begun.append(subjects.parse_command_subject(delivery.subject).tenant_id)
         await asyncio.sleep(0.001)
         await delivery.ack()
 
-    def drain(self) -> None:
+    def drain_slots(self) -> None:
         pass
 
-    def release(self) -> None:
+    def release_commands(self) -> None:
         pass
 
 

@@ -64,7 +64,7 @@ def _planner_acks_first() -> list[Patch]:
                 await delivery.ack()
         await commit(self, decided)
 
-    return [(ShardPlanner, "_commit", broken)]
+    return [(ShardPlanner, "_commit_decisions", broken)]
 
 
 def _projector_acks_first() -> list[Patch]:
@@ -75,7 +75,7 @@ def _projector_acks_first() -> list[Patch]:
             await delivery.ack()
         await project(self, arrived)
 
-    return [(Projector, "_project", broken)]
+    return [(Projector, "_project_batch", broken)]
 
 
 def _no_fence() -> list[Patch]:
@@ -85,7 +85,7 @@ def _no_fence() -> list[Patch]:
 def _no_version() -> list[Patch]:
     return [
         (MemoryLedger, "_check_version", lambda _self, _stream: None),
-        (MemoryLedger, "_new_keys", lambda _self, _streams: set()),
+        (MemoryLedger, "_collect_new_keys", lambda _self, _streams: set()),
     ]
 
 
@@ -99,14 +99,14 @@ def _watermark() -> list[Patch]:
         store.watermark = max([seen, *free])
         return [store.message_by_id[key].row for key in free]
 
-    return [(MemoryOutbox, "claim", broken)]
+    return [(MemoryOutbox, "claim_rows", broken)]
 
 
 def _settles_unconfirmed() -> list[Patch]:
     def broken(rows: Sequence[Any], stored: Sequence[bool], *, rows_max: int) -> BatchVerdict:
         return BatchVerdict(settled=[row.outbox_id for row in rows], released=[], postponed=[])
 
-    return [(outbox_domain, "judge", broken)]
+    return [(outbox_domain, "decide_settlement", broken)]
 
 
 def _loop_done_twice() -> list[Patch]:
@@ -137,9 +137,9 @@ def _loop_done_twice() -> list[Patch]:
         return None if isinstance(event, LoopDone | LoopFailed) else key_of(event)
 
     return [
-        (LoopQueue, "ask", asks_twice),
-        (command_facts, "collect", ends_again),
-        (draft, "key_of", without_key),
+        (LoopQueue, "enqueue_loop", asks_twice),
+        (command_facts, "accept_collected_items", ends_again),
+        (draft, "build_event_key", without_key),
     ]
 
 
@@ -155,7 +155,7 @@ def _skips_gaps() -> list[Patch]:
             order, steps=[step for step in order.steps if not isinstance(step, VersionGap)]
         )
 
-    return [(version_order, "arrange", broken)]
+    return [(version_order, "arrange_batches", broken)]
 
 
 def _positions_unchecked() -> list[Patch]:
@@ -166,7 +166,7 @@ def _positions_unchecked() -> list[Patch]:
         believed = {one: (known.get(one, 0), new) for one, (_, new) in positions.items()}
         return await apply(self, positions=believed, **written)
 
-    return [(MemoryProjections, "apply", broken)]
+    return [(MemoryProjections, "apply_rows", broken)]
 
 
 def _attempt_unchecked() -> list[Patch]:
@@ -176,7 +176,7 @@ def _attempt_unchecked() -> list[Patch]:
         live = decision.state.commands.get(command_id)
         return live or live_command(decision, command_id, attempt, **about)
 
-    return [(commands, "live_command", broken)]
+    return [(commands, "find_live_command", broken)]
 
 
 def _runs_redeliveries() -> list[Patch]:
@@ -193,18 +193,18 @@ def _runs_redeliveries() -> list[Patch]:
     async def broken(self: CommandHost, delivery: Any) -> None:
         await attend(self, First(delivery))  # type: ignore[arg-type]  # the same delivery, renamed
 
-    return [(CommandHost, "attend", broken)]
+    return [(CommandHost, "attend_delivery", broken)]
 
 
 def _no_lease_end() -> list[Patch]:
-    return [(lease_terms, "remaining_s", lambda *_args, **_kwargs: 1e6)]
+    return [(lease_terms, "compute_remaining_s", lambda *_args, **_kwargs: 1e6)]
 
 
 def _no_redrive() -> list[Patch]:
     async def broken(_self: Any, *, older_than_s: float, requests_max: int) -> int:
         return 0
 
-    return [(MemoryRequests, "redrive", broken)]
+    return [(MemoryRequests, "redrive_requests", broken)]
 
 
 def _begins_again() -> list[Patch]:
@@ -214,7 +214,7 @@ def _begins_again() -> list[Patch]:
             request=request, sent_at=now, settled_at=now
         )
 
-    return [(MemoryStore, "keep_begun", broken)]
+    return [(MemoryStore, "keep_settled_request", broken)]
 
 
 def _stores_later() -> list[Patch]:
@@ -230,7 +230,7 @@ def _stores_later() -> list[Patch]:
             loop.call_later(1.5, self.bytes_by_key.__setitem__, key, kept)
         return ref
 
-    return [(MemoryPayloads, "put", broken)]
+    return [(MemoryPayloads, "put_payload", broken)]
 
 
 def _keeps_states() -> list[Patch]:
@@ -242,7 +242,7 @@ def _keeps_states() -> list[Patch]:
         for one in gone:
             self._states.put_state_back(one.state)
 
-    return [(ShardPlanner, "_give_back", broken)]
+    return [(ShardPlanner, "_return_deliveries", broken)]
 
 
 def _never_catches_up() -> list[Patch]:
@@ -260,7 +260,7 @@ def _unmasked_rows() -> list[Patch]:
         with mock.patch.object(self, "_mask", nothing):
             return await keep_list(self, results)
 
-    return [(ResultStore, "keep_list", broken)]
+    return [(ResultStore, "store_row_results", broken)]
 
 
 def _no_loss_reports() -> list[Patch]:
@@ -281,14 +281,14 @@ def _one_name() -> list[Patch]:
     def broken(stream_sequence: int, *, token: str) -> str:
         return str(stream_sequence)
 
-    return [(lease_terms, "name", broken)]
+    return [(lease_terms, "build_holder_name", broken)]
 
 
 def _says_chunks_once() -> list[Patch]:
     async def broken(self: ChunkEmitter) -> None:
         await self._progress.wait_for_change(1.0)
 
-    return [(ChunkEmitter, "_hear", broken)]
+    return [(ChunkEmitter, "_wait_for_progress", broken)]
 
 
 BUGS = tuple(

@@ -74,9 +74,9 @@ class FullStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def put(self, *values: Any, **names: Any) -> Any:
+    async def put_payload(self, *values: Any, **names: Any) -> Any:
         self._check()
-        return await self._inner.put(*values, **names)
+        return await self._inner.put_payload(*values, **names)
 
     async def put_named(self, *values: Any, **names: Any) -> Any:
         self._check()

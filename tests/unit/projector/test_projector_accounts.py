@@ -221,7 +221,7 @@ class Dropped:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
 
-    async def read(self, execution_id: ExecutionId, **_: object) -> list[Envelope]:
+    async def read_events(self, execution_id: ExecutionId, **_: object) -> list[Envelope]:
         raise HistoryDropped(f"execution {execution_id} was removed by the retention policy")
 
 

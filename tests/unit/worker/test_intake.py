@@ -112,7 +112,7 @@ class Broken:
     async def fetch_batch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         raise MessagingUnavailable("no such consumer")
 
-    async def pending(self) -> tuple[int, int]:
+    async def count_pending(self) -> tuple[int, int]:
         return 0, 0
 
 
