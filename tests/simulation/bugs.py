@@ -185,7 +185,7 @@ def _runs_redeliveries() -> list[Patch]:
     class First:
         def __init__(self, delivery: Any) -> None:
             self._delivery = delivery
-            self.delivered = 1
+            self.delivery_count = 1
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._delivery, name)
