@@ -28,7 +28,7 @@ def put_trigger(  # noqa: PLR0913 - one parameter for each option of the command
     mapping: Annotated[
         Path | None,
         typer.Option(
-            "--command_inputs", help="Templates over body, subject and message_id, as YAML."
+            "--inputs", help="Templates over body, subject and message_id, as YAML."
         ),
     ] = None,
     condition: Annotated[

@@ -30,7 +30,7 @@ def put_webhook(
     mapping: Annotated[
         Path | None,
         typer.Option(
-            "--command_inputs", help="Templates over body, headers and query, as YAML or JSON."
+            "--inputs", help="Templates over body, headers and query, as YAML or JSON."
         ),
     ] = None,
     server: Server = None,
