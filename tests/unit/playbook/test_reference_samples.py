@@ -1,4 +1,4 @@
-"""Every YAML sample of the reference is a part of a playbook that `noetl lint --strict` accepts."""
+"""Every YAML sample of these pages is a part of a playbook that `noetl lint --strict` accepts."""
 
 from pathlib import Path
 
@@ -13,9 +13,14 @@ ROOT = Path(__file__).parents[3]
 REFERENCE = sorted((ROOT / "docs/reference").rglob("*.md"))
 SHOWS_WRONG = "problems.md"
 OLDER = "older-forms.md"
+PAGES = [
+    *REFERENCE,
+    *sorted((ROOT / "docs/explanation").glob("*.md")),
+    *sorted((ROOT / "docs/operations").glob("*.md")),
+]
 SAMPLES = [
     sample
-    for page in REFERENCE
+    for page in PAGES
     if page.name not in (SHOWS_WRONG, OLDER)
     for sample in list_samples(page)
 ]
