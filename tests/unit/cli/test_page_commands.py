@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.support.api import ApiWorld
 from tests.support.page_samples import VALUES_TITLE, Sample, list_blocks
 from typer._click.exceptions import UsageError
 
+from noetl_chassis import failpoints
 from noetl_cli.__main__ import app
 from noetl_messaging.settings import Settings as MessagingSettings
 from noetl_outbox.settings import Settings as OutboxSettings
@@ -38,6 +40,7 @@ PAGES = sorted(
 SETTINGS = (OutboxSettings, PlannerSettings, ProjectorSettings, ReaperSettings, WorkerSettings)
 SERVICES = ("outbox", "planner", "projector", "reaper", "worker")
 VARIABLE = re.compile(r"\bNOETL_[A-Z][A-Z0-9_]*[A-Z0-9]\b(?![*<…])")
+FAILPOINTS = re.compile(r"FAILPOINTS=\"([^\"]+)\"")
 SET_OPTION = re.compile(r"--set ([A-Z][A-Z0-9_]*)=")
 MAKE_TARGET = re.compile(r"\bmake ([a-z]+(?:/[a-z]+)?)")
 ADDRESS = re.compile(r"\$API(/api/[^\s\"'?#]*)")
@@ -68,6 +71,12 @@ BLOCKS = [
 COMMANDS = [(block, command) for block in BLOCKS for command in list_commands(block.text)]
 VALUES = [
     block for page in PAGES for block in list_blocks(page, "yaml") if block.title == VALUES_TITLE
+]
+PYTHON_BLOCKS = [
+    block
+    for page in PAGES
+    if page.parent.name in {"explanation", "operations"}
+    for block in list_blocks(page, "python")
 ]
 JSON_BLOCKS = [block for page in PAGES for block in list_blocks(page, "json")]
 
@@ -245,3 +254,17 @@ def test_a_json_block_can_be_read(block: Sample) -> None:
         json.loads(block.text)
     except ValueError:
         assert [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=name_block)
+def test_a_python_block_runs(block: Sample) -> None:
+    done = subprocess.run(  # noqa: S603 - lines of our own page
+        [sys.executable, "-c", block.text], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_each_plan_of_failpoints_can_be_read() -> None:
+    plans = [plan for _, command in COMMANDS for plan in FAILPOINTS.findall(command)]
+    assert plans
+    assert None not in [failpoints.parse_plan(plan) for plan in plans]
