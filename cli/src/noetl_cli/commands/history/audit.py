@@ -245,7 +245,7 @@ def verify_histories(
     ] = None,
     *,
     exported: Annotated[
-        Path | None, typer.Option("--export_heads", help="A file of `noetl audit heads`.")
+        Path | None, typer.Option("--heads", help="A file of `noetl audit heads`.")
     ] = None,
     tenant: Tenant = None,
     organization: Organization = None,
