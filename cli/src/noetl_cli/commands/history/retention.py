@@ -178,7 +178,7 @@ def show_or_set_policy(
 def run_retention(  # noqa: PLR0913 - one parameter for each option of the command line
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry - run_retention", help="Only say what would be done.")
+        bool, typer.Option("--dry-run", help="Only say what would be done.")
     ] = False,
     keep_days: Annotated[
         int | None,
