@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from noetl_playbook.source import yaml_document
 
-_BLOCK = re.compile(r"^```yaml[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^```yaml([^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _HEAD = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "sample"}}
 _ROOT_KEYS = {"metadata", "executor", "workload", "keychain", "workbook", "workflow", "vars"}
 _RULE_KEYS = {"when", "then", "else"}
@@ -17,11 +17,15 @@ _NOOP = {"kind": "noop"}
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """One block: `text` is its YAML, `line` where it begins in the page, from 1."""
+    """One block: `text` is its YAML, `line` where it begins in the page, from 1.
+
+    With `is_file` the page gives the block the name of a file.
+    """
 
     page: Path
     line: int
     text: str
+    is_file: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -33,7 +37,12 @@ def list_samples(page: Path) -> list[Sample]:
     """List the YAML blocks of a page."""
     text = page.read_text("utf-8")
     return [
-        Sample(page=page, line=text.count("\n", 0, found.start()) + 1, text=found[1])
+        Sample(
+            page=page,
+            line=text.count("\n", 0, found.start()) + 1,
+            text=found[2],
+            is_file="title=" in found[1],
+        )
         for found in _BLOCK.finditer(text)
     ]
 
