@@ -4,16 +4,39 @@ import re
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from msgspec import Struct
 from tests.support.api import ApiWorld
-from tests.support.page_fences import Request, list_pages, list_requests
 
 from noetl_planner.api.app import create_app
 
 # Addresses of other systems.
 FOREIGN = {"/api/v1/lineage"}
-GROUP = re.compile(r"/api/?(\w+)?/?")
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+REQUEST = re.compile(
+    r"(?:\b(GET|POST|PUT|DELETE) )?(?:\$API|http://[\w.]+:\d+|(?<![\w/]))(/api/[^\s\"'`)|,;]*)"
+)
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """A request that a page shows; without a method the page names the route alone."""
+
+    method: str | None
+    path: str
+    parameters: tuple[str, ...]
+
+
+def list_requests(page: Path) -> list[Request]:
+    """List the requests to the API that a page names, in samples and in sentences."""
+    found = []
+    for match in REQUEST.finditer(page.read_text("utf-8")):
+        parts = urlsplit(match[2].rstrip(".:&"))
+        names = tuple(name for name, _ in parse_qsl(parts.query, keep_blank_values=True))
+        found.append(Request(method=match[1], path=parts.path.rstrip("/"), parameters=names))
+    return found
 
 
 @cache
@@ -45,7 +68,7 @@ def find_fault(request: Request) -> str | None:
     return f"{request.path} takes no {unknown}" if unknown else None
 
 
-@pytest.mark.parametrize("page", list_pages(), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_requests_of_a_page_exist(page: Path) -> None:
     faults = [
         fault
