@@ -21,6 +21,7 @@ from tests.support.page_samples import VALUES_TITLE, Sample, list_blocks
 from typer._click.exceptions import UsageError
 
 from noetl_cli.__main__ import app
+from noetl_cli.settings import AUDIT_PREFIX, AuditAccess
 from noetl_messaging.settings import Settings as MessagingSettings
 from noetl_outbox.settings import Settings as OutboxSettings
 from noetl_planner.api.app import create_app
@@ -172,6 +173,7 @@ def list_variables() -> frozenset[str]:
         for program, settings in programs
         for field in settings.__struct_fields__
     }
+    fields |= {f"{AUDIT_PREFIX}{field.upper()}" for field in AuditAccess.__struct_fields__}
     for place in SEARCHED:
         files = [ROOT / place] if (ROOT / place).is_file() else (ROOT / place).rglob("*")
         for file in files:
@@ -190,6 +192,7 @@ def test_each_variable_is_read_by_a_program(page: Path) -> None:
 def test_each_make_target_is_there() -> None:
     rules = re.findall(r"(?m)^([a-z0-9/ ]+):", (ROOT / "Makefile").read_text())
     targets = {target for rule in rules for target in rule.split()}
+    targets |= {f"proof/{file.stem}" for file in (ROOT / "tests/proof").glob("*.py")}
     named = {target for _, command in COMMANDS for target in MAKE_TARGET.findall(command)}
     assert named
     assert named <= targets
