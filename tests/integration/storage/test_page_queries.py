@@ -10,6 +10,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 PAGES = (
     "reference/control.md",
     "reference/results.md",
+    "reference/events.md",
     "operations/epochs.md",
     "operations/retention.md",
 )

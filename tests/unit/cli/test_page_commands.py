@@ -23,6 +23,7 @@ from typer._click.exceptions import UsageError
 
 from noetl_chassis import failpoints
 from noetl_cli.__main__ import app
+from noetl_cli.settings import AUDIT_PREFIX, AuditAccess
 from noetl_messaging.settings import Settings as MessagingSettings
 from noetl_outbox.settings import Settings as OutboxSettings
 from noetl_planner.api.app import create_app
@@ -34,7 +35,7 @@ from noetl_worker.settings import Settings as WorkerSettings
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(
     page
-    for folder in ("reference", "explanation", "operations")
+    for folder in ("reference", "explanation", "operations", "how-to")
     for page in ROOT.glob(f"docs/{folder}/**/*.md")
 )
 SETTINGS = (OutboxSettings, PlannerSettings, ProjectorSettings, ReaperSettings, WorkerSettings)
@@ -181,6 +182,7 @@ def list_variables() -> frozenset[str]:
         for program, settings in programs
         for field in settings.__struct_fields__
     }
+    fields |= {f"{AUDIT_PREFIX}{field.upper()}" for field in AuditAccess.__struct_fields__}
     for place in SEARCHED:
         files = [ROOT / place] if (ROOT / place).is_file() else (ROOT / place).rglob("*")
         for file in files:
@@ -199,6 +201,7 @@ def test_each_variable_is_read_by_a_program(page: Path) -> None:
 def test_each_make_target_is_there() -> None:
     rules = re.findall(r"(?m)^([a-z0-9/ ]+):", (ROOT / "Makefile").read_text())
     targets = {target for rule in rules for target in rule.split()}
+    targets |= {f"proof/{file.stem}" for file in (ROOT / "tests/proof").glob("*.py")}
     named = {target for _, command in COMMANDS for target in MAKE_TARGET.findall(command)}
     assert named
     assert named <= targets
