@@ -282,7 +282,7 @@ _LIMITS = (
         "Too many steps, tasks or arcs",
         advice="A workflow has at most 20,000 steps, a step 200 tasks and 200 arcs. Move a part"
         " into a playbook of its own.",
-        wrong="workflow: [… 2,001 steps …]",
+        wrong="workflow: [… 20,001 steps …]",
         right="tool: {kind: playbook, path: second/part}",
     ),
     _define_code(
