@@ -23,7 +23,7 @@ $ noetl credential rm shop
 
 The same over HTTP: `POST /api/credentials` with `{name, type, data}`, `GET /api/credentials`, `GET` and `DELETE
 /api/credentials/{name}`, `POST /api/credentials/{name}/test`. No answer holds a value. Storage and access:
-[security](../security.md#secrets).
+[secrets](secrets.md).
 
 A credential is checked before it is stored. An unknown type or field, a missing field, a wrong `dsn` or `port` are refused
 with 400 `bad_request`. The answer names every fault, the nearest name, and the fields of the type.

@@ -260,12 +260,12 @@ workflow:
     tool: {{kind: noop, result: {{done: true}}}}
 ```
 
-{_MADE} `noetl schema playbook` prints the JSON Schema for editors. Fields of tools: [tools](tools.md).
-Checks: [problems](problems.md). Older spellings: [older forms](older-forms.md).
+{_MADE} `noetl schema playbook` prints the JSON Schema.
+See also [tools](tools.md), [problems](problems.md), [older forms](older-forms.md).
 
 ## Short forms
 
-A step or task usually needs only these. The parser reads a short form as its long form.
+The parser reads a short form as its long form.
 
 ```yaml
 - {{step: a, tool: {{kind: noop}}, next: b}}                 # {{spec: {{mode: inclusive}}, arcs: [{{step: b}}]}}
@@ -278,16 +278,19 @@ A step or task usually needs only these. The parser reads a short form as its lo
   retry: 3                                             # a rule do: retry before the task's own; true is 3
 ```
 
-* `retry` on a step with several tasks holds for each of them.
-* `retry` with `next_call` or `collect` calls the task again after a success: [Retry](#retry).
-* `pagination` does so for the pages of an API: [Pagination](#pagination).
+* `retry` on a step holds for each of its tasks. With `next_call` or `collect` it calls the task again after a success: [Retry](#retry).
+* `pagination` fetches the pages of an API: [Pagination](#pagination).
 
 ## Values
 
-* Lists show `key: default`. A key with neither default nor type takes text. A number may be a template. Sizes may be `64MiB`, durations `500ms`, `30s`, `5m`, `2h` or `1d`.
-* A flag may be `"yes"`, `"no"`, `"on"`, `"off"`, `"1"` or `"0"`.
-* A condition is `true`, `false` or a template.
-* Where text is expected, a scalar is taken as it is written: `true`, `1.10`, a date.
+```yaml
+- step: load
+  tool: {{kind: http, url: "https://api.example.org", timeout: 30s}}     # 500ms, 30s, 5m, 2h, 1d; sizes: 64MiB
+  spec: {{policy: {{admit: {{rules: [{{when: "{{{{ workload.region == 'eu' }}}}", then: {{allow: "yes"}}}}]}}}}}}
+```
+
+* Lists show `key: default`. A key without default and type takes text; a scalar (`true`, `1.10`, a date) stays as written. A number may be a template.
+* A flag may be `"yes"`, `"no"`, `"on"`, `"off"`, `"1"` or `"0"`. A condition is `true`, `false` or a template.
 """
 _TOOLS_HEAD = f"""# Tool kinds
 

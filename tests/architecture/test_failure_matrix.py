@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/failures.md").read_text()
+PAGE = (ROOT / "docs/explanation/failures.md").read_text()
 FAULTS = 30
 # What a row may name: a test file, or a folder of tests.
 NAMED = re.compile(r"`([a-z0-9_]+(?:/[A-Za-z0-9_.]+)*)`")

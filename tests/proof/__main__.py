@@ -24,7 +24,9 @@ def main() -> None:
     if not asked.name and not asked.page:
         parser.error(f"name at least one of {', '.join(registry.PROOFS)}")
     if registry.NEEDS_SPEC in asked.name and (asked.spec is None or not asked.spec.is_dir()):
-        parser.error("lineage needs --spec FOLDER; docs/lineage.md says which files belong there")
+        parser.error(
+            "lineage needs --spec FOLDER; docs/reference/lineage.md says which files belong there"
+        )
     for name in asked.name:
         more = {"spec": asked.spec} if name == registry.NEEDS_SPEC else {}
         with tempfile.TemporaryDirectory(prefix=f"noetl-proof-{name}-") as folder:

@@ -23,7 +23,7 @@ from noetl_replay.fold import FOLD_VERSION
 from noetl_storage.archive import units
 from noetl_storage.payloads.factory import open_payloads
 
-_PAGE = Path(__file__).parents[2] / "docs/event-lake.md"
+_PAGE = Path(__file__).parents[2] / "docs/reference/event-lake.md"
 _SQL = re.compile(r"```sql\n(.*?)```", re.DOTALL)
 VIEW, *QUESTIONS = _SQL.findall(_PAGE.read_text())
 HISTORIES = [

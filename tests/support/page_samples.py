@@ -1,4 +1,4 @@
-"""Samples of documentation pages: the YAML blocks, and the playbook that each is a part of."""
+"""Samples of documentation pages: their blocks, and the playbook that a block is a part of."""
 
 import json
 import re
@@ -9,7 +9,10 @@ from msgspec import Struct
 
 from noetl_playbook.source import yaml_document
 
-_BLOCK = re.compile(r"^```yaml[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# Blocks of this title are values of a chart, and none of a playbook.
+VALUES_TITLE = "values.yaml"
+_BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_OTHER_YAML = {VALUES_TITLE, "pod.yaml"}
 _HEAD = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "sample"}}
 _ROOT_KEYS = {"metadata", "executor", "workload", "keychain", "workbook", "workflow", "vars"}
 _RULE_KEYS = {"when", "then", "else"}
@@ -17,10 +20,11 @@ _NOOP = {"kind": "noop"}
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """One block: `text` is its YAML, `line` where it begins in the page, from 1."""
+    """One block: `text` is what is in it, `line` where it begins in the page, from 1."""
 
     page: Path
     line: int
+    title: str
     text: str
 
     @property
@@ -30,11 +34,22 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 def list_samples(page: Path) -> list[Sample]:
-    """List the YAML blocks of a page."""
+    """List the YAML blocks of a page that are a part of a playbook."""
+    return [sample for sample in list_blocks(page, "yaml") if sample.title not in _OTHER_YAML]
+
+
+def list_blocks(page: Path, language: str) -> list[Sample]:
+    """List the blocks of a page in one language."""
     text = page.read_text("utf-8")
     return [
-        Sample(page=page, line=text.count("\n", 0, found.start()) + 1, text=found[1])
+        Sample(
+            page=page,
+            line=text.count("\n", 0, found.start()) + 1,
+            title=found[2] or "",
+            text=found[3],
+        )
         for found in _BLOCK.finditer(text)
+        if found[1] == language
     ]
 
 

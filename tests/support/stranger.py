@@ -1,4 +1,4 @@
-"""A worker in another language, as it might be: it knows HTTP and docs/claim-api.md."""
+"""A worker in another language, as it might be: it knows HTTP and docs/reference/claim-api.md."""
 
 from typing import Any
 

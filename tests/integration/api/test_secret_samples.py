@@ -27,7 +27,7 @@ def test_secrets_of_the_environment_and_of_files_are_used(
     monkeypatch.setenv("SHOP_TOKEN", "a-token-of-the-shop")
     monkeypatch.setenv("NOETL_WORKER_SECRET_ENV", "SHOP_TOKEN")
     monkeypatch.setenv("NOETL_WORKER_SECRET_FOLDER", str(tmp_path))
-    sample = write_sample("security.md", "secrets", tmp_path)
+    sample = write_sample("reference/secrets.md", "secrets", tmp_path)
     outcome = noetl("run", str(sample), "-r", "local", "--output", "json")
     assert outcome.code == 0, outcome
     assert msgspec.json.decode(outcome.out) == {"lengths": [19, 12]}

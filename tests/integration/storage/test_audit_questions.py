@@ -17,7 +17,7 @@ from tests.support.storage import (
 from noetl_contracts.ids import ExecutionId
 from noetl_storage.postgres.database import Database
 
-PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operations" / "audit.md"
 QUESTIONS = re.findall(r"\n([^\n]+\?)\n\n```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
 # A story that answers each question, in the order of the page.
 ANSWERED_BY = ("single-step", "shop", "lost-worker", "cursor-loop", "held-run")

@@ -1,4 +1,4 @@
-"""The questions of docs/event-lake.md, asked of an archive as an auditor would ask them."""
+"""The questions of docs/reference/event-lake.md, asked of an archive as an auditor asks them."""
 
 from pathlib import Path
 from typing import Any

@@ -27,9 +27,7 @@ def put_trigger(  # noqa: PLR0913 - one parameter for each option of the command
     version: Annotated[int | None, typer.Option("--version", min=1)] = None,
     mapping: Annotated[
         Path | None,
-        typer.Option(
-            "--inputs", help="Templates over body, subject and message_id, as YAML."
-        ),
+        typer.Option("--inputs", help="Templates over body, subject and message_id, as YAML."),
     ] = None,
     condition: Annotated[
         str | None,

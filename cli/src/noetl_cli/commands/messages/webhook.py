@@ -29,9 +29,7 @@ def put_webhook(
     version: Annotated[int | None, typer.Option("--version", min=1)] = None,
     mapping: Annotated[
         Path | None,
-        typer.Option(
-            "--inputs", help="Templates over body, headers and query, as YAML or JSON."
-        ),
+        typer.Option("--inputs", help="Templates over body, headers and query, as YAML or JSON."),
     ] = None,
     server: Server = None,
     as_json: AsJson = False,

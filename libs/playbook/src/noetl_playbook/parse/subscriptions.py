@@ -34,7 +34,7 @@ _OWN_STREAM = (
     "a subscription takes the messages of NoETL's own stream, noetl.triggers.<tenant>.<org>.…, "
     "through the one consumer that all planners share"
 )
-_MAP_IT = "leave it out, and map the other server's subjects there: docs/triggers.md"
+_MAP_IT = "leave it out, and map the other server's subjects there: docs/reference/triggers.md"
 # What others have and we have not, or always do, with the way out.
 _NOT_IN_SOURCE = {
     **dict.fromkeys(

@@ -39,8 +39,9 @@ LOOPS = (
         code="E502",
         weight=CodeWeight.STRICT_ERROR,
         title="A number of a loop, frame, fan-out or reduce is out of range or has no effect",
-        advice="The number is clamped when the playbook runs. A heartbeat is at most half of its"
-        " lease. frame and chunk_size cut the items of mode chunked, fanout those of mode fanout.",
+        advice="The number is clamped at run time. A heartbeat is at most half of its lease."
+        " frame and chunk_size cut the items of mode chunked, fanout those of mode "
+        "fanout.",
         wrong="frame: {lease_seconds: 30, heartbeat_seconds: 20}",
         right="frame: {lease_seconds: 30, heartbeat_seconds: 10}",
     ),
@@ -48,8 +49,7 @@ LOOPS = (
         code="E503",
         weight=CodeWeight.STRICT_ERROR,
         title="A claim returns no rows",
-        advice="The claim must return the rows that it took: end it with RETURNING, or select"
-        " them.",
+        advice="End the claim with RETURNING, or select the rows that it took.",
         wrong="claim: UPDATE jobs SET state = 'taken'",
         right="claim: UPDATE jobs SET state = 'taken' RETURNING id",
     ),
@@ -57,9 +57,9 @@ LOOPS = (
         code="E504",
         weight=CodeWeight.STRICT_ERROR,
         title="A task that waits stands where none can",
-        advice="A child playbook, a message, a person or a long delay is waited for without a"
-        " worker. A frame with transaction: true, and a loop with exec: local, keep theirs: the"
-        " task fails with unsupported_tool, a delay of more than 60 s with limit.",
+        advice="A wait for a child playbook, a message, a person or a long delay frees the "
+        "worker. A frame with transaction: true, and a loop with exec: local, cannot:"
+        " the task fails with unsupported_tool, a delay of more than 60 s with limit.",
         wrong="loop: {spec: {policy: {exec: local}}, …}\n  tool: {kind: playbook, path: child}",
         right="loop: {spec: {mode: parallel}, …}\n  tool: {kind: playbook, path: child}",
     ),
@@ -79,9 +79,9 @@ _DOCUMENT = (
         "E101",
         CodeWeight.ERROR,
         "The text is not a YAML document that is accepted",
-        advice="The text must be UTF-8 YAML that holds one mapping. A key stands once in its"
-        " mapping. Tags of programs, directives, control characters and tabs as indentation are"
-        " refused.",
+        advice="The text must be UTF-8 YAML with one mapping and unique keys. Tags of "
+        "programs, directives, control characters and tabs as indentation are "
+        "refused.",
         wrong="metadata: {name: a, name: b}",
         right="metadata: {name: a}",
     ),
@@ -98,8 +98,8 @@ _DOCUMENT = (
         "E103",
         CodeWeight.ERROR,
         "Unknown key",
-        advice="Nothing reads the key. Correct its spelling, or remove it. In a playbook of the"
-        " older dialect it is a warning, unless one edit makes it a known key.",
+        advice="Nothing reads the key. Correct its spelling, or remove it. In the older "
+        "dialect it is a warning, unless one edit makes it a known key.",
         wrong="tool: {kind: http, url: u, methd: POST}",
         right="tool: {kind: http, url: u, method: POST}",
     ),
@@ -115,7 +115,7 @@ _DOCUMENT = (
         "E105",
         CodeWeight.ERROR,
         "A task's field stands beside the tool",
-        advice="Fields of a task belong into the mapping that holds its kind.",
+        advice="Fields of a task belong into the mapping with its kind.",
         wrong="- {step: s, url: u, tool: {kind: http}}",
         right="- {step: s, tool: {kind: http, url: u}}",
     ),
@@ -142,8 +142,9 @@ _NAMES = (
         "E202",
         CodeWeight.ERROR,
         "A reference names nothing",
-        advice="entry_step and final_step name steps, a workbook task names a workbook entry,"
-        " reduce.from names loop steps, the uri of a script a file beside or below the playbook.",
+        advice="entry_step and final_step name steps, a workbook task a workbook entry, "
+        "reduce.from loop steps, the uri of a script a file beside or below the "
+        "playbook.",
         wrong="executor: {spec: {entry_step: strat}}",
         right="executor: {spec: {entry_step: start}}",
     ),
@@ -167,8 +168,7 @@ _NAMES = (
         "E205",
         CodeWeight.WARNING,
         "A step cannot be reached",
-        advice="No arc leads from the entry step to this step, so it never runs. Add an arc, or"
-        " remove the step.",
+        advice="No arc leads here from the entry step. Add an arc, or remove the step.",
         wrong="workflow: [{step: a, next: {arcs: [{step: a}]}}, {step: b}]",
         right="workflow: [{step: a, next: {arcs: [{step: b}]}}, {step: b}]",
     ),
@@ -176,8 +176,8 @@ _NAMES = (
         "E206",
         CodeWeight.ERROR,
         "The target of a stream does more than handle one chunk",
-        advice="The target of an arc with on: call.partial has no next, loop or stream, and no"
-        " other arcs lead to it.",
+        advice="The target of on: call.partial has no next, loop or stream, and no other "
+        "arcs lead to it.",
         wrong="- {step: ship, tool: {kind: noop}, next: {arcs: [{step: done}]}}",
         right="- {step: ship, tool: {kind: noop}}",
     ),
@@ -185,8 +185,8 @@ _NAMES = (
         "E207",
         CodeWeight.STRICT_ERROR,
         "An arc waits for an event that never comes",
-        advice="A plain or reduce step ends with call.done or call.error, a loop with loop.done or"
-        " loop.failed; call.partial comes from a task with stream alone. The arc is never taken.",
+        advice="A plain or reduce step ends with call.done or call.error, a loop with "
+        "loop.done or loop.failed; call.partial comes from a task with stream alone.",
         wrong="- {step: a, tool: {kind: noop}, next: {arcs: [{step: b, on: loop.done}]}}",
         right="- {step: a, tool: {kind: noop}, next: {arcs: [{step: b, on: call.done}]}}",
     ),
@@ -222,10 +222,11 @@ _TEMPLATES = (
         "E303",
         CodeWeight.ERROR,
         "A name can never have a value",
-        advice="No step, task, workload key, variable or fixed name is called so. A key that only"
-        " a request gives needs null or a default in workload. Without that workload.key is a"
-        " warning, and an error where it looks like a mistyped key of the workload. Where"
-        " executor.spec.undefined is lenient, and in the older dialect, all are warnings.",
+        advice="No step, task, workload key, variable or fixed name is called so. Declare a "
+        "key that only a request gives in workload, with null or a default. Without "
+        "that workload.key is a warning, and an error if it looks mistyped. With "
+        "executor.spec.undefined: lenient, and in the older dialect, all are "
+        "warnings.",
         wrong='url: "{{ wokload.api }}"',
         right='url: "{{ workload.api }}"',
     ),
@@ -233,8 +234,8 @@ _TEMPLATES = (
         "E304",
         CodeWeight.STRICT_ERROR,
         "A name is used outside its scope",
-        advice="The name exists, but not here: item names live in the loop's body, fanin and event"
-        " in arcs, chunk in the targets of streams.",
+        advice="Item names live in the loop's body, fanin and event in arcs, chunk in the "
+        "targets of streams.",
         wrong='tool: {kind: noop, result: "{{ fanin.total }}"}',
         right='set: {ctx.total: "{{ fanin.total }}"}',
     ),
@@ -269,8 +270,8 @@ _TOOLS = (
         "E404",
         CodeWeight.STRICT_ERROR,
         "A secret is written into the playbook",
-        advice="Anyone who can read the playbook can read it. Name a stored credential, or take"
-        " the value from the keychain.",
+        advice="Everyone who reads the playbook sees it. Name a stored credential, or take "
+        "the value from the keychain.",
         wrong="auth: {type: bearer, token: s3cret}",
         right='auth: {type: bearer, token: "{{ keychain.shop.token }}"}',
     ),
@@ -282,7 +283,7 @@ _LIMITS = (
         "Too many steps, tasks or arcs",
         advice="A workflow has at most 20,000 steps, a step 200 tasks and 200 arcs. Move a part"
         " into a playbook of its own.",
-        wrong="workflow: [… 2,001 steps …]",
+        wrong="workflow: [… 20,001 steps …]",
         right="tool: {kind: playbook, path: second/part}",
     ),
     _define_code(
@@ -408,8 +409,8 @@ _HABITS = (
         "W907",
         CodeWeight.WARNING,
         "A parallel body may lose updates",
-        advice="Bodies that run at once read and write the same key, and the last write wins. Use"
-        " results, accumulate or a reduce step.",
+        advice="Bodies that run at once read and write the same key, and the last write "
+        "wins. Use results, accumulate or reduce.",
         wrong='set: {ctx.n: "{{ ctx.n + 1 }}"}',
         right="output: {accumulate: {strategy: append}}",
     ),
@@ -435,8 +436,7 @@ _HABITS = (
         "W910",
         CodeWeight.WARNING,
         "There are more problems than are listed",
-        advice="At most 1,000 errors and 1,000 warnings of a document are listed. Correct"
-        " those and look again.",
+        advice="At most 1,000 errors and 1,000 warnings are listed. Correct those and look again.",
         wrong="a document with 1,001 unknown keys",
         right="a document with none",
     ),
@@ -444,8 +444,8 @@ _HABITS = (
         "W911",
         CodeWeight.WARNING,
         "A reduce does not begin early",
-        advice="In this release reduce.spec.start: eager does what after_fanin does: no group"
-        " runs before the source has ended. The result is the same, and so is the playbook.",
+        advice="In this release reduce.spec.start: eager does what after_fanin does: no "
+        "group runs before the source has ended. The result is the same.",
         wrong="reduce: {from: score, spec: {mode: tree, start: eager}}",
         right="reduce: {from: score, spec: {mode: tree}}",
     ),

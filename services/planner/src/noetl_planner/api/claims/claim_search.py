@@ -114,7 +114,7 @@ def _read_preference(asker: Asker) -> PlacementPreference:
             HTTPStatus.UNPROCESSABLE_ENTITY,
             code="locality_malformed",
             detail=str(problem),
-            hint="docs/placement.md shows what a locality says",
+            hint="docs/operations/placement.md shows what a locality says",
         ) from problem
 
 
