@@ -148,6 +148,11 @@ class ProgressTracker:
         """Tell whether the terminal event was seen."""
         return self.ended_at is not None
 
+    @property
+    def has_failed_items(self) -> bool:
+        """Tell whether items of a loop failed."""
+        return any(meter.failed for meter in self.meters.values())
+
     def list_open_meters(self) -> list[LoopMeter]:
         """Return the meters of loops that still run."""
         return [meter for meter in self.meters.values() if not meter.is_closed]
@@ -213,11 +218,12 @@ class ProgressTracker:
                 return [ProgressNote(text=f"{step}: started")]
             case CommandParked(step=step, wait=TimeWait() as wait):
                 until = wait.until.isoformat(timespec="seconds")
-                return [ProgressNote(text=f"{step}: waits until {until}, for its task {wait.task}")]
+                task = f", for its task {wait.task}" if has_own_name(wait.task, step) else ""
+                return [ProgressNote(text=f"{step}: waits until {until}{task}")]
             case CommandParked(step=step, wait=MessageWait() as wait):
                 return [ProgressNote(text=self._format_awaited(step, wait, at))]
             case CallDone(step=step, notes=notes, tries=tries) if notes or tries:
-                shown = [format_try(codec.to_builtins(one)) for one in tries]
+                shown = [format_try(codec.to_builtins(one), step=step) for one in tries]
                 return [
                     *(ProgressNote(text=f"{step}: {text}") for text in shown),
                     *(
@@ -371,10 +377,17 @@ def _failure_note(what: str, error: ErrorObject) -> ProgressNote:
     )
 
 
-def format_try(failed_try: Mapping[str, Any]) -> str:
+def has_own_name(task: Any, step: str | None) -> bool:
+    """Tell whether a task has a name of its own; without one it is the step's only task."""
+    return task not in {None, step, f"{step}_task"}
+
+
+def format_try(failed_try: Mapping[str, Any], *, step: str | None = None) -> str:
     """Write an attempt that failed and was followed by another: which, when, and of what."""
     at = str(failed_try.get("at"))[11:19]
-    which = f"{failed_try.get('task')}, attempt {failed_try.get('attempt')} at {at}"
+    task = failed_try.get("task")
+    which = f"{task}, " if has_own_name(task, step) else ""
+    which += f"attempt {failed_try.get('attempt')} at {at}"
     return f"{which}: {failed_try.get('kind')}: {failed_try.get('message')}"
 
 
