@@ -87,9 +87,14 @@ def attach_postgres(
     secret = sql_ident(f"secret_{alias}")
     connection.execute("LOAD postgres_scanner")
     connection.execute(f"CREATE TEMPORARY SECRET {secret} (TYPE postgres, {given})")
-    connection.execute(
-        f"ATTACH {sql_literal(rest)} AS {sql_ident(alias)} (TYPE postgres, SECRET {secret})"
-    )
+    try:
+        connection.execute(
+            f"ATTACH {sql_literal(rest)} AS {sql_ident(alias)} (TYPE postgres, SECRET {secret})"
+        )
+    except duckdb.Error as problem:
+        server = postgres_connection.describe_server(credential.fields)
+        credential.note_server(problem, server)
+        raise
 
 
 def _quote_value(value: str) -> str:

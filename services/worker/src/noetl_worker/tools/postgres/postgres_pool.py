@@ -290,7 +290,10 @@ async def _discard_session(session: PostgresSession) -> None:
 
 
 async def open_postgres_connection(credential: Credential) -> "asyncpg.Connection[Any]":
-    """Open a connection; raises `ToolFailure` for a credential that cannot be used."""
+    """Open a connection; raises `ToolFailure` for a credential that cannot be used.
+
+    What the client raises has a note that names the server.
+    """
     fields = credential.fields
     try:
         known = postgres_connection.build_connect_arguments(fields, application="noetl-worker")
@@ -298,5 +301,8 @@ async def open_postgres_connection(credential: Credential) -> "asyncpg.Connectio
             connection: asyncpg.Connection[Any] = await asyncpg.connect(**known)
     except postgres_connection.UnusableCredential as problem:
         raise credential.build_unusable_failure(f"cannot be used: {problem}") from problem
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as problem:
+        credential.note_server(problem, postgres_connection.describe_server(fields))
+        raise
     await set_codecs(connection)
     return connection
