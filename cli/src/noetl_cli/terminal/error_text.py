@@ -4,9 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl_cli import terminal_output
-from noetl_cli.terminal.progress_tracker import format_error, format_try, has_own_name
+from noetl_cli.terminal.progress_tracker import (
+    format_error,
+    format_try,
+    has_own_name,
+    split_statement_place,
+)
 
 _TRACEBACK_LINES_MAX = 40
+_INDENT_MAX = 100
 _HEAD = "Traceback (most recent call last):"
 _OWN_HEAD = "In the code of the task, most recent call last:"
 
@@ -24,6 +30,7 @@ def format_error_lines(error: Mapping[str, Any], *, step: str | None = None) -> 
     tries = error.get("tries")
     lines = _try_lines(tries, where) if isinstance(tries, list) else []
     lines += [terminal_output.flatten_text(f"error{place}: {format_error(error)}")]
+    lines += [f"  {_escape_code_line(line)}" for line in split_statement_place(error)[1]]
     details = error.get("details")
     if isinstance(details, Mapping):
         lines += _traceback_lines(details.get("traceback"))
@@ -62,4 +69,4 @@ def _traceback_lines(traceback: Any) -> list[str]:
 def _escape_code_line(line: str) -> str:
     """Keep the indent of a line of code, and nothing that a terminal would obey."""
     text = line.lstrip(" ")
-    return " " * min(len(line) - len(text), 40) + terminal_output.flatten_text(text)
+    return " " * min(len(line) - len(text), _INDENT_MAX) + terminal_output.flatten_text(text)

@@ -66,6 +66,7 @@ def _count_noun(number: int, unit: str) -> str:
 
 WINDOW = timedelta(seconds=10)
 _MARKS_MAX = 64
+_DUCKDB_PLACE = "\n\nLINE"
 _MEANINGS = {
     "repeat_bound": "repeat_bound: it stopped at its bound, and its source has more",
     "collected_nothing": "collected_nothing: no page had anything where merge_path leads",
@@ -399,8 +400,22 @@ def format_attempts(tries: Sequence[Mapping[str, Any]]) -> str:
     return f"{count:,} attempts, {which}: {first.get('kind')}: {first.get('message')}"
 
 
+def split_statement_place(error: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """Take the lines off DuckDB's message that show the statement, with a caret below its place."""
+    message = error.get("message")
+    if error.get("source") != "duckdb" or not isinstance(message, str):
+        return error, []
+    said, mark, place = message.partition(_DUCKDB_PLACE)
+    lines = (mark.strip() + place).splitlines() if mark else []
+    return {**error, "message": said}, [line.rstrip() for line in lines]
+
+
 def format_error(error: Mapping[str, Any]) -> str:
-    """Write an error as kind and message, with the code where it says more than the kind."""
+    """Write an error as kind and message, with the code where it says more than the kind.
+
+    The lines that show the statement's place are left out: they mean nothing in one line.
+    """
+    error, _ = split_statement_place(error)
     code = error.get("code") or ""
     more = f" [{code}]" if str(code).startswith("PG_") else ""
     return f"{error.get('kind')}: {summarize_error(error)}{more}"
