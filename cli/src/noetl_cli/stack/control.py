@@ -149,9 +149,9 @@ def stop_stack(home: StackHome, *, timeout_s: float, tell: Tell, discards: bool 
 def purge_data(home: StackHome) -> None:
     """Delete the data of a stopped stack, and nothing that is not its own."""
     for elsewhere in _list_folders_outside(home):
-        if not elsewhere.is_symlink() and elsewhere.is_dir():
-            if elsewhere.stat().st_uid == os.geteuid():
-                shutil.rmtree(elsewhere, ignore_errors=True)
+        is_folder = elsewhere.is_dir() and not elsewhere.is_symlink()
+        if is_folder and elsewhere.stat().st_uid == os.geteuid():
+            shutil.rmtree(elsewhere, ignore_errors=True)
     for name in (
         "postgres",
         "nats",

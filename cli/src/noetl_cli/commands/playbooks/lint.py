@@ -129,10 +129,9 @@ def note_skipped(files: list[Path]) -> None:
     if files:
         named = ", ".join(str(file) for file in files[:_SKIPPED_NAMED_MAX])
         more = ", ..." if len(files) > _SKIPPED_NAMED_MAX else ""
-        are = "is not a playbook" if len(files) == 1 else "are not playbooks"
-        terminal_output.print_note(
-            f"{_count_noun(len(files), 'file')} {are}, skipped: {named}{more}"
-        )
+        is_one = len(files) == 1
+        what = "1 file is not a playbook" if is_one else f"{len(files):,} files are not playbooks"
+        terminal_output.print_note(f"{what}, skipped: {named}{more}")
 
 
 def choose_level(strict: bool) -> Level:  # noqa: FBT001 (the flag of the command line itself)

@@ -53,7 +53,7 @@ def _make_mapping(*pairs: Any, **named: Any) -> dict[Any, Any]:
 
 
 def _make_range(*bounds: Any) -> range:
-    """Count as Python's `range` does; raises `TypeError` or `ValueError` in the language's words."""
+    """Count as Python's `range` does; raises errors in the language's words."""
     if not 1 <= len(bounds) <= _RANGE_ARGUMENTS_MAX:
         raise TypeError(f"range takes one to three numbers, and {len(bounds)} were given")
     for bound in bounds:
@@ -64,12 +64,10 @@ def _make_range(*bounds: Any) -> range:
             raise TypeError(f"range needs whole numbers, and {shown!r} is none: '| int' makes one")
     if len(bounds) == _RANGE_ARGUMENTS_MAX and bounds[2] == 0:
         raise ValueError("range needs a step other than 0")
-    count = len(range(*bounds))
-    if count > MAX_RANGE:
-        raise SecurityError(
-            f"range gives at most {MAX_RANGE:,} numbers, and {count:,} were asked for"
-        )
-    return range(*bounds)
+    numbers = range(*bounds)
+    if numbers[MAX_RANGE:]:
+        raise SecurityError(f"range gives at most {MAX_RANGE:,} numbers, and more were asked for")
+    return numbers
 
 
 GLOBALS: dict[str, SafeCall] = {
