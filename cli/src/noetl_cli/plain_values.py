@@ -41,7 +41,8 @@ class PlainParameter(RuntimeParam):
         has_rules = info.exists or info.resolve_path or info.allow_dash or info.path_type
         if info.parser is not None or has_rules or self.descriptor.is_file:
             raise NotPlainError
-        if get_origin(self.annotation) is not list:
+        origin: Any = get_origin(self.annotation)
+        if origin is not list:
             found = take_plain_value(value, self.annotation)
             # A default is within its own bounds.
             if isinstance(value, str) and not self._is_within_bounds(found):
@@ -82,7 +83,7 @@ def take_plain_value(value: Any, annotation: Any) -> Any:
 
 def use_plain_values() -> None:
     """Let Typer's commands, and their help options, take plain values as they are."""
-    core.build_runtime_param = _build_parameter
+    core.build_runtime_param = _build_parameter  # type: ignore[attr-defined]  # it is Typer's own
 
 
 def _build_parameter(descriptor: TypeDescriptor) -> RuntimeParam:
