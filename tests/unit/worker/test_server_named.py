@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.domain.postgres_connection import describe_server
 from noetl_worker.keychain.credential_vault import Credential
+from noetl_worker.sql.server_names import describe_server
 from noetl_worker.tools.nats import connection as nats_connection
 from noetl_worker.tools.postgres.postgres_pool import open_postgres_connection
 from noetl_worker.tools.postgres.postgres_tool import classify_postgres_error

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from noetl_playbook.model import coercion
 
 CONNECT_S = 10.0
-_PORT = 5432
+PORT = 5432
 _PORT_MAX = 65_535
 _DSN = "postgresql://user:password@host:port/database"
 
@@ -31,37 +30,13 @@ def build_connect_arguments(fields: Mapping[str, Any], *, application: str) -> d
         return {"dsn": dsn, **known}
     return {
         "host": _find_text_field(fields, "host"),
-        "port": _parse_port(_find_field(fields, "port") or _PORT),
+        "port": _parse_port(_find_field(fields, "port") or PORT),
         "user": _find_text_field(fields, "user", "username"),
         "password": _find_text_field(fields, "password"),
         "database": _find_text_field(fields, "database", "name"),
         "ssl": _find_text_field(fields, "sslmode"),
         **known,
     }
-
-
-def describe_server(fields: Mapping[str, Any]) -> str:
-    """Tell database, host and port of a credential, as far as it names them, and no secret.
-
-    Of a `dsn` whose parts are in doubt nothing is told: what looks like a host may be a password.
-    """
-    try:
-        if isinstance(dsn := fields.get("dsn"), str) and dsn:
-            host, port, database = _parse_server(dsn)
-        else:
-            known = build_connect_arguments(fields, application="")
-            host, port, database = known["host"], known["port"], known["database"]
-    except (UnusableCredential, ValueError):
-        return ""
-    where = f"{host}:{port}" if host else f"port {port}"
-    return f"database '{database}' at {where}" if database else f"the server at {where}"
-
-
-def _parse_server(dsn: str) -> tuple[str | None, int, str]:
-    parts = urlsplit(dsn)
-    if "@" in parts.path + parts.query + parts.fragment:
-        raise UnusableCredential("its password is not written as an address has it")
-    return parts.hostname, parts.port or _PORT, unquote(parts.path.removeprefix("/"))
 
 
 @contextmanager

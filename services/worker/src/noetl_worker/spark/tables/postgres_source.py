@@ -26,7 +26,7 @@ from noetl_worker.domain import postgres_connection, text_values
 from noetl_worker.domain.failures import classify_sqlstate, format_problem
 from noetl_worker.spark.tables import arrow_columns, store_access
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
-from noetl_worker.sql import queries
+from noetl_worker.sql import queries, server_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -246,7 +246,7 @@ def _run_connected(
             try:
                 connection = await asyncpg.connect(**known)
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as problem:
-                server = postgres_connection.describe_server(fields)
+                server = server_names.describe_server(fields)
                 problem.add_note(", ".join(filter(None, (server, f"credential '{credential}'"))))
                 raise
         try:

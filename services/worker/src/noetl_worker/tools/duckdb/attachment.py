@@ -11,6 +11,7 @@ from noetl_worker.domain import postgres_connection
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.postgres_connection import UnusableCredential
 from noetl_worker.keychain.credential_vault import Credential
+from noetl_worker.sql import server_names
 
 _LIBPQ_NAMES = {"database": "dbname", "ssl": "sslmode"}
 _OF_SERVER = ("host", "port", "user", "password", "database", "ssl")
@@ -92,7 +93,7 @@ def attach_postgres(
             f"ATTACH {sql_literal(rest)} AS {sql_ident(alias)} (TYPE postgres, SECRET {secret})"
         )
     except duckdb.Error as problem:
-        server = postgres_connection.describe_server(credential.fields)
+        server = server_names.describe_server(credential.fields)
         credential.note_server(problem, server)
         raise
 
