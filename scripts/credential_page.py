@@ -39,7 +39,8 @@ $ noetl credential test files --url s3://invoices --pool gpu
 ```
 
 A worker opens the stored credential and reports the server, its version, the user and the latency. Exit codes: 0 it opens, 1 it
-does not, 2 it cannot be tested, 124 no worker answered within `--timeout` (90 s).
+does not or names no server to test it at, 2 the test is refused (no such credential, or a type that cannot be tested), 124 no worker
+answered within `--timeout` (90 s).
 
 Credentials for requests are tested at `--url`, else at their field `test_url`: one request with the credential, one without. If both
 are answered, a note says that the address proves nothing. The address rules of [http](tools/http.md) hold.

@@ -5,7 +5,7 @@ import sys
 import typer
 from typer._completion_classes import completion_init
 
-from noetl_cli import settings, terminal_output, verbs
+from noetl_cli import plain_values, settings, terminal_output, verbs
 from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.verbs import VerbGroup
 
@@ -29,6 +29,7 @@ def noetl() -> None:
 
 def main() -> None:
     """Run one verb and end with its exit code."""
+    plain_values.use_plain_values()
     try:
         verbs.check_arguments_text(sys.argv[1:])
         if settings.is_completing(environ=settings.copy_environment()):

@@ -6,6 +6,9 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 HOME_VARIABLE = "NOETL_HOME"
+# For the ways out of those who look for a stack in the wrong folder.
+OTHER_HOME = f"A stack in another folder is found with {HOME_VARIABLE}=FOLDER"
+OTHER_HOME_OR_DIR = f"{OTHER_HOME} or --dir FOLDER"
 SET_PREFIX = "NOETL_"
 AUDIT_PREFIX = "NOETL_AUDIT_"
 # Set by the scripts of `noetl completion` when a shell asks for words.
@@ -37,6 +40,12 @@ def choose_home(directory: Path | None, *, environ: dict[str, str]) -> Path:
     state = environ.get("XDG_STATE_HOME")
     base = Path(state) if state else Path(environ.get("HOME", "/")) / ".local" / "state"
     return base / "noetl"
+
+
+def is_found_without_name(home: Path, *, environ: dict[str, str]) -> bool:
+    """Tell whether a stack's folder is the one of a shell that names none."""
+    unnamed = {name: value for name, value in environ.items() if name != HOME_VARIABLE}
+    return choose_home(None, environ=unnamed) == home
 
 
 def find_api_url(*, environ: dict[str, str]) -> str | None:

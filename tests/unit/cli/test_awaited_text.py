@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from noetl_cli.commands.executions.events import format_event
-from noetl_cli.commands.executions.status import _awaited_line, _step_row
+from noetl_cli.commands.executions.status import _awaited_line, _step_row, has_failed_items
+from noetl_cli.terminal.error_text import format_failed_items
 from noetl_cli.terminal.progress_tracker import format_attempts
 
 TRY = {"task": "fetch", "attempt": 1, "at": "2026-01-02T03:04:05Z", "kind": "timeout"}
@@ -51,3 +54,18 @@ def test_a_status_says_until_when_an_approval_is_waited_for() -> None:
     )
     endless = _awaited_line({**message, "mode": "callback", "until": None, "command": ""})
     assert endless == "ask: waits for a callback, since 2026-01-02T03:04:05"
+
+
+@pytest.mark.parametrize(
+    ("failed", "rows_failed", "is_told"), [(1, 0, True), (0, 2, True), (0, 0, False)]
+)
+def test_failed_items_of_loops_are_seen(failed: int, rows_failed: int, *, is_told: bool) -> None:
+    found = {
+        "loops": [{"stage_id": "3", "failed": failed}],
+        "stages": [
+            {"stage_id": "3", "rows_failed": rows_failed},
+            {"stage_id": "4", "rows_failed": 9},
+        ],
+    }
+    assert has_failed_items(found) == is_told
+    assert format_failed_items("7", is_over=False) == ("  failed items: noetl items 7 --failed")

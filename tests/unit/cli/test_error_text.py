@@ -1,6 +1,7 @@
 """What a person reads of an error."""
 
 from noetl_cli.terminal.error_text import format_error_lines
+from noetl_cli.terminal.progress_tracker import format_error
 
 ERROR = {
     "kind": "transform",
@@ -71,3 +72,18 @@ def test_an_error_moves_no_cursor_and_a_long_traceback_says_what_it_leaves_out()
     assert not [line for line in lines if "\x1b" in line]
     assert lines[1] == "  (60 lines of the traceback are left out)"
     assert lines[-1].startswith("    line 99")
+
+
+def test_the_place_in_a_statement_stands_below_what_duckdb_says_once() -> None:
+    said = 'Parser Error: syntax error at or near "t"'
+    error = {
+        "kind": "db_error",
+        "message": f"{said}\n\nLINE 2: FORM t\n             ^",
+        "source": "duckdb",
+    }
+    assert format_error_lines(error, step="q") == [
+        f"error in step q: db_error: {said}",
+        "  LINE 2: FORM t",
+        "               ^",
+    ]
+    assert format_error(error) == f"db_error: {said}"

@@ -3,6 +3,9 @@ from pathlib import Path
 import pytest
 
 from noetl_cli.errors import StackError
+from noetl_cli.stack import control
+from noetl_cli.stack.home_folder import stack_secrets
+from noetl_cli.stack.home_folder.home import StackHome
 from noetl_cli.stack.processes import process_spec
 from noetl_cli.stack.processes.process_spec import ProcessUser
 from noetl_cli.stack.servers import postgres
@@ -48,3 +51,14 @@ def test_only_a_folder_made_for_a_cluster_is_deleted_with_it(closed: Path) -> No
     assert postgres.find_folder_outside(closed, made) == made.parent
     assert postgres.find_folder_outside(closed, closed / "postgres") is None
     assert postgres.find_folder_outside(closed, Path("/etc/postgres")) is None
+
+
+def test_the_folder_of_a_start_that_failed_early_is_deleted_too(closed: Path) -> None:
+    home = StackHome(root=closed)
+    closed.mkdir()
+    password = stack_secrets.load_or_make_keyring(home).postgres_superuser
+    made = postgres.choose_cluster_folder(closed, OTHER_USER, password=password).parent
+    other = postgres.choose_cluster_folder(closed, OTHER_USER, password="other").parent  # noqa: S106 - a test's
+    control.purge_data(home)
+    assert not made.exists()
+    assert other.exists()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from noetl_cli.planner.step_result import StepResult
-from noetl_cli.terminal.result_text import find_rows, print_result
+from noetl_cli.terminal.result_text import drop_repeated_commands, find_rows, print_result
 
 
 def loop(*items: Any) -> dict[str, Any]:
@@ -65,3 +65,19 @@ def test_what_is_left_out_of_the_rows_of_items_is_said(capsys: pytest.CaptureFix
     shown = capsys.readouterr()
     assert "20 rows of the first 2 of 5 items are shown. All of it: noetl X" in shown.err
     assert len(shown.out.splitlines()) == 22
+
+
+COPIED = {"rows": [], "row_count": 1, "columns": [], "status": "ok", "message": "COPY 1"}
+
+
+def test_a_single_statement_is_shown_once() -> None:
+    data = {"commands": [COPIED], "command_0": COPIED, **COPIED, "statement_count": 1}
+    assert drop_repeated_commands(data) == {**COPIED, "statement_count": 1}
+
+
+def test_several_statements_are_shown_as_a_list_once() -> None:
+    made = {**COPIED, "message": "CREATE 0"}
+    data = {"commands": [made, COPIED], "command_0": made, "command_1": COPIED, **COPIED}
+    assert drop_repeated_commands(data) == {"commands": [made, COPIED], **COPIED}
+    own = {"commands": [made], "command_0": "of the user's own", "total": 3}
+    assert drop_repeated_commands(own) == own

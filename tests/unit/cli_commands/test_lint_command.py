@@ -42,6 +42,28 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("text", "is_skipped"),
+    [
+        ("day: 2026-01-01\nkind: big\nmetadata: {a: 1}\n", True),
+        ("workfow: []\n", False),
+        ("kind: Playbook\n", False),
+        ("- 1\n", False),
+        ("", False),
+    ],
+)
+def test_inputs_in_a_folder_are_skipped_and_counted(
+    folder: Path, text: str, *, is_skipped: bool
+) -> None:
+    (folder / "wrong.yaml").unlink()
+    (folder / "day.inputs.yaml").write_text(text)
+    done = linted(folder)
+    said = f"1 file is not a playbook, skipped: {folder / 'day.inputs.yaml'}"
+    assert (said in done.stderr) == is_skipped
+    assert done.exit_code == (ExitCode.OK if is_skipped else ExitCode.FAILED)
+    assert linted(folder / "day.inputs.yaml").exit_code == ExitCode.FAILED
+
+
 def test_a_right_playbook_exits_with_zero(folder: Path) -> None:
     done = linted(folder / "right.yaml")
     assert done.exit_code == ExitCode.OK

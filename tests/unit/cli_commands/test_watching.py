@@ -12,8 +12,9 @@ from noetl_cli.planner import execution_stream
 from noetl_cli.terminal import watch
 from noetl_cli.terminal.display import format_progress
 from noetl_cli.terminal.progress_tracker import LoopMeter, ProgressTracker
+from noetl_cli.terminal.watch import WatchRequest
 from noetl_contracts import codec
-from noetl_contracts.errors import ErrorObject
+from noetl_contracts.errors import ErrorObject, FailedTry
 from noetl_contracts.events import Event
 from noetl_contracts.events.command_events import CommandReissued
 from noetl_contracts.events.execution_events import (
@@ -96,6 +97,40 @@ def test_an_event_of_a_newer_release_is_passed_over() -> None:
 )
 def test_an_outcome_is_an_exit_code(events: list[Event], code: ExitCode) -> None:
     assert watch.choose_exit_code(tracked(events)) == code
+
+
+@pytest.mark.parametrize(
+    ("failed", "attach", "is_told"),
+    [(True, "again", True), (False, "again", False), (True, "", False)],
+)
+def test_the_end_names_the_commands_for_failed_items(
+    capsys: pytest.CaptureFixture[str], *, failed: bool, attach: str, is_told: bool
+) -> None:
+    views = shown([LOOP, an_item(0, failed=failed), PlaybookCompleted()])
+    asked = WatchRequest(
+        execution_id="7", events=lambda _: iter(views), cancel=lambda: None, attach=attach
+    )
+    watch.watch_execution(asked)
+    told = "failed items: noetl items 7 --failed; run them again: noetl rerun 7 --failed"
+    assert (told in capsys.readouterr().err) == is_told
+
+
+@pytest.mark.parametrize(
+    ("task", "which"),
+    [("fetch_task", "attempt 1"), ("fetch", "attempt 1"), ("get", "get, attempt 1")],
+)
+def test_a_retry_names_its_task_where_the_step_has_several(task: str, which: str) -> None:
+    failed_try = FailedTry(task=task, attempt=1, at=NOON, kind="timeout", message="late")
+    done = CallDone(
+        step="fetch",
+        run_id=RUN,
+        command_id=CommandId("5"),
+        result=ResultEnvelope(status="ok"),
+        tries=[failed_try],
+    )
+    (view,) = shown([done])
+    (note,) = ProgressTracker().count_event(view)
+    assert note.text == f"fetch: {which} at {NOON:%H:%M:%S}: timeout: late"
 
 
 def test_the_rate_is_that_of_the_last_seconds_and_the_rest_is_estimated() -> None:

@@ -23,3 +23,13 @@ async def test_the_answer_to_a_repetition_is_described(
         answers = [await api.post(door, json=body) for _ in range(2)]
         assert [one.status_code for one in answers] == [202, 200]
         assert [one.json()["repeated"] for one in answers] == [False, True]
+
+
+@pytest.mark.parametrize("approval", ["foo", "77"])
+async def test_what_nobody_asks_for_names_the_list_of_approvals(
+    api: AsyncTestClient[Litestar], approval: str
+) -> None:
+    refused = await api.post(f"/api/approvals/{approval}", json={"decision": "approve"})
+    assert refused.status_code == 404
+    assert "approval" in refused.json()["detail"]
+    assert refused.json()["hint"] == "noetl approvals lists what is asked for"

@@ -130,6 +130,23 @@ def test_using_what_is_not_there_is_an_error(source: str) -> None:
         rendered(source)
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("range('abc')", "range needs whole numbers, and 'abc' is none: '| int' makes one"),
+        ("range(1.5)", "range needs whole numbers, and '1.5' is none"),
+        ("range()", "range takes one to three numbers, and 0 were given"),
+        ("range(1, 2, 0)", "range needs a step other than 0"),
+        ("range(100001)", "range gives at most 100,000 numbers, and more were asked for"),
+        ("range(10 ** 30)", "range gives at most 100,000 numbers, and more were asked for"),
+    ],
+)
+def test_range_says_what_it_needs(call: str, said: str) -> None:
+    with pytest.raises(TemplateError) as caught:
+        rendered("{{ " + call + " }}")
+    assert str(caught.value).startswith(said)
+
+
 def test_an_error_names_step_task_field_expression_and_the_near_name() -> None:
     with pytest.raises(TemplateError) as caught:
         rendered({"params": [{"q": "page {{ n }} and {{ iter.pag }}"}]})

@@ -129,10 +129,30 @@ def test_a_condition_that_is_missing_as_a_whole_fails_or_is_told(missing: str) -
 def test_the_error_names_the_path_and_the_nearest_name(source: str) -> None:
     with pytest.raises(TemplateError) as caught:
         compile_condition(source).is_true(STRICT)
-    assert str(caught.value).startswith(
-        "'fetch.has_bad_row' is not there (did you mean 'has_bad_rows'?) in {"
-    )
+    said = str(caught.value)
+    assert said.startswith("'fetch.has_bad_row' is not there (did you mean 'has_bad_rows'? ")
+    assert " has has_bad_rows, nested, none) in {" in said
     assert "write 'is defined', 'default(...)' or '.get(...)'" in str(caught.value)
+
+
+def test_the_error_names_the_fields_that_exist() -> None:
+    scope = TemplateScope({}, ScopeParts(workload={"fetch": {"items": [1], "status": 200}}))
+    with pytest.raises(TemplateError) as caught:
+        compile_value("{{ fetch.itmes | length }}").render(scope)
+    assert str(caught.value).endswith("(did you mean 'fetch.items'? 'fetch' has items, status)")
+
+
+def test_the_fields_that_an_error_names_are_few_and_no_data() -> None:
+    row = {"a-secret/key==": 1, "mail@example.org": 2, **{f"field_{n}": n for n in range(20)}}
+    with pytest.raises(TemplateError) as caught:
+        compile_value("{{ row.other }}").render(
+            TemplateScope({}, ScopeParts(workload={"row": row}))
+        )
+    said = str(caught.value)
+    assert "'row' has field_0, " in said
+    assert "field_11 and 8 more" in said
+    assert "secret" not in said
+    assert "example" not in said
 
 
 @pytest.mark.parametrize(

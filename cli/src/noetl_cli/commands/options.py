@@ -1,9 +1,21 @@
 """Options that several verbs share."""
 
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from noetl_cli.errors import CliError, ExitCode
+from noetl_storage.process.lazy_import import LazyModule
+
+if TYPE_CHECKING:
+    from noetl_playbook.model import coercion
+else:
+    # Most calls of a planner read no playbook.
+    coercion = LazyModule("noetl_playbook.model.coercion")
+
+_DURATION_S_MAX = 100 * 365 * 86_400
 
 Server = Annotated[
     str | None,
@@ -21,3 +33,15 @@ Organization = Annotated[
 Directory = Annotated[
     Path | None, typer.Option("--dir", help="The stack's folder (default: NOETL_HOME).")
 ]
+
+
+def parse_duration(option: str, text: str) -> timedelta:
+    """Read an option's length of time; raises `CliError`."""
+    seconds = coercion.coerce_duration_s(text)
+    if seconds is None or not 0 < seconds <= _DURATION_S_MAX:
+        raise CliError(
+            f"{option} {text!r:.40} is no length of time.",
+            way_out="Write it as 12h, 7d, or a number of seconds.",
+            exit_code=ExitCode.USAGE,
+        )
+    return timedelta(seconds=seconds)

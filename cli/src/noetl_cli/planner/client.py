@@ -160,8 +160,10 @@ def get_target_dsn() -> str:
     dsn = _find_stack_urls(settings.copy_environment()).get(TARGET)
     if dsn is None:
         raise CliError(
-            "No stack with a database for your own data runs here.",
-            way_out="Start it with `noetl up`, or name another database with --data dsn=...",
+            "No stack with a database for your own data runs in "
+            f"{settings.choose_home(None, environ=settings.copy_environment())}.",
+            way_out="Start it with `noetl up`, or name another database with --data dsn=... "
+            f"{settings.OTHER_HOME}.",
         )
     return dsn
 
@@ -233,8 +235,9 @@ def _get_stack_address(environ: dict[str, str]) -> str:
     address = _find_stack_urls(environ).get("api")
     if address is None:
         raise CliError(
-            "No planner runs here.",
-            way_out="Start it with `noetl up`, or name one with --server or NOETL_SERVER.",
+            f"No planner runs in {settings.choose_home(None, environ=environ)}.",
+            way_out="Start it with `noetl up`, or name one with --server or NOETL_SERVER. "
+            f"{settings.OTHER_HOME}.",
         )
     return address
 

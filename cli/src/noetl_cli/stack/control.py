@@ -13,7 +13,7 @@ from typing import NoReturn
 import psutil
 
 from noetl_cli.errors import ExitCode, StackError
-from noetl_cli.stack.home_folder import data_locations, options, state
+from noetl_cli.stack.home_folder import data_locations, options, stack_secrets, state
 from noetl_cli.stack.home_folder.home import StackHome, hold_supervisor_lock, is_supervised
 from noetl_cli.stack.home_folder.options import StackOptions
 from noetl_cli.stack.home_folder.state import StackPhase, StackState
@@ -148,10 +148,9 @@ def stop_stack(home: StackHome, *, timeout_s: float, tell: Tell, discards: bool 
 
 def purge_data(home: StackHome) -> None:
     """Delete the data of a stopped stack, and nothing that is not its own."""
-    found = state.find_state(home)
-    if found is not None and found.postgres_folder is not None:
-        elsewhere = postgres.find_folder_outside(home.root, Path(found.postgres_folder))
-        if elsewhere and elsewhere.is_dir() and elsewhere.stat().st_uid == os.geteuid():
+    for elsewhere in _list_folders_outside(home):
+        is_folder = elsewhere.is_dir() and not elsewhere.is_symlink()
+        if is_folder and elsewhere.stat().st_uid == os.geteuid():
             shutil.rmtree(elsewhere, ignore_errors=True)
     for name in (
         "postgres",
@@ -174,6 +173,19 @@ def purge_data(home: StackHome) -> None:
         path.unlink(missing_ok=True)
     if home.root.is_dir() and not any(home.root.iterdir()):
         home.root.rmdir()
+
+
+def _list_folders_outside(home: StackHome) -> set[Path]:
+    """List where the cluster may be outside of its home; a start that failed early told nothing."""
+    found = state.find_state(home)
+    folders = set()
+    if found is not None and found.postgres_folder is not None:
+        folders.add(postgres.find_folder_outside(home.root, Path(found.postgres_folder)))
+    keyring = stack_secrets.find_keyring(home)
+    if keyring is not None:
+        named = postgres.name_fallback_folder(home.root, password=keyring.postgres_superuser)
+        folders.add(named)
+    return {folder for folder in folders if folder is not None}
 
 
 def find_listener(port: int) -> str | None:

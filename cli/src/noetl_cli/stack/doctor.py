@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_chassis.java import JavaMissing, find_java
+from noetl_cli import settings
 from noetl_cli.errors import MissingBinaryError, StackError
 from noetl_cli.stack import control
 from noetl_cli.stack.home_folder import state
@@ -42,8 +43,8 @@ def check_stack(home: StackHome, *, environ: Mapping[str, str]) -> list[HealthCh
             HealthCheck(
                 name="stack",
                 verdict=Verdict.WARN,
-                found=_describe_not_running(found),
-                way_out="Start it with: noetl up",
+                found=f"{_describe_not_running(found)} in {home.root}",
+                way_out=f"Start it with: noetl up. {settings.OTHER_HOME_OR_DIR}.",
             )
         )
         return checks + _check_ports(found)

@@ -95,7 +95,8 @@ def find_stores(
         if current is None or not {"postgres", "payloads"} <= current.urls.keys():
             raise StackError(
                 f"No stack runs in {home.root}.",
-                way_out="Start it with `noetl up`, or name both: --postgres and --payloads.",
+                way_out="Start it with `noetl up`, or name both: --postgres and --payloads. "
+                f"{settings.OTHER_HOME_OR_DIR}.",
             )
         urls = current.urls
     access_key = environ.get("AWS_ACCESS_KEY_ID")

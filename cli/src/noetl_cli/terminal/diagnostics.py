@@ -1,13 +1,19 @@
 """What is wrong with a playbook, in the forms that people and programs read."""
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from noetl_cli import terminal_output
 from noetl_playbook.source.code_table import CODES, CodeWeight, ProblemCode
 from noetl_playbook.source.problems import Problem, Severity, format_problem
+from noetl_storage.process.lazy_import import LazyModule
+
+if TYPE_CHECKING:
+    from importlib import metadata
+else:
+    # It is wanted for one format, and loads what reads mail.
+    metadata = LazyModule("importlib.metadata")
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -87,7 +93,7 @@ def build_sarif_log(found: Found) -> dict[str, Any]:
                 "tool": {
                     "driver": {
                         "name": "noetl lint",
-                        "version": version("noetl-cli"),
+                        "version": metadata.version("noetl-cli"),
                         "rules": [_sarif_rule(code) for code in CODES.values()],
                     }
                 },

@@ -4,9 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl_cli import terminal_output
-from noetl_cli.terminal.progress_tracker import format_error, format_try
+from noetl_cli.terminal.progress_tracker import (
+    format_error,
+    format_try,
+    has_own_name,
+    split_statement_place,
+)
 
 _TRACEBACK_LINES_MAX = 40
+_INDENT_MAX = 100
 _HEAD = "Traceback (most recent call last):"
 _OWN_HEAD = "In the code of the task, most recent call last:"
 
@@ -19,12 +25,12 @@ def format_error_lines(error: Mapping[str, Any], *, step: str | None = None) -> 
     where = step or error.get("step")
     task = error.get("task")
     place = f" in step {where}" if where else ""
-    # A task without a name of its own is the step's only one.
-    if place and task and task not in (where, f"{where}_task"):
+    if place and has_own_name(task, where):
         place += f", task {task}"
     tries = error.get("tries")
-    lines = _try_lines(tries) if isinstance(tries, list) else []
+    lines = _try_lines(tries, where) if isinstance(tries, list) else []
     lines += [terminal_output.flatten_text(f"error{place}: {format_error(error)}")]
+    lines += [f"  {_escape_code_line(line)}" for line in split_statement_place(error)[1]]
     details = error.get("details")
     if isinstance(details, Mapping):
         lines += _traceback_lines(details.get("traceback"))
@@ -35,9 +41,15 @@ def format_error_lines(error: Mapping[str, Any], *, step: str | None = None) -> 
     return lines
 
 
-def _try_lines(tries: list[Mapping[str, Any]]) -> list[str]:
+def format_failed_items(execution_id: str, *, is_over: bool = True) -> str:
+    """Name the commands that show the failed items of loops and run them again."""
+    again = f"; run them again: noetl rerun {execution_id} --failed" if is_over else ""
+    return f"  failed items: noetl items {execution_id} --failed{again}"
+
+
+def _try_lines(tries: list[Mapping[str, Any]], step: str | None) -> list[str]:
     """Write the attempts that failed before, one a line, and which of them are not kept."""
-    lines = [terminal_output.flatten_text(f"  {format_try(one)}") for one in tries]
+    lines = [terminal_output.flatten_text(f"  {format_try(one, step=step)}") for one in tries]
     first = int(tries[0].get("attempt", 1)) if tries else 1
     head = [f"  (attempts before {first} are not kept)"] if first > 1 else []
     return head + [f"  {line}" for line in lines]
@@ -57,4 +69,4 @@ def _traceback_lines(traceback: Any) -> list[str]:
 def _escape_code_line(line: str) -> str:
     """Keep the indent of a line of code, and nothing that a terminal would obey."""
     text = line.lstrip(" ")
-    return " " * min(len(line) - len(text), 40) + terminal_output.flatten_text(text)
+    return " " * min(len(line) - len(text), _INDENT_MAX) + terminal_output.flatten_text(text)

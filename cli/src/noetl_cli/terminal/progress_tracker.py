@@ -66,6 +66,7 @@ def _count_noun(number: int, unit: str) -> str:
 
 WINDOW = timedelta(seconds=10)
 _MARKS_MAX = 64
+_DUCKDB_PLACE = "\n\nLINE"
 _MEANINGS = {
     "repeat_bound": "repeat_bound: it stopped at its bound, and its source has more",
     "collected_nothing": "collected_nothing: no page had anything where merge_path leads",
@@ -148,6 +149,11 @@ class ProgressTracker:
         """Tell whether the terminal event was seen."""
         return self.ended_at is not None
 
+    @property
+    def has_failed_items(self) -> bool:
+        """Tell whether items of a loop failed."""
+        return any(meter.failed for meter in self.meters.values())
+
     def list_open_meters(self) -> list[LoopMeter]:
         """Return the meters of loops that still run."""
         return [meter for meter in self.meters.values() if not meter.is_closed]
@@ -213,11 +219,12 @@ class ProgressTracker:
                 return [ProgressNote(text=f"{step}: started")]
             case CommandParked(step=step, wait=TimeWait() as wait):
                 until = wait.until.isoformat(timespec="seconds")
-                return [ProgressNote(text=f"{step}: waits until {until}, for its task {wait.task}")]
+                task = f", for its task {wait.task}" if has_own_name(wait.task, step) else ""
+                return [ProgressNote(text=f"{step}: waits until {until}{task}")]
             case CommandParked(step=step, wait=MessageWait() as wait):
                 return [ProgressNote(text=self._format_awaited(step, wait, at))]
             case CallDone(step=step, notes=notes, tries=tries) if notes or tries:
-                shown = [format_try(codec.to_builtins(one)) for one in tries]
+                shown = [format_try(codec.to_builtins(one), step=step) for one in tries]
                 return [
                     *(ProgressNote(text=f"{step}: {text}") for text in shown),
                     *(
@@ -371,10 +378,17 @@ def _failure_note(what: str, error: ErrorObject) -> ProgressNote:
     )
 
 
-def format_try(failed_try: Mapping[str, Any]) -> str:
+def has_own_name(task: Any, step: str | None) -> bool:
+    """Tell whether a task has a name of its own; without one it is the step's only task."""
+    return task not in {None, step, f"{step}_task"}
+
+
+def format_try(failed_try: Mapping[str, Any], *, step: str | None = None) -> str:
     """Write an attempt that failed and was followed by another: which, when, and of what."""
     at = str(failed_try.get("at"))[11:19]
-    which = f"{failed_try.get('task')}, attempt {failed_try.get('attempt')} at {at}"
+    task = failed_try.get("task")
+    which = f"{task}, " if has_own_name(task, step) else ""
+    which += f"attempt {failed_try.get('attempt')} at {at}"
     return f"{which}: {failed_try.get('kind')}: {failed_try.get('message')}"
 
 
@@ -386,8 +400,22 @@ def format_attempts(tries: Sequence[Mapping[str, Any]]) -> str:
     return f"{count:,} attempts, {which}: {first.get('kind')}: {first.get('message')}"
 
 
+def split_statement_place(error: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """Take the lines off DuckDB's message that show the statement, with a caret below its place."""
+    message = error.get("message")
+    if error.get("source") != "duckdb" or not isinstance(message, str):
+        return error, []
+    said, mark, place = message.partition(_DUCKDB_PLACE)
+    lines = (mark.strip() + place).splitlines() if mark else []
+    return {**error, "message": said}, [line.rstrip() for line in lines]
+
+
 def format_error(error: Mapping[str, Any]) -> str:
-    """Write an error as kind and message, with the code where it says more than the kind."""
+    """Write an error as kind and message, with the code where it says more than the kind.
+
+    The lines that show the statement's place are left out: they mean nothing in one line.
+    """
+    error, _ = split_statement_place(error)
     code = error.get("code") or ""
     more = f" [{code}]" if str(code).startswith("PG_") else ""
     return f"{error.get('kind')}: {summarize_error(error)}{more}"

@@ -167,13 +167,29 @@ def _list_table_cuts(texts: list[list[str]], *, columns: int) -> Iterator[str]:
 def _print_tree(console: Console, result: StepResult) -> list[str]:
     tree = Tree(Text(_result_title(result), style="bold"))
     growth = _BoundedTree()
-    growth.add_value(tree, result.error if result.error is not None else result.data, depth=1)
+    shown = result.error if result.error is not None else drop_repeated_commands(result.data)
+    growth.add_value(tree, shown, depth=1)
     console.print(tree, soft_wrap=False)
     cuts = ["values that are long, deep or many are cut (…)"] if growth.is_cut else []
     total = len(find_result_rows(result.data) or ())
     if result.total is not None and total < result.total:
         cuts.insert(0, f"{total:,} of {result.total:,} rows are shown")
     return cuts
+
+
+def drop_repeated_commands(data: Any) -> Any:
+    """Leave out what a result of statements tells of them a second and a third time.
+
+    `command_0` is `commands[0]`, and of a single statement both are the result itself.
+    """
+    commands = data.get("commands") if isinstance(data, dict) else None
+    if not isinstance(commands, list):
+        return data
+    named = {f"command_{number}": command for number, command in enumerate(commands)}
+    repeated = {name for name, command in named.items() if data.get(name) == command}
+    if len(commands) == 1 and isinstance(commands[0], dict) and commands[0].items() <= data.items():
+        repeated.add("commands")
+    return {name: value for name, value in data.items() if name not in repeated}
 
 
 class _BoundedTree:

@@ -68,6 +68,9 @@ def watch_execution(asked: WatchRequest) -> ExitCode:
         )
         if tracker.error is not None and asked.has_history():
             terminal_output.print_note(f"  history: noetl events {asked.execution_id}")
+        # A run in this process keeps no items that a server could tell of.
+        if asked.attach and tracker.has_failed_items:
+            terminal_output.print_note(error_text.format_failed_items(asked.execution_id))
     if asked.show_result is not None and tracker.status is ExecutionStatus.COMPLETED:
         asked.show_result()
     return choose_exit_code(tracker)

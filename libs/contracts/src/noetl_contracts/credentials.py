@@ -4,6 +4,8 @@ from msgspec import Struct
 
 # The kind of a version that ends a credential: versions are never removed, so that none is reused.
 DELETED = "deleted"
+# The path of the executions that test credentials.
+CREDENTIAL_TEST_PATH = "system/credential-test"
 
 
 class SealedCredential(Struct, frozen=True, kw_only=True):

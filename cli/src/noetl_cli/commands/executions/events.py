@@ -8,8 +8,7 @@ from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
 from noetl_cli.local import history
 from noetl_cli.planner import client
-from noetl_cli.terminal.progress_tracker import format_attempts
-from noetl_contracts.errors import summarize_error
+from noetl_cli.terminal.progress_tracker import format_attempts, format_error
 
 PAGE = 500
 _SHOWN = ("frame_id", "command_id", "item_index", "row_count", "worker_id", "reason")
@@ -55,7 +54,7 @@ def format_event(view: dict[str, Any]) -> str:
     context = view["context"]
     details = [f"{name}={context[name]}" for name in _SHOWN if context.get(name) is not None]
     if view["error"]:
-        details.append(f"error={view['error'].get('kind')}: {summarize_error(view['error'])}")
+        details.append(f"error={format_error(view['error'])}")
     if context.get("tries"):
         details.append(f"after {format_attempts(context['tries'])}")
     # Those of tasks are told by what ends them: this one counts how often a command was sent.

@@ -1,13 +1,22 @@
 """`noetl ls`: executions, newest first."""
 
+from collections.abc import Iterator
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
+from noetl_chassis.clock import SystemClock
 from noetl_cli import terminal_output
-from noetl_cli.commands.options import AsJson, Server
+from noetl_cli.commands.options import AsJson, Server, parse_duration
 from noetl_cli.planner import client
+from noetl_cli.planner.client import PlannerClient
+from noetl_contracts.credentials import CREDENTIAL_TEST_PATH
 from noetl_contracts.status import ExecutionStatus
+
+_PAGE_MAX = 1000
+# How many executions are looked at, whatever is left out.
+_READ_MAX = 20_000
 
 
 def ls(
@@ -17,23 +26,104 @@ def ls(
         typer.Option("--status", case_sensitive=False, help="Only these."),
     ] = None,
     path: Annotated[str | None, typer.Option("--path", help="Only of this playbook.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only those begun so long ago at most: 1h, 7d.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the tests of credentials.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """List executions."""
-    chosen = None if status is None else str(status)
+    oldest = None if since is None else SystemClock().now() - parse_duration("--since", since)
     with client.open_client(server) as planner:
-        answer = planner.get("/api/executions", status=chosen, path=path, limit=limit)
-    found = answer["executions"]
+        pages = _ExecutionPages(
+            planner,
+            status=None if status is None else str(status),
+            path=path,
+            oldest=oldest,
+            has_tests=everything or path is not None,
+        )
+        found = pages.list_executions(limit)
     if as_json:
         for one in found:
             terminal_output.print_json(one)
-        return
-    head = ("EXECUTION", "STATUS", "STARTED", "SECONDS", "PATH", "STEP")
-    terminal_output.print_rows(
-        head, [_execution_row(one) for one in found], nothing="No executions."
-    )
+    else:
+        head = ("EXECUTION", "STATUS", "STARTED", "SECONDS", "PATH", "STEP")
+        terminal_output.print_rows(
+            head, [_execution_row(one) for one in found], nothing="No executions."
+        )
+    if since is not None and len(found) == limit:
+        terminal_output.print_note(f"These are the newest {limit:,}; --limit shows more.")
+    pages.note_left_out()
+
+
+class _ExecutionPages:
+    """Reads executions page by page, and counts the tests of credentials that it leaves out."""
+
+    def __init__(
+        self,
+        planner: PlannerClient,
+        *,
+        status: str | None,
+        path: str | None,
+        oldest: datetime | None,
+        has_tests: bool,
+    ) -> None:
+        self._planner = planner
+        self._query = {"status": status, "path": path}
+        self._oldest = oldest
+        self._has_tests = has_tests
+        self._tests = 0
+        self._is_cut = False
+
+    def list_executions(self, limit: int) -> list[dict[str, Any]]:
+        """Return the newest executions, at most so many."""
+        found: list[dict[str, Any]] = []
+        for one in self._read_executions(limit):
+            if one["path"] == CREDENTIAL_TEST_PATH and not self._has_tests:
+                self._tests += 1
+                continue
+            found.append(one)
+            if len(found) == limit:
+                break
+        return found
+
+    def _read_executions(self, size: int) -> Iterator[dict[str, Any]]:
+        before: str | None = None
+        count = 0
+        while count < _READ_MAX:
+            page = self._planner.get(
+                "/api/executions", **self._query, before=before, limit=min(size, _PAGE_MAX)
+            )
+            for one in page["executions"]:
+                if self._oldest is not None and _has_begun_before(one, self._oldest):
+                    return
+                yield one
+            count += len(page["executions"])
+            before = page["next_before"]
+            if before is None:
+                return
+            # What follows is read because something was left out.
+            size = _PAGE_MAX
+        self._is_cut = True
+
+    def note_left_out(self) -> None:
+        """Say what is not in the list."""
+        if self._tests:
+            what = "test of a credential is" if self._tests == 1 else "tests of credentials are"
+            terminal_output.print_note(f"{self._tests:,} {what} left out: --all lists them.")
+        if self._is_cut:
+            terminal_output.print_note(
+                f"Only the newest {_READ_MAX:,} executions were looked at: name a --path."
+            )
+
+
+def _has_begun_before(one: dict[str, Any], oldest: datetime) -> bool:
+    started = one["started_at"]
+    return started is not None and datetime.fromisoformat(started) < oldest
 
 
 def _execution_row(one: dict[str, Any]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from noetl_cli.terminal.progress_tracker import (
 )
 from noetl_contracts import codec
 from noetl_contracts.commands.task_metrics import MetricsByTask
+from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 
 STEPS_MAX = 1000
 
@@ -38,6 +39,17 @@ def status(
     _show_steps(steps)
     for line in error_text.format_error_lines(found["error"]) if found["error"] else ():
         terminal_output.print_line(line)
+    if has_failed_items(found):
+        is_over = ExecutionStatus(found["status"]) in TERMINAL_EXECUTION
+        told = error_text.format_failed_items(found["execution_id"], is_over=is_over)
+        terminal_output.print_line(told)
+
+
+def has_failed_items(found: dict[str, Any]) -> bool:
+    """Tell whether items or rows of a loop failed."""
+    loops = {loop["stage_id"]: loop for loop in found["loops"]}
+    rows = (stage["rows_failed"] for stage in found["stages"] if stage["stage_id"] in loops)
+    return any(loop["failed"] for loop in found["loops"]) or any(rows)
 
 
 def _show_steps(answer: dict[str, Any]) -> None:

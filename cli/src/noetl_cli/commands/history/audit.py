@@ -188,7 +188,8 @@ def _find_access(directory: Any, *, dsn: str | None, url: str | None) -> AuditAc
         raise StackError(
             f"No stack runs in {home.root}.",
             way_out="Start it with `noetl up`, or name a ledger with --postgres, an archive with "
-            "--payloads, or both.",
+            "--payloads, or both. "
+            f"{settings.OTHER_HOME_OR_DIR}.",
         )
     own = stack_secrets.load_or_make_keyring(home) if "s3" in current.urls else None
     return AuditAccess(

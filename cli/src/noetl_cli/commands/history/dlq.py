@@ -241,6 +241,7 @@ def _planner_address(server: str | None, directory: Any) -> str | None:
     if current is None or "api" not in current.urls:
         raise StackError(
             f"No stack runs in {place.root}.",
-            way_out="Start it with `noetl up`, or name a planner with --server.",
+            way_out="Start it with `noetl up`, or name a planner with --server. "
+            f"{settings.OTHER_HOME_OR_DIR}.",
         )
     return current.urls["api"]

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -12,13 +11,12 @@ from msgspec import Struct
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.seals.credential_seal import KeyUnusable
 from noetl_cli import terminal_output
-from noetl_cli.commands.options import AsJson, Directory
+from noetl_cli.commands.options import AsJson, Directory, parse_duration
 from noetl_cli.errors import CliError, ExitCode, StackError
 from noetl_cli.stack import stores
 from noetl_cli.stack.stores import Dsn, KeyFile, StoreAccess, Url
 from noetl_cli.terminal_output import show_spinner
 from noetl_contracts.errors import NoetlError
-from noetl_playbook.model import coercion
 from noetl_storage.payloads.garbage import TTL_MIN, GarbageAge, GarbageCollector, GarbageSweep
 from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.ports.payload_ports import Owner
@@ -58,9 +56,7 @@ def collect_garbage(
     as_json: AsJson = False,
 ) -> None:
     """Put payloads aside that nothing mentions, and remove those that nobody has missed."""
-    patience = GarbageAge(
-        ttl=_parse_duration("--ttl", ttl), shelf=_parse_duration("--shelf", shelf)
-    )
+    patience = GarbageAge(ttl=parse_duration("--ttl", ttl), shelf=parse_duration("--shelf", shelf))
     if patience.ttl < TTL_MIN:
         raise CliError(
             "--ttl is at least one hour: what was just stored is mentioned a little later.",
@@ -148,17 +144,6 @@ def _run_with_stores(question: Callable[[OpenStores], Awaitable[T]], place: Stor
 async def _open_stores(place: StoreAccess) -> AsyncIterator[OpenStores]:
     async with stores.open_stores(place, statement_s=STATEMENT_S) as (database, payloads):
         yield OpenStores(payloads=payloads, references=PostgresPayloadReferences(database))
-
-
-def _parse_duration(option: str, text: str) -> timedelta:
-    seconds = coercion.coerce_duration_s(text)
-    if seconds is None or seconds <= 0:
-        raise CliError(
-            f"{option} {text!r:.40} is no length of time.",
-            way_out="Write it as 12h, 7d, or a number of seconds.",
-            exit_code=ExitCode.USAGE,
-        )
-    return timedelta(seconds=seconds)
 
 
 def _sweep_summary(found: GarbageSweep, *, is_dry_run: bool) -> dict[str, Any]:

@@ -15,11 +15,13 @@ from noetl_cli.terminal.diagnostics import Found
 from noetl_cli.terminal_output import show_spinner
 from noetl_contracts import spelling
 from noetl_playbook.parse import mixed_text
+from noetl_playbook.parse.mixed_text import MixedText
 from noetl_playbook.source.code_table import CODES
 from noetl_playbook.source.problems import Level, Problem
 from noetl_playbook.source.yaml_document import DOCUMENT_BYTES_MAX
 
 FILES_MAX = 10_000
+_SKIPPED_NAMED_MAX = 5
 STANDARD_INPUT_NAME = "stdin"
 
 
@@ -60,23 +62,31 @@ def lint(
             "Name a playbook, or a folder.", way_out="noetl lint FILE", exit_code=ExitCode.USAGE
         )
     form = form or (LintFormat.HUMAN if terminal_output.is_terminal() else LintFormat.TEXT)
-    files = [file for path in paths for file in list_playbook_files(path)]
+    files = [
+        (file, path.is_dir() and path != command_inputs.STANDARD_INPUT)
+        for path in paths
+        for file in list_playbook_files(path)
+    ]
+    skipped: list[Path] = []
     found: list[tuple[str, Problem]] = []
     sources: dict[str, str] = {}
     is_for_people = form in (LintFormat.HUMAN, LintFormat.TEXT)
     with show_spinner(f"Checking {_count_noun(len(files), 'file')}", is_quiet=not is_for_people):
-        for file in files:
+        for file, is_searched in files:
             name = STANDARD_INPUT_NAME if file == command_inputs.STANDARD_INPUT else str(file)
             data = command_inputs.read_file_bytes(file, bytes_max=DOCUMENT_BYTES_MAX + 1)
             scripts = ScriptFolder.from_file(file)
-            found += [
-                (name, problem) for problem in lint_bytes(data, strict=strict, scripts=scripts)
-            ]
+            mixed = read_bytes(data, strict=strict, scripts=scripts)
+            if is_searched and mixed.is_foreign:
+                skipped.append(file)
+                continue
+            found += [(name, problem) for problem in mixed.all_problems]
             sources[name] = data.decode(errors="replace")
     _print_problems(found, form, sources)
     errors = sum(1 for _, problem in found if problem.is_error)
     if is_for_people:
-        _print_totals(len(files), errors=errors, warnings=len(found) - errors)
+        note_skipped(skipped)
+        _print_totals(len(files) - len(skipped), errors=errors, warnings=len(found) - errors)
     if errors:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -107,11 +117,21 @@ def list_playbook_files(path: Path) -> list[Path]:
     return below
 
 
-def lint_bytes(data: bytes, *, strict: bool, scripts: ScriptFolder) -> list[Problem]:
-    """Return every problem of every document in a file's bytes."""
+def read_bytes(data: bytes, *, strict: bool, scripts: ScriptFolder) -> MixedText:
+    """Read every document in a file's bytes, with its problems."""
     return mixed_text.read_mixed_bytes(
         data, level=choose_level(strict), read_script=scripts.read_script
-    ).all_problems
+    )
+
+
+def note_skipped(files: list[Path]) -> None:
+    """Say which files of a folder are no playbooks."""
+    if files:
+        named = ", ".join(str(file) for file in files[:_SKIPPED_NAMED_MAX])
+        more = ", ..." if len(files) > _SKIPPED_NAMED_MAX else ""
+        is_one = len(files) == 1
+        what = "1 file is not a playbook" if is_one else f"{len(files):,} files are not playbooks"
+        terminal_output.print_note(f"{what}, skipped: {named}{more}")
 
 
 def choose_level(strict: bool) -> Level:  # noqa: FBT001 (the flag of the command line itself)

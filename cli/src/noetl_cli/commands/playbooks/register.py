@@ -190,18 +190,24 @@ def _read_checked_texts(
     """Read and check every file before the first is sent; raises `CliError`."""
     texts: dict[Path, MixedText] = {}
     bad_files: list[Path] = []
+    skipped: list[Path] = []
     errors = 0
     for file in files:
-        texts[file] = mixed_text.read_mixed_text(
+        mixed = mixed_text.read_mixed_text(
             command_inputs.read_file_text(file),
             level=lint.choose_level(strict),
             read_script=ScriptFolder.from_file(file).read_script,
         )
-        problems = texts[file].all_problems
+        if folder is not None and mixed.is_foreign:
+            skipped.append(file)
+            continue
+        texts[file] = mixed
+        problems = mixed.all_problems
         show_problems(problems, file=file)
         found = sum(1 for problem in problems if problem.is_error)
         errors += found
         bad_files += [file] if found else []
+    lint.note_skipped(skipped)
     if not bad_files:
         return texts
     if folder is None:

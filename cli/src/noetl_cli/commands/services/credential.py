@@ -166,7 +166,8 @@ def check_credential(
 ) -> None:
     """Have a worker open a credential, and say what it found.
 
-    Exit codes: 0 it opens, 1 it does not, 2 it cannot be tested, 124 no worker has ended the test.
+    Exit codes: 0 it opens, 1 it does not or names no server, 2 the test is refused, 124 no worker
+    has ended the test.
     """
     with (
         client.open_client(server) as planner,

@@ -31,7 +31,8 @@ def down(
                 way_out="Name the stack's folder with --dir.",
                 exit_code=ExitCode.USAGE,
             )
-        _print_outcome("Nothing runs.", was_running=False, as_json=as_json)
+        _print_outcome(f"Nothing runs in {root}.", was_running=False, as_json=as_json)
+        terminal_output.print_note(f"{settings.OTHER_HOME_OR_DIR}.")
         return
     place = StackHome(root=root)
     with show_spinner("The stack stops", is_quiet=as_json):

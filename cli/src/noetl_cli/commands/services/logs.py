@@ -92,7 +92,8 @@ def _list_log_paths(place: StackHome, names: list[str]) -> list[Path]:
     known = sorted(place.logs_folder.glob("*.log")) if place.logs_folder.is_dir() else []
     if not known:
         raise StackError(
-            f"There are no logs in {place.root}.", way_out="Start the stack with: noetl up"
+            f"There are no logs in {place.root}.",
+            way_out=f"Start the stack with: noetl up. {settings.OTHER_HOME_OR_DIR}.",
         )
     # `worker` means every worker.
     chosen = [

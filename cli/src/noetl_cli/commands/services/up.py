@@ -1,5 +1,6 @@
 """`noetl up`: start the stack, or attach to the one that runs."""
 
+import shlex
 from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -145,6 +146,9 @@ def _show_stack(place: StackHome, found: StackState, *, is_attached: bool, as_js
             "Database for your own data: `noetl credential put NAME --target` lets playbooks use it"
         )
     terminal_output.print_line(f"Folder: {place.root}   (addresses: state.json, logs: noetl logs)")
+    if not settings.is_found_without_name(place.root, environ=settings.copy_environment()):
+        named = f"{settings.HOME_VARIABLE}={shlex.quote(str(place.root))}"
+        terminal_output.print_line(f"From another shell: export {named}")
 
 
 def _state_without_passwords(found: StackState) -> dict[str, Any]:

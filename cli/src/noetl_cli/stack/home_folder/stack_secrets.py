@@ -48,6 +48,14 @@ def load_or_make_keyring(home: StackHome) -> Keyring:
         ) from error
 
 
+def find_keyring(home: StackHome) -> Keyring | None:
+    """Read the secrets; None where there are none that can be read."""
+    try:
+        return msgspec.json.decode(home.secrets_file.read_bytes(), type=Keyring)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
 def _add_missing_secrets(home: StackHome, found: Keyring) -> Keyring:
     """Add the users and roles that an earlier release did not know."""
     users = {user: _make_password() for user in nats.USERS if user not in found.nats_by_user}

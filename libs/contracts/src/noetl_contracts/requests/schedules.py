@@ -12,13 +12,12 @@ from msgspec import Struct
 from noetl_contracts import codec, ids, subjects
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import Request
-from noetl_contracts.requests import cron
+from noetl_contracts.requests import cron, workload_keys
 from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
 
 CATCH_UP_MAX = 1000
 # A firing this late still counts as on time: what a sweep, or the change of the leader, takes.
 ON_TIME_S = 60.0
-WORKLOAD_KEY = "schedule"
 # What `requested_by` begins with, before the schedule's name.
 ASKER = "schedule "
 _FIRST_LOOK = timedelta(hours=1)
@@ -108,7 +107,7 @@ def build_fired_workload(
 ) -> dict[str, Any]:
     """Add to the inputs which schedule fired, and for which time."""
     moment = nominal_at.astimezone(UTC).isoformat()
-    return {**workload, WORKLOAD_KEY: {"name": name, "nominal_at": moment}}
+    return {**workload, workload_keys.SCHEDULE: {"name": name, "nominal_at": moment}}
 
 
 def build_firing_key(schedule: Schedule, nominal_at: datetime) -> str:

@@ -134,7 +134,8 @@ def _join_assertions(first: dict[str, Any], second: Any) -> dict[str, Any]:
 
 
 # Constructs that make more tasks, or a loop, of the step that a task stands in.
-STRUCTURAL = ("retry", "pagination", "sink", "save", "iterator")
+REPEAT_FORMS = ("retry", "pagination")
+STRUCTURAL = (*REPEAT_FORMS, "sink", "save", "iterator")
 _RULES = ("spec", "policy", "rules")
 
 

@@ -299,7 +299,8 @@ def _check_inputs(
 ) -> None:
     """Report inputs that a template reads and the workload lacks, unless it asks for them.
 
-    A request may bring them, so that one is refused only if it looks like one of the workload's.
+    A request may bring them, so that one is refused only if it looks like one of the workload's,
+    and warned of otherwise.
     """
     if not known.workload or not _WORKLOAD.search(site.source):
         return
@@ -335,9 +336,8 @@ def _report_input(
         here = here[key]
     near = spelling.find_nearest_word(keys[-1], here)
     is_slip = near is not None and spelling.is_spelling_slip(keys[-1], near)
-    if not is_slip and reading.level is not Level.STRICT:
-        # A request may bring it.
-        return
+    # A request may bring what looks like none of the declared ones.
+    is_open = not is_slip and reading.level is not Level.STRICT
     name = ".".join(keys)
     asked = f"did you mean '{'.'.join((*keys[:-1], near))}'? " if near is not None else ""
     reading.report_problem(
@@ -346,6 +346,7 @@ def _report_input(
         f"the workload has no '{name}'",
         hint=f"{asked}declare what a request brings under workload, with null or a default",
         place=_find_place(reading, site, _find_read_offset(site.source, tree, f"workload.{name}")),
+        severity=Severity.WARNING if is_open else None,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from noetl_contracts import spelling
-from noetl_contracts.requests.schedules import WORKLOAD_KEY
+from noetl_contracts.requests import workload_keys
 from noetl_playbook.model import language_names
 from noetl_playbook.model.playbook import Playbook
 from noetl_playbook.model.tools import NESTED_FIELDS
@@ -97,7 +97,7 @@ def _find_unknown_inputs(
             continue
         if any(_is_prefix(path, keys) or _is_prefix(keys, path) for path in reads):
             continue
-        if not at and key == WORKLOAD_KEY:
+        if not at and key == workload_keys.SCHEDULE:
             continue
         read_here = {path[len(at)] for path in reads if _is_prefix(at, path) and path != at}
         near = spelling.find_nearest_word(key, {*declared, *read_here})

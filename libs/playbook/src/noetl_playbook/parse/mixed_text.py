@@ -1,7 +1,10 @@
 """Texts that hold playbooks and subscriptions, each document read as what it is."""
 
+from typing import Any
+
 from msgspec import Struct
 
+from noetl_contracts import spelling
 from noetl_playbook.parse import subscriptions
 from noetl_playbook.parse.playbook import (
     ParsedPlaybook,
@@ -15,13 +18,21 @@ from noetl_playbook.source.document_reader import ReadScript
 from noetl_playbook.source.problems import Level, Problem
 from noetl_playbook.source.yaml_document import LINE_BREAK, UnreadableError
 
+_KINDS = ("Playbook", subscriptions.KIND)
+# Inputs may be called `kind`, `workload` or `metadata`.
+_TELLING_KEYS = ("apiVersion", "workflow", "workbook", "keychain", "executor")
+
 
 class MixedText(Struct, frozen=True, kw_only=True):
-    """The documents of a text; in `playbook_text` the lines of subscriptions are empty."""
+    """The documents of a text; in `playbook_text` the lines of subscriptions are empty.
+
+    `is_foreign` tells that no document looks like one of NoETL's: inputs and other data do not.
+    """
 
     playbooks: tuple[ParsedPlaybook, ...]
     subscriptions: tuple[ReadSubscription, ...]
     playbook_text: str
+    is_foreign: bool = False
 
     @property
     def script_by_name(self) -> dict[str, str]:
@@ -67,6 +78,18 @@ def read_mixed_text(
             _blank_lines(part) if is_one else part
             for part, is_one in zip(parts, are_subscriptions, strict=True)
         ),
+        is_foreign=bool(found) and all(_is_foreign(each.value) for each in found),
+    )
+
+
+def _is_foreign(value: Any) -> bool:
+    """Tell whether a document is a mapping without any key of a playbook, nor a misspelt one."""
+    if not isinstance(value, dict) or value.get("kind") in _KINDS:
+        return False
+    return not any(
+        key == root or spelling.is_spelling_slip(str(key), root)
+        for key in value
+        for root in _TELLING_KEYS
     )
 
 

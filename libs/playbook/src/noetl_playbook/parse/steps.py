@@ -6,6 +6,7 @@ import msgspec
 
 from noetl_playbook.compat.arcs import rename_arc_keys, rewrite_next
 from noetl_playbook.compat.step import rewrite_step
+from noetl_playbook.compat.task import REPEAT_FORMS
 from noetl_playbook.model import language_names
 from noetl_playbook.model.playbook import Arc, Next, NextSpec, Step, StepSpec, Task
 from noetl_playbook.parse.tasks import read_tasks, report_misplaced_fields
@@ -60,7 +61,9 @@ def read_step(reading: DocumentReader, value: Any, path: Path, *, loop_mode: Any
     if raw_name is not None:
         raw = rewrite_step(reading, raw, path, step=raw_name)
     task_fields = report_misplaced_fields(reading, raw, path)
-    found = reading.read_fields(Step, raw, path, other=_READ_HERE | (task_fields & raw.keys()))
+    found = reading.read_fields(
+        Step, raw, path, other=_READ_HERE | (task_fields & raw.keys()), hinted=REPEAT_FORMS
+    )
     name = found.get("step")
     if name is None:
         reading.report_problem("E104", path, "a step needs 'step', its name")

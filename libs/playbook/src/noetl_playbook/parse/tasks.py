@@ -4,7 +4,7 @@ from typing import Any, TypeGuard
 
 from noetl_playbook.compat import placed_tasks
 from noetl_playbook.compat.placed_tasks import is_derived_name
-from noetl_playbook.compat.task import refuse_structural, rewrite_task
+from noetl_playbook.compat.task import REPEAT_FORMS, refuse_structural, rewrite_task
 from noetl_playbook.model import language_names, rate_limits, tools
 from noetl_playbook.model.playbook import Assertion, RateLimit, Stream, Task
 from noetl_playbook.sections import blocks, field_types
@@ -197,7 +197,8 @@ def _read_fields(
             if key in ignored or (section is raw and key in INLINE_DATABASE):
                 continue
             if table is not None and key not in table.known_fields:
-                known = table.known_fields | (_SHARED if section is raw else tools.SPEC_KEYS)
+                shared_keys = _SHARED | set(REPEAT_FORMS) if section is raw else tools.SPEC_KEYS
+                known = table.known_fields | shared_keys
                 reading.report_unknown(here, known, what=f"field of kind {kind}")
                 continue
             if section is spec and key not in tools.SPEC_FIELDS:

@@ -282,15 +282,19 @@ class DocumentReader:
         path: Path,
         *,
         other: Collection[str] = (),
+        hinted: Collection[str] = (),
     ) -> dict[str, Any]:
-        """Read the known keys of a mapping by field name; keys in `other` are read elsewhere."""
+        """Read the known keys of a mapping by field name; keys in `other` are read elsewhere.
+
+        Keys in `hinted` were rewritten before: they are what an unknown key may have meant.
+        """
         known = map_fields_by_key(kind)
         found: dict[str, Any] = {}
         for key, item in value.items():
             if key in other:
                 continue
             if key not in known:
-                self.report_unknown((*path, key), {*known, *other})
+                self.report_unknown((*path, key), {*known, *other, *hinted})
                 continue
             field = known[key]
             if item is None and not isinstance(field.type, inspect.AnyType):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
+from jinja2.sandbox import MAX_RANGE, ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, pass_context
 
 from noetl_playbook.templates import filters, lookup, output_forms, render_limits, undefined
@@ -29,6 +29,8 @@ COMPARISON_MARK = "\x00compare:"
 BUDGET = "\x00budget"
 _NEVER = "\x00never"
 # What Jinja's code adds to a call inside a block, for functions that want its context: ours do not.
+_RANGE_ARGUMENTS_MAX = 3
+_SHOWN_CHARACTERS_MAX = 60
 _BLOCK_ARGUMENTS = ("_loop_vars", "_block_vars")
 # The tests that ask whether a value is there, and those that ask nothing of it.
 _PRESENCE_TESTS = frozenset({"defined", "undefined", "filter", "test"})
@@ -50,8 +52,26 @@ def _make_mapping(*pairs: Any, **named: Any) -> dict[Any, Any]:
     return dict(*given, **named)
 
 
+def _make_range(*bounds: Any) -> range:
+    """Count as Python's `range` does; raises errors in the language's words."""
+    if not 1 <= len(bounds) <= _RANGE_ARGUMENTS_MAX:
+        raise TypeError(f"range takes one to three numbers, and {len(bounds)} were given")
+    for bound in bounds:
+        if isinstance(bound, Undefined):
+            bound.fail()
+        if not isinstance(bound, int):
+            shown = output_forms.to_text(bound)[:_SHOWN_CHARACTERS_MAX]
+            raise TypeError(f"range needs whole numbers, and {shown!r} is none: '| int' makes one")
+    if len(bounds) == _RANGE_ARGUMENTS_MAX and bounds[2] == 0:
+        raise ValueError("range needs a step other than 0")
+    numbers = range(*bounds)
+    if numbers[MAX_RANGE:]:
+        raise SecurityError(f"range gives at most {MAX_RANGE:,} numbers, and more were asked for")
+    return numbers
+
+
 GLOBALS: dict[str, SafeCall] = {
-    "range": SafeCall(safe_range),
+    "range": SafeCall(_make_range),
     "dict": SafeCall(_make_mapping),
     "timedelta": SafeCall(timedelta),
     "namespace": SafeCall(Namespace),

@@ -5,6 +5,7 @@ are absent: false, and unequal to everything. So is all that is missing in a len
 else that is not there is a mistake, and a test of it fails.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn, TypeGuard
@@ -16,6 +17,9 @@ from noetl_contracts import spelling
 from noetl_playbook.templates.lookup import Lookup, Record
 
 _KEYS_MAX = 500
+_SHOWN_MAX = 12
+# Longer keys, and those of other signs, are data: addresses, tokens, sentences.
+_FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 _WAY_OUT = "where it may be absent, write 'is defined', 'default(...)' or '.get(...)'"
 
 ERROR = "error"
@@ -95,7 +99,8 @@ class Undefined(jinja2.Undefined):
             raise UndefinedUsedError(self._undefined_hint)
         near = self._find_near_path()
         asked = f"did you mean '{near}'?" if near is not None else self._hint_at_entry()
-        raise UndefinedUsedError(f"'{self.path}' is undefined", hint=asked, path=self.path)
+        hint = " ".join(filter(None, (asked, self._list_siblings(near)))) or None
+        raise UndefinedUsedError(f"'{self.path}' is undefined", hint=hint, path=self.path)
 
     def refuse_test(self, *_args: Any, **_named: Any) -> NoReturn:
         """Refuse to be true, false, equal or unequal."""
@@ -103,10 +108,27 @@ class Undefined(jinja2.Undefined):
             raise UndefinedUsedError(self._undefined_hint)
         near = self._find_near_path()
         head = self._first_missing.rpartition(".")[0]
-        asked = f" (did you mean '{near[len(head) :].lstrip('.')}'?)" if near is not None else ""
+        asked = f"did you mean '{near[len(head) :].lstrip('.')}'?" if near is not None else None
+        told = " ".join(filter(None, (asked, self._list_siblings(near))))
         raise UndefinedUsedError(
-            f"'{self.path}' is not there{asked}", hint=_WAY_OUT, path=self.path
+            f"'{self.path}' is not there{f' ({told})' if told else ''}",
+            hint=_WAY_OUT,
+            path=self.path,
         )
+
+    def _list_siblings(self, near: str | None) -> str | None:
+        """Tell which fields stand beside the missing one, unless the nearest one is the only one.
+
+        Names of the whole scope are not told.
+        """
+        head = self._first_missing.rpartition(".")[0]
+        names = [key for key in _list_keys(self._owner) if _is_field_name(key)]
+        is_only_near = near is not None and [near.rpartition(".")[2]] == names
+        if not names or is_only_near or hasattr(self._owner, "is_lenient"):
+            return None
+        more = f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
+        who = f"'{head}'" if head else "it"
+        return f"{who} has {', '.join(names[:_SHOWN_MAX])}{more}"
 
     def _find_near_path(self) -> str | None:
         """Find the path that was probably meant."""
@@ -175,6 +197,10 @@ class AbsentValue(Undefined):
 def is_undefined(value: object) -> TypeGuard[Undefined]:
     """Tell whether a value is not there."""
     return isinstance(value, Undefined)
+
+
+def _is_field_name(key: Any) -> TypeGuard[str]:
+    return isinstance(key, str) and _FIELD_NAME.fullmatch(key) is not None
 
 
 def _list_keys(owner: Any) -> list[Any]:

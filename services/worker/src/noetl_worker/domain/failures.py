@@ -58,6 +58,13 @@ def build_error(kind: str, message: str, **fields: Any) -> ErrorObject:
     )
 
 
+def format_problem(problem: Exception) -> str:
+    """Write an exception with what was noted of the server that it is about."""
+    notes = getattr(problem, "__notes__", [])
+    text = str(problem).strip() or type(problem).__name__
+    return f"{text} ({'; '.join(notes)})" if notes else text
+
+
 def build_broken_text_error() -> ErrorObject:
     """Say that a template made a text with half of a surrogate pair, which no UTF-8 can hold."""
     text = "a text that one of its templates gave holds a part of a character alone"

@@ -7,6 +7,7 @@ from typing import Any
 from noetl_playbook.model import coercion
 
 CONNECT_S = 10.0
+PORT = 5432
 _PORT_MAX = 65_535
 _DSN = "postgresql://user:password@host:port/database"
 
@@ -29,7 +30,7 @@ def build_connect_arguments(fields: Mapping[str, Any], *, application: str) -> d
         return {"dsn": dsn, **known}
     return {
         "host": _find_text_field(fields, "host"),
-        "port": _parse_port(_find_field(fields, "port") or 5432),
+        "port": _parse_port(_find_field(fields, "port") or PORT),
         "user": _find_text_field(fields, "user", "username"),
         "password": _find_text_field(fields, "password"),
         "database": _find_text_field(fields, "database", "name"),

@@ -44,6 +44,10 @@ class Credential(Struct, frozen=True, kw_only=True):
             raise self.build_unusable_failure(f"has a '{name}' that is no text")
         return str(found)
 
+    def note_server(self, problem: Exception, server: str) -> None:
+        """Add to an error which server could not be opened, and by which credential."""
+        problem.add_note(f"{server}{', ' if server else ''}credential '{self.name}'")
+
     def build_unusable_failure(self, why: str) -> ToolFailure:
         """Make the error of a credential that cannot be used; `why` goes on with the sentence."""
         return ToolFailure(build_error("config", f"credential '{self.name}' {why}"))

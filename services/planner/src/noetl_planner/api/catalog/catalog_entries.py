@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from noetl_contracts import codec, spelling
+from noetl_contracts.credentials import CREDENTIAL_TEST_PATH
 from noetl_contracts.ids import CatalogId
 from noetl_contracts.ledger.records import CatalogEntry
 from noetl_planner.api.catalog import input_checks
@@ -22,9 +23,8 @@ from noetl_playbook.source.problems import Level
 
 # Texts of files beside a playbook, by the names that it has for them.
 Scripts = Annotated[dict[Annotated[str, Meta(max_length=1024)], str], Meta(max_length=100)]
-# What the API itself runs; nobody registers it, nor runs a draft of it.
-CREDENTIAL_TEST_PATH = "system/credential-test"
 SUGGESTIONS_MAX = 1000
+# What the API itself runs; nobody registers it, nor runs a draft of it.
 _RESERVED_PATHS = frozenset({CREDENTIAL_TEST_PATH})
 
 

@@ -11,10 +11,9 @@ from msgspec import Meta, Struct
 
 from noetl_contracts.commands.command_work import DEFAULT_POOL
 from noetl_contracts.commands.worker_pools import POOL_PATTERN
-from noetl_contracts.credentials import TYPES
+from noetl_contracts.credentials import CREDENTIAL_TEST_PATH, TYPES
 from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_planner.api.catalog import catalog_entries
-from noetl_planner.api.catalog.catalog_entries import CREDENTIAL_TEST_PATH
 from noetl_planner.api.credentials import credentials
 from noetl_planner.api.executions import end_wait, start_requests
 from noetl_planner.api.executions.fast_path import PREFER_LENGTH_MAX

@@ -13,7 +13,7 @@ from noetl_contracts.ids import ExecutionId, find_shard
 from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
 from noetl_contracts.ledger.records import CatalogEntry, Request
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
-from noetl_contracts.requests import schedules
+from noetl_contracts.requests import schedules, workload_keys
 from noetl_contracts.requests.facts import ExecutionRequested, Fact, FactBatch, Rerun
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Message
@@ -364,7 +364,7 @@ def _build_request_identity(fact: ExecutionRequested) -> tuple[Any, ...]:
     workload = fact.workload
     if (fact.requested_by or "").startswith(schedules.ASKER):
         # A retry of the same ask comes at another time.
-        workload = {name: workload[name] for name in workload if name != schedules.WORKLOAD_KEY}
+        workload = {name: workload[name] for name in workload if name != workload_keys.SCHEDULE}
     source = fact.rerun.source if fact.rerun is not None else None
     repeated = None if source is None else (source.execution_id, source.step)
     place = fact.pool, fact.priority, fact.files_digest

@@ -151,11 +151,12 @@ class WishAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """One execution in a list."""
+    """One execution in a list; the version of a `draft` is its number, below zero."""
 
     execution_id: str
     path: str
     version: int | None
+    draft: bool
     status: str
     parent_execution_id: str | None
     current_step: str | None
@@ -200,11 +201,12 @@ class LoopView(Struct, frozen=True, kw_only=True):
 
 
 class StatusView(Struct, frozen=True, kw_only=True):
-    """How an execution stands."""
+    """How an execution stands; the version of a `draft` is its number, below zero."""
 
     execution_id: str
     path: str
     version: int | None
+    draft: bool
     status: str
     completed: bool
     failed: bool
@@ -323,6 +325,7 @@ def view_summary(row: Row, *, now: datetime) -> Summary:
         execution_id=row["execution_id"],
         path=row["path"],
         version=row.get("catalog_version"),
+        draft=(row.get("catalog_version") or 0) < 0,
         status=row["status"],
         parent_execution_id=row.get("parent_execution_id"),
         current_step=_find_current_step(row),
@@ -349,6 +352,7 @@ def view_status(
         execution_id=row["execution_id"],
         path=row["path"],
         version=row.get("catalog_version"),
+        draft=(row.get("catalog_version") or 0) < 0,
         status=row["status"],
         completed=row["status"] == ExecutionStatus.COMPLETED,
         failed=row["status"] == ExecutionStatus.FAILED,

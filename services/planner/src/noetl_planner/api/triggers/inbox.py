@@ -23,6 +23,7 @@ from noetl_storage.arrow import result_values
 
 PRODUCER = "api"
 KEY_CHARACTERS_MAX = 500
+_APPROVALS_HINT = "noetl approvals lists what is asked for"
 _TOKEN = re.compile(r"[0-9a-f]{64}")
 
 
@@ -73,14 +74,14 @@ async def keep_decision(
     data: Any,
 ) -> bool:
     """Keep a decision; True when it repeats the one that was kept."""
-    address = inbox.build_approval_address(execution_lookup.check_execution_id(approval_id))
+    address = inbox.build_approval_address(_check_approval_id(approval_id))
     said = {"decision": decision, "by": by or PRODUCER, "comment": comment, "data": data}
     wait = await _find_wait(services, address)
     known = await services.requests.find_message(address, **services.place)
     if wait is None and known is None:
         raise problems.not_found_error(
             f"nobody asks for approval {approval_id}",
-            hint="noetl approvals lists what is asked for",
+            hint=_APPROVALS_HINT,
         )
     if wait is not None and decision not in wait.wait.options:
         options = wait.wait.options
@@ -97,6 +98,17 @@ async def keep_decision(
         return await _keep_letter(services, address, body, digest=digest, wait=wait, is_single=True)
     except _AlreadyAnsweredError as answered:
         raise await _build_decided_error(services, address, approval_id) from answered
+
+
+def _check_approval_id(text: str) -> str:
+    """Admit what can name an approval; raises a 404 for anything else."""
+    try:
+        return execution_lookup.check_execution_id(text)
+    except ApiError as error:
+        raise problems.not_found_error(
+            f"{text[:80]!r} is not the id of an approval: it is a number of up to 19 digits",
+            hint=_APPROVALS_HINT,
+        ) from error
 
 
 async def _build_decided_error(services: ApiServices, address: str, approval_id: str) -> ApiError:

@@ -11,7 +11,7 @@ from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct, structs
 
 from noetl_contracts import codec, spelling
-from noetl_contracts.requests import cron
+from noetl_contracts.requests import cron, workload_keys
 from noetl_contracts.requests import schedules as scheduling
 from noetl_contracts.requests.cron import CronRefused, TimezoneRefused
 from noetl_contracts.requests.facts import ExecutionRequested
@@ -187,9 +187,9 @@ async def _keep_schedule(services: ApiServices, name: str, body: ScheduleBody) -
             hint="keep bulk data in a table or an object, and name it in the workload",
         )
     problems.check_depth(body.workload, "the workload")
-    if scheduling.WORKLOAD_KEY in body.workload:
+    if workload_keys.SCHEDULE in body.workload:
         raise problems.bad_request_error(
-            f"the workload's key {scheduling.WORKLOAD_KEY!r} is set by each firing",
+            f"the workload's key {workload_keys.SCHEDULE!r} is set by each firing",
             hint="give that input another name",
         )
     input_checks.check_inputs(entry, body.workload)

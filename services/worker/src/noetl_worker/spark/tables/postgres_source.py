@@ -23,10 +23,10 @@ from noetl_contracts.json_values import to_json_value
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow import arrow_values
 from noetl_worker.domain import postgres_connection, text_values
-from noetl_worker.domain.failures import classify_sqlstate
+from noetl_worker.domain.failures import classify_sqlstate, format_problem
 from noetl_worker.spark.tables import arrow_columns, store_access
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
-from noetl_worker.sql import queries
+from noetl_worker.sql import queries, server_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -243,7 +243,12 @@ def _run_connected(
     async def connect_and_run() -> T:
         known = postgres_connection.build_connect_arguments(fields, application="noetl-spark")
         with postgres_connection.translate_credential_errors(fields):
-            connection = await asyncpg.connect(**known)
+            try:
+                connection = await asyncpg.connect(**known)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as problem:
+                server = server_names.describe_server(fields)
+                problem.add_note(", ".join(filter(None, (server, f"credential '{credential}'"))))
+                raise
         try:
             return await work(connection)
         finally:
@@ -255,12 +260,13 @@ def _run_connected(
         text = f"credential '{credential}' cannot be used: {problem}"
         raise SparkRefusal("config", text, source="postgres") from problem
     except asyncpg.PostgresError as problem:
-        error = classify_sqlstate(problem.sqlstate or "XX000", str(problem), details={})
+        text = format_problem(problem)
+        error = classify_sqlstate(problem.sqlstate or "XX000", text, details={})
         raise SparkRefusal(
             error.kind, error.message, code=error.code, pg_code=error.pg_code, source="postgres"
         ) from problem
     except (OSError, TimeoutError, asyncpg.InterfaceError) as problem:
-        text = f"the connection to the database failed: {problem or type(problem).__name__}"
+        text = f"the connection to the database failed: {format_problem(problem)}"
         raise SparkRefusal("db_connection", text, code="PG_08006", source="postgres") from problem
 
 

@@ -11,6 +11,7 @@ from noetl_worker.domain import postgres_connection
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.postgres_connection import UnusableCredential
 from noetl_worker.keychain.credential_vault import Credential
+from noetl_worker.sql import server_names
 
 _LIBPQ_NAMES = {"database": "dbname", "ssl": "sslmode"}
 _OF_SERVER = ("host", "port", "user", "password", "database", "ssl")
@@ -87,9 +88,14 @@ def attach_postgres(
     secret = sql_ident(f"secret_{alias}")
     connection.execute("LOAD postgres_scanner")
     connection.execute(f"CREATE TEMPORARY SECRET {secret} (TYPE postgres, {given})")
-    connection.execute(
-        f"ATTACH {sql_literal(rest)} AS {sql_ident(alias)} (TYPE postgres, SECRET {secret})"
-    )
+    try:
+        connection.execute(
+            f"ATTACH {sql_literal(rest)} AS {sql_ident(alias)} (TYPE postgres, SECRET {secret})"
+        )
+    except duckdb.Error as problem:
+        server = server_names.describe_server(credential.fields)
+        credential.note_server(problem, server)
+        raise
 
 
 def _quote_value(value: str) -> str:

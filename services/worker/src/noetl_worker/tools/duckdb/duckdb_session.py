@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook.templates.output_forms import sql_literal
-from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.failures import ToolFailure, build_error, format_problem
 from noetl_worker.keychain.credential_vault import Credential
 from noetl_worker.sql.sql_statements import Statement
 from noetl_worker.tools.duckdb import attachment, duckdb_types
@@ -364,7 +364,7 @@ def classify_duckdb_error(problem: Exception, statement: int | None) -> ErrorObj
     """Say what DuckDB refused."""
     return build_error(
         "db_error",
-        str(problem).strip(),
+        format_problem(problem),
         code="DUCKDB",
         exception_type=type(problem).__name__,
         source="duckdb",

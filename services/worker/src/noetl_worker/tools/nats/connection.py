@@ -85,6 +85,7 @@ def _is_seed(text: str) -> bool:
 
 _CONNECTIONS_MAX = 32
 _CONNECT_S = 10
+_PORT = 4222
 
 Key = tuple[str, str, str]
 
@@ -177,16 +178,22 @@ async def open_nats_connection(credential: Credential) -> NatsConnection:
             )
     except (nats.errors.Error, OSError, TimeoutError, ValueError) as problem:
         await connected.client.close()
-        raise ToolFailure(_classify_refusal(problem, connected.complaint)) from problem
+        raise ToolFailure(_classify_refusal(problem, connected.complaint, credential)) from problem
     return connected
 
 
-def _classify_refusal(problem: Exception, complaint: str) -> Any:
+def _classify_refusal(problem: Exception, complaint: str, credential: Credential) -> Any:
+    url = _get_url(credential)
+    # No part of the address but these is told: it may hold a password.
+    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    server = f"the NATS server at {parts.hostname}:{parts.port or _PORT}"
     said = f"{problem} {complaint}".lower()
     if "authorization" in said or "authentication" in said:
-        return build_error("auth", "the NATS server refused the credential", source="nats")
+        text = f"{server} refused the credential '{credential.name}'"
+        return build_error("auth", text, source="nats")
     reason = str(problem) or complaint or type(problem).__name__
-    return build_error("connection", f"the NATS server is not reachable: {reason}", source="nats")
+    text = f"{server} is not reachable with credential '{credential.name}': {reason}"
+    return build_error("connection", text, source="nats")
 
 
 def _build_config_error(text: str) -> Any:

@@ -18,6 +18,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_worker.domain import postgres_connection
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.keychain.credential_vault import Credential
+from noetl_worker.sql import server_names
 from noetl_worker.tools.calls.background_tasks import BackgroundTasks
 from noetl_worker.tools.postgres.intervals import read_interval, write_interval
 from noetl_worker.tools.postgres.moments import (
@@ -290,7 +291,10 @@ async def _discard_session(session: PostgresSession) -> None:
 
 
 async def open_postgres_connection(credential: Credential) -> "asyncpg.Connection[Any]":
-    """Open a connection; raises `ToolFailure` for a credential that cannot be used."""
+    """Open a connection; raises `ToolFailure` for a credential that cannot be used.
+
+    What the client raises has a note that names the server.
+    """
     fields = credential.fields
     try:
         known = postgres_connection.build_connect_arguments(fields, application="noetl-worker")
@@ -298,5 +302,8 @@ async def open_postgres_connection(credential: Credential) -> "asyncpg.Connectio
             connection: asyncpg.Connection[Any] = await asyncpg.connect(**known)
     except postgres_connection.UnusableCredential as problem:
         raise credential.build_unusable_failure(f"cannot be used: {problem}") from problem
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as problem:
+        credential.note_server(problem, server_names.describe_server(fields))
+        raise
     await set_codecs(connection)
     return connection

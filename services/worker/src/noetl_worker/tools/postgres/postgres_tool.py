@@ -9,7 +9,12 @@ import asyncpg
 from msgspec import structs
 
 from noetl_contracts.errors import ErrorObject
-from noetl_worker.domain.failures import ToolFailure, build_error, classify_sqlstate
+from noetl_worker.domain.failures import (
+    ToolFailure,
+    build_error,
+    classify_sqlstate,
+    format_problem,
+)
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import Credential, CredentialVault
 from noetl_worker.payloads.task_timeout import task_timeout
@@ -77,7 +82,10 @@ class PostgresTool:
                 return await self._run_in_session(statements, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
-        except TimeoutError:
+        except TimeoutError as problem:
+            if hasattr(problem, "__notes__"):
+                # It is the client's: the server did not answer.
+                return Outcome(error=classify_postgres_error(problem, None))
             text = f"the statements did not end within {call.timeout.total:g} s"
             return Outcome(error=build_error("timeout", text, source="postgres"))
         except (PlaceholderError, UnfitValue) as problem:
@@ -362,7 +370,7 @@ def classify_postgres_error(
         **describe_fault_place(text, _find_position(problem)),
     }
     known = {name: item for name, item in details.items() if item is not None}
-    return classify_sqlstate(sqlstate, str(problem), details=known)
+    return classify_sqlstate(sqlstate, format_problem(problem), details=known)
 
 
 def _classify_statement_error(problem: Exception, index: int, statement: Statement) -> ErrorObject:
@@ -385,7 +393,7 @@ def _find_position(problem: Exception) -> int | None:
 def _classify_client_error(problem: Exception) -> ErrorObject:
     if isinstance(problem, asyncpg.DataError):
         return build_error("validation", str(problem), source="postgres")
-    text = f"the connection to the database failed: {problem or type(problem).__name__}"
+    text = f"the connection to the database failed: {format_problem(problem)}"
     return build_error("db_connection", text, code="PG_08006", source="postgres")
 
 

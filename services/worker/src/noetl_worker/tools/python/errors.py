@@ -8,7 +8,10 @@ from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.sandbox.user_call import CallAnswer
 
 MEMORY_SETTING = "NOETL_WORKER_PYTHON_MEMORY_BYTES"
-_MODULE_HINT = "requirements: [{name}] on this task installs a package of that name"
+_MODULE_HINT = (
+    "requirements: [{name}] on this task installs a package of that name; the package that has the "
+    "module may be named otherwise, as pillow has PIL"
+)
 _NETWORK_HINT = "this task has no network: spec.network: true asks for it"
 
 

@@ -1,0 +1,64 @@
+"""`noetl ls`: what began lately, without the tests of credentials unless they are wanted."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.support.canned_api import serve_answers
+from typer.testing import CliRunner, Result
+
+from noetl_cli.__main__ import app
+from noetl_cli.errors import CliError, ExitCode
+from noetl_contracts.credentials import CREDENTIAL_TEST_PATH
+
+
+def an_execution(number: int, path: str, *, hours: float) -> dict[str, Any]:
+    return {
+        "execution_id": str(number),
+        "path": path,
+        "version": -1,
+        "draft": True,
+        "status": "COMPLETED",
+        "current_step": None,
+        "started_at": (datetime.now(UTC) - timedelta(hours=hours)).isoformat(),
+        "duration": 1.0,
+    }
+
+
+FOUND = [
+    an_execution(4, "demo/new", hours=0.1),
+    an_execution(3, CREDENTIAL_TEST_PATH, hours=0.2),
+    an_execution(2, "demo/old", hours=5),
+]
+
+
+def listed(*options: str) -> Result:
+    answers = {"GET /api/executions": (200, {"executions": FOUND, "next_before": None})}
+    with serve_answers(answers) as api:
+        return CliRunner().invoke(app, ["ls", "--server", api.url, *options])
+
+
+def test_tests_of_credentials_are_left_out_and_counted() -> None:
+    done = listed()
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["4", "2"]
+    assert "1 test of a credential is left out: --all lists them." in done.stderr
+
+
+@pytest.mark.parametrize("option", [["--all"], ["--path", CREDENTIAL_TEST_PATH]])
+def test_tests_of_credentials_are_listed_when_they_are_wanted(option: list[str]) -> None:
+    done = listed(*option)
+    assert CREDENTIAL_TEST_PATH in done.stdout
+    assert not done.stderr
+
+
+def test_only_what_began_lately_is_listed() -> None:
+    done = listed("--since", "1h", "--all")
+    assert "demo/new" in done.stdout
+    assert "demo/old" not in done.stdout
+
+
+def test_a_length_of_time_that_is_none_is_refused() -> None:
+    done = listed("--since", "yesterday")
+    assert isinstance(done.exception, CliError)
+    assert done.exception.exit_code == ExitCode.USAGE
+    assert "'yesterday' is no length of time" in done.exception.message
