@@ -14,13 +14,13 @@ LONGEST = (
     "acceptance/test_language_basics.py",
     "chaos/test_partitions.py",
     "integration/stack/test_commands.py",
-    "integration/worker/test_spark_hostile_fields.py",
-    "integration/worker/test_spark_tool.py",
+    "integration/spark/test_spark_hostile_fields.py",
+    "integration/spark/test_spark_tool.py",
     "e2e/test_gallery.py",
     "e2e/test_canary_everywhere.py",
     "chaos/test_failpoint_sweep.py",
     "e2e/test_canary_secrets.py",
-    "integration/worker/test_spark_waves.py",
+    "integration/spark/test_spark_waves.py",
 )
 _TURNS = {TESTS / name: turn for turn, name in enumerate(LONGEST)}
 
