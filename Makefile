@@ -80,11 +80,12 @@ longrun: setup ## Simulate 100,000 seeds, going on where it stopped; writes benc
 	@$(BIN)/python -m tests.simulation.longrun $(ARGS)
 
 .PHONY: lint
-lint: setup ## Check format, style, types and imports
+lint: setup ## Check format, style, types, imports and figures of how the code reads
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy libs services cli workloads
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m scripts.house_figures
 
 .PHONY: fmt
 fmt: setup ## Format and fix what can be fixed
