@@ -126,7 +126,7 @@ def load_settings(environ: dict[str, str], payload_folder: Path) -> ServiceSetti
         planner_settings.Settings, prefix=planner_settings.PREFIX, environ=planner
     )
     return ServiceSettings(
-        # One worker serves every pool, by whatever name.
+        # One worker serves every pool, so the planner accepts any pool name.
         planner=structs.replace(loaded, pools=(), http_pools=()),
         worker=settings.load_settings(
             worker_settings.Settings, prefix=worker_settings.PREFIX, environ=worker

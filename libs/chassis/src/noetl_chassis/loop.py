@@ -110,7 +110,7 @@ async def run_on_batches(
     pulse: LoopHealth | None = None,
     patience: RetryPauses | None = None,
 ) -> None:
-    """Fetch, hand what came to `step`, repeat; whatever `step` left unsettled comes again."""
+    """Fetch deliveries, pass them to `step`, repeat; unsettled deliveries come again."""
     turns = _LoopTurns(name, pulse=pulse, patience=patience)
 
     async def run_turn() -> None:
@@ -178,7 +178,7 @@ class _LoopTurns:
         started = self._clock.monotonic_s()
         try:
             outcome = await step()
-        except Exception as failure:  # noqa: BLE001 - a loop outlives whatever one turn met
+        except Exception as failure:  # noqa: BLE001 - a loop outlives every failed turn
             self._note_failure(failure)
             return None
         instruments.record_measurement(

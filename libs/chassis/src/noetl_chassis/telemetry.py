@@ -152,7 +152,7 @@ def _list_line_processors(service: str, instance: str) -> list[Any]:
 
 
 def _build_line_formatter(*, service: str, instance: str, log_format: str) -> logging.Formatter:
-    """Write records as lines, whoever logged them."""
+    """Build the formatter that writes the records of every logger as lines."""
     render: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     if log_format == "json":
         render = structlog.processors.JSONRenderer(serializer=_encode_line)
@@ -198,7 +198,7 @@ def mask_secrets(
 
 
 def mask_line(_logger: Any, _method: str, line: Any) -> Any:
-    """Hide in a finished line whatever this process knows to be secret."""
+    """Mask in a finished line every secret that this process knows."""
     return redaction.mask_log_line(line) if isinstance(line, str) else line
 
 

@@ -64,7 +64,7 @@ def get_error_code(kind: str) -> str:
     return _CODES.get(kind, kind.upper())
 
 
-# What running a shard again cannot mend (language, 7.7).
+# Errors that running a shard again cannot repair (language, 7.7).
 KINDS_NOT_RETRIED = frozenset(
     {
         *("template", "validation", "config", "unsupported_tool"),

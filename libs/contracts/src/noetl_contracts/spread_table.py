@@ -21,7 +21,7 @@ class SpreadTable(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `schema` is the Arrow schema as an IPC message in base64, so that nobody opens a part to learn
     it. `partitions` gives, for a table that was cut by columns, each part's values of them;
-    `head` is the first few rows as JSON values, for whoever shows the table without reading it.
+    `head` is the first few rows as JSON values, to show the table without reading it.
     """
 
     row_count: int
@@ -47,7 +47,7 @@ def is_spread_marker(value: Any) -> bool:
 def read_marker(value: dict[str, Any], *, owner: PayloadRef) -> SpreadTable:
     """Read a marker inside a payload; raises `LocatorError`, or `msgspec.ValidationError`.
 
-    Parts of another organization than the payload's own are refused, whoever wrote the marker.
+    Parts of another organization than the payload's own are refused.
     """
     found = msgspec.convert(value[KEY], SpreadTable)
     home = _get_owner(owner)

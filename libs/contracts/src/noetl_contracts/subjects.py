@@ -98,7 +98,7 @@ def build_own_share_filter(pool: str, lane: str, tenant_id: str) -> str:
 
 
 def build_lane_filter(lane: str) -> str:
-    """Match every command of a lane, whatever the pool."""
+    """Build the filter for every command of a lane, in all pools."""
     return f"{COMMANDS}.*.{_check_subject_token(lane)}.>"
 
 

@@ -2,7 +2,7 @@
 
 An execution is a run, each activation of a step is a run within it; items, frames and attempts are
 none, so that a history of a hundred thousand events tells of its steps alone. What is told depends
-on the history and the playbook only: whoever tells it again tells the same bytes.
+on the history and the playbook only: building it again gives the same bytes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -337,7 +337,7 @@ def _build_result_input(lineage: LineageState, name: str) -> InputDataset:
 
 
 def _build_result_name(lineage: LineageState, name: str) -> str:
-    """Locate the result of a step, whatever run it is of: the version tells the runs apart."""
+    """Build the locator of a step's result; runs share it and differ by its version."""
     return locators.build_resource_locator(
         lineage.tenant_id, lineage.organization_id, "result", lineage.path, name
     )

@@ -1,6 +1,6 @@
 """The state of one execution: counters and open work only, never a list of finished items.
 
-A state is owned by whoever folds into it: `fold.evolve` consumes its argument and returns it
+A state has one owner, the caller of the fold: `fold.evolve` consumes its argument and returns it
 changed, so that an event costs what it touches and not what the execution has already done.
 """
 

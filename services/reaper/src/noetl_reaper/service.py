@@ -45,7 +45,7 @@ class ReaperTables(Struct, frozen=True, kw_only=True):
     partitions: Partitions
 
 
-# What the leader alone looks at: whoever led before has only old values.
+# Gauges that the leader alone measures: a former leader has only old values of them.
 LEADERS_GAUGES = (names.DLQ_MESSAGES, names.COMMAND_BACKLOG)
 
 
@@ -273,7 +273,7 @@ async def _attempt_duty(duty: Duty) -> Exception | None:
     """Let one duty fail without keeping the others from being done."""
     try:
         await duty()
-    except Exception as failure:  # noqa: BLE001 - whatever one duty meets, the others are due
+    except Exception as failure:  # noqa: BLE001 - the other duties are due after any failure
         log.warning(
             "duty failed",
             duty=_get_duty_name(duty),

@@ -24,7 +24,7 @@ _RELEASE_S = 10.0
 
 
 class PresenceAnnouncer(Struct, frozen=True, kw_only=True):
-    """What a worker says of itself to whoever hands commands out, and how it hears of offers."""
+    """Announces a worker to the planners, and receives their offers."""
 
     offers: OfferIntake
     worker_id: WorkerId

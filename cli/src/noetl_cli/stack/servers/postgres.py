@@ -88,7 +88,7 @@ SETTINGS: dict[str, str] = {
     "log_timezone": "UTC",
     "log_line_prefix": "%m [%p] %q%u@%d ",
     "log_checkpoints": "off",
-    # Whoever sent a statement is told why it failed; the log does not repeat what it held.
+    # The client is told why its statement failed; the log does not repeat the statement.
     "log_min_error_statement": "panic",
     "log_parameter_max_length_on_error": "0",
 }
@@ -292,7 +292,7 @@ def _run_initdb(postgres: PostgresCluster, *, partial: Path, password_file: Path
         str(postgres.tree / "bin" / "initdb"),
         *("-D", str(partial), "-U", SUPERUSER, f"--pwfile={password_file}"),
         *("-A", "scram-sha-256", "-k", "-E", "UTF8"),
-        # The same sorting on every machine, whatever locales it has.
+        # The same sort order on every machine, independent of its installed locales.
         *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
         *(() if postgres.is_durable else ("--no-sync",)),
     ]

@@ -158,7 +158,7 @@ def split_event_body(event: Event) -> tuple[dict[str, Any], Any, Any]:
 def join_event_body(
     kind: str, context: dict[str, Any], result: Any, error: Any, *, version: int | None = None
 ) -> Event:
-    """Rebuild an event from its columns, whatever the schema `version` it was written in.
+    """Rebuild an event from its columns; `version` is the schema version that wrote them.
 
     Without a version it is of the current one. Raises `UnknownEventType` or `MalformedMessage`.
     """

@@ -121,7 +121,7 @@ def is_stored_event_sealed(
 
 
 def read_envelope(stored: StoredEvent) -> Envelope:
-    """Give an event its meaning in this release, whatever release wrote it.
+    """Convert a stored event of any release to the envelope of this release.
 
     Raises `UnknownEventType` or `MalformedMessage`.
     """
@@ -140,7 +140,7 @@ def read_envelope(stored: StoredEvent) -> Envelope:
 
 
 def decode_event_batch(data: bytes) -> EventBatch:
-    """Decode a message of `NOETL_EVENTS`, whatever release wrote it.
+    """Decode a message of `NOETL_EVENTS` that any release wrote.
 
     Raises `UnknownEventType` or `MalformedMessage`.
     """

@@ -115,7 +115,7 @@ def build_inbox_prefix(url: str) -> str:
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Turn whatever the driver raises into `MessagingUnavailable`."""
+    """Raise every error of the driver as `MessagingUnavailable`; `what` names the operation."""
     try:
         yield
     except (nats.errors.Error, JetStreamError, TimeoutError, OSError) as failure:

@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class PullRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What JetStream is asked: what is there, else whatever comes first until `expires` ns."""
+    """A pull request: the messages that are there, else the first that come in `expires` ns."""
 
     batch: int
     no_wait: bool
@@ -105,8 +105,8 @@ class JetStreamDelivery:
     async def extend_ack_wait(self) -> bool:
         """Ask for another ack wait; True only when the server confirmed it.
 
-        The server confirms whatever it is asked, also for a message that it never had: one that
-        came from a stream which has since been made again is therefore found out by its sequence.
+        The server confirms every such request, also for a message that it does not have. A message
+        of a stream that has since been created again is therefore detected by its sequence.
         """
         if self._connection.check_connection() is not None:
             return False
@@ -147,15 +147,16 @@ class _Request(Struct, kw_only=True):
 class JetStreamConsumer:
     """One durable consumer; one fetch at a time.
 
-    Each fetch asks for what is there, or for what comes first and is there by then, and hears that
-    this was all. Where messages come singly that is dearer than they are: with `standing` a request
-    for so many stays open from fetch to fetch, for as long as the one that made it may wait, and
-    ends without a word. What it brings between two fetches waits here for the next, so that whoever
-    leaves has to close; with 1, nothing is on its way while nobody fetches.
+    Each fetch sends a request for the messages that are there, or for the first that come, and the
+    server answers when there are no more. Where messages come singly, the request costs more than
+    the message: with `standing`, a request for that many messages stays open from fetch to fetch,
+    until the deadline of the fetch that sent it. Messages that it brings between two fetches wait
+    here for the next fetch, so the consumer must be closed; with 1, no message arrives between
+    fetches.
 
-    Who shares the consumer with others asks for no more than half of what was left behind its
-    latest message, so that a handful does not all go to whoever is first (guided self-scheduling,
-    Polychronopoulos and Kuck 1987, for two).
+    A fetcher that shares the consumer with others asks for no more than half of what was left
+    behind its latest message, so that a few messages do not all go to the first fetcher (guided
+    self-scheduling, Polychronopoulos and Kuck 1987, for two).
     """
 
     def __init__(
@@ -357,7 +358,7 @@ class JetStreamConsumer:
         raise MessagingUnavailable(f"{self._stream}/{self._name}: {reason} ({status})")
 
     async def _unsubscribe_inbox(self) -> None:
-        """Leave; what has come and was not fetched is handed to whoever asks next."""
+        """End the subscription; messages that were not fetched go to the next fetcher."""
         subscription, self._subscription = self._subscription, None
         heard, self._heard, self._request = self._heard, deque[Msg](), None
         if subscription is None or self._connection.client.is_closed:

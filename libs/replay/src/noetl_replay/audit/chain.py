@@ -1,7 +1,7 @@
 """Tamper evidence: follow the chain of checksums through a history and name what broke it.
 
-The chain needs no key, so that whoever may write every row may also seal everything anew: against
-that only a head that was exported before helps. Everything less is named here.
+The chain needs no key. Someone who may write every row can therefore compute all checksums anew;
+only a head that was exported before shows that. All lesser changes are detected here.
 """
 
 from collections.abc import Iterable

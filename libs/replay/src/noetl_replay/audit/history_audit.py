@@ -1,6 +1,6 @@
 """One history audited as a whole: its chain, its fold, and the read models that stand for it.
 
-The same code audits one execution or a million: whoever reads the events hands them over by pages.
+The same code audits one execution or a million: the caller passes the events page by page.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Histories wherever they are: in the ledger, and in the archive when they have left it.
 
-Whoever reads does not notice: the events are the same, with the same versions and checksums.
+A caller sees no difference: the events are the same, with the same versions and checksums.
 """
 
 import asyncio
@@ -292,7 +292,7 @@ class ArchivedReader:
 
 
 class ArchivedLedger(ArchivedReader):
-    """The same, for whoever appends as well: what is new goes into the ledger."""
+    """An `ArchivedReader` that appends as well: new events go into the ledger."""
 
     def __init__(self, ledger: LedgerReader, writer: LedgerWriter, archive: ArchiveReader) -> None:
         super().__init__(ledger, archive)

@@ -1,7 +1,7 @@
 """Takes histories whose time is over out of the ledger: planned, archived, verified, and gone.
 
-Each step is durable before the next one begins and does nothing the second time, so that whoever
-comes after a crash goes on with what is there. Nothing leaves that was not read back.
+Each step is durable before the next one begins and does nothing the second time, so that the next
+process can continue after a crash. Nothing is removed before it was read back.
 """
 
 import asyncio

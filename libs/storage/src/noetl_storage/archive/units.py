@@ -1,7 +1,7 @@
 """Units of the archive in a payload store: parts first, the manifest last, nothing ever replaced.
 
-Whoever writes a unit anew after a crash writes the same: what was written before is believed when
-it holds the same events, and else refused.
+A unit that is written again after a crash gets the same bytes. A part that exists already is
+accepted if it holds the same events, and is an error otherwise.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from noetl_storage.ports.errors import PayloadCorrupt, PayloadMissing
 from noetl_storage.ports.ledger_ports import Payloads
 from noetl_storage.process import digests
 
-# A part is held in memory, by whoever writes it and whoever reads it.
+# Writers and readers hold a whole part in memory.
 PART_EVENTS_MAX = 20_000
 
 

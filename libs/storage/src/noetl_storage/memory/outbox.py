@@ -66,7 +66,7 @@ class MemoryRequests:
     async def forget_requests(self, *, settled_for_s: float, requests_max: int) -> int:
         """Delete requests of the reaper that were settled so long ago; return how many.
 
-        One with an idempotency key stays: it answers whoever asks again.
+        A request with an idempotency key stays: a repetition gets its answer.
         """
         before = self._store.now() - timedelta(seconds=settled_for_s)
         over = [

@@ -43,8 +43,8 @@ class FilesystemObjects:
         target = self._root / key
         with suppress(FileNotFoundError):
             if target.stat().st_size == len(data):
-                # Another writer may have moved it there a moment ago. Whoever collects must see
-                # that it was wanted again.
+                # Another writer may have moved it there a moment ago. The garbage collection must
+                # see that it was written again.
                 os.utime(target)
                 _sync_folder(target.parent)
                 return

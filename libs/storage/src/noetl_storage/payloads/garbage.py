@@ -9,7 +9,7 @@
 | `slices/<digest>` | once the content that they cut is gone |
 | `artifacts/<name>/versions/<n>` | once a later version stands |
 
-Everything else stays: credentials, tables, whatever a later release names.
+Everything else stays: credentials, tables, and all objects that a later release adds.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -209,7 +209,7 @@ class GarbageCollector:
         suspects: dict[str, StoredContent],
         aside: Mapping[str, StoredContent],
     ) -> set[str]:
-        """Take out of the suspects whatever is mentioned; return what of the shelf is."""
+        """Remove the mentioned contents from the suspects; return those that are set aside."""
         open_ = suspects.keys() | aside.keys()
         wanted: set[str] = set()
         if not open_:

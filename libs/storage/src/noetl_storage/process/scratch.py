@@ -65,7 +65,7 @@ def _lock_folder(folder: Path) -> int | None:
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = os.fstat(descriptor)
-            # Whoever had it before may have removed it, and its name may be another's by now.
+            # The former holder may have removed the folder, and another may have its name by now.
             is_there = os.path.samestat(found, folder.lstat())
             if is_there and found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode):
                 return descriptor

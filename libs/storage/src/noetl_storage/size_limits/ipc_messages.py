@@ -14,7 +14,7 @@ _REFERENCE_BYTES = 4
 class FlatTable:
     """A table in bytes; what is absent reads as zero, none or empty. Raises `MalformedBytes`.
 
-    Several tables may share what they refer to: whoever walks them all counts it each time.
+    Several tables may share what they refer to: a walk over all tables counts it each time.
     """
 
     __slots__ = ("_at", "_data")

@@ -1,7 +1,7 @@
 """Thrift's compact form, in which Parquet describes itself, read one field at a time.
 
-Whoever foretells what Parquet's own reader will do reads as it does: a field of another type than
-expected is skipped, a repeated one counts as it came last, and numbers wrap.
+To predict what Parquet's own reader will do, this one reads as it does: a field of another type
+than expected is skipped, of a repeated field the last counts, and numbers wrap.
 """
 
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ _DEPTH_MAX = 64
 
 
 class TooManyThings(MalformedBytes):
-    """There are more descriptions than whoever reads them all would hold."""
+    """There are more descriptions than a reader of them all may hold in memory."""
 
 
 class CompactReader:
     """A place in bytes; reading on moves it. Raises `IndexError` where the bytes end too early.
 
     `things_max` bounds the elements of lists that are more than a number: each is an object in
-    the memory of whoever reads them all.
+    the memory of a reader of them all.
     """
 
     def __init__(self, data: bytes, *, things_max: int) -> None:

@@ -36,7 +36,7 @@ _MEASURED_ROWS = 64 * 1024
 _PAGE_BYTES = 256
 _PAGES_MIN = 100_000
 _LENGTH_BYTES = 4
-# Whoever reads a dictionary notes where each of its values is.
+# Parquet's reader of a dictionary notes where each of its values is.
 _PLACE_BYTES = 16
 
 

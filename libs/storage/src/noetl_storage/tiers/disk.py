@@ -191,7 +191,7 @@ class DiskTier:
 
 
 def _is_part_abandoned(file: Path) -> bool:
-    """Tell whether whoever wrote a part will not go on."""
+    """Tell whether the writer of a part has ended, so that the part stays unfinished."""
     if not file.name.endswith(segment_directory.PART):
         return False
     owner = segment_directory.parse_part_owner(file.name)

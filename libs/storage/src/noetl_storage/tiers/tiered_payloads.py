@@ -79,7 +79,7 @@ class TieredPayloads:
         return data
 
     async def stream_payload(self, ref: PayloadRef) -> AsyncIterator[bytes]:
-        """Yield content of the store in pieces; whoever streams does not want it in memory."""
+        """Yield content of the store in pieces; no tier keeps streamed content."""
         count_bytes = 0
         async for chunk in self._store.stream_payload(ref):
             count_bytes += len(chunk)

@@ -107,7 +107,7 @@ def end_command(draft: DecisionDraft, fact: facts.CommandCompleted | facts.Comma
         fail_command(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
         return
     if live.frame_id is not None or live.slot is not None:
-        # Frames and slots end by facts of their own; whoever says this does not know what it had.
+        # Frames and slots end by facts of their own; this fact does not say what the command had.
         return
     try:
         written = ctx_writes.render_ctx_writes(draft, live, fact)

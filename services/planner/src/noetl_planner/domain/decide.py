@@ -81,7 +81,7 @@ def decide(
 def _answer_late_fact(draft: DecisionDraft, fact: facts.Fact) -> None:
     children.repeat_parent_report(draft, fact)
     if isinstance(fact, facts.CommandStarted | facts.CommandHeartbeat):
-        # Whoever goes on after the end has missed that it was to stop.
+        # A worker that continues after the end has missed the request to stop.
         draft.to_stop[fact.command_id] = None
 
 

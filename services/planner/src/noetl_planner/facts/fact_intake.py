@@ -38,7 +38,7 @@ _IDENTITIES = frozenset(
 
 
 def check_fact(fact: Struct) -> None:
-    """Raise `MalformedMessage` or `ResultMalformed` for what would break whoever believes it."""
+    """Raise `MalformedMessage` or `ResultMalformed` for a fact that no decision may use."""
     if isinstance(fact, ItemsCollected | PartsCollected):
         # Said from elsewhere they would end a loop whose work goes on.
         raise MalformedMessage(f"{type(fact).__name__} is the planner's own to say")

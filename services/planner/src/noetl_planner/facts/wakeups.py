@@ -41,7 +41,7 @@ class Wakeups:
             heapq.heappush(self._again, (at, next(self._order), batch))
 
     def take_due_facts(self, now: datetime) -> list[FactBatch]:
-        """Hand over the wishes and batches whose instant has come."""
+        """Take the requests and batches whose time has come."""
         found = []
         while self._again and self._again[0][0] <= now:
             found.append(heapq.heappop(self._again)[2])

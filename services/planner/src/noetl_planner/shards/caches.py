@@ -199,10 +199,7 @@ class PayloadCache:
 
 
 class DecisionValues(Mapping[str, Any]):
-    """Values that one decision has looked into, by digest: all stay until it is made.
-
-    Whatever else is read meanwhile, what it has found once is there when it is made again.
-    """
+    """Values that one decision has read, by digest: they stay when the cache drops them."""
 
     def __init__(self, loaded: PayloadCache) -> None:
         self._loaded = loaded

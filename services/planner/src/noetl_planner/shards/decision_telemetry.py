@@ -1,4 +1,4 @@
-"""Counts what a planner has decided, for whoever scrapes."""
+"""Metrics and spans of the decisions that a planner makes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager

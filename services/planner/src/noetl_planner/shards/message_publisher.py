@@ -50,7 +50,7 @@ def build_messages(
     first = envelopes[0]
     shard = ids.find_shard(first.execution_id, shard_count)
     subject = subjects.build_events_subject(shard, first.tenant_id, first.organization_id)
-    # Projectors read from the ledger whatever no message carries.
+    # Projectors read the events that no message carries from the ledger.
     batches = _build_event_messages(envelopes, subject, traceparent)
     return sent + [batch for batch in batches if len(batch.data) <= MESSAGE_BYTES_MAX]
 
@@ -147,7 +147,7 @@ SETTLE_WITHIN_S = 0.1
 class MessagePublisher:
     """A bounded queue of committed rows, published in order and settled in batches.
 
-    Whatever goes wrong here is only latency: unsettled rows go back when their lease ends.
+    A failure here costs only latency: unsettled rows go back when their lease ends.
     """
 
     def __init__(self, *, publisher: Publisher, outbox: OutboxDrain, hints: Hints) -> None:

@@ -1,4 +1,4 @@
-"""What is said after a commit to whoever it concerns; every word of it may be lost."""
+"""Notifications after a commit, to workers, planners and clients; each of them may be lost."""
 
 from datetime import datetime
 

@@ -87,8 +87,8 @@ class ShardOwner:
         gone = [
             shard for shard, (epoch, _, _) in self._running.items() if epochs.get(shard) != epoch
         ]
-        # Nobody but its successor waits for the turn of a lost lease, however long that takes:
-        # whoever waited here would not extend what he has just claimed.
+        # Only the successor waits for the turn of a lost lease, which may take long: waiting here
+        # would delay the extension of the leases that were just claimed.
         self._stop_after_turn(gone)
         for lease in held:
             if lease.shard not in self._running:

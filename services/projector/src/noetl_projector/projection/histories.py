@@ -135,7 +135,7 @@ log = structlog.get_logger(__name__)
 
 
 class LedgerGuard:
-    """Turns outlive whatever they meet; this must not: what follows is of no history there is."""
+    """Detects a ledger that went back; that must end the projector, which outlives other errors."""
 
     def __init__(self, *, projections: Projections, rebuilds: ProjectionRebuilds) -> None:
         self._projections = projections
@@ -154,7 +154,7 @@ class LedgerGuard:
         state = held.state
         if state.version == 0 or state.execution_id in self._compared:
             return
-        # Once an execution is enough: a load is a race with whoever else projects it.
+        # Once for each execution is enough: a load races with other projectors of it.
         self._compared[state.execution_id] = None
         forget_oldest(self._compared, COMPARED_MAX)
         found = await self._projections.list_rows("execution", state.execution_id)

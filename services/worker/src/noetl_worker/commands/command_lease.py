@@ -48,7 +48,7 @@ class ChunkProgress:
         self._changed = asyncio.Event()
 
     async def listen_for_hints(self, hints: Hints, command_id: str) -> None:
-        """Hear of it once it is wanted; what is lost is asked for again by whoever waits."""
+        """Listen for hints once one is wanted; the waiting command asks again for a lost one."""
         await self.wanted.wait()
         while True:
             try:

@@ -1,7 +1,7 @@
 """Facts of one execution that are ready at about the same time travel as one message.
 
-Whoever is ready first sends for all; whoever comes meanwhile goes with the next message. A letter
-whose sender gives up before it was sent stays behind: under a lease that is lost nothing leaves.
+The first sender that is ready sends for all; facts that come meanwhile go with the next message. A
+bundle whose sender gives up before it was sent is dropped: after a lost lease nothing is sent.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ KEYS_SEPARATOR = "+"
 
 
 class FactBundle(Struct, kw_only=True, eq=False):
-    """Facts of one command, encoded; `key` names them, whatever they travel with."""
+    """Facts of one command, encoded; `key` names them in every message that carries them."""
 
     key: str
     command: Command
@@ -93,7 +93,7 @@ class FactBatcher:
     async def _send_round(self, box: _ExecutionQueue) -> None:
         ended = box.round = asyncio.Event()
         try:
-            # Whoever is ready in the same turn of the loop comes along.
+            # Bundles that are ready in the same turn of the loop go with this message.
             await asyncio.sleep(0)
             taken = _select_fitting(box.letters)
             await self._publisher.publish_message(self._build_message(taken))
@@ -188,7 +188,7 @@ class FactPublisher:
     async def publish_facts(self, command: Command, facts: list[Fact], *, key: str) -> None:
         """Publish facts under a key of their own, until the stream has stored them.
 
-        Whoever calls bounds it: by the command's lease, or by a timeout.
+        The caller limits its duration: by the command's lease, or by a timeout.
         """
         encoded = [self.encode_fact(fact) for fact in facts]
         await self.send_bundle(FactBundle(key=key, command=command, facts=encoded))
@@ -286,7 +286,7 @@ class AttemptReporter:
             self._urgent.set()
 
     async def publish_until_cancelled(self) -> None:
-        """Publish whatever is queued, for as long as the command lives."""
+        """Publish queued facts until the command ends."""
         while True:
             await self._queued.wait()
             await self._wait_for_more()

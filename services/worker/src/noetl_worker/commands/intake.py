@@ -173,8 +173,8 @@ class Intake:
 class SharedIntake:
     """Owns one intake a share: each tenant's that has its own, and one of all others.
 
-    A share that has work waiting gets its part of the places that become free, whatever waits in
-    front of it elsewhere; what nobody else wants is anybody's.
+    A share with waiting work gets its part of the places that become free, independent of the
+    other shares' queues; places that no other share needs go to any share.
     """
 
     def __init__(self, intakes: Mapping[str, Intake], *, weights: Mapping[str, int]) -> None:
@@ -262,7 +262,7 @@ class SharedIntake:
 
 
 class CapacitySignal:
-    """Tells whoever waits for work that there is room for more of it."""
+    """Wakes the intake, which waits for commands, when there is room for more of them."""
 
     def __init__(self) -> None:
         self._next: asyncio.Future[None] | None = None

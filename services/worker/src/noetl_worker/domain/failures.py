@@ -158,7 +158,7 @@ def classify_exception(
     """Classify an exception that user code did not catch, and say where it was raised.
 
     `line` counts from 1, and is 0 where no line of the code was reached. Texts that are too long
-    are cut, which an ellipsis shows: whoever has secrets to mask does so before.
+    are cut, which an ellipsis shows: a caller that must mask secrets masks them before.
     """
     kind = _classify_base_classes(bases)
     details: dict[str, Any] = {}

@@ -18,7 +18,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 
 def fit_lease(*, lease_s: float, heartbeat_s: float, ack_wait_s: float) -> Lease:
-    """Fit a command's wishes to what the consumer grants: at least three beats per lease."""
+    """Fit a command's lease into the consumer's ack wait, with at least three heartbeats in it."""
     granted = min(lease_s, ack_wait_s)
     return Lease(
         lease_s=granted,

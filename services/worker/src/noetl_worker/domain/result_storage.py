@@ -42,7 +42,7 @@ class ResultStorage(Struct, frozen=True, kw_only=True):
     Up to `inline_bytes_max` the playbook sees it inline; only up to `travel_bytes_max` does it
     travel in its event, and what lies between is stored without the playbook noticing. A tabular
     result that the playbook sees as stored is a table when `is_tabular_first`. A named object holds
-    what `is_permanent`, whatever becomes of the history.
+    what `is_permanent`, which outlives the history.
     """
 
     inline_bytes_max: int

@@ -172,7 +172,7 @@ class CredentialVault:
         found = self._remembered.get(key)
         if found is None:
             return None
-        # Whoever has just registered what was missing should not have to wait.
+        # A user who has just registered a missing credential should not have to wait.
         lasts_s = ABSENT_S if found.credential is None else REMEMBERED_S
         return found if self._clock.monotonic_s() - found.looked_at < lasts_s else None
 

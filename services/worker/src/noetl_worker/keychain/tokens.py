@@ -17,7 +17,7 @@ FETCH_S = 30.0
 _TOKENS_MAX = 1024
 _LIFE_S = 300.0
 _LIFE_MAX_S = 366 * 86_400.0
-# Whoever asked must be able to use what was granted.
+# A granted token must live long enough to be used.
 _LIFE_MIN_S = 1.0
 # A token is renewed before its end, for a request takes time too.
 _MARGIN_SHARE = 0.1
@@ -88,7 +88,7 @@ class BearerTokens:
         self._kept[key] = kept
 
     async def request_token(self, credential: Credential, site: UnitScope) -> TokenGrant:
-        """Ask for a new token of an oauth2 credential, whatever is kept; raises `ToolFailure`."""
+        """Request a new token of an oauth2 credential, past the cache; raises `ToolFailure`."""
         url = credential.fields.get("token_url")
         if not isinstance(url, str) or not url:
             text = f"credential '{credential.name}' is of type oauth2 and lacks token_url"

@@ -42,7 +42,7 @@ class _TaskClock:
 
 
 class StoreCall:
-    """One call of the payload store; whoever makes it says when the store is away."""
+    """One call of the payload store; the caller marks the time that the store is unavailable."""
 
     def __init__(self) -> None:
         self.is_away = False

@@ -171,7 +171,7 @@ class ChunkEmitter:
         if self._unheard:
             self._reporter.report_facts(*self._unheard.values())
         elif not self._progress.taken.received:
-            # Whoever goes on with a stream has emitted nothing yet: any fact is answered.
+            # An attempt that continues a stream has emitted nothing yet: any fact gets an answer.
             self._reporter.report_facts(self._build_heartbeat())
         await self._reporter.flush_facts()
 

@@ -1,7 +1,7 @@
 """Pipelines that wait for something else: kept as a payload, let go, and taken up again.
 
-What is kept is all that a pipeline has found out so far. Whoever takes it up goes on inside the
-attempt that waited, as if its tool had answered only now.
+The stored state is everything that the pipeline has computed so far. The worker that resumes it
+continues inside the attempt that waited, as if its tool had returned only now.
 """
 
 from collections.abc import Mapping

@@ -110,7 +110,7 @@ class CommandHost:
             await running.adopt_delivery(delivery)
             return
         if delivery.delivery_count > 1:
-            # Whoever had it may still be at work: only a new attempt may run it.
+            # The worker that had it may still run it: only a new attempt may run it here.
             await self._publish_fact(command, build_lost(command, "redelivered"), key="lost")
             await delivery.ack()
             return

@@ -78,7 +78,7 @@ async def run_command(
         reporter.report_facts(build_wave_lost(command))
     except TakenElsewhere as problem:
         if problem.is_same_message:
-            # As for any redelivery: whoever had it may be at work, so only a new attempt runs it.
+            # As for any redelivery: its former worker may still run it, so only a new attempt may.
             reporter.report_facts(build_lost(command, "redelivered"))
         else:
             log.info("a copy of a command that runs elsewhere", step=command.step)

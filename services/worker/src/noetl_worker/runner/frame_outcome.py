@@ -1,4 +1,4 @@
-"""The fact that ends a frame, whoever ran it."""
+"""The fact that ends a frame, for all kinds of frames."""
 
 from typing import Any
 

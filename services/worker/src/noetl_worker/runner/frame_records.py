@@ -72,7 +72,7 @@ class FrameRecords:
     async def take_over_frame(self, frame_id: FrameId) -> int:
         """Be the next to run a frame that an earlier attempt ran; return how many ran it before.
 
-        Whoever does so writes down its name behind the last one, which nobody else can do there:
+        The worker that takes it writes its name behind the last one, which no other can do there:
         all who ran a frame are told in their order, and none after a later attempt. Should this
         one die, its own delivery comes again and leads to a new attempt. Raises `TakenElsewhere`.
         """

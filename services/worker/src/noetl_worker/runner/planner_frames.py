@@ -85,7 +85,7 @@ async def _split_into_parts(
         ref = await payloads.store_payload(part, media_type=JSON_MEDIA_TYPE, row_count=end - start)
         parts.append(ListPart(start=start, end=end, ref=ref))
     written = codec.encode_json(PartList(total=len(rows), parts=parts))
-    # Whoever was first has cut the same rows at the same places.
+    # If another process wrote it first, it has cut the same rows at the same places.
     return codec.decode_as(await payloads.put_named(name, written) or written, PartList)
 
 

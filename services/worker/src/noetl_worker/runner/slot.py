@@ -2,8 +2,7 @@
 
 The order within one frame is what makes it recoverable: identity, claim (committed), rows and
 record in the payload store, body. `FrameOpened` is told while the body runs and stored before
-`FrameClosed` is told. Whatever a crash leaves behind, the next attempt finds it under the same
-identity.
+`FrameClosed` is told. The next attempt finds what a crash left behind under the same identity.
 """
 
 import asyncio
@@ -128,7 +127,7 @@ class Slot:
         # At most one frame's facts are in flight, so a successor is never far behind.
         await self._reporter.flush_facts()
         left = frame.rows[len(frame.rows) - ran.rows_left :]
-        # Before the end is told: whoever goes on from there finds the rows that are left.
+        # Before the end is reported: the frame that continues from there finds the rows left.
         continued = await self._record_continuation(frame, left) if left else None
         self._report_closed(frame, structs.replace(ran.result, remaining=left), ran.envelope)
         self._rows_left = len(left)
@@ -240,8 +239,8 @@ class Slot:
     def _build_opened(self, index: int, frame_id: FrameId, recorded: RecordedFrame) -> OpenedFrame:
         frame = self._build_frame(index, frame_id, recorded.record, recorded.ref)
         if recorded.dispatches:
-            # Whoever used this index may have used the next: however many reports were refused,
-            # the indices of an attempt follow each other without a gap.
+            # The attempt that used this index may have used the next: also when reports were
+            # refused, the indices of an attempt follow each other without a gap.
             self._doubtful_until = max(self._doubtful_until, index + 2)
         return OpenedFrame(
             frame=structs.replace(frame, attempt=recorded.dispatches + 1),

@@ -96,7 +96,7 @@ compiled: Callable[[str, tuple[str, ...], str], Program] = lru_cache(maxsize=256
 
 
 def run_user_call(ask: CallRequest, hand_over: HandOver) -> Any:
-    """Run user code and return its result as JSON-able values; raises whatever it raises.
+    """Run user code and return its result as JSON-able values; its exceptions pass through.
 
     What a generator of a task that streams yields is handed over, and the result is
     `StreamedResult`.

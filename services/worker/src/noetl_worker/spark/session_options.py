@@ -99,7 +99,7 @@ def build_spark_settings(options: SessionOptions) -> dict[str, str]:
     """Return the configuration of a driver in this process's care; the operator's has precedence.
 
     Raises `SparkUnavailable` for executors on Kubernetes of which nobody said what they need.
-    A task is never tried again by Spark: whoever runs a second time has to be given a new fence.
+    Spark never retries a task: a second run needs a new fence, which only the planner gives.
     """
     folder = options.folder
     own = {

@@ -97,7 +97,7 @@ class Mistake(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Failed(Held, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """That the pipeline failed after whatever the worker tried."""
+    """A report that the pipeline failed, after all attempts of the worker."""
 
     error: Mistake
 

@@ -58,7 +58,7 @@ class FrameView(Struct, frozen=True, kw_only=True):
 
 
 class CommandView(Struct, frozen=True, kw_only=True):
-    """A command, and what can be worked out for whoever runs no templates."""
+    """A command with its rendered inputs, for workers that have no template engine."""
 
     command: dict[str, Any]
     tasks: list[TaskView]

@@ -27,7 +27,7 @@ from noetl_planner.api.lookup import execution_lookup
 from noetl_replay.state import ExecutionState, FrameState
 
 REDUCE = "reduce"
-# Where who asks for frames waits: whoever makes up stages finds no room of its own.
+# All claims of frames share the room of this one name: claims of invented stages get no more.
 STAGES = "stages"
 Count = Annotated[int, Meta(ge=0, le=leases.NUMBER_MAX)]
 Amount = Annotated[int, Meta(ge=-leases.NUMBER_MAX, le=leases.NUMBER_MAX)] | float

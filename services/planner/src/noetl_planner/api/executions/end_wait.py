@@ -44,7 +44,7 @@ async def wait_for_end(
     """Return how an execution ended; None when it has not in time.
 
     None as well when too many clients wait already, the process ends, or the ledger is away: the
-    execution goes on, and whoever asked has its id.
+    execution goes on, and the client has its id.
     """
     if not within_s or not _has_free_seat(services, client, accepted.execution_id):
         return None

@@ -217,8 +217,8 @@ async def begin_execution(
     Where the shard is owned here, the execution has begun as well.
 
     `is_pinned` says that the version was asked for, and not merely the latest. Where it is not sure
-    to be that and the execution does not begin here, `_UnsureVersionError` is raised; whoever tries
-    again then gives the same `execution_id`.
+    to be that and the execution does not begin here, `_UnsureVersionError` is raised; the caller
+    tries again with the same `execution_id`.
     """
     execution_id = execution_id or ExecutionId(services.mint())
     request = build_request(
@@ -229,9 +229,9 @@ async def begin_execution(
         kind="execute",
     )
     request = structs.replace(request, idempotency_key=key)
-    # Before the first commit, which whoever follows it then finds.
+    # Before the first commit, so that a follower that comes after it finds that commit.
     services.board.accept_execution(execution_id, (services.tenant_id, services.organization_id))
-    # Whoever asks does not wait until large inputs are read.
+    # The client does not wait until large inputs are read.
     is_begun = fact.workload_ref is None and await services.desk.start_execution(
         find_shard(execution_id, services.shard_count),
         request,
@@ -264,7 +264,7 @@ async def store_inputs(
 async def submit_request(services: ApiServices, request: Request) -> ExecutionId:
     """Keep a request, then publish it at once: the outbox sends the same message again later.
 
-    Whatever happens to this publication, the stream takes the message once.
+    Whether or not this publication succeeds, the stream takes the message once.
     """
     accepted = await services.requests.submit_request(request)
     message = Message(subject=request.subject, message_id=request.request_id, data=request.data)

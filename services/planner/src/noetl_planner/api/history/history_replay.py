@@ -33,7 +33,8 @@ from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissi
 from noetl_storage.ports.history_ports import TimeBucket
 
 PAGE_EVENTS = 1000
-# An answer holds no more rows than this; whoever wants more asks for one projection, or a bundle.
+# An answer holds no more rows than this; a client that needs more asks for one projection, or for
+# the evidence.
 ROWS_MAX = 200_000
 PAYLOADS_MAX = 5000
 _PAYLOADS_AT_ONCE = 8

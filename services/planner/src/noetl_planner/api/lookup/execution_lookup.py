@@ -147,7 +147,7 @@ async def fold_execution(services: ApiServices, execution_id: ExecutionId) -> Ex
             return state
 
 
-# Positions are 32 bits wide; whoever asks for a page beyond gets an empty one.
+# Positions are 32 bits wide; a page beyond the largest position is empty.
 _VERSION_MAX = 2**31 - 1
 
 

@@ -64,7 +64,7 @@ REPEATED = {HTTP_200_OK: ResponseSpec(Received, description="The same message wa
 async def take_callback(
     services: Services, token: FromPath[str], data: JSONBody[Any]
 ) -> Response[Received]:
-    """Take the answer to submitted work from whoever holds its token."""
+    """Take the answer to submitted work; the token of the work authorizes the caller."""
     return _answer_received(await inbox.keep_callback(services, token, data))
 
 
@@ -77,7 +77,7 @@ async def take_callback(
 async def take_signal(
     services: Services, correlation_key: FromPath[str], data: JSONBody[Any]
 ) -> Response[Received]:
-    """Take a message for whoever waits, or will wait, for a correlation key."""
+    """Take a message for the commands that wait, or will wait, for a correlation key."""
     return _answer_received(
         await inbox.keep_signal(services, correlation_key.removeprefix("/"), data)
     )

@@ -130,7 +130,7 @@ async def open_secret(services: ApiServices, name: str) -> str:
 async def _get_webhook(services: ApiServices, name: str) -> Webhook:
     webhook = await services.webhooks.find_webhook(name, **services.place)
     if webhook is None or not webhook.is_enabled:
-        # A stranger is told no more.
+        # A caller without the secret must not learn that a disabled webhook exists.
         raise problems.not_found_error(f"there is no webhook {name[:128]!r}")
     return webhook
 

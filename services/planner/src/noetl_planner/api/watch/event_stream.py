@@ -1,4 +1,4 @@
-"""One execution's history as it is committed, for whoever waits for it here."""
+"""One execution's history as it is committed, for clients that wait or follow on this planner."""
 
 import asyncio
 from collections import OrderedDict

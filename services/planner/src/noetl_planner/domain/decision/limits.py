@@ -1,6 +1,6 @@
 """Bounds in time: of the execution, and of one activation of a step (language, 11.1).
 
-Both are rendered once, at the beginning, and recorded: whoever folds the history knows them.
+Both are rendered once, at the beginning, and recorded in the history, so that a fold has them.
 """
 
 from collections.abc import Mapping

@@ -34,8 +34,8 @@ def choose_lane_host(draft: DecisionDraft, run: RunState) -> str:
 
     `auto` is Spark for bodies that only compute: from the start over at least as many rows as the
     deployment says are worth it, else for what is left once the pace of the first frames shows
-    that it ends sooner there. A body that is a Spark job itself is the driver's, and one that may
-    wait for someone cannot wait in an executor, whatever is written.
+    that it ends sooner there. A body that is a Spark job itself runs on the driver. A body that may
+    park cannot run in an executor, also when the playbook asks for it.
     """
     loop = run.loop
     if loop is None or loop.stage_id is None:

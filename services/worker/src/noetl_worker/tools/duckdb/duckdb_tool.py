@@ -206,7 +206,7 @@ class DuckdbTool:
     async def lease_sessions(self, count: int) -> AsyncIterator[list[SessionThread]]:
         """Have as many sessions as a call has databases, in one place, while the block runs.
 
-        Whoever comes here has the locks of all their files already (`PathLocks`): a place is
+        A call that comes here has the locks of all its files already (`PathLocks`): a place is
         never held by a call that waits for a lock.
         """
         async with AsyncExitStack() as stack:

@@ -44,8 +44,8 @@ class StoredTables:
     async def open_table(self, ref: PayloadRef) -> Any:
         """Return a table or a data set that shares the payload's bytes; None where it is not one.
 
-        It is not one, too, when the rows alone are not what the reference means: then whoever
-        reads the value decodes it, and says what is wrong with it.
+        None, too, when the rows alone are not what the reference means: then the reader of the
+        value decodes it and reports what is wrong with it.
         """
         if self._near is None:
             return None

@@ -307,7 +307,7 @@ def _quote_value(value: Any) -> str:
 
 
 def _encode_body(fields: dict[str, Any], headers: dict[str, str]) -> bytes | None:
-    """Encode whichever body there is and name its type unless the task did."""
+    """Encode the body, if there is one, and set its type unless the task did."""
     form = fields.get("form")
     if form is not None:
         _set_content_type(headers, _FORM)

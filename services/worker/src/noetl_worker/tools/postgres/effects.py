@@ -1,6 +1,6 @@
 """The Postgres effects of one frame as one transaction, with a marker that commits with them.
 
-Whoever runs the frame again finds the marker and the outcome beside it, and repeats nothing.
+A later run of the frame finds the marker and the outcome beside it, and repeats nothing.
 """
 
 import asyncio

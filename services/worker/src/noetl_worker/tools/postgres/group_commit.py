@@ -58,7 +58,7 @@ class RunBatch(Struct, eq=False):
 class StatementLane(Struct, eq=False):
     """The runs of one statement: those that have not been sent yet, and all without an answer.
 
-    They have one timer, of whoever waits the shortest: most of a worker's statements come this way.
+    They have one timer, that of the shortest wait: most of a worker's statements come this way.
     """
 
     text: str
@@ -234,7 +234,7 @@ class GroupCommit:
 
 
 def can_share(statements: tuple[Statement, ...], call: Call) -> bool:
-    """Tell whether a call is one plain statement without wishes for its session."""
+    """Tell whether a call is one plain statement without session settings of its own."""
     first = statements[0]
     return len(statements) == 1 and not (
         first.is_transaction_control

@@ -52,7 +52,7 @@ async def set_codecs(connection: "asyncpg.Connection[Any]") -> None:
 
 
 _CLOSE_S = 5.0
-# Longer than a short statement takes, with others before it; a moment to whoever runs slow ones.
+# Longer than a few short statements take, and short beside a slow one.
 _PATIENCE_S = 0.25
 _SETTING = "NOETL_WORKER_POSTGRES_CONNECTIONS_MAX"
 
