@@ -72,7 +72,9 @@ class CredentialType(Struct, frozen=True, kw_only=True):
 
     def list_keys(self) -> list[str]:
         """List every key that is taken."""
-        return [key for each in self.fields for key in (each.name, *each.spellings, *each.renames)]
+        return [
+            key for field in self.fields for key in (field.name, *field.spellings, *field.renames)
+        ]
 
 
 _ACCESS = (

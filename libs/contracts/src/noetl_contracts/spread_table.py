@@ -49,12 +49,12 @@ def read_marker(value: dict[str, Any], *, owner: PayloadRef) -> SpreadTable:
 
     Parts of another organization than the payload's own are refused.
     """
-    found = msgspec.convert(value[KEY], SpreadTable)
+    spread_table = msgspec.convert(value[KEY], SpreadTable)
     home = _get_owner(owner)
-    for part in found.parts:
+    for part in spread_table.parts:
         if _get_owner(part) != home:
             raise LocatorError(f"{part.uri!r:.200} belongs to another organization")
-    return found
+    return spread_table
 
 
 def find_spread_table(kept: Any, *, owner: PayloadRef) -> SpreadTable | None:

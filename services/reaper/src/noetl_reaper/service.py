@@ -137,7 +137,11 @@ class Reaper:
             )
             for command in suspects
         }
-        unreported = [each for each in lost if domain.build_suspect_key(each) not in self._reported]
+        unreported = [
+            overdue_command
+            for overdue_command in lost
+            if domain.build_suspect_key(overdue_command) not in self._reported
+        ]
         for command in unreported:
             await self._tables.requests.submit_request(
                 domain.build_lost_request(command, self._policy)
@@ -231,7 +235,10 @@ class Reaper:
         overdue = await self._list_overdue(domain.compute_overdue_after_s(self._policy))
         if stranded_s is not None:
             overdue += domain.select_not_begun(await self._list_overdue(stranded_s))
-        late = {domain.build_suspect_key(each): each for each in overdue}
+        late = {
+            domain.build_suspect_key(overdue_command): overdue_command
+            for overdue_command in overdue
+        }
         self._mark_by_late = {key: self._mark_by_late.get(key, latest) for key in late}
         return [
             command

@@ -1,4 +1,4 @@
-"""The file by which a PostgreSQL server keeps others off its data."""
+"""The stack's PostgreSQL server: its folder, its cluster, its settings and its command."""
 
 import os
 import shutil

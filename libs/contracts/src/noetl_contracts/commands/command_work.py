@@ -1,4 +1,4 @@
-"""A chunk of a stream: rows that a task gave while it was still running."""
+"""Commands and the work that they carry: steps, items, chunks, slots, frames and reduces."""
 
 from typing import Any
 

@@ -115,7 +115,11 @@ def choose_nearest_worker(
     None when nobody with room is nearer than anywhere and as near as it wants to be, and when all
     of the pool are equally near: then the pool's own queue does as well and costs less.
     """
-    there = [one for one in seen if one.pool == pool and lane in one.lanes]
+    there = [
+        worker_heartbeat
+        for worker_heartbeat in seen
+        if worker_heartbeat.pool == pool and lane in worker_heartbeat.lanes
+    ]
     ranks = {
         one.worker_id: placement.rank_distance(find_distance(source, one.locality)) for one in there
     }

@@ -96,21 +96,24 @@ class ArchiveManifest(Struct, frozen=True, kw_only=True):
 
     def find_history(self, execution_id: ExecutionId) -> ArchivedHistory | None:
         """Return what it holds of an execution, or None."""
-        return next((one for one in self.histories if one.execution_id == execution_id), None)
+        return next(
+            (history for history in self.histories if history.execution_id == execution_id), None
+        )
 
 
 def decode_manifest(data: bytes) -> ArchiveManifest:
     """Read a manifest; raises `MalformedMessage` for another format or a later version."""
     try:
-        found = codec.decode_as(data, ArchiveManifest)
+        manifest = codec.decode_as(data, ArchiveManifest)
     except msgspec.DecodeError as failure:
         raise MalformedMessage(f"this is no manifest of an archive: {failure}") from failure
-    if (found.format, found.format_version) != (FORMAT, FORMAT_VERSION):
+    if (manifest.format, manifest.format_version) != (FORMAT, FORMAT_VERSION):
         raise MalformedMessage(
-            f"a manifest says {found.format} {found.format_version}; this release reads {FORMAT} "
+            f"a manifest says {manifest.format} {manifest.format_version}; this release reads "
+            f"{FORMAT} "
             f"{FORMAT_VERSION}"
         )
-    return found
+    return manifest
 
 
 def build_manifest_name(manifest_id: str) -> str:

@@ -83,16 +83,16 @@ async def open_connection(
 
     One that does not hear itself is not sent the hints that it gave; streams tell it everything.
     """
-    patience = waits or ConnectionTimeouts()
+    timeouts = waits or ConnectionTimeouts()
     client = Client()
     where = url.rpartition("@")[2].removeprefix("nats://")
-    connection = Connection(client, where=where, waits=patience)
+    connection = Connection(client, where=where, waits=timeouts)
     await _connect_client(
         client,
         url,
         name=name,
         where=where,
-        connect_s=patience.connect_s,
+        connect_s=timeouts.connect_s,
         hears_itself=hears_itself,
     )
     try:

@@ -125,8 +125,8 @@ class FilesystemObjects:
         folder = start if prefix.endswith("/") else start.parent
         for path in folder.rglob("*"):
             key = path.relative_to(self._root).as_posix()
-            if key.startswith(prefix) and (found := self.find_object(key)) is not None:
-                yield found
+            if key.startswith(prefix) and (object_info := self.find_object(key)) is not None:
+                yield object_info
 
     def _describe_file(self, path: Path) -> ObjectInfo:
         about = path.stat()

@@ -38,8 +38,8 @@ def sweep_scratch_folders() -> int:
     """Remove what killed processes of this user have left; return how many folders that were."""
     gone = 0
     with os.scandir(tempfile.gettempdir()) as entries:
-        left = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
-    for folder in left:
+        paths = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
+    for folder in paths:
         lock = _lock_folder(folder)
         if lock is None:
             continue

@@ -1,4 +1,4 @@
-"""Tables of flatbuffers, in which Arrow's streams describe themselves, read where they lie."""
+"""Messages of Arrow's streams: flatbuffers tables, buffers, and the size that they unpack to."""
 
 import struct
 from collections.abc import Iterator
@@ -206,8 +206,8 @@ def _count_field_bytes(field: FlatTable) -> int:
 
 def _count_key_value_bytes(table: FlatTable, slot: int) -> int:
     return sum(
-        _KEY_VALUE_BYTES + one.read_length(0) + one.read_length(1)
-        for one in table.iterate_tables(slot)
+        _KEY_VALUE_BYTES + flat_table.read_length(0) + flat_table.read_length(1)
+        for flat_table in table.iterate_tables(slot)
     )
 
 

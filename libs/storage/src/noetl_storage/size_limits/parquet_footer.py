@@ -1,4 +1,4 @@
-"""The leaves of a Parquet file's columns: each has pages of its own, and is read by itself."""
+"""The footer of a Parquet file: checks of its size and schema, and the leaves of its columns."""
 
 import binascii
 from collections.abc import Iterator

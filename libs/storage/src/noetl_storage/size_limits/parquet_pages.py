@@ -1,4 +1,4 @@
-"""Thrift's compact form, in which Parquet describes itself, read one field at a time.
+"""Pages of Parquet's columns and their headers, which are written in Thrift's compact form.
 
 To predict what Parquet's own reader will do, this one reads as it does: a field of another type
 than expected is skipped, of a repeated field the last counts, and numbers wrap.

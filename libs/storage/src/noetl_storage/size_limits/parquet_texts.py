@@ -1,4 +1,4 @@
-"""Numbers that a page of Parquet keeps as the differences between them, block by block."""
+"""Lengths of the texts in Parquet's pages: plain, as differences, or shared by a dictionary."""
 
 import struct
 from collections.abc import Iterator

@@ -100,12 +100,12 @@ class DiskTier:
         return self._place / segment_format.build_segment_name(ref)
 
     @contextmanager
-    def lend_copy(self, kept: Path) -> Iterator[Path]:
+    def lend_copy(self, path: Path) -> Iterator[Path]:
         """Hold another name of a copy, so that evicting it takes nothing away from its reader."""
         folder = tempfile.TemporaryDirectory(dir=self._lent, prefix=f"{self._me}.")
         with folder as name:
             lent = Path(name) / "payload"
-            lent.hardlink_to(kept)
+            lent.hardlink_to(path)
             yield lent
 
     def evict_least_used(self) -> None:

@@ -1,4 +1,4 @@
-"""Who made a segment: a process by number and start, because numbers are used again."""
+"""The format of a shared segment: its name with its owner, its header, trailer and lease."""
 
 import os
 import re

@@ -107,11 +107,11 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
         return UnitResult(part=part, results=rows)
 
     async def _merge_unit(
-        self, unit: int, index: int, ran: list[FrameEnd], found: list[TakenFrame]
+        self, unit: int, index: int, ran: list[FrameEnd], taken_frames: list[TakenFrame]
     ) -> UnitResult:
         """Show a unit of which rows ran; those that did not get to run are null."""
         by_index: dict[int, Any] = {}
-        for frame in found:
+        for frame in taken_frames:
             rows = [] if frame.result is None else await self.open_rows(frame.result)
             by_index |= {
                 place: row
@@ -127,7 +127,7 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
         indexes = [unit] if is_whole else self._list_unit_indexes(unit)
         results = [by_index.get(place) for place in indexes]
         status = "ok" if all(place in by_index for place in indexes) else "cancelled"
-        keys = [event.key for event in (*ran, *found) if event.key is not None]
+        keys = [event.key for event in (*ran, *taken_frames) if event.key is not None]
         part = LoopPart(
             index=index,
             key=keys[0] if keys else str(index),

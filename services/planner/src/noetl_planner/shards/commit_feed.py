@@ -44,7 +44,7 @@ class EventFeed:
 
     def take_events(self, *, after: int, events_max: int) -> list[Envelope]:
         """Take out what follows a version without a gap; nothing where the ledger must be asked."""
-        fresh = [one for one in self._waiting if one.stream_version > after]
+        fresh = [envelope for envelope in self._waiting if envelope.stream_version > after]
         if not fresh or fresh[0].stream_version != after + 1:
             self._waiting.clear()
             return []
@@ -67,7 +67,9 @@ class EndFeed:
 
     def put_events(self, envelopes: Sequence[Envelope]) -> None:
         """Look for the end in what was committed: it is among the last events."""
-        ends = (one for one in reversed(envelopes) if isinstance(one.event, ExecutionEnd))
+        ends = (
+            envelope for envelope in reversed(envelopes) if isinstance(envelope.event, ExecutionEnd)
+        )
         self.end = next(ends, self.end)
         if self.end is not None:
             self.news.set()
@@ -142,7 +144,7 @@ class CommitFeed:
         is_first = accepted is not None and not feeds and envelopes[0].stream_version == 1
         if not feeds and not is_first:
             return
-        taken = [structs.replace(one, ingest_time=ingest_time) for one in envelopes]
+        taken = [structs.replace(envelope, ingest_time=ingest_time) for envelope in envelopes]
         for feed in feeds:
             feed.put_events(taken)
         if accepted is not None and is_first:

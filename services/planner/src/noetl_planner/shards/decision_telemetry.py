@@ -45,7 +45,9 @@ def decision_span(work: ExecutionWork, *, shard: int) -> AbstractContextManager[
     is_recorded = tracing.are_spans_wanted()
     return tracing.start_span(
         names.SPAN_DECIDE,
-        parent=next((one.traceparent for one in work.batches if _belongs_to_execution(one)), None),
+        parent=next(
+            (batch.traceparent for batch in work.batches if _belongs_to_execution(batch)), None
+        ),
         kind=SpanKind.CONSUMER if work.deliveries or work.in_part else SpanKind.INTERNAL,
         links=list(_iterate_links(work)) if is_recorded else (),
         attributes={

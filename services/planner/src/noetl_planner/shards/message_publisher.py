@@ -1,4 +1,4 @@
-"""What a decision sends: event batches for the projectors, commands for the workers."""
+"""Messages of a decision: built for projectors, workers and other executions, and published."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ class CommandTooLarge(Permanent):
 def build_messages(
     envelopes: Sequence[Envelope],
     commands: Sequence[Command],
-    told: Sequence[FactBatch] = (),
+    fact_batches: Sequence[FactBatch] = (),
     *,
     shard_count: int,
     has_share: bool = False,
@@ -44,7 +44,7 @@ def build_messages(
     decided on the events.
     """
     sent = [_build_command_message(command, has_share=has_share) for command in commands]
-    sent += [build_fact_message(batch, shard_count=shard_count) for batch in told]
+    sent += [build_fact_message(batch, shard_count=shard_count) for batch in fact_batches]
     if not envelopes:
         return sent
     first = envelopes[0]
@@ -60,9 +60,9 @@ def _build_event_messages(
 ) -> list[NewMessage]:
     """Write events as one message; as several, each event measured, where that is too large."""
     if len(envelopes) <= BATCH_EVENTS_MAX:
-        whole = _build_event_message(envelopes, subject, traceparent)
-        if len(whole.data) <= BATCH_BYTES_MAX:
-            return [whole]
+        new_message = _build_event_message(envelopes, subject, traceparent)
+        if len(new_message.data) <= BATCH_BYTES_MAX:
+            return [new_message]
     return [_build_event_message(part, subject, traceparent) for part in _split_events(envelopes)]
 
 
@@ -197,12 +197,12 @@ class MessagePublisher:
             return await self._publisher.publish_batch(
                 [
                     Message(
-                        subject=one.subject,
-                        message_id=one.message_id,
-                        data=one.data,
-                        traceparent=one.traceparent,
+                        subject=new_message.subject,
+                        message_id=new_message.message_id,
+                        data=new_message.data,
+                        traceparent=new_message.traceparent,
                     )
-                    for one in new
+                    for new_message in new
                 ]
             )
         except MessagingUnavailable:

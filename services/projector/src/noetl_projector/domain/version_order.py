@@ -49,7 +49,7 @@ def find_disorder(batch: EventBatch) -> str | None:
     versions = [envelope.stream_version for envelope in batch.events]
     if versions != list(range(batch.first_version, batch.last_version + 1)) or not versions:
         return f"a batch does not hold its versions {batch.first_version} to {batch.last_version}"
-    others = {envelope.execution_id for envelope in batch.events} - {batch.execution_id}
-    if others:
-        return f"a batch of execution {batch.execution_id} holds events of {sorted(others)}"
+    execution_ids = {envelope.execution_id for envelope in batch.events} - {batch.execution_id}
+    if execution_ids:
+        return f"a batch of execution {batch.execution_id} holds events of {sorted(execution_ids)}"
     return None

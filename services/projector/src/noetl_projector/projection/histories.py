@@ -1,4 +1,4 @@
-"""States from snapshots and the ledger, and events folded into them."""
+"""Histories for the projector: loaded from snapshots and the ledger, folded, and compared."""
 
 import asyncio
 from collections.abc import Iterable
@@ -99,12 +99,12 @@ class HistoryLoader:
         except Permanent as failure:
             raise PoisonedHistory(execution_id, str(failure)) from failure
 
-    async def keep_snapshot(self, held: ProjectedState) -> None:
+    async def keep_snapshot(self, projected_state: ProjectedState) -> None:
         """Keep a snapshot of a projected state."""
-        taken = snapshot.build_snapshot(held.state)
+        taken = snapshot.build_snapshot(projected_state.state)
         await self._snapshots.put_snapshot(taken)
         await self._past.keep_snapshot(taken, spacing_versions=taken.version // PAST_SNAPSHOTS_MAX)
-        held.remembered = held.state.version
+        projected_state.remembered = projected_state.state.version
 
     async def _restore_snapshot(
         self, execution_id: ExecutionId, position: int
@@ -149,9 +149,9 @@ class LedgerGuard:
         for execution_id in await self._rebuilds.list_executions_ahead(executions_max=1):
             raise self.record_failure(LedgerWentBack(execution_id, "is projected beyond its end"))
 
-    async def check_last_event(self, held: ProjectedState) -> None:
+    async def check_last_event(self, projected_state: ProjectedState) -> None:
         """Compare the last event that was projected with the one that the ledger has there."""
-        state = held.state
+        state = projected_state.state
         if state.version == 0 or state.execution_id in self._compared:
             return
         # Once for each execution is enough: a load races with other projectors of it.

@@ -1,4 +1,4 @@
-"""How long a worker may believe that it holds a command."""
+"""Terms of a command's lease: its length, the time left, and the name of its holder."""
 
 from msgspec import Struct
 
@@ -27,14 +27,14 @@ def fit_lease(*, lease_s: float, heartbeat_s: float, ack_wait_s: float) -> Lease
     )
 
 
-def compute_lease_start(held: Lease, *, age_s: float, now: float) -> float:
+def compute_lease_start(lease: Lease, *, age_s: float, now: float) -> float:
     """Return when the lease of a delivery began that was handed over `age_s` seconds ago."""
-    return now - max(0.0, age_s - held.spare_s)
+    return now - max(0.0, age_s - lease.spare_s)
 
 
-def compute_remaining_s(held: Lease, *, confirmed_at: float, now: float) -> float:
+def compute_remaining_s(lease: Lease, *, confirmed_at: float, now: float) -> float:
     """Return for how long work may go on, on a monotonic clock; 0 or less means stop."""
-    return confirmed_at + held.lease_s * (1 - MARGIN) - now
+    return confirmed_at + lease.lease_s * (1 - MARGIN) - now
 
 
 _SEPARATOR = "."

@@ -103,7 +103,10 @@ class SecretMask:
             for name in ("message", "code", "exception_type", "source")
             if isinstance(text := getattr(error, name), str)
         }
-        tries = [structs.replace(one, message=self.mask_text(one.message)) for one in error.tries]
+        tries = [
+            structs.replace(failed_try, message=self.mask_text(failed_try.message))
+            for failed_try in error.tries
+        ]
         return structs.replace(error, **about, details=self.mask_value(error.details), tries=tries)
 
 

@@ -1,4 +1,4 @@
-"""Clients of AWS's services, and of what speaks like them, with the keys of a credential."""
+"""Secrets of AWS: read from Secrets Manager, the Parameter Store, or compatible servers."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -69,23 +69,23 @@ class BearerTokens:
         """Turn an oauth2 credential into a bearer one; raises `ToolFailure`."""
         key = _build_token_key(credential, site)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            kept = self._kept.get(key)
-            if kept is None or self._clock.monotonic_s() >= kept.expires_at:
-                kept = await self.request_token(credential, site)
-                self._keep_grant(key, kept)
+            token_grant = self._kept.get(key)
+            if token_grant is None or self._clock.monotonic_s() >= token_grant.expires_at:
+                token_grant = await self.request_token(credential, site)
+                self._keep_grant(key, token_grant)
         return Credential(
             name=credential.name,
             kind="bearer",
             version=credential.version,
-            fields={"token": kept.fields["token"]},
+            fields={"token": token_grant.fields["token"]},
         )
 
-    def _keep_grant(self, key: str, kept: TokenGrant) -> None:
+    def _keep_grant(self, key: str, token_grant: TokenGrant) -> None:
         while len(self._kept) >= _TOKENS_MAX:
             oldest = next(iter(self._kept))
             del self._kept[oldest]
             self._locks.pop(oldest, None)
-        self._kept[key] = kept
+        self._kept[key] = token_grant
 
     async def request_token(self, credential: Credential, site: UnitScope) -> TokenGrant:
         """Request a new token of an oauth2 credential, past the cache; raises `ToolFailure`."""

@@ -1,4 +1,4 @@
-"""Counts the calls of tools, and their time."""
+"""Records of a task's attempts: counters, failed tries and metrics."""
 
 from datetime import datetime
 from functools import cache
@@ -80,7 +80,7 @@ def record_metrics(
         _read_row_counts(outcome.data) if task.kind in _KINDS_WITH_ROWS else (None, None)
     )
     request = outcome.request
-    one = TaskMetrics(
+    task_metrics = TaskMetrics(
         attempts=1,
         failed_attempts=0 if outcome.error is None else 1,
         duration_ms=max(0, round(duration_s * 1000)),
@@ -91,7 +91,7 @@ def record_metrics(
         requests=0 if request is None else 1,
         last_request=None if request is None else _build_request_metrics(request, mask),
     )
-    walk.metrics = add_task_metrics(walk.metrics, {task.name: one})
+    walk.metrics = add_task_metrics(walk.metrics, {task.name: task_metrics})
 
 
 def _read_row_counts(data: Any) -> tuple[int | None, int | None]:

@@ -1,4 +1,4 @@
-"""Tasks inside an `external` task: what it submits, and what calls that off."""
+"""A step's pipeline, compiled once: its tasks, rules, actions, templates and targets."""
 
 import re
 from functools import lru_cache
@@ -194,7 +194,11 @@ def _compile_task(
         name=task.name,
         kind=task.kind,
         input=compile_value(task.input),
-        fields=tuple((name, one) for name, one in fields.items() if not one.is_constant),
+        fields=tuple(
+            (name, compiled_template)
+            for name, compiled_template in fields.items()
+            if not compiled_template.is_constant
+        ),
         constant_fields={name: one.source for name, one in fields.items() if one.is_constant},
         auth=compile_value(task.auth),
         timeout=timeout,
@@ -211,7 +215,11 @@ def _compile_task(
         code_mentions=_find_code_mentions(task),
         is_result_unread=_is_result_unread(task, step),
         may_spread=_may_spread(task, step),
-        bounds=tuple(one for one in map(find_repeat_bound, task.rules) if one is not None),
+        bounds=tuple(
+            repeat_bound
+            for repeat_bound in map(find_repeat_bound, task.rules)
+            if repeat_bound is not None
+        ),
         rate_limit=compile_limit(task.rate_limit),
         submit=_compile_nested(task, "submit", step),
         cancel=_compile_nested(task, "cancel", step),
@@ -232,7 +240,9 @@ def _find_code_mentions(task: Task) -> frozenset[str]:
 
 
 def _collect_names(fields: dict[str, CompiledTemplate]) -> frozenset[str]:
-    return frozenset[str]().union(*(one.names for one in fields.values()))
+    return frozenset[str]().union(
+        *(compiled_template.names for compiled_template in fields.values())
+    )
 
 
 def _is_result_unread(task: Task, step: Step) -> bool:
@@ -263,8 +273,8 @@ def _may_spread(task: Task, step: Step) -> bool:
 
     What comes after the step reads them by its reference.
     """
-    blocks = [one for one in (task.output, step.output) if one is not None]
-    takes = any(one.select or one.accumulate is not None for one in blocks)
+    blocks = [output for output in (task.output, step.output) if output is not None]
+    takes = any(block.select or block.accumulate is not None for block in blocks)
     if len(step.tool) > 1 or takes or step.tool[0].kind not in _SPREADERS:
         return False
     nearby = compile_value([codec.to_builtins(task.rules), task.set]).paths
@@ -297,7 +307,12 @@ def parse_timeout(value: Any, default_s: float) -> Timeout:
 
 def _collect_mentions(task: CompiledTask) -> frozenset[str]:
     """Gather every name that a task's templates read."""
-    parts = [task.input, task.auth, task.timeout, *(one for _, one in task.fields)]
+    parts = [
+        task.input,
+        task.auth,
+        task.timeout,
+        *(compiled_template for _, compiled_template in task.fields),
+    ]
     parts += [target.value for target in task.set]
     parts += task.rate_limit.template_parts if task.rate_limit is not None else ()
     found = frozenset[str]().union(*(part.names for part in parts))

@@ -1,4 +1,4 @@
-"""User code, compiled once: which of the three contracts it follows, and how to call it."""
+"""User code: compiled once to one of three contracts, and the traceback of its errors."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""What user code prints and logs, on its way out of the sandbox's process."""
+"""The output of user code, printed and logged, on its way out of the sandbox's process."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""One call of user code: its names, its arguments, its result."""
+"""One call of user code: names and imports, arguments, result or exception."""
 
 import asyncio
 import errno
@@ -272,15 +272,15 @@ def describe_exception(
     problem: BaseException, *, source: str, has_network: bool, file: str = FILE
 ) -> CallAnswer:
     """Turn an exception into an answer whose traceback shows the source's own lines alone."""
-    found = read_user_traceback(problem, source=source, file=file)
+    user_traceback = read_user_traceback(problem, source=source, file=file)
     kind = type(problem)
     return CallAnswer(
         exception=kind.__name__,
         bases=[one.__name__ for one in kind.__mro__],
-        message=found.message,
-        traceback=found.traceback,
-        line=found.line,
-        line_text=found.line_text,
+        message=user_traceback.message,
+        traceback=user_traceback.traceback,
+        line=user_traceback.line,
+        line_text=user_traceback.line_text,
         lacks_network=not has_network and _is_unreachable(problem),
         absent_module=_find_absent_module(problem),
     )

@@ -1,4 +1,4 @@
-"""What a Spark session is started with."""
+"""Options of a Spark session: read from settings, turned into Spark's configuration, and probed."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""SQL text as tokens, as the engine that runs it would read them."""
+"""Tokens of SQL text in the dialect of its engine, and the statements that they make."""
 
 import importlib
 import re

@@ -166,9 +166,9 @@ def cut_statements(text: str, style: str, dialect: Dialect = "postgres") -> tupl
 
 
 def _cut_uncached(text: str, style: str, dialect: Dialect) -> tuple[Statement, ...]:
-    one = _build_single_statement(text) if not style and ";" not in text else None
-    if one is not None:
-        return (one,)
+    statement = _build_single_statement(text) if not style and ";" not in text else None
+    if statement is not None:
+        return (statement,)
     placeholders = _PlaceholderWriter(text, style)
     return tuple(
         _build_statement(*placeholders.write_statement(start, end, tokens), tokens)

@@ -211,7 +211,7 @@ async def _find_stage_status(services: ApiServices, stage_id: str, asker: StageA
         return None
     row = await execution_lookup.get_execution_row(services, asker.execution_id)
     stages = await services.projections.list_rows("stage", ExecutionId(row["execution_id"]))
-    return next((one["status"] for one in stages if one["stage_id"] == stage_id), None)
+    return next((stage["status"] for stage in stages if stage["stage_id"] == stage_id), None)
 
 
 ROUTES = [claim, beat, commit]

@@ -74,7 +74,7 @@ async def render_call_workload(
     shown = {name: value for name, value in headers.items() if name not in _HIDDEN_HEADERS}
     names = {"body": body, "headers": shown, "query": dict(query)}
     try:
-        rendered = await services.children.render_inputs(webhook.inputs, names)
+        rendered = await services.render_processes.render_inputs(webhook.inputs, names)
     except (TemplateError, PayloadNeeded) as error:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -1,6 +1,7 @@
-"""Bounds in time: of the execution, and of one activation of a step (language, 11.1).
+"""Limits of an execution: bounds in time (language, 11.1), and limits that a playbook may lower.
 
-Both are rendered once, at the beginning, and recorded in the history, so that a fold has them.
+Both bounds are rendered once, at the beginning, and recorded in the history, so that a fold has
+them.
 """
 
 from collections.abc import Mapping

@@ -110,15 +110,18 @@ def choose_offer(
     return chosen, draft.now + timedelta(seconds=draft.limits.offer_s)
 
 
-def grant_offer(draft: DecisionDraft, live: CommandState, worker_id: WorkerId) -> None:
+def grant_offer(draft: DecisionDraft, command_state: CommandState, worker_id: WorkerId) -> None:
     """Tell a worker to whom a command was offered that it has it; hints get lost, so again."""
-    if live.target is not None and live.target == worker_id == live.worker_id:
-        draft.granted[live.command_id] = live.attempt
+    if (
+        command_state.target is not None
+        and command_state.target == worker_id == command_state.worker_id
+    ):
+        draft.granted[command_state.command_id] = command_state.attempt
 
 
 def list_untaken_commands(draft: DecisionDraft) -> list[CommandId]:
     """List the commands whose offer has ended and that nobody has."""
-    return [one for one, until in draft.state.offered.items() if until <= draft.now]
+    return [command_id for command_id, until in draft.state.offered.items() if until <= draft.now]
 
 
 def _has_stored_result(step: StepState) -> bool:

@@ -1,4 +1,4 @@
-"""When failed units make a loop fail (language, 7.2)."""
+"""Policies of loops and frames: failed units (language, 7.2), retries, and admission of steps."""
 
 import math
 from fractions import Fraction
@@ -25,9 +25,9 @@ FAILED_FAST = "another unit of the loop failed"
 def select_failure_policy(step: Step) -> Failure:
     """Return the policy that governs a loop: its own, the step's, or the mode's default."""
     loop = step.loop
-    own = loop.spec.policy.failure if loop is not None else None
-    if own is not None:
-        return own
+    failure = loop.spec.policy.failure if loop is not None else None
+    if failure is not None:
+        return failure
     if step.spec.policy.failure is not None:
         return step.spec.policy.failure
     return Failure(mode="best_effort" if loop is not None and loop.cursor is not None else "drain")

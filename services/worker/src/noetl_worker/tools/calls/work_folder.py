@@ -71,8 +71,8 @@ def open_work_folder(root: str) -> Iterator[WorkFolder]:
         Path(root).mkdir(parents=True, exist_ok=True)
         yield WorkFolder(Path(root))
         return
-    with hold_scratch_folder("work") as own:
-        yield WorkFolder(own, is_lasting=False)
+    with hold_scratch_folder("work") as path:
+        yield WorkFolder(path, is_lasting=False)
 
 
 def _build_folder_failure(text: str) -> ToolFailure:

@@ -1,4 +1,4 @@
-"""Opens a NATS server with a credential."""
+"""Probes of the servers of a credential: NATS and PostgreSQL."""
 
 from typing import Any
 

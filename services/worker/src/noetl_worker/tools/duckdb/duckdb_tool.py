@@ -124,8 +124,8 @@ class DuckdbTool:
     async def _run_call(self, call: Call) -> dict[str, Any]:
         params = call.fields.get("params")
         statements = [
-            (one, sql_statements.order_arguments(one, params))
-            for one in parse_statements(call, "duckdb")
+            (statement, sql_statements.order_arguments(statement, params))
+            for statement in parse_statements(call, "duckdb")
         ]
         work = _DuckdbWork(
             database=parse_database_name(call.fields.get("database"), call),

@@ -149,7 +149,9 @@ class _GatheredRows:
         if len(schemas) == 1 and self._tables[0].column_names == list(columns):
             joined = pa.concat_tables(self._tables)
             return await asyncio.to_thread(joined.combine_chunks)
-        kinds = table_schema.unify_kinds([(one.kinds, one.column_names()) for one in self._pieces])
+        kinds = table_schema.unify_kinds(
+            [(piece.kinds, piece.column_names()) for piece in self._pieces]
+        )
         rows = [row for one in self._pieces for row in one.rows]
         return await asyncio.to_thread(row_tables.build_table, rows, list(columns), kinds)
 

@@ -79,7 +79,7 @@ class Exchange:
         # Whether the handle has only what every GET sets anew.
         self.is_plain = is_plain
         # What its times are bounded by.
-        self.patience: object = None
+        self.time_limits: object = None
         self._loop = asyncio.get_running_loop()
         self._check = check
         self._head: list[bytes] = []

@@ -1,7 +1,7 @@
-"""The character sets that an answer may name; a server's word chooses among them and no more.
+"""Answers of HTTP calls: inflated within limits, decoded, and read as values or lines.
 
-Python's codecs would do much else for a name: some refuse every text, some take escapes apart, and
-each name that they do not know is remembered for good.
+Only character sets are taken from the server. Python's codecs would do much else for a name: some
+refuse every text, some take escapes apart, and each name that they do not know is remembered.
 """
 
 import zlib

@@ -1,4 +1,4 @@
-"""Files that an http task sends: text, values as JSON, and payloads by reference."""
+"""Requests of http tasks: address, headers, login, query, body and the files that they send."""
 
 import re
 from base64 import b64encode
@@ -260,10 +260,10 @@ def _parse_address(text: Any, params: Any, headers: dict[str, str]) -> RequestAd
 def _find_root(url: str) -> RequestAddress | None:
     """Tell where the root of a server is; None when it is usually written in another way."""
     try:
-        found = build_address(URL(url, encoded=True))
+        request_address = build_address(URL(url, encoded=True))
     except ValueError:
         return None
-    return found if found.url == url and found.host else None
+    return request_address if request_address.url == url and request_address.host else None
 
 
 def _parse_url(text: str) -> URL:

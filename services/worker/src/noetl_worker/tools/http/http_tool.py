@@ -1,4 +1,4 @@
-"""Where the HTTP tool may not go: said before a request, or when its connection is opened."""
+"""The http tool: it checks where a request may go, sends it, and classifies what came back."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -212,7 +212,7 @@ class HttpTool:
         is_verified = _parse_flag(call.fields, "verify_ssl")
         if call.sink is None:
             response = await self._client.fetch_response(
-                request, patience=call.timeout, is_verified=is_verified, bytes_max=bytes_max
+                request, time_limits=call.timeout, is_verified=is_verified, bytes_max=bytes_max
             )
             response.body = inflate_body(response, url=url, bytes_max=bytes_max)
             return response
@@ -220,7 +220,7 @@ class HttpTool:
         endless = structs.replace(call.timeout, total=_ENDLESS_S)
         async with (
             task_timeout(call.timeout.total),
-            self._client.stream_response(request, patience=endless, is_verified=is_verified) as (
+            self._client.stream_response(request, time_limits=endless, is_verified=is_verified) as (
                 response,
                 pieces,
             ),

@@ -92,7 +92,10 @@ class FrameEffects:
                 )
             )
         parsed = parse_statements(call)
-        if any(one.is_transaction_control or one.is_outside_transactions for one in parsed):
+        if any(
+            statement.is_transaction_control or statement.is_outside_transactions
+            for statement in parsed
+        ):
             raise ToolFailure(
                 build_error(
                     "config",

@@ -1,8 +1,8 @@
-"""How a connection's client reads and writes PostgreSQL's values.
+"""Connections to PostgreSQL: opened with codecs, pooled by credential, and reset between calls.
 
 The client's own forms of dates, times, timestamps and intervals are Python's, which have no
-infinity, no year 10000 and no months. These codecs take PostgreSQL's numbers instead, so the same
-value has the same JSON form wherever it stands: in a column, an array, a range or a composite.
+infinity, no year 10000 and no months. The codecs take PostgreSQL's numbers instead, so the same
+value has the same JSON form everywhere: in a column, an array, a range or a composite.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Rows of one statement poured into a stream, through a server-side cursor."""
+"""Rows of a query through a server-side cursor: as a stream of chunks or as a table."""
 
 import re
 from collections.abc import Mapping
@@ -112,7 +112,7 @@ async def _read_inside(
     mask: SecretMask,
 ) -> dict[str, Any] | None:
     plan = await session.describe_statement(statement.text)
-    kinds = {one.name: one.type.name for one in plan.prepared.get_attributes()}
+    kinds = {attribute.name: attribute.type.name for attribute in plan.prepared.get_attributes()}
     is_plain = all(kind in _KINDS for kind in kinds.values())
     if not kinds or len(kinds) < len(plan.columns) or not is_plain:
         return None

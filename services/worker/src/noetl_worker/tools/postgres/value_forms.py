@@ -1,4 +1,4 @@
-"""JSON columns as values: a number with a fraction that a float would change is a text."""
+"""Text forms of PostgreSQL's values: JSON with exact numbers, ranges, floats and paths."""
 
 import math
 import re
@@ -87,8 +87,8 @@ def read_float(value: float) -> float | str:
 def read_path(value: Any) -> str:
     """Write a path as PostgreSQL does: it may be open or closed."""
     points = ",".join(
-        f"({format_text(read_float(one[0]))},{format_text(read_float(one[1]))})"
-        for one in value.points
+        f"({format_text(read_float(point[0]))},{format_text(read_float(point[1]))})"
+        for point in value.points
     )
     return f"({points})" if value.is_closed else f"[{points}]"
 

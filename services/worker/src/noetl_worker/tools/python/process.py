@@ -1,4 +1,4 @@
-"""Reads what the code of Python tasks writes: records and plain bytes out of two pipes."""
+"""The child process of a python task: its scope, its two output pipes, and the records in them."""
 
 import asyncio
 import os

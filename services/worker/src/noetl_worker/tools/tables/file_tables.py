@@ -1,4 +1,4 @@
-"""JSON files as tables: a mapping a line is read piece by piece, one value as a whole."""
+"""Files as tables: JSON piece by piece, CSV and Parquet in batches."""
 
 import re
 from collections.abc import Iterator
