@@ -1,6 +1,6 @@
 """Words of docs, comments and docstrings, checked with Vale: `python -m scripts.prose_check`.
 
-The rules are in `.vale/styles/NoETL`. Vale is a program of its own, which `make vale` builds with Go
+The rules are in `.vale/styles/NoETL`. Vale is a program of its own: `make vale` builds it with Go
 and a C compiler. Where it is missing the check is skipped, and one line says so.
 """
 

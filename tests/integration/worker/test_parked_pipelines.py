@@ -278,7 +278,7 @@ async def test_a_row_of_a_frame_cannot_wait_and_is_told_what_can(worker: Bench) 
     )
     assert command.definition is not None
     block = compile_pipeline(command.definition, {})
-    end = await Pipeline(block=block, unit=row, surrounding=around, hands=hands).run()
+    end = await Pipeline(block=block, unit=row, context=around, services=hands).run()
     assert end.error is not None
     assert (end.error.kind, "parallel" in end.error.message) == ("unsupported_tool", True)
 

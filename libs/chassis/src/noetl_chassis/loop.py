@@ -15,6 +15,8 @@ from noetl_contracts.errors import Retryable
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
+FACTOR = 2.0
+_EXPONENT_MAX = 32
 
 
 class RetryPauses(Struct, frozen=True, kw_only=True):
@@ -207,10 +209,6 @@ class _LoopTurns:
             failures_in_a_row=self._failures,
             exc_info=None if isinstance(failure, Retryable) else failure,
         )
-
-
-FACTOR = 2.0
-_EXPONENT_MAX = 32
 
 
 def backoff_delay_s(attempt: int, *, base_s: float, max_s: float, noise: float) -> float:

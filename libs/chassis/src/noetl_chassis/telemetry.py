@@ -41,6 +41,26 @@ _SECRET_FIELD = re.compile(
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 # Their own chatter about reconnecting repeats what the adapters report.
 _QUIET = ("nats", "aiohttp", "asyncio", "botocore", "boto3", "urllib3")
+# What these say of a collector that is away would be one more line for it.
+_OWN_LOGGERS = ("opentelemetry", "requests", "urllib3")
+# The record has them beside its fields.
+_BESIDE = frozenset(
+    {
+        "event",
+        "level",
+        "timestamp",
+        names.FIELD_INSTANCE,
+        names.FIELD_SERVICE,
+        names.FIELD_SPAN,
+        names.FIELD_TRACE,
+    }
+)
+_SEVERITY_BY_LEVEL = (
+    (logging.CRITICAL, SeverityNumber.FATAL),
+    (logging.ERROR, SeverityNumber.ERROR),
+    (logging.WARNING, SeverityNumber.WARN),
+    (logging.INFO, SeverityNumber.INFO),
+)
 
 
 class OtlpMissing(Permanent):
@@ -262,28 +282,6 @@ def _load_otlp_exporters(endpoint: str) -> _Exporters:
         measurements=measurements.OTLPMetricExporter(endpoint=f"{base}/v1/metrics"),
         lines=lines.OTLPLogExporter(endpoint=f"{base}/v1/logs"),
     )
-
-
-# What these say of a collector that is away would be one more line for it.
-_OWN_LOGGERS = ("opentelemetry", "requests", "urllib3")
-# The record has them beside its fields.
-_BESIDE = frozenset(
-    {
-        "event",
-        "level",
-        "timestamp",
-        names.FIELD_INSTANCE,
-        names.FIELD_SERVICE,
-        names.FIELD_SPAN,
-        names.FIELD_TRACE,
-    }
-)
-_SEVERITY_BY_LEVEL = (
-    (logging.CRITICAL, SeverityNumber.FATAL),
-    (logging.ERROR, SeverityNumber.ERROR),
-    (logging.WARNING, SeverityNumber.WARN),
-    (logging.INFO, SeverityNumber.INFO),
-)
 
 
 class LogExportHandler(logging.Handler):

@@ -4,6 +4,9 @@ from msgspec import Struct
 
 # The kind of a version that ends a credential: versions are never removed, so that none is reused.
 DELETED = "deleted"
+_TESTED_BY_REQUEST = "a GET of `--url` or `test_url`, with the credential and without it"
+_TESTED_BY_BUCKETS = "a list of its buckets, or of one bucket: `--url s3://BUCKET`"
+TYPE_ALIASES = {"postgresql": "postgres", "pg": "postgres", "aws_credentials": "aws"}
 
 
 class SealedCredential(Struct, frozen=True, kw_only=True):
@@ -89,8 +92,6 @@ _TOKEN = CredentialField(name="token", meaning="sent as `Authorization: Bearer`"
 _TEST_URL = CredentialField(
     name="test_url", meaning="an address that answers this credential alone, for its test"
 )
-_TESTED_BY_REQUEST = "a GET of `--url` or `test_url`, with the credential and without it"
-_TESTED_BY_BUCKETS = "a list of its buckets, or of one bucket: `--url s3://BUCKET`"
 
 _TYPES = (
     CredentialType(
@@ -245,4 +246,3 @@ _TYPES = (
     ),
 )
 TYPES: dict[str, CredentialType] = {each.name: each for each in _TYPES}
-TYPE_ALIASES = {"postgresql": "postgres", "pg": "postgres", "aws_credentials": "aws"}

@@ -23,6 +23,11 @@ OFFERS = "noetl.offers"
 WORKERS = f"{POKES}.workers"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# Behind a lane's name in the subjects of those who have a share, behind a consumer's name its own.
+OWN = "-own"
+WEIGHT_MAX = 1000
+_SHARE = re.compile(r"([A-Za-z0-9_-]{1,64})(?:=([1-9][0-9]{0,3}))?")
+_MARK = re.compile(r"-t[0-9a-f]{8}$")
 
 
 class ShardSubject(NamedTuple):
@@ -193,13 +198,6 @@ def _check_subject_token(value: str) -> str:
             f"{value!r} cannot stand in a subject: use 1 to 64 letters, digits, '_' or '-'"
         )
     return value
-
-
-# Behind a lane's name in the subjects of those who have a share, behind a consumer's name its own.
-OWN = "-own"
-WEIGHT_MAX = 1000
-_SHARE = re.compile(r"([A-Za-z0-9_-]{1,64})(?:=([1-9][0-9]{0,3}))?")
-_MARK = re.compile(r"-t[0-9a-f]{8}$")
 
 
 class SharesMalformed(Permanent):

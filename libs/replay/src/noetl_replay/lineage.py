@@ -52,6 +52,22 @@ LINEAGE_VERSION = 1
 _MESSAGE_CHARACTERS_MAX = 4000
 
 Plan = Mapping[str, StepData]
+# What `build_lineage_events` gives a meaning; items' outcomes share two of the types and have none.
+EVENT_CLASSES = (
+    execution_events.PlaybookInitialized,
+    execution_events.StateInherited,
+    execution_events.PlaybookCompleted,
+    execution_events.PlaybookFailed,
+    execution_events.ExecutionCancelled,
+    step_events.StepEnter,
+    step_events.StepFailed,
+    step_events.StepExit,
+    step_events.CallDone,
+    step_events.CallError,
+    loop_events.LoopDone,
+    loop_events.LoopFailed,
+)
+COLUMNS_MAX = 500
 
 
 class OpenLineageRun(Struct, kw_only=True):
@@ -85,23 +101,6 @@ class LineageEvent(Struct, frozen=True, kw_only=True):
     version: int
     ordinal: int
     event: RunEvent
-
-
-# What `build_lineage_events` gives a meaning; items' outcomes share two of the types and have none.
-EVENT_CLASSES = (
-    execution_events.PlaybookInitialized,
-    execution_events.StateInherited,
-    execution_events.PlaybookCompleted,
-    execution_events.PlaybookFailed,
-    execution_events.ExecutionCancelled,
-    step_events.StepEnter,
-    step_events.StepFailed,
-    step_events.StepExit,
-    step_events.CallDone,
-    step_events.CallError,
-    loop_events.LoopDone,
-    loop_events.LoopFailed,
-)
 
 
 def is_lineage_event(envelope: Envelope) -> bool:
@@ -363,9 +362,6 @@ def _remember_result(lineage: LineageState, name: str, result: ResultEnvelope | 
     result_dataset = read_result_dataset(result)
     if result_dataset is not None:
         lineage.results[name] = result_dataset
-
-
-COLUMNS_MAX = 500
 
 
 class ResultDataset(Struct, frozen=True, kw_only=True):

@@ -355,7 +355,7 @@ class ExecutionState(Struct, kw_only=True):
     expires_at: datetime | None = None
     paused_at: datetime | None = None
     held: dict[CommandId, None] = msgspec.field(default_factory=dict)
-    # The identities of requests that were granted; snapshots store them as `wishes`.
+    # Identities of requests that were granted, under the name that snapshots have for them.
     granted_requests: dict[str, None] = msgspec.field(default_factory=dict, name="wishes")
     objects: dict[str, ObjectState] = msgspec.field(default_factory=dict)
     ended_at: datetime | None = None

@@ -312,13 +312,13 @@ class Projector:
             shard=self._policy.index, rows=rows, positions=positions, results=results
         )
         await pass_failpoint(Failpoint.PROJECTOR_APPLY_AFTER)
-        for execution_id in left_out:
-            del held_by_id[ExecutionId(execution_id)]
+        for name in left_out:
+            del held_by_id[ExecutionId(name)]
         self.counting.count_written(held_by_id.values(), stale=len(left_out), now=self._clock.now())
         for held in held_by_id.values():
             held.position = held.state.version
         self._epochs.note_positions(held_by_id.values())
-        return [ExecutionId(execution_id) for execution_id in left_out]
+        return [ExecutionId(name) for name in left_out]
 
     async def _keep_due_snapshots(self, projected: Iterable[ProjectedState]) -> None:
         policy = self._policy

@@ -17,6 +17,10 @@ from noetl_contracts.locators import DISTANCES, find_distance
 POOL_CHARACTERS_MAX = 32
 POOL_PATTERN = rf"^[A-Za-z0-9][A-Za-z0-9_-]{{0,{POOL_CHARACTERS_MAX - 1}}}$"
 POOL_HINT = f"use 1 to {POOL_CHARACTERS_MAX} letters, digits, '_' or '-', a letter or digit first"
+BEAT_BYTES_MAX = 4096
+# How often a worker speaks, and after which silence it counts as gone.
+BEAT_S = 5.0
+SILENT_S = 3 * BEAT_S
 
 
 class Pools(Struct, frozen=True, kw_only=True):
@@ -62,12 +66,6 @@ LANES = (*IO_LANES, SPARK_LANE)
 def is_pool_name(name: str) -> bool:
     """Tell whether a text may name a pool: it stands in subjects and in consumers' names."""
     return re.fullmatch(POOL_PATTERN, name) is not None
-
-
-BEAT_BYTES_MAX = 4096
-# How often a worker speaks, and after which silence it counts as gone.
-BEAT_S = 5.0
-SILENT_S = 3 * BEAT_S
 
 
 class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""Older forms of tasks: calls of workbook entries become the entry's task, and rules are rewritten."""
+"""Older forms of tasks: calls of workbook entries become the entry's task; rules are rewritten."""
 
 from typing import Any
 

@@ -149,9 +149,9 @@ def _list_manifest_problems(manifest: EvidenceManifest) -> Iterator[EvidenceProb
             "manifest_format",
             f"the manifest is of format {manifest.format} {manifest.format_version}",
         )
-    if manifest.index != evidence.INDEX:
+    if manifest.artifact_index != evidence.INDEX:
         yield _build_manifest_problem(
-            "index_pointer", f"the manifest names {manifest.index!r} as its index"
+            "index_pointer", f"the manifest names {manifest.artifact_index!r} as its index"
         )
     if manifest.created_at.tzinfo is None:
         yield _build_manifest_problem("time_zone", "the manifest's time has no zone")

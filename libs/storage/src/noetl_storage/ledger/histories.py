@@ -12,6 +12,9 @@ from noetl_contracts.ledger.records import LineageLink
 from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_storage.ports.history_ports import TimeBucket
 
+History = Sequence[Envelope]
+Events = Sequence[Envelope | StoredEvent]
+
 
 def find_latest_entry(history: Sequence[Envelope], step: str) -> Envelope | None:
     """Return the last time that a step was entered."""
@@ -74,10 +77,6 @@ def _find_ended_run(before: Sequence[Envelope], event: StepEnter) -> str | None:
         ):
             return ended.run_id
     return None
-
-
-History = Sequence[Envelope]
-Events = Sequence[Envelope | StoredEvent]
 
 
 def list_item_results(

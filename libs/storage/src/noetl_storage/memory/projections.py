@@ -30,6 +30,10 @@ from noetl_storage.ledger.surfaces import (
 )
 from noetl_storage.memory.store import MemoryStore, Row
 
+V = TypeVar("V")
+_UNCHANGING = frozenset({str, int, float, bool, bytes, datetime, type(None)})
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 class MemoryProjections:
     """Keeps rows and positions together; a position moves only from where it was believed."""
@@ -342,11 +346,6 @@ def _is_execution_unpaused(execution: Row | None) -> bool:
     )
 
 
-V = TypeVar("V")
-
-_UNCHANGING = frozenset({str, int, float, bool, bytes, datetime, type(None)})
-
-
 def copy_row(value: V) -> V:
     """Copy a row, or a list of rows, however deep; as `copy.deepcopy`, in a fifth of its time."""
     return _copy_value(value)  # type: ignore[no-any-return]  # a copy is of the same type
@@ -361,9 +360,6 @@ def _copy_value(value: Any) -> Any:
     if kind is list:
         return [_copy_value(one) for one in value]
     return copy.deepcopy(value)
-
-
-_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemoryCheckpoints:

@@ -36,6 +36,9 @@ _OF_EXECUTIONS = frozenset({FRAMES, LOGS, SCRIPTS, WALKS, WORKSPACES})
 _VERSIONS = "/versions/"
 # What has more digits than an identity is none.
 _DIGITS_MAX = 18
+# Payloads are stored shortly before the history begins that mentions them.
+_AHEAD = timedelta(hours=1)
+TTL_MIN = timedelta(hours=1)
 
 
 async def list_named_garbage(
@@ -108,11 +111,6 @@ def _get_kind(stored_object: StoredObject) -> str:
 
 def _get_second_segment(stored_object: StoredObject) -> str:
     return stored_object.name.partition("/")[2].partition("/")[0]
-
-
-# Payloads are stored shortly before the history begins that mentions them.
-_AHEAD = timedelta(hours=1)
-TTL_MIN = timedelta(hours=1)
 
 
 class GarbageAge(Struct, frozen=True, kw_only=True):

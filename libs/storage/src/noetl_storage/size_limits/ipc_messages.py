@@ -9,6 +9,16 @@ from msgspec import Struct
 from noetl_storage.size_limits.refusals import MalformedBytes, build_too_large_error
 
 _REFERENCE_BYTES = 4
+SCHEMA, DICTIONARY, BATCH = 1, 2, 3
+_CONTINUED = b"\xff\xff\xff\xff"
+# How a batch says since before there was a field for it that its buffers are packed.
+_OLD_PACKING = b"ARROW:experimental_compression"
+_TIMESTAMP = 10
+# What Arrow builds of a field, of a key with its value, and of a column of one batch, about.
+_FIELD_BYTES, _KEY_VALUE_BYTES, _COLUMN_BYTES = 512, 128, 256
+_LENGTH_BYTES = 8
+# Any reader may build so much of what describes a table.
+DESCRIBED_BYTES_MIN = 64 * 1024 * 1024
 
 
 class FlatTable:
@@ -82,18 +92,6 @@ def _unpack_number(data: bytes, at: int, form: str) -> int:
     except struct.error as failure:
         raise MalformedBytes("a description points behind its message") from failure
     return found
-
-
-SCHEMA, DICTIONARY, BATCH = 1, 2, 3
-_CONTINUED = b"\xff\xff\xff\xff"
-# How a batch says since before there was a field for it that its buffers are packed.
-_OLD_PACKING = b"ARROW:experimental_compression"
-_TIMESTAMP = 10
-# What Arrow builds of a field, of a key with its value, and of a column of one batch, about.
-_FIELD_BYTES, _KEY_VALUE_BYTES, _COLUMN_BYTES = 512, 128, 256
-_LENGTH_BYTES = 8
-# Any reader may build so much of what describes a table.
-DESCRIBED_BYTES_MIN = 64 * 1024 * 1024
 
 
 class IpcMessage(Struct, frozen=True, kw_only=True):

@@ -20,6 +20,14 @@ _NUMBERS = frozenset({_I16, I32, _I64})
 _LONG = 15
 _VARINT_BYTES_MAX = 10
 _DEPTH_MAX = 64
+DATA, DICTIONARY, DATA_2 = 0, 2, 3
+PLAIN, DELTA_LENGTHS, DELTA_TEXTS, SPLIT = 0, 6, 7, 9
+BY_DICTIONARY = frozenset({2, 8})
+_HEADER_BYTES, _HEADER_BYTES_MAX = 1024, 16 * 1024 * 1024
+# Old writers did not count the header of the dictionary, and readers allow for that.
+_PADDING_BYTES = 100
+_CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
+_STATISTICS_THINGS_MAX = 1000
 
 
 class TooManyThings(MalformedBytes):
@@ -140,16 +148,6 @@ class CompactReader:
 def _wrap_int16(found: int) -> int:
     """Wrap a number as 16 bits do."""
     return (found + 0x8000 & 0xFFFF) - 0x8000
-
-
-DATA, DICTIONARY, DATA_2 = 0, 2, 3
-PLAIN, DELTA_LENGTHS, DELTA_TEXTS, SPLIT = 0, 6, 7, 9
-BY_DICTIONARY = frozenset({2, 8})
-_HEADER_BYTES, _HEADER_BYTES_MAX = 1024, 16 * 1024 * 1024
-# Old writers did not count the header of the dictionary, and readers allow for that.
-_PADDING_BYTES = 100
-_CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
-_STATISTICS_THINGS_MAX = 1000
 
 
 class ParquetPage(Struct, frozen=True, kw_only=True):

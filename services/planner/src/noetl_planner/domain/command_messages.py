@@ -32,6 +32,10 @@ from noetl_replay.state import (
     StepState,
 )
 
+# Names that reach every step's result at once.
+_ALL_STEPS = frozenset({"steps", "context"})
+PARTS_BYTES_MAX = COMMAND_BYTES_MAX // 4
+
 
 def build_frame_work(
     draft: DecisionDraft,
@@ -74,11 +78,6 @@ def build_frame_work(
         failed=loop_state.failed,
         frame=policy,
     )
-
-
-# Names that reach every step's result at once.
-_ALL_STEPS = frozenset({"steps", "context"})
-PARTS_BYTES_MAX = COMMAND_BYTES_MAX // 4
 
 
 def build_command(draft: DecisionDraft, command_state: CommandState) -> Command:

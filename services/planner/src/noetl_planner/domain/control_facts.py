@@ -18,6 +18,9 @@ from noetl_planner.domain.loops import cursors, items, loop_kinds
 from noetl_planner.domain.steps import commands
 from noetl_replay.state import RunState
 
+WHERE = "(api)"
+Wish = facts.PauseRequested | facts.ResumeRequested | facts.CtxWriteRequested
+
 
 def pause_execution(draft: DecisionDraft, fact: facts.PauseRequested) -> None:
     """Hold an execution; one that is held already, or being cancelled, stays as it is."""
@@ -100,9 +103,6 @@ def _continue_resized(draft: DecisionDraft, run: RunState) -> None:
         executions.advance_execution(draft)
 
 
-WHERE = "(api)"
-
-
 def write_ctx(draft: DecisionDraft, fact: facts.CtxWriteRequested) -> None:
     """Accept a write; one that repeats another, or would make `ctx` too large, changes nothing."""
     state = draft.state
@@ -121,9 +121,6 @@ def write_ctx(draft: DecisionDraft, fact: facts.CtxWriteRequested) -> None:
         )
     )
     resize_loops(draft)
-
-
-Wish = facts.PauseRequested | facts.ResumeRequested | facts.CtxWriteRequested
 
 
 def apply_control_fact(draft: DecisionDraft, wish: Wish) -> None:

@@ -35,6 +35,13 @@ _IDENTITIES = frozenset(
         *("stage_id", "frame_id", "parent_frame_id", "run_id"),
     }
 )
+# A decision that keeps failing by a defect of ours is a person's to look at after so many tries.
+DEFECTS_MAX = 20
+# What no delivery brings again, as a timer, is taken again after so long.
+OWN_DELAY_S = 2.0
+_DELAY_S = 0.2
+_DELAYS_MAX = 50
+_Owner = tuple[ExecutionId, TenantId, OrganizationId]
 
 
 def check_fact(fact: Struct) -> None:
@@ -81,16 +88,6 @@ def _check_result(result: ResultEnvelope, place: str) -> None:
         result_envelope.check_result_envelope(result)
     except ResultMalformed as failure:
         raise ResultMalformed(f"{place}: {failure}") from failure
-
-
-# A decision that keeps failing by a defect of ours is a person's to look at after so many tries.
-DEFECTS_MAX = 20
-# What no delivery brings again, as a timer, is taken again after so long.
-OWN_DELAY_S = 2.0
-_DELAY_S = 0.2
-_DELAYS_MAX = 50
-
-_Owner = tuple[ExecutionId, TenantId, OrganizationId]
 
 
 class RefusedDelivery(Struct, frozen=True, kw_only=True):

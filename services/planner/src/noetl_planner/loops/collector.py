@@ -39,6 +39,11 @@ from noetl_replay.state import LoopState
 from noetl_storage.arrow import result_values
 from noetl_storage.ports.ledger_ports import LedgerReader, Payloads
 
+_PAGE_EVENTS = 5_000
+_READS_MAX = 32
+_PARTS_INLINE_BYTES_MAX = 2 * 1024
+log = structlog.get_logger(__name__)
+
 
 class LayoutCache:
     """Reads layouts; the latest one is kept, for it is asked for twice."""
@@ -54,13 +59,6 @@ class LayoutCache:
         layout = codec.decode_as(await self._payloads.read_payload(reference), CollectionLayout)
         self._layouts = (reference.sha256, layout)
         return layout
-
-
-_PAGE_EVENTS = 5_000
-_READS_MAX = 32
-_PARTS_INLINE_BYTES_MAX = 2 * 1024
-
-log = structlog.get_logger(__name__)
 
 
 class LoopCollector:

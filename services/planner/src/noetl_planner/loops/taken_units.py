@@ -20,6 +20,10 @@ from noetl_planner.loops.units import FramesByUnit, UnitResult
 from noetl_playbook.views.loop_parts import LoopPart
 from noetl_storage.ports.ledger_ports import Payloads
 
+Rows = Callable[[FrameEnd], Awaitable[list[Any]]]
+Open = Callable[[ResultEnvelope], Awaitable[list[Any]]]
+Keep = Callable[[list[Any]], Awaitable[ResultEnvelope]]
+
 
 class TakenResults:
     """Reads the results of one loop's items or frames that do not run; a part is held at once."""
@@ -53,11 +57,6 @@ class TakenResults:
         for part in listed.parts:
             if part.end > first and (end is None or part.start < end):
                 yield await self._payloads.read_payload(part.ref)
-
-
-Rows = Callable[[FrameEnd], Awaitable[list[Any]]]
-Open = Callable[[ResultEnvelope], Awaitable[list[Any]]]
-Keep = Callable[[list[Any]], Awaitable[ResultEnvelope]]
 
 
 class UnitMerger(Struct, frozen=True, kw_only=True):

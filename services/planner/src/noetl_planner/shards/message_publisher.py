@@ -19,6 +19,11 @@ from noetl_storage.ports.ledger_ports import OutboxDrain
 
 BATCH_EVENTS_MAX = 200
 BATCH_BYTES_MAX = 256 * 1024
+log = structlog.get_logger(__name__)
+_ROUNDS_MAX = 256
+# Settling costs a transaction: many publications share one.
+SETTLED_AT_ONCE = 500
+SETTLE_WITHIN_S = 0.1
 
 
 class CommandTooLarge(Permanent):
@@ -134,14 +139,6 @@ def _build_command_message(command: Command, *, has_share: bool) -> NewMessage:
         data=data,
         traceparent=command.traceparent,
     )
-
-
-log = structlog.get_logger(__name__)
-
-_ROUNDS_MAX = 256
-# Settling costs a transaction: many publications share one.
-SETTLED_AT_ONCE = 500
-SETTLE_WITHIN_S = 0.1
 
 
 class MessagePublisher:

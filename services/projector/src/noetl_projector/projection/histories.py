@@ -20,6 +20,12 @@ PAST_SNAPSHOTS_MAX = 64
 
 # What the fold raises on a history that no planner of this release would have written.
 _FOLD_FAILURES = (Permanent, LookupError, TypeError, ValueError, AttributeError)
+# Executions of which it is remembered that they were compared.
+COMPARED_MAX = 10_000
+log = structlog.get_logger(__name__)
+# So many executions are forgotten in one statement, in so many statements a turn.
+EXECUTIONS_MAX = 200
+ROUNDS_MAX = 50
 
 
 class PoisonedHistory(Permanent):
@@ -128,12 +134,6 @@ def fold_into_state(current: ExecutionState, envelopes: Iterable[Envelope]) -> N
         ) from failure
 
 
-# Executions of which it is remembered that they were compared.
-COMPARED_MAX = 10_000
-
-log = structlog.get_logger(__name__)
-
-
 class LedgerGuard:
     """Detects a ledger that went back; that must end the projector, which outlives other errors."""
 
@@ -185,11 +185,6 @@ class LedgerGuard:
                 wait.cancel()
         if self._failure is not None:
             raise self._failure
-
-
-# So many executions are forgotten in one statement, in so many statements a turn.
-EXECUTIONS_MAX = 200
-ROUNDS_MAX = 50
 
 
 async def prune_past_snapshots(past: PastSnapshots, *, ended_s: float) -> int:

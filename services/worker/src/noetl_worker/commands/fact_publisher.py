@@ -38,6 +38,12 @@ FACTS_BYTES_MAX = MESSAGE_BYTES_MAX * 3 // 4
 # A message is named by all that it carries, so that only the very same one is the same.
 LETTERS_MAX = 32
 KEYS_SEPARATOR = "+"
+LINGER_S = 0.05
+_FACTS_MAX = 64
+_RETRY_BASE_S = 0.05
+_RETRY_MAX_S = 2.0
+_ENDS = (CommandCompleted, CommandFailed, CommandParked, FrameClosed)
+log = structlog.get_logger(__name__)
 
 
 class FactBundle(Struct, kw_only=True, eq=False):
@@ -138,15 +144,6 @@ def _select_fitting(bundles: list[FactBundle]) -> list[FactBundle]:
             break
         count += 1
     return bundles[:count]
-
-
-LINGER_S = 0.05
-_FACTS_MAX = 64
-_RETRY_BASE_S = 0.05
-_RETRY_MAX_S = 2.0
-_ENDS = (CommandCompleted, CommandFailed, CommandParked, FrameClosed)
-
-log = structlog.get_logger(__name__)
 
 
 class ReportTooLarge(Permanent):

@@ -37,6 +37,9 @@ _LASTING = frozenset(
         *(errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL),
     }
 )
+_MESSAGE_CHARACTERS_MAX = 2 * 1024
+_LINE_CHARACTERS_MAX = 200
+_TRACEBACK_CHARACTERS_MAX = 4 * 1024
 
 
 class ToolFailure(Exception):  # noqa: N818 - it carries an outcome, it is not one of the errors
@@ -138,11 +141,6 @@ def _classify_sqlstate_kind(sqlstate: str) -> str:
 def is_unique_violation(error: ErrorObject) -> bool:
     """Tell whether a claim met its own queue's unique index and is to be repeated."""
     return error.pg_code == _UNIQUE_VIOLATION
-
-
-_MESSAGE_CHARACTERS_MAX = 2 * 1024
-_LINE_CHARACTERS_MAX = 200
-_TRACEBACK_CHARACTERS_MAX = 4 * 1024
 
 
 def classify_exception(

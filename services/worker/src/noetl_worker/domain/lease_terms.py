@@ -4,6 +4,9 @@ from msgspec import Struct
 
 MARGIN = 0.2
 _BEATS_PER_LEASE_MIN = 3
+_SEPARATOR = "."
+# Events bear the name: so many characters tell the few runs of one message apart.
+_TOKEN_CHARACTERS = 8
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -35,11 +38,6 @@ def compute_lease_start(lease: Lease, *, age_s: float, now: float) -> float:
 def compute_remaining_s(lease: Lease, *, confirmed_at: float, now: float) -> float:
     """Return for how long work may go on, on a monotonic clock; 0 or less means stop."""
     return confirmed_at + lease.lease_s * (1 - MARGIN) - now
-
-
-_SEPARATOR = "."
-# Events bear the name: so many characters tell the few runs of one message apart.
-_TOKEN_CHARACTERS = 8
 
 
 def build_holder_name(stream_sequence: int, *, token: str) -> str:

@@ -20,6 +20,9 @@ _SECRETS_MAX = 1024
 _CORE_LENGTH_MIN = 6
 _ASCII_END = 128
 _MASK_BYTES = MASK.encode()
+PREFIX = "sealed:v1:"
+SEALED = re.compile(r"sealed:v1:[0-9a-f]{8}:[A-Za-z0-9_-]+")
+_ATOMS = frozenset({int, float, bool, type(None)})
 
 
 class SecretMask:
@@ -194,12 +197,6 @@ def _list_base64_forms(secret: bytes) -> list[str]:
         whole = len(encoded.rstrip("="))
         forms.append(encoded[unclear : whole - (1 if whole < len(encoded) else 0)])
     return forms
-
-
-PREFIX = "sealed:v1:"
-SEALED = re.compile(r"sealed:v1:[0-9a-f]{8}:[A-Za-z0-9_-]+")
-
-_ATOMS = frozenset({int, float, bool, type(None)})
 
 
 def has_sealed_text(value: Any) -> bool:

@@ -13,6 +13,16 @@ from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.result import ABSENT, find_at_path
 from noetl_worker.keychain.credential_vault import Credential
 
+SOURCE = "aws"
+CREDENTIAL_TYPE = "aws"
+_PASSING = frozenset(
+    {
+        *("ThrottlingException", "Throttling", "TooManyRequestsException", "InternalServiceError"),
+        *("InternalServerError", "ServiceUnavailable", "RequestTimeout"),
+    }
+)
+Read = Callable[[Any, str], str]
+
 
 def open_aws_client(
     service: str, credential: Credential, *, region: str | None = None, endpoint: str | None = None
@@ -45,18 +55,6 @@ def open_aws_client(
         )
     except (BotoCoreError, ValueError) as problem:
         raise credential.build_unusable_failure(f"cannot be used: {problem}") from problem
-
-
-SOURCE = "aws"
-CREDENTIAL_TYPE = "aws"
-_PASSING = frozenset(
-    {
-        *("ThrottlingException", "Throttling", "TooManyRequestsException", "InternalServiceError"),
-        *("InternalServerError", "ServiceUnavailable", "RequestTimeout"),
-    }
-)
-
-Read = Callable[[Any, str], str]
 
 
 async def read_secrets(

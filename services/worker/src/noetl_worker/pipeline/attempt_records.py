@@ -19,6 +19,10 @@ from noetl_worker.pipeline.compiled_tasks import CompiledTask
 from noetl_worker.pipeline.parked_work import PipelinePosition
 from noetl_worker.tools.calls.call import Outcome, RequestMade
 
+_MESSAGE_CHARACTERS_MAX = 300
+# These tools tell in their data how many rows they moved; anyone's data may have the same keys.
+_KINDS_WITH_ROWS = frozenset({"artifact", "duckdb", "postgres", "spark", "transfer"})
+
 
 def count_call(kind: str, outcome: Outcome, duration_s: float) -> None:
     """Count a call, and its time."""
@@ -35,9 +39,6 @@ def _get_counters(kind: str, outcome: str) -> tuple[CounterSum, CounterSum]:
         instruments.get_counter_sum(names.TOOL_CALLS, labels=by_outcome),
         instruments.get_counter_sum(names.TOOL_SECONDS, labels={names.TOOL: kind}),
     )
-
-
-_MESSAGE_CHARACTERS_MAX = 300
 
 
 def record_failed_try(
@@ -58,10 +59,6 @@ def record_failed_try(
 def list_failed_tries(walk: PipelinePosition, task: str | None) -> list[FailedTry]:
     """List the attempts of one task that failed before the current one."""
     return [failed_try for failed_try in walk.tries if failed_try.task == task]
-
-
-# These tools tell in their data how many rows they moved; anyone's data may have the same keys.
-_KINDS_WITH_ROWS = frozenset({"artifact", "duckdb", "postgres", "spark", "transfer"})
 
 
 def record_metrics(

@@ -21,6 +21,21 @@ from noetl_worker.pipeline.output_blocks import OutputBlocks, build_output_block
 from noetl_worker.tools.calls.call import Timeout
 
 _SHARED = frozenset({"kind", "name", "input", "auth", "timeout", "desc"})
+TIMEOUT_S_BY_KIND = {"http": 60.0, "shell": 600.0, "container": 900.0, "external": 86_400.0}
+TIMEOUT_S = 3600.0
+_STATE_NAMES_ALL = frozenset({"context", "ctx", "workload"})
+_STATE_NAMES = re.compile(rf"\b(?:{'|'.join(sorted(_STATE_NAMES_ALL))})\b")
+# What an execution says for all its steps, where a step says nothing itself.
+_TIMEOUT = "timeout_s"
+_INLINE_MAX = "inline_max_bytes"
+# Names through which a template reaches the results of tasks that it does not name.
+_RESULT_READERS = frozenset({"_prev", "results", "result", "response", "outcome", "steps"})
+_FIELD_KEYS = ("fields", "input", "auth", "timeout")
+_OUTPUT_READERS = frozenset({"output", "output.result", "output.response", "output.rows"})
+# The tools that may leave rows in the store.
+_SPREADERS = frozenset({"spark", "duckdb", "postgres"})
+_SECRET_NAMES = frozenset({keychain.NAME, keychain.TOKEN})
+Room = Literal["ctx", "iter", "variable"]
 
 
 def read_nested_task(task: Task, which: str) -> Task | None:
@@ -41,29 +56,6 @@ def read_nested_task(task: Task, which: str) -> Task | None:
         auth=raw.get("auth"),
         timeout=raw.get("timeout"),
     )
-
-
-TIMEOUT_S_BY_KIND = {"http": 60.0, "shell": 600.0, "container": 900.0, "external": 86_400.0}
-TIMEOUT_S = 3600.0
-
-_STATE_NAMES_ALL = frozenset({"context", "ctx", "workload"})
-_STATE_NAMES = re.compile(rf"\b(?:{'|'.join(sorted(_STATE_NAMES_ALL))})\b")
-
-# What an execution says for all its steps, where a step says nothing itself.
-_TIMEOUT = "timeout_s"
-_INLINE_MAX = "inline_max_bytes"
-
-# Names through which a template reaches the results of tasks that it does not name.
-_RESULT_READERS = frozenset({"_prev", "results", "result", "response", "outcome", "steps"})
-_FIELD_KEYS = ("fields", "input", "auth", "timeout")
-_OUTPUT_READERS = frozenset({"output", "output.result", "output.response", "output.rows"})
-
-# The tools that may leave rows in the store.
-_SPREADERS = frozenset({"spark", "duckdb", "postgres"})
-
-_SECRET_NAMES = frozenset({keychain.NAME, keychain.TOKEN})
-
-Room = Literal["ctx", "iter", "variable"]
 
 
 class WriteTarget(Struct, frozen=True, kw_only=True):

@@ -318,7 +318,7 @@ class Pipeline:
                 task,
                 unit=self._unit,
                 scratch=self._scratch,
-                surrounding=self._context,
+                context=self._context,
                 attempt=attempt,
                 visit=self._walk.visits[self._walk.position],
             )

@@ -31,6 +31,11 @@ from noetl_worker.pipeline.parked_work import (
 from noetl_worker.tools.calls.call import Call, Outcome
 
 Reason = Literal["retry", "jump", "continue", "rate_limit"]
+OPTIONS = ("approve", "reject")
+CORRELATION_KEY_CHARACTERS_MAX = 500
+_KEY = "correlation_key"
+_ERROR_FIELDS = ("message", "code", "retryable", "details")
+_FILLED = KINDS[parked_work.EXTERNAL].fields - set(NESTED_FIELDS)
 
 
 class TimeWaits(Struct, frozen=True, kw_only=True):
@@ -113,13 +118,6 @@ def sort_waiting_rows(rows: list[WaitingRow], now: datetime) -> list[WaitingRow]
 
 def _compute_left_s(wait: TimeWait, now: datetime) -> float:
     return max(0.0, (wait.until - now).total_seconds())
-
-
-OPTIONS = ("approve", "reject")
-CORRELATION_KEY_CHARACTERS_MAX = 500
-
-_KEY = "correlation_key"
-_ERROR_FIELDS = ("message", "code", "retryable", "details")
 
 
 def _build_default_key(
@@ -214,9 +212,6 @@ def build_message_wait(
         if is_approval
         else [],
     )
-
-
-_FILLED = KINDS[parked_work.EXTERNAL].fields - set(NESTED_FIELDS)
 
 
 def _check_key(task: str, found: Any, services: CommandServices) -> str:

@@ -23,6 +23,10 @@ MODULES = (
     *("json", "os", "sys", "re", "math", "time", "datetime", "uuid", "random", "hashlib"),
     *("base64", "logging", "asyncio", "collections", "itertools", "functools"),
 )
+HandOver = Callable[[list[Any]], None]
+compiled: Callable[[str, tuple[str, ...], str], Program] = lru_cache(maxsize=256)(compile_source)
+_CHAIN_MAX = 8
+_UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EACCES, errno.EPERM})
 
 
 class CallRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,9 +79,6 @@ class StreamedResult(Struct, frozen=True):
     """Stands for the result of code whose rows were handed over while it ran."""
 
 
-HandOver = Callable[[list[Any]], None]
-
-
 class MissingDependency(Exception):  # noqa: N818 - it names what is missing
     """A module that the code asks for is not installed."""
 
@@ -90,9 +91,6 @@ class ReadOnly(dict[str, Any]):
 
     __setitem__ = __delitem__ = __ior__ = _refuse_write
     clear = pop = popitem = setdefault = update = _refuse_write
-
-
-compiled: Callable[[str, tuple[str, ...], str], Program] = lru_cache(maxsize=256)(compile_source)
 
 
 def run_user_call(ask: CallRequest, hand_over: HandOver) -> Any:
@@ -262,10 +260,6 @@ def _tabulate_items(items: list[Any]) -> dict[str, Any]:
         rows.extend(item if isinstance(item, list) else [item])
     columns = list(rows[0]) if rows and isinstance(rows[0], dict) else []
     return {"columns": columns, "rows": rows, "row_count": len(rows)}
-
-
-_CHAIN_MAX = 8
-_UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EACCES, errno.EPERM})
 
 
 def describe_exception(

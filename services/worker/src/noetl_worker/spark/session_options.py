@@ -17,6 +17,10 @@ from noetl_worker.spark.kubernetes import Kubernetes
 LOOPBACK = "127.0.0.1"
 _REMOTE = "sc://"
 _SECRET = re.compile(r"(?i)(secret|password|passphrase|token|access[.]?key|credential)")
+SETTING = "NOETL_WORKER_SPARK_REACH_S"
+_PORTS = {"spark": 7077, "sc": 15002, "https": 443, "http": 80}
+_PAUSE_S = 0.25
+_PROBE_S = 2.0
 
 
 class SparkUnavailable(Permanent):
@@ -130,13 +134,6 @@ def build_spark_settings(options: SessionOptions) -> dict[str, str]:
             raise SparkUnavailable(text)
         own |= kubernetes.build_kubernetes_settings(options.kubernetes)
     return own | dict(options.conf)
-
-
-SETTING = "NOETL_WORKER_SPARK_REACH_S"
-
-_PORTS = {"spark": 7077, "sc": 15002, "https": 443, "http": 80}
-_PAUSE_S = 0.25
-_PROBE_S = 2.0
 
 
 def list_addresses(master: str) -> list[tuple[str, int]]:

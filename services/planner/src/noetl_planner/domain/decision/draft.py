@@ -1,4 +1,4 @@
-"""The draft of one decision: its inputs, its limits, and the events and messages that it collects."""
+"""The draft of one decision: its inputs and limits, and the events and messages it collects."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +35,26 @@ from noetl_playbook.views.payload_handle import PayloadNeeded
 from noetl_playbook.views.results import StoredResult
 from noetl_replay.fold import fold_event
 from noetl_replay.state import ExecutionState
+
+# A worker says itself what it is called.
+_REMEMBERED_CHARACTERS_MAX = 1024
+# Events that state what a worker did; every other event states what a planner decided.
+REPORTED_EVENTS = frozenset(
+    {
+        command_events.CommandStarted,
+        command_events.CommandHeartbeat,
+        command_events.CommandCompleted,
+        command_events.CommandFailed,
+        command_events.CommandParked,
+        frame_events.FrameStarted,
+        frame_events.FrameHeartbeat,
+        frame_events.FrameCommitted,
+        frame_events.FrameFailed,
+        step_events.CallPartial,
+    }
+)
+# What `ctx` may hold besides what it holds by reference.
+CTX_BYTES_MAX = 4 * 1024 * 1024
 
 
 class ReadBudget:
@@ -89,25 +109,6 @@ def _fact_limit_message(text: str) -> str:
     )
 
 
-# A worker says itself what it is called.
-_REMEMBERED_CHARACTERS_MAX = 1024
-# Events that state what a worker did; every other event states what a planner decided.
-REPORTED_EVENTS = frozenset(
-    {
-        command_events.CommandStarted,
-        command_events.CommandHeartbeat,
-        command_events.CommandCompleted,
-        command_events.CommandFailed,
-        command_events.CommandParked,
-        frame_events.FrameStarted,
-        frame_events.FrameHeartbeat,
-        frame_events.FrameCommitted,
-        frame_events.FrameFailed,
-        step_events.CallPartial,
-    }
-)
-
-
 def find_reporter(state: ExecutionState, fact: Fact) -> str | None:
     """Return the worker that reported a fact as a producer, None where no worker did."""
     worker_id: str | None = getattr(fact, "worker_id", None)
@@ -156,10 +157,6 @@ def _find_worker_locator(state: ExecutionState, fact: Any) -> str | None:
         if command_state is not None and command_state.worker_id == fact.worker_id
         else None
     )
-
-
-# What `ctx` may hold besides what it holds by reference.
-CTX_BYTES_MAX = 4 * 1024 * 1024
 
 
 class DecisionInputs(Struct, frozen=True, kw_only=True):

@@ -26,6 +26,10 @@ from noetl_planner.domain.steps import command_placement, commands, policies
 from noetl_playbook.model.playbook import FanoutOpts, Loop
 from noetl_replay.state import CommandState, FrameState, LoopState, RunState
 
+MODES = frozenset({"chunked", "fanout"})
+_RETRY_WAIT_S = 1.0
+_RETRY_WAIT_MAX_S = 3600.0
+
 
 def record_frame_end(draft: DecisionDraft, opened: FrameState, fact: facts.FrameClosed) -> None:
     """Accept what became of a frame's rows."""
@@ -101,12 +105,6 @@ def fail_exhausted_frame(draft: DecisionDraft, lost: FrameState, reason: str) ->
         )
     )
     return error
-
-
-MODES = frozenset({"chunked", "fanout"})
-
-_RETRY_WAIT_S = 1.0
-_RETRY_WAIT_MAX_S = 3600.0
 
 
 def start_frame_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:

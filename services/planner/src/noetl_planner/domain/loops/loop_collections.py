@@ -32,6 +32,8 @@ INLINE_BYTES_MAX = EVENT_INLINE_BYTES_MAX // 2
 NULL_NOTE = "loop_source_null"
 
 _FIELD = "loop.in"
+_ROWS_MAX = 10_000_000
+_HASHED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class LoopCollection(Struct, frozen=True, kw_only=True):
@@ -125,10 +127,6 @@ def _no_collection_refusal(what: str, step: str) -> Refusal:
         f"step {step!r}, field '{_FIELD}': {what} is not a collection: "
         "give a list, a mapping, rows or a whole number",
     )
-
-
-_ROWS_MAX = 10_000_000
-_HASHED_BYTES_MAX = 16 * 1024 * 1024
 
 
 def cut_collection(

@@ -18,6 +18,11 @@ from noetl_playbook.templates.scope import TemplateScope
 from noetl_playbook.views import error_view
 from noetl_replay.state import RunState, StepState
 
+# What the event of a failure, a loop or a stream has alone.
+_SOMETIMES = frozenset({"error", "stats", "chunks"})
+OBJECTS_MAX = 1000
+ID_CHARACTERS_MAX = 200
+
 
 def emit_custom_events(draft: DecisionDraft, run: RunState, status: RunStatus) -> None:
     """Append the step's own events, each name once."""
@@ -28,10 +33,6 @@ def emit_custom_events(draft: DecisionDraft, run: RunState, status: RunStatus) -
                 name=name, step=run.step, run_id=run.run_id, status=str(status)
             )
         )
-
-
-# What the event of a failure, a loop or a stream has alone.
-_SOMETIMES = frozenset({"error", "stats", "chunks"})
 
 
 def build_step_end_event(
@@ -54,10 +55,6 @@ def build_step_end_event(
     if error is not None:
         fields["error"] = error_view.show_error_record(error)
     return Record(fields, optional=_SOMETIMES)
-
-
-OBJECTS_MAX = 1000
-ID_CHARACTERS_MAX = 200
 
 
 def render_business_objects(

@@ -24,6 +24,18 @@ from noetl_worker.keychain.credential_vault import Credential
 from noetl_worker.payloads.payload_retry import retry_store_call
 
 _TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json"
+_FORM = "application/x-www-form-urlencoded"
+_CLEAN_URL = re.compile(r"https?://[A-Za-z0-9\[][A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*")
+# Nothing of such a URL is written in another way: only whom it asks is to be found.
+_PLAIN_URL = re.compile(
+    r"(https?://[a-z0-9][a-z0-9.-]*(?::[0-9]+)?/)[A-Za-z0-9._~:/\[\]@!$&'()*+,;=%-]*(?:\?[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+)?"
+)
+_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9_.~-]*")
+# What may go along when a redirect leads to another host; anything else may be a secret.
+_HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_DATA_PARTS = frozenset({"query", "params", "body", "json", "form"})
+_USERINFO = re.compile(r"//[^/?#@]*@")
 
 
 class MultipartPart(Struct, frozen=True, kw_only=True):
@@ -83,20 +95,6 @@ async def _load_referenced(
     result = view_pipeline(codec.decode_as(data, PipelineResult)).to_plain()
     media_type = _TEXT if isinstance(result, str) else JSON_MEDIA_TYPE
     return MultipartPart(name=name, data=format_text(result).encode(), media_type=media_type)
-
-
-_JSON = "application/json"
-_FORM = "application/x-www-form-urlencoded"
-_CLEAN_URL = re.compile(r"https?://[A-Za-z0-9\[][A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*")
-# Nothing of such a URL is written in another way: only whom it asks is to be found.
-_PLAIN_URL = re.compile(
-    r"(https?://[a-z0-9][a-z0-9.-]*(?::[0-9]+)?/)[A-Za-z0-9._~:/\[\]@!$&'()*+,;=%-]*(?:\?[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+)?"
-)
-_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9_.~-]*")
-# What may go along when a redirect leads to another host; anything else may be a secret.
-_HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
-_DATA_PARTS = frozenset({"query", "params", "body", "json", "form"})
-_USERINFO = re.compile(r"//[^/?#@]*@")
 
 
 class RequestAddress(Struct, frozen=True):

@@ -30,6 +30,9 @@ _JWT, _SEED = (
     re.compile(rf"^-+BEGIN {part}-+\s+([A-Za-z0-9_.-]+)\s+-+END {part}-+\s*$", re.MULTILINE)
     for part in ("NATS USER JWT", "USER NKEY SEED")
 )
+_CONNECTIONS_MAX = 32
+_CONNECT_S = 10
+Key = tuple[str, str, str]
 
 
 def build_nats_arguments(credential: Credential) -> dict[str, Any]:
@@ -81,12 +84,6 @@ def _is_seed(text: str) -> bool:
     except (nkeys.NkeysError, ValueError):
         return False
     return True
-
-
-_CONNECTIONS_MAX = 32
-_CONNECT_S = 10
-
-Key = tuple[str, str, str]
 
 
 class NatsConnection(Struct, kw_only=True):

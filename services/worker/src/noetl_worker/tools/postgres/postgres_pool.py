@@ -41,6 +41,10 @@ _CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "timetz": (write_timetz, read_timetz),
     "interval": (write_interval, read_interval),
 }
+_CLOSE_S = 5.0
+# Longer than a few short statements take, and short beside a slow one.
+_PATIENCE_S = 0.25
+_SETTING = "NOETL_WORKER_POSTGRES_CONNECTIONS_MAX"
 
 
 async def set_codecs(connection: "asyncpg.Connection[Any]") -> None:
@@ -49,12 +53,6 @@ async def set_codecs(connection: "asyncpg.Connection[Any]") -> None:
         await connection.set_type_codec(
             name, schema="pg_catalog", encoder=encoder, decoder=decoder, format="tuple"
         )
-
-
-_CLOSE_S = 5.0
-# Longer than a few short statements take, and short beside a slow one.
-_PATIENCE_S = 0.25
-_SETTING = "NOETL_WORKER_POSTGRES_CONNECTIONS_MAX"
 
 
 class PoolLimits(Struct, frozen=True, kw_only=True):

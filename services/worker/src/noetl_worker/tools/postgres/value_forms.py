@@ -13,6 +13,21 @@ from noetl_worker.domain.text_values import format_text
 
 # Fifteen digits and a point pass through a float unchanged.
 _EXACT_CHARACTERS = 16
+Convert = Callable[[Any], Any]
+# A bound with one of these stands in quotes, as an empty one does.
+_SPECIAL = re.compile(r'[\s"\\,()\[\]]')
+_BOUND = r'(?P<{name}>(?:"(?:[^"\\]|\\.|"")*"|\\.|[^"\\,()\[\]])*)'
+_RANGE = re.compile(
+    r"\s*(?P<open>[\[(])"
+    + _BOUND.format(name="lower")
+    + ","
+    + _BOUND.format(name="upper")
+    + r"(?P<close>[\])])\s*",
+    re.DOTALL,
+)
+_UNQUOTED = re.compile(r'\\(.)|"((?:[^"\\]|\\.|"")*)"', re.DOTALL)
+_ESCAPED = re.compile(r'\\(.)|""', re.DOTALL)
+_POINT = re.compile(r"\(\s*([^(),\s]+)\s*,\s*([^(),\s]+)\s*\)")
 
 
 def read_json(text: str) -> Any:
@@ -31,24 +46,6 @@ def _exact_number(text: str) -> float | str:
 
 
 _decoder = msgspec.json.Decoder(float_hook=_exact_number)
-
-
-Convert = Callable[[Any], Any]
-
-# A bound with one of these stands in quotes, as an empty one does.
-_SPECIAL = re.compile(r'[\s"\\,()\[\]]')
-_BOUND = r'(?P<{name}>(?:"(?:[^"\\]|\\.|"")*"|\\.|[^"\\,()\[\]])*)'
-_RANGE = re.compile(
-    r"\s*(?P<open>[\[(])"
-    + _BOUND.format(name="lower")
-    + ","
-    + _BOUND.format(name="upper")
-    + r"(?P<close>[\])])\s*",
-    re.DOTALL,
-)
-_UNQUOTED = re.compile(r'\\(.)|"((?:[^"\\]|\\.|"")*)"', re.DOTALL)
-_ESCAPED = re.compile(r'\\(.)|""', re.DOTALL)
-_POINT = re.compile(r"\(\s*([^(),\s]+)\s*,\s*([^(),\s]+)\s*\)")
 
 
 def read_range(value: Any, element: Convert) -> str:

@@ -21,6 +21,24 @@ from noetl_worker.tools.tables.transfer_rows import ChunkTarget, TransferAim
 from noetl_worker.tools.transfer import file_target
 from noetl_worker.tools.transfer.postgres_target import PostgresTable
 
+# What `COPY (…) TO` takes.
+_QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
+_IN_FILES = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "text": pa.string(),
+    "varchar": pa.string(),
+    "uuid": pa.string(),
+}
+# Moments go as the text of one server for the same type of the other.
+_TIMES = {
+    "date": "date",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+}
+
 
 async def copy_parquet_columns(
     source: dict[str, Any],
@@ -80,25 +98,6 @@ class _CountedFileBatches:
             return next(self._batches, None)
         except (OSError, pa.ArrowException) as problem:
             raise file_target.build_unread_failure(self._path, "parquet", problem) from problem
-
-
-# What `COPY (…) TO` takes.
-_QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
-_IN_FILES = {
-    "bool": pa.bool_(),
-    "int2": pa.int16(),
-    "int4": pa.int32(),
-    "int8": pa.int64(),
-    "text": pa.string(),
-    "varchar": pa.string(),
-    "uuid": pa.string(),
-}
-# Moments go as the text of one server for the same type of the other.
-_TIMES = {
-    "date": "date",
-    "timestamp": "timestamp without time zone",
-    "timestamptz": "timestamp with time zone",
-}
 
 
 class ColumnSink(Protocol):
