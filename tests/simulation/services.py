@@ -186,8 +186,8 @@ async def plan(world: "World", process: Process) -> None:
     )
     await shard_leases.run_shards(
         owner=owner,
-        publishing=together.publishing,
-        gathering=together.gathering,
+        publishing=together.message_publisher,
+        gathering=together.loop_queue,
         doors=_no_doors,
         renewal_s=PLANNER.shard_renewal_s,
         loop_health=_pulse(process),
