@@ -90,11 +90,25 @@ longrun: setup ## Simulate 100,000 seeds, going on where it stopped; writes benc
 	@$(BIN)/python -m tests.simulation.longrun $(ARGS)
 
 .PHONY: lint
-lint: setup ## Check format, style, types and imports
+lint: setup ## Check format, style, types, imports, words and the figures of the code
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy libs services cli workloads
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m scripts.prose_check
+	@$(BIN)/python -m scripts.house_figures
+
+# Vale checks the words of docs, comments and docstrings in `make lint`, which goes on without it. Go takes it
+# as scripts/vale/go.sum has it, and compiles grammars written in C: that takes some minutes, once.
+VALE := build/vale/vale
+.PHONY: vale
+vale: $(VALE) ## Build Vale for `make lint`; needs Go and a C compiler
+$(VALE): scripts/vale/go.mod scripts/vale/go.sum
+	@version=$$(sed -n 's|^.*/vale/v3 v\([^ ]*\).*$$|\1|p' scripts/vale/go.mod); \
+	 echo "building Vale $$version into $@ ..."; \
+	 cd scripts/vale && GOTOOLCHAIN=local go build -mod=readonly -ldflags "-s -w -X main.version=v$$version" \
+	   -o $(CURDIR)/$@ github.com/vale-cli/vale/v3/cmd/vale
+	@touch $@
 
 .PHONY: fmt
 fmt: setup ## Format and fix what can be fixed

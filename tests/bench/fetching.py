@@ -148,7 +148,7 @@ async def fetch_and_save(*, url: str, dsn: str, requests: int) -> float:
                 address = build_address(URL(f"{url}/item/{item}"))
                 asked = HttpRequest(method="GET", address=address, headers={}, body=None)
                 found = await http.fetch_response(
-                    asked, patience=Timeout(total=60), is_verified=True, bytes_max=1 << 20
+                    asked, time_limits=Timeout(total=60), is_verified=True, bytes_max=1 << 20
                 )
                 body = msgspec.json.decode(found.body)
                 kept.append((item, msgspec.json.encode(body).decode()))

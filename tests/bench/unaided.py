@@ -188,7 +188,7 @@ class Fetcher:
             HttpRequest(
                 method="GET", address=build_address(URL(url, encoded=True)), headers={}, body=None
             ),
-            patience=_PATIENCE,
+            time_limits=_PATIENCE,
             is_verified=True,
             bytes_max=_BYTES_MAX,
         )

@@ -108,7 +108,7 @@ class World:
         self.runner = Hesitant(self.seed)
         self.store = PayloadStore(self.objects, runner=self.runner)
         self.collector = GarbageCollector(
-            shelf=self.store, references=self.ledger, patience=self.patience
+            shelf=self.store, references=self.ledger, garbage_age=self.patience
         )
 
     async def execute(self, number: int) -> None:

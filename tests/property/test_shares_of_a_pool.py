@@ -102,7 +102,7 @@ async def served(*, weighed: dict[str, int], modest: int = 40) -> list[str]:
     )
     await send(broker, FLOOD, 600, has_share=False)
     running = asyncio.create_task(
-        worker.run(stop=stop, pulse=LoopHealth("commands", stale_s=30), drain_s=5)
+        worker.run(stop=stop, loop_health=LoopHealth("commands", stale_s=30), drain_s=5)
     )
 
     async def is_flooded() -> bool:

@@ -149,7 +149,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         backlogs=wired(MemoryBacklogs(world.broker), "broker"),
         clock=process.clock,
         snowflake=process.snowflake,
-        crowd=WorkerPresence(process.clock),
+        worker_presence=WorkerPresence(process.clock),
     )
 
 
@@ -186,11 +186,11 @@ async def plan(world: "World", process: Process) -> None:
     )
     await shard_leases.run_shards(
         owner=owner,
-        publishing=together.publishing,
-        gathering=together.gathering,
+        publishing=together.message_publisher,
+        gathering=together.loop_queue,
         doors=_no_doors,
         renewal_s=PLANNER.shard_renewal_s,
-        pulse=_pulse(process),
+        loop_health=_pulse(process),
         stop=process.stop,
     )
 
@@ -214,7 +214,7 @@ async def work(world: "World", process: Process) -> None:
         clock=process.clock,
     )
     worker = working.build_worker(adapters, WORKER, instance=process.name)
-    await worker.run(stop=process.stop, pulse=_pulse(process), drain_s=5.0)
+    await worker.run(stop=process.stop, loop_health=_pulse(process), drain_s=5.0)
 
 
 def _tools(world: "World", process: Process, mask: SecretMask, payloads: Any) -> Tools:
@@ -259,7 +259,7 @@ async def publish(world: "World", process: Process) -> None:
         rows_max=16,
     )
     await outbox.run_until_stopped(
-        stop=process.stop, pulse=_pulse(process), poll_s=1.0, measure_s=30.0
+        stop=process.stop, loop_health=_pulse(process), poll_s=1.0, measure_s=30.0
     )
 
 
@@ -313,7 +313,7 @@ async def sweep(world: "World", process: Process) -> None:
         reaper.sweep,
         stop=process.stop,
         name="sweep",
-        pulse=_pulse(process),
+        loop_health=_pulse(process),
     )
 
 

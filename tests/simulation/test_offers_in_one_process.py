@@ -57,7 +57,7 @@ def beat(name: str, node: str, free: int) -> WorkerHeartbeat:
 def haunt(opened: LocalSystem) -> None:
     """Let the planner think that a worker is where the inputs are, and another one far away."""
     for one in (beat(GHOST, "n1", 9), beat("far", "n9", 9)):
-        opened.adapters.crowd.note_beat(one)
+        opened.adapters.worker_presence.note_beat(one)
 
 
 def broker_of(opened: LocalSystem) -> MemoryBroker:
@@ -72,7 +72,7 @@ async def two_workers(folder: Path) -> AsyncIterator[LocalSystem]:
     settings = {"NOETL_PLANNER_OFFER_S": "60", "NOETL_WORKER_NODE": "n1"}
     async with a_system(folder, **settings) as opened, asyncio.TaskGroup() as tasks:
         broker, clock = broker_of(opened), opened.adapters.clock
-        hearing = tasks.create_task(opened.adapters.crowd.listen_to_workers(broker))
+        hearing = tasks.create_task(opened.adapters.worker_presence.listen_to_workers(broker))
         config = structs.replace(opened.configs.worker, node="n2")
         async with open_tools(config, opened.adapters.payloads, clock) as (tools, mask):
             second = wiring.build_worker(
@@ -95,7 +95,7 @@ async def two_workers(folder: Path) -> AsyncIterator[LocalSystem]:
             )
             stop = asyncio.Event()
             pulse = LoopHealth("second", stale_s=30)
-            running = tasks.create_task(second.run(stop=stop, pulse=pulse, drain_s=5))
+            running = tasks.create_task(second.run(stop=stop, loop_health=pulse, drain_s=5))
             try:
                 yield opened
             finally:
@@ -111,7 +111,7 @@ async def test_what_was_made_large_is_used_where_it_was_made(
     async with two_workers(tmp_path) as opened:
 
         async def are_both_heard() -> bool:
-            return len({one.worker_id for one in opened.adapters.crowd.list_beats()}) == 2
+            return len({one.worker_id for one in opened.adapters.worker_presence.list_beats()}) == 2
 
         await eventually(are_both_heard)
         asked = [await begin(opened, PLAYBOOK) for _ in range(4)]
@@ -136,7 +136,7 @@ class Ghost:
             clock=opened.adapters.clock,
             locality={"node": "n1"},
         )
-        self.offers = OfferIntake(desk=self.desk, hints=opened.adapters.hints)
+        self.offers = OfferIntake(fact_publisher=self.desk, hints=opened.adapters.hints)
         self.heard: asyncio.Queue[tuple[Command, bytes]] = asyncio.Queue()
 
     async def listen(self) -> None:

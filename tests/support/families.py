@@ -32,7 +32,7 @@ class Family:
         """Decide, and take what the decision tells others."""
         desk.tell(*told)
         assert desk.last is not None
-        self.post += desk.last.told
+        self.post += desk.last.sent_facts
 
     def deliver(self, batch: facts.FactBatch) -> None:
         """Hand a message to the execution that it is for."""

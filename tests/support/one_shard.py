@@ -90,8 +90,10 @@ class World:
         self.services = structs.replace(
             opened.services, publisher=self.broker, hints=self.broker, clock=self.clock
         )
-        self.loaded = together.loaded
-        self._publishing = asyncio.ensure_future(_forever(together.publishing.publish_waiting))
+        self.loaded = together.payload_cache
+        self._publishing = asyncio.ensure_future(
+            _forever(together.message_publisher.publish_waiting)
+        )
         return planning.build_shard_planner(fence, adapters, together, configs.planner), adapters
 
     def close(self) -> None:

@@ -106,7 +106,7 @@ _GAP = 2
 def print_rows(head: Sequence[str], rows: Sequence[Sequence[str]], *, nothing: str) -> None:
     """Print rows under their heads; say on the other channel when there are none.
 
-    A terminal gets them within its width, a pipe whole lines of whatever length.
+    On a terminal long cells are folded within its width; in a pipe each row is one whole line.
     """
     if not rows:
         print_note(nothing)

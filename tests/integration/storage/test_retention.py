@@ -391,7 +391,7 @@ async def test_what_only_the_archive_mentions_is_not_collected(world: World) -> 
     collector = GarbageCollector(
         shelf=world.store,
         references=PostgresPayloadReferences(world.database),
-        patience=GarbageAge(ttl=TTL_MIN, shelf=TTL_MIN),
+        garbage_age=GarbageAge(ttl=TTL_MIN, shelf=TTL_MIN),
     )
     later = datetime.now(UTC) + timedelta(days=30)
     sweep = await collector.sweep_owner(OWNER, now=later, is_dry_run=False)

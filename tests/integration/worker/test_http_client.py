@@ -55,7 +55,7 @@ async def fetch(
 ) -> HttpResponse:
     patience = patience or Timeout(total=30)
     return await opened.fetch_response(
-        asked, patience=patience, is_verified=True, bytes_max=bytes_max
+        asked, time_limits=patience, is_verified=True, bytes_max=bytes_max
     )
 
 
@@ -88,7 +88,7 @@ async def test_a_long_answer_waits_for_its_reader(server: Script) -> None:
     async with (
         client() as opened,
         opened.stream_response(
-            request(server.url), patience=Timeout(total=60), is_verified=True
+            request(server.url), time_limits=Timeout(total=60), is_verified=True
         ) as (
             response,
             pieces,
@@ -141,7 +141,7 @@ async def test_silence_in_an_answer_ends_it(server: Script) -> None:
     server.answers(begin)
     async with client() as opened:
         with pytest.raises(TimeoutError, match="nothing came"):
-            await fetch(opened, request(server.url), patience=Timeout(total=60, read=0.2))
+            await fetch(opened, request(server.url), time_limits=Timeout(total=60, read=0.2))
 
 
 async def test_an_answer_cut_short_is_an_error(server: Script) -> None:
@@ -159,7 +159,7 @@ async def test_an_answer_cut_short_is_an_error(server: Script) -> None:
             await fetch(opened, request(server.url))
         with pytest.raises(OSError, match=r"."):
             async with opened.stream_response(
-                request(server.url), patience=Timeout(total=30), is_verified=True
+                request(server.url), time_limits=Timeout(total=30), is_verified=True
             ) as (_, pieces):
                 _ = [piece async for piece in pieces]
 

@@ -102,7 +102,7 @@ async def stop(nats: NatsServer, office: Office) -> AsyncIterator[asyncio.Event]
         )
         worker = wiring.build_worker(adapters, config, instance=WORKER)
         pulse = LoopHealth("commands", stale_s=30)
-        group.create_task(worker.run(stop=asked, pulse=pulse, drain_s=0.1))
+        group.create_task(worker.run(stop=asked, loop_health=pulse, drain_s=0.1))
         yield asked
         asked.set()
 

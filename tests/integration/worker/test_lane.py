@@ -367,7 +367,7 @@ async def test_a_worker_takes_turns_until_it_is_told_to_stop(worker: Bench, serv
 
     pulse = LoopHealth("commands", stale_s=30, clock=SystemClock())
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        group.create_task(service.run(stop=stop, pulse=pulse, drain_s=0.2))
+        group.create_task(service.run(stop=stop, loop_health=pulse, drain_s=0.2))
         await server.arrived.wait()
         await eventually(all_but_one_ended)
         stop.set()

@@ -317,7 +317,7 @@ async def test_a_scope_says_until_when_content_is_held(worker: Bench) -> None:
     collector = GarbageCollector(
         shelf=worker.payloads,  # type: ignore[arg-type]  # the store in memory is a shelf too
         references=MemoryPayloadReferences(MemoryStore(clock=SystemClock())),
-        patience=GarbageAge(ttl=timedelta(days=1), shelf=timedelta(days=1)),
+        garbage_age=GarbageAge(ttl=timedelta(days=1), shelf=timedelta(days=1)),
     )
     owner = Owner(tenant_id=TENANT, organization_id=ORGANIZATION)
     for days in (400, 800):

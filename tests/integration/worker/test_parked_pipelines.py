@@ -244,7 +244,7 @@ async def test_inputs_too_large_for_an_event_are_a_payload(worker: Bench) -> Non
 async def test_a_row_of_a_frame_cannot_wait_and_is_told_what_can(worker: Bench) -> None:
     command = command_of("\n  - {step: s, tool: {kind: playbook, path: p}}\n")
     place = PayloadOwner(tenant_id=command.tenant_id, organization_id=command.organization_id)
-    clock = worker.lane._lane.desk.clock
+    clock = worker.lane._lane.fact_publisher.clock
     payloads = TenantPayloads(worker.payloads, place=place, remembered=PayloadCache(bytes_max=0))
     hands = CommandServices(
         tools=worker.tools,
@@ -278,7 +278,7 @@ async def test_a_row_of_a_frame_cannot_wait_and_is_told_what_can(worker: Bench) 
     )
     assert command.definition is not None
     block = compile_pipeline(command.definition, {})
-    end = await Pipeline(block=block, unit=row, surrounding=around, hands=hands).run()
+    end = await Pipeline(block=block, unit=row, context=around, services=hands).run()
     assert end.error is not None
     assert (end.error.kind, "parallel" in end.error.message) == ("unsupported_tool", True)
 

@@ -463,12 +463,14 @@ async def test_ten_thousand_rows_stay_within_two_chunks_of_memory(worker: Bench)
     """Counts the rows that live at each moment in which one is taken or a chunk is stored."""
     command = command_of(PYTHON % (0, 1_000, 4))
     hands = worker.lane._build_services(command)
-    reporter = AttemptReporter(desk=worker.lane._lane.desk, command=command, holder="test")
+    reporter = AttemptReporter(
+        fact_publisher=worker.lane._lane.fact_publisher, command=command, holder="test"
+    )
     emitter = ChunkEmitter(
         command=command,
         known=0,
         stream=Stream(chunk_rows=1_000),
-        hands=hands,
+        services=hands,
         reporter=reporter,
     )
     alive = weakref.WeakSet[Row]()
@@ -495,12 +497,14 @@ async def test_ten_thousand_rows_stay_within_two_chunks_of_memory(worker: Bench)
 async def test_a_row_larger_than_any_chunk_is_refused(worker: Bench) -> None:
     command = command_of(PYTHON % (0, 1_000, 4))
     hands = worker.lane._build_services(command)
-    reporter = AttemptReporter(desk=worker.lane._lane.desk, command=command, holder="test")
+    reporter = AttemptReporter(
+        fact_publisher=worker.lane._lane.fact_publisher, command=command, holder="test"
+    )
     emitter = ChunkEmitter(
         command=structs.replace(command, attempt=2),
         known=0,
         stream=Stream(),
-        hands=hands,
+        services=hands,
         reporter=reporter,
     )
     with pytest.raises(ToolFailure) as refusal:

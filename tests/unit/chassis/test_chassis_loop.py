@@ -35,7 +35,7 @@ async def test_a_loop_outlives_every_error() -> None:
     steps = Steps(1, Retryable("later"), ValueError("bug"), 1)
     pulse = LoopHealth("work", stale_s=1)
     async with asyncio.timeout(5):
-        await loop.run_every(0.001, steps, stop=steps.stop, pulse=pulse, patience=QUICK)
+        await loop.run_every(0.001, steps, stop=steps.stop, loop_health=pulse, retry_pauses=QUICK)
     assert steps.turns == 4
     assert pulse.check_health() is None
 

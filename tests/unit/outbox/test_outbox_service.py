@@ -128,7 +128,7 @@ async def test_a_poke_wakes_an_idle_publisher() -> None:
     pulse = LoopHealth("publish", stale_s=1)
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         tasks.create_task(
-            publisher.run_until_stopped(stop=stop, pulse=pulse, poll_s=3600, measure_s=3600)
+            publisher.run_until_stopped(stop=stop, loop_health=pulse, poll_s=3600, measure_s=3600)
         )
         await eventually(lambda: _is_turning(pulse))
         await world.submit()

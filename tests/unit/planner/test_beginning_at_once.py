@@ -181,7 +181,9 @@ def test_the_latest_version_runs_wherever_it_was_registered(
     batches = appended(world, monkeypatch)
     assert ask(world, "plain").version == 1
     # Another API registers it: this one still knows the first version.
-    elsewhere = structs.replace(world.services, known=type(world.services.known)())
+    elsewhere = structs.replace(
+        world.services, playbook_cache=type(world.services.playbook_cache)()
+    )
     source = world.run(
         world.adapters.catalog.find_playbook(
             "plain", tenant_id=TENANT, organization_id=ORGANIZATION

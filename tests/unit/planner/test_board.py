@@ -77,7 +77,7 @@ async def test_nothing_is_kept_for_nobody() -> None:
 async def test_a_follower_shows_what_is_in_the_ledger_and_then_what_is_committed_here() -> None:
     world, shown = ApiWorld(), CommitFeed()
     await world.append(EXECUTION, beginning())
-    follower = EventStream(HistoryFollower(world.services(board=shown), EXECUTION))
+    follower = EventStream(HistoryFollower(world.services(commit_feed=shown), EXECUTION))
     pages = follower.iterate_messages()
     first = await anext(pages)
     assert [message.id for message in first] == [1, 2, 3][: len(beginning())]

@@ -113,7 +113,7 @@ async def test_share_of_followers_is_refused_with_the_way_out(
     await world.append(ExecutionId("7"), beginning())
     await world.project(ExecutionId("7"))
     seats = FollowerLimiter()
-    app = create_app(world.services(seats=seats, seat_limits=limits))
+    app = create_app(world.services(follower_limiter=seats, follower_limits=limits))
     transport = httpx.ASGITransport(app=app, client=("10.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
         with seats.hold_seat("10.0.0.1", "7"):

@@ -107,7 +107,7 @@ async def test_what_was_just_accepted_is_not_asked_of_the_ledger(
         history = await world.ledger.read_events(execution_id, after_version=0, events_max=500)
 
         async def shown() -> bool:
-            services.board.put_commits(execution_id, history, services.clock.now())
+            services.commit_feed.put_commits(execution_id, history, services.clock.now())
             return waiting.done()
 
         await eventually(shown)
@@ -141,7 +141,7 @@ async def test_a_planner_that_ends_keeps_nobody_waiting(
 
 
 async def test_with_too_many_clients_nobody_waits(world: ApiWorld) -> None:
-    async with serve(world, seat_limits=FollowerLimits(all=0)) as api:
+    async with serve(world, follower_limits=FollowerLimits(all=0)) as api:
         await register(api)
         async with asyncio.timeout(30):
             answer = await api.post("/api/execute", json=ASKED, headers=LONG)

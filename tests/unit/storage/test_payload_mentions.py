@@ -229,7 +229,7 @@ async def test_an_owner_with_a_payload_that_cannot_be_told_is_not_collected_and_
     collector = GarbageCollector(
         shelf=store,
         references=MemoryPayloadReferences(MemoryStore(clock=SystemClock())),
-        patience=GarbageAge(ttl=timedelta(days=7), shelf=timedelta(days=1)),
+        garbage_age=GarbageAge(ttl=timedelta(days=7), shelf=timedelta(days=1)),
     )
     name = "artifacts/a/versions/0000000001"
     await store.put_named(

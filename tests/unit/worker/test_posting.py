@@ -174,7 +174,7 @@ async def test_what_the_stream_refuses_is_sent_again_under_the_same_name() -> No
 
 async def test_a_reporter_says_first_that_work_began() -> None:
     stream, command = Stream(), command_of(STEP)
-    reporter = AttemptReporter(desk=desk_of(stream), command=command, holder="7")
+    reporter = AttemptReporter(fact_publisher=desk_of(stream), command=command, holder="7")
     reporter.report_facts(beat(command))
     await reporter.flush_facts()
     reporter.report_facts(beat(command), beat(command))
@@ -198,7 +198,7 @@ async def test_facts_that_linger_leave_together_whenever_they_came(
     monkeypatch.setattr(fact_publisher, "LINGER_S", 0.4)
     stream, commands = Stream(), [command_of(STEP) for _ in range(3)]
     desk = desk_of(stream)
-    reporters = [AttemptReporter(desk=desk, command=one, holder="7") for one in commands]
+    reporters = [AttemptReporter(fact_publisher=desk, command=one, holder="7") for one in commands]
     running = [asyncio.create_task(one.publish_until_cancelled()) for one in reporters]
     for number, (command, reporter) in enumerate(zip(commands, reporters, strict=True)):
         # Each a while after the one before, and all of them between the same two moments.

@@ -148,7 +148,7 @@ async def audit_share(sources: AuditSources, share: AuditShare) -> AsyncIterator
             key = one.execution_id
             found = auditors[key].finish_audit(
                 heads.get(key) or one.head or one.archived,
-                live=lives[key].result(),
+                projected_rows=lives[key].result(),
                 source=_name_source(one, is_in_ledger=key in heads),
             )
             yield found if key not in lost else _add_damage(found, lost[key])

@@ -126,7 +126,7 @@ def load_settings(environ: dict[str, str], payload_folder: Path) -> ServiceSetti
         planner_settings.Settings, prefix=planner_settings.PREFIX, environ=planner
     )
     return ServiceSettings(
-        # One worker serves every pool, by whatever name.
+        # One worker serves every pool, so the planner accepts any pool name.
         planner=structs.replace(loaded, pools=(), http_pools=()),
         worker=settings.load_settings(
             worker_settings.Settings, prefix=worker_settings.PREFIX, environ=worker
@@ -179,7 +179,7 @@ async def open_system(configs: ServiceSettings) -> AsyncIterator[LocalSystem]:
             backlogs=MemoryBacklogs(broker),
             clock=clock,
             snowflake=SnowflakeIds(node=0, clock=clock),
-            crowd=WorkerPresence(clock),
+            worker_presence=WorkerPresence(clock),
         )
         commands = working.Adapters(
             consumers=_command_consumers(broker, configs, IO_LANE),
@@ -234,10 +234,10 @@ async def run_services(system: LocalSystem, *, listens: bool = False) -> None:
             tasks.create_task(loop.run_every(LETTERS_S, match, stop=stop, name="letters"))
         for worker in (system.worker, system.spark_worker):
             pulse = LoopHealth("commands", stale_s=30)
-            tasks.create_task(worker.run(stop=stop, pulse=pulse, drain_s=_DRAIN_S))
+            tasks.create_task(worker.run(stop=stop, loop_health=pulse, drain_s=_DRAIN_S))
         tasks.create_task(
             system.outbox.run_until_stopped(
-                stop=stop, pulse=LoopHealth("publish", stale_s=30), poll_s=0.2, measure_s=5.0
+                stop=stop, loop_health=LoopHealth("publish", stale_s=30), poll_s=0.2, measure_s=5.0
             )
         )
         tasks.create_task(
@@ -265,11 +265,11 @@ async def _run_planner(system: LocalSystem, doors: shard_leases.Doors) -> None:
     )
     await shard_leases.run_shards(
         owner=owner,
-        publishing=together.publishing,
-        gathering=together.gathering,
+        publishing=together.message_publisher,
+        gathering=together.loop_queue,
         doors=doors,
         renewal_s=config.shard_renewal_s,
-        pulse=LoopHealth("shards", stale_s=30),
+        loop_health=LoopHealth("shards", stale_s=30),
         stop=system.process.stop,
     )
 

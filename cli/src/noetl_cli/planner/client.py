@@ -53,7 +53,7 @@ class PlannerAnswer(dict[str, Any]):
     """What the planner answered; a field that every planner gives is never missing."""
 
     def __missing__(self, name: str) -> Any:
-        """Say that whoever answered is no planner."""
+        """Raise `CliError`: a server without this field is not a planner."""
         raise not_a_planner_error(f"The answer has no {name!r}")
 
 
@@ -217,7 +217,7 @@ def parse_refusal(response: BaseHTTPResponse) -> PlannerRefusal:
 
 
 def not_a_planner_error(found: str) -> CliError:
-    """Say why whoever answered cannot be a planner."""
+    """Build the error for a server that is not a planner; `found` says what is wrong with it."""
     return CliError(
         f"{found}: this is not a NoETL planner.",
         way_out="Check the address: --server, or NOETL_SERVER.",

@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes, without trusting the sender's sizes."""
+"""The event stream of one execution: read within limits, resumed after a lost connection."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What the tasks of a step did, in a few words."""
+"""The progress of a run as text: its tasks, tries, loops and waits."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta

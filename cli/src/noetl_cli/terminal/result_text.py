@@ -1,4 +1,4 @@
-"""The rows that a result is shown as: its own, those of a loop's items, or the items themselves."""
+"""A result on a terminal: as a table of its rows, or as a tree of its values."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -111,7 +111,9 @@ def _is_in_callback(frame: FrameType | None) -> bool:
 
 def _is_error_dropped(code: CodeType) -> bool:
     is_callback = code.co_filename in _CALLBACK_FILES or code.co_name == "__del__"
-    return is_callback or any(getattr(each, "__code__", None) is code for each in gc.callbacks)
+    return is_callback or any(
+        getattr(callback, "__code__", None) is code for callback in gc.callbacks
+    )
 
 
 def _read_resident_bytes() -> int:

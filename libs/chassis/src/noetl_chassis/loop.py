@@ -15,6 +15,8 @@ from noetl_contracts.errors import Retryable
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
+FACTOR = 2.0
+_EXPONENT_MAX = 32
 
 
 class RetryPauses(Struct, frozen=True, kw_only=True):
@@ -67,11 +69,11 @@ async def run_every(
     *,
     stop: asyncio.Event,
     name: str = "loop",
-    pulse: LoopHealth | None = None,
-    patience: RetryPauses | None = None,
+    loop_health: LoopHealth | None = None,
+    retry_pauses: RetryPauses | None = None,
 ) -> None:
     """Call `step`, rest `interval_s`, repeat; return promptly once `stop` is set."""
-    turns = _LoopTurns(name, pulse=pulse, patience=patience)
+    turns = _LoopTurns(name, loop_health=loop_health, retry_pauses=retry_pauses)
     while not stop.is_set():
         await turns.run_turn(step)
         await wait_for_wake(max(interval_s, turns.penalty_s), stop)
@@ -84,11 +86,11 @@ async def run_while_busy(
     stop: asyncio.Event,
     wake: asyncio.Event | None = None,
     name: str = "pump",
-    pulse: LoopHealth | None = None,
-    patience: RetryPauses | None = None,
+    loop_health: LoopHealth | None = None,
+    retry_pauses: RetryPauses | None = None,
 ) -> None:
     """Call `step` again at once while it did something, else rest until woken or `idle_s`."""
-    turns = _LoopTurns(name, pulse=pulse, patience=patience)
+    turns = _LoopTurns(name, loop_health=loop_health, retry_pauses=retry_pauses)
     while not stop.is_set():
         if wake is not None:
             wake.clear()
@@ -107,11 +109,11 @@ async def run_on_batches(
     messages_max: int,
     wait_s: float,
     name: str = "drain",
-    pulse: LoopHealth | None = None,
-    patience: RetryPauses | None = None,
+    loop_health: LoopHealth | None = None,
+    retry_pauses: RetryPauses | None = None,
 ) -> None:
-    """Fetch, hand what came to `step`, repeat; whatever `step` left unsettled comes again."""
-    turns = _LoopTurns(name, pulse=pulse, patience=patience)
+    """Fetch deliveries, pass them to `step`, repeat; unsettled deliveries come again."""
+    turns = _LoopTurns(name, loop_health=loop_health, retry_pauses=retry_pauses)
 
     async def run_turn() -> None:
         batch = await source.fetch_batch(messages_max=messages_max, wait_s=wait_s)
@@ -153,11 +155,11 @@ class _LoopTurns:
     """Takes turns of one loop: counts, logs and remembers how long to rest after errors."""
 
     def __init__(
-        self, name: str, *, pulse: LoopHealth | None, patience: RetryPauses | None
+        self, name: str, *, loop_health: LoopHealth | None, retry_pauses: RetryPauses | None
     ) -> None:
         self._name = name
-        self._pulse = pulse
-        self._patience = patience or RetryPauses()
+        self._health = loop_health
+        self._pauses = retry_pauses or RetryPauses()
         self._clock = SystemClock()
         self._failures = 0
 
@@ -168,8 +170,8 @@ class _LoopTurns:
             return 0.0
         return backoff_delay_s(
             self._failures,
-            base_s=self._patience.base_s,
-            max_s=self._patience.max_s,
+            base_s=self._pauses.base_s,
+            max_s=self._pauses.max_s,
             noise=identity.draw_noise(),
         )
 
@@ -178,7 +180,7 @@ class _LoopTurns:
         started = self._clock.monotonic_s()
         try:
             outcome = await step()
-        except Exception as failure:  # noqa: BLE001 - a loop outlives whatever one turn met
+        except Exception as failure:  # noqa: BLE001 - a loop outlives every failed turn
             self._note_failure(failure)
             return None
         instruments.record_measurement(
@@ -187,8 +189,8 @@ class _LoopTurns:
             labels={names.LOOP: self._name},
         )
         self._failures = 0
-        if self._pulse is not None:
-            self._pulse.note_success()
+        if self._health is not None:
+            self._health.note_success()
         return outcome
 
     def _note_failure(self, failure: Exception) -> None:
@@ -196,8 +198,8 @@ class _LoopTurns:
         kind = type(failure).__name__
         labels = {names.LOOP: self._name, names.ERROR: kind}
         instruments.add_to_counter(names.LOOP_FAILURES, labels=labels)
-        if self._pulse is not None:
-            self._pulse.note_failure(f"{kind}: {failure}")
+        if self._health is not None:
+            self._health.note_failure(f"{kind}: {failure}")
         # What may pass by itself needs no traceback; everything else may be our own fault.
         log.warning(
             "turn failed",
@@ -207,10 +209,6 @@ class _LoopTurns:
             failures_in_a_row=self._failures,
             exc_info=None if isinstance(failure, Retryable) else failure,
         )
-
-
-FACTOR = 2.0
-_EXPONENT_MAX = 32
 
 
 def backoff_delay_s(attempt: int, *, base_s: float, max_s: float, noise: float) -> float:

@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 async def open_task_group() -> AsyncIterator[asyncio.TaskGroup]:
     """Open a task group that raises one failure as it is, instead of a group around it.
 
-    It is that of the task that failed first, or the body's where no task did. Whoever tells
-    failures apart by their class needs to know of no group, nor of one in another.
+    It is the failure of the task that failed first, or the body's where no task failed. A caller
+    can catch it by its class and needs no handling of exception groups.
     """
     failed: BaseException | None = None
     try:
         async with asyncio.TaskGroup() as group:
             yield group
-    except BaseExceptionGroup as several:
-        failed = several.exceptions[0]
+    except BaseExceptionGroup as group_failure:
+        failed = group_failure.exceptions[0]
     if failed is not None:
         # Raised here it keeps what it says about its own cause.
         raise failed

@@ -41,6 +41,26 @@ _SECRET_FIELD = re.compile(
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 # Their own chatter about reconnecting repeats what the adapters report.
 _QUIET = ("nats", "aiohttp", "asyncio", "botocore", "boto3", "urllib3")
+# What these say of a collector that is away would be one more line for it.
+_OWN_LOGGERS = ("opentelemetry", "requests", "urllib3")
+# The record has them beside its fields.
+_BESIDE = frozenset(
+    {
+        "event",
+        "level",
+        "timestamp",
+        names.FIELD_INSTANCE,
+        names.FIELD_SERVICE,
+        names.FIELD_SPAN,
+        names.FIELD_TRACE,
+    }
+)
+_SEVERITY_BY_LEVEL = (
+    (logging.CRITICAL, SeverityNumber.FATAL),
+    (logging.ERROR, SeverityNumber.ERROR),
+    (logging.WARNING, SeverityNumber.WARN),
+    (logging.INFO, SeverityNumber.INFO),
+)
 
 
 class OtlpMissing(Permanent):
@@ -152,7 +172,7 @@ def _list_line_processors(service: str, instance: str) -> list[Any]:
 
 
 def _build_line_formatter(*, service: str, instance: str, log_format: str) -> logging.Formatter:
-    """Write records as lines, whoever logged them."""
+    """Build the formatter that writes the records of every logger as lines."""
     render: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     if log_format == "json":
         render = structlog.processors.JSONRenderer(serializer=_encode_line)
@@ -198,7 +218,7 @@ def mask_secrets(
 
 
 def mask_line(_logger: Any, _method: str, line: Any) -> Any:
-    """Hide in a finished line whatever this process knows to be secret."""
+    """Mask in a finished line every secret that this process knows."""
     return redaction.mask_log_line(line) if isinstance(line, str) else line
 
 
@@ -262,28 +282,6 @@ def _load_otlp_exporters(endpoint: str) -> _Exporters:
         measurements=measurements.OTLPMetricExporter(endpoint=f"{base}/v1/metrics"),
         lines=lines.OTLPLogExporter(endpoint=f"{base}/v1/logs"),
     )
-
-
-# What these say of a collector that is away would be one more line for it.
-_OWN_LOGGERS = ("opentelemetry", "requests", "urllib3")
-# The record has them beside its fields.
-_BESIDE = frozenset(
-    {
-        "event",
-        "level",
-        "timestamp",
-        names.FIELD_INSTANCE,
-        names.FIELD_SERVICE,
-        names.FIELD_SPAN,
-        names.FIELD_TRACE,
-    }
-)
-_SEVERITY_BY_LEVEL = (
-    (logging.CRITICAL, SeverityNumber.FATAL),
-    (logging.ERROR, SeverityNumber.ERROR),
-    (logging.WARNING, SeverityNumber.WARN),
-    (logging.INFO, SeverityNumber.INFO),
-)
 
 
 class LogExportHandler(logging.Handler):

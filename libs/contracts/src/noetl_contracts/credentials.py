@@ -6,6 +6,9 @@ from msgspec import Struct
 DELETED = "deleted"
 # The path of the executions that test credentials.
 CREDENTIAL_TEST_PATH = "system/credential-test"
+_TESTED_BY_REQUEST = "a GET of `--url` or `test_url`, with the credential and without it"
+_TESTED_BY_BUCKETS = "a list of its buckets, or of one bucket: `--url s3://BUCKET`"
+TYPE_ALIASES = {"postgresql": "postgres", "pg": "postgres", "aws_credentials": "aws"}
 
 
 class SealedCredential(Struct, frozen=True, kw_only=True):
@@ -74,7 +77,9 @@ class CredentialType(Struct, frozen=True, kw_only=True):
 
     def list_keys(self) -> list[str]:
         """List every key that is taken."""
-        return [key for each in self.fields for key in (each.name, *each.spellings, *each.renames)]
+        return [
+            key for field in self.fields for key in (field.name, *field.spellings, *field.renames)
+        ]
 
 
 _ACCESS = (
@@ -89,8 +94,6 @@ _TOKEN = CredentialField(name="token", meaning="sent as `Authorization: Bearer`"
 _TEST_URL = CredentialField(
     name="test_url", meaning="an address that answers this credential alone, for its test"
 )
-_TESTED_BY_REQUEST = "a GET of `--url` or `test_url`, with the credential and without it"
-_TESTED_BY_BUCKETS = "a list of its buckets, or of one bucket: `--url s3://BUCKET`"
 
 _TYPES = (
     CredentialType(
@@ -245,4 +248,3 @@ _TYPES = (
     ),
 )
 TYPES: dict[str, CredentialType] = {each.name: each for each in _TYPES}
-TYPE_ALIASES = {"postgresql": "postgres", "pg": "postgres", "aws_credentials": "aws"}

@@ -6,6 +6,24 @@ from typing import Any
 
 from msgspec import Struct
 
+# Kinds whose code is not their own name in upper case (language, 14).
+_CODES = {
+    "connection": "CONN",
+    "payload_too_large": "TOO_LARGE",
+    "storage_access": "STORE",
+    "storage_quota": "STORE",
+}
+# Errors that running a shard again cannot repair (language, 7.7).
+KINDS_NOT_RETRIED = frozenset(
+    {
+        *("template", "validation", "config", "unsupported_tool"),
+        *("assertion", "policy", "cancelled"),
+    }
+)
+# How many failed attempts of a task are kept: the latest.
+TRIES_MAX = 20
+_USER_CODE, _POSTGRES, _HTTP = "python", "postgres", "http"
+
 
 class NoetlError(Exception):
     """Something that NoETL can name went wrong."""
@@ -50,31 +68,9 @@ class SubjectError(Permanent):
     """A subject does not follow the subject grammar."""
 
 
-# Kinds whose code is not their own name in upper case (language, 14).
-_CODES = {
-    "connection": "CONN",
-    "payload_too_large": "TOO_LARGE",
-    "storage_access": "STORE",
-    "storage_quota": "STORE",
-}
-
-
 def get_error_code(kind: str) -> str:
     """Return the code of an error that nothing more particular is known of."""
     return _CODES.get(kind, kind.upper())
-
-
-# What running a shard again cannot mend (language, 7.7).
-KINDS_NOT_RETRIED = frozenset(
-    {
-        *("template", "validation", "config", "unsupported_tool"),
-        *("assertion", "policy", "cancelled"),
-    }
-)
-
-
-# How many failed attempts of a task are kept: the latest.
-TRIES_MAX = 20
 
 
 class FailedTry(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,9 +104,6 @@ class ErrorObject(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int | None = None
     details: dict[str, Any] | None = None
     tries: list[FailedTry] = []
-
-
-_USER_CODE, _POSTGRES, _HTTP = "python", "postgres", "http"
 
 
 def summarize_error(error: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Whatever a tool returns, made JSON-able."""
+"""Conversion of the values that tools return into values that JSON can hold."""
 
 import math
 from base64 import b64encode

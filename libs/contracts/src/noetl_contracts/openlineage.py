@@ -1,4 +1,4 @@
-"""OpenLineage's run events (schema 2-0-2) as they leave for whoever collects lineage."""
+"""OpenLineage's run events (schema 2-0-2), as they are sent to a receiver of lineage."""
 
 from datetime import datetime
 from enum import StrEnum

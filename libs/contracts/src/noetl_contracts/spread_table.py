@@ -21,7 +21,7 @@ class SpreadTable(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `schema` is the Arrow schema as an IPC message in base64, so that nobody opens a part to learn
     it. `partitions` gives, for a table that was cut by columns, each part's values of them;
-    `head` is the first few rows as JSON values, for whoever shows the table without reading it.
+    `head` is the first few rows as JSON values, to show the table without reading it.
     """
 
     row_count: int
@@ -47,14 +47,14 @@ def is_spread_marker(value: Any) -> bool:
 def read_marker(value: dict[str, Any], *, owner: PayloadRef) -> SpreadTable:
     """Read a marker inside a payload; raises `LocatorError`, or `msgspec.ValidationError`.
 
-    Parts of another organization than the payload's own are refused, whoever wrote the marker.
+    Parts of another organization than the payload's own are refused.
     """
-    found = msgspec.convert(value[KEY], SpreadTable)
+    spread_table = msgspec.convert(value[KEY], SpreadTable)
     home = _get_owner(owner)
-    for part in found.parts:
+    for part in spread_table.parts:
         if _get_owner(part) != home:
             raise LocatorError(f"{part.uri!r:.200} belongs to another organization")
-    return found
+    return spread_table
 
 
 def find_spread_table(kept: Any, *, owner: PayloadRef) -> SpreadTable | None:

@@ -23,6 +23,11 @@ OFFERS = "noetl.offers"
 WORKERS = f"{POKES}.workers"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# Behind a lane's name in the subjects of those who have a share, behind a consumer's name its own.
+OWN = "-own"
+WEIGHT_MAX = 1000
+_SHARE = re.compile(r"([A-Za-z0-9_-]{1,64})(?:=([1-9][0-9]{0,3}))?")
+_MARK = re.compile(r"-t[0-9a-f]{8}$")
 
 
 class ShardSubject(NamedTuple):
@@ -98,7 +103,7 @@ def build_own_share_filter(pool: str, lane: str, tenant_id: str) -> str:
 
 
 def build_lane_filter(lane: str) -> str:
-    """Match every command of a lane, whatever the pool."""
+    """Build the filter for every command of a lane, in all pools."""
     return f"{COMMANDS}.*.{_check_subject_token(lane)}.>"
 
 
@@ -193,13 +198,6 @@ def _check_subject_token(value: str) -> str:
             f"{value!r} cannot stand in a subject: use 1 to 64 letters, digits, '_' or '-'"
         )
     return value
-
-
-# Behind a lane's name in the subjects of those who have a share, behind a consumer's name its own.
-OWN = "-own"
-WEIGHT_MAX = 1000
-_SHARE = re.compile(r"([A-Za-z0-9_-]{1,64})(?:=([1-9][0-9]{0,3}))?")
-_MARK = re.compile(r"-t[0-9a-f]{8}$")
 
 
 class SharesMalformed(Permanent):

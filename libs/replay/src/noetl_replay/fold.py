@@ -207,7 +207,7 @@ def _end_execution(state: ExecutionState, at: Envelope, status: ExecutionStatus)
     state.fenced.clear()
     state.rejections.clear()
     state.held.clear()
-    state.wishes.clear()
+    state.granted_requests.clear()
     state.objects.clear()
 
 
@@ -281,8 +281,12 @@ def _remember_worker(
     state: ExecutionState, event: command_events.CommandCompleted | command_events.CommandFailed
 ) -> None:
     """Remember which attempt of which worker made a step's outcome; units have none."""
-    live = state.commands[event.command_id]
-    if live.item_index is None and live.slot is None and live.frame_id is None:
+    command_state = state.commands[event.command_id]
+    if (
+        command_state.item_index is None
+        and command_state.slot is None
+        and command_state.frame_id is None
+    ):
         made = ensure_step(state, event.step)
         made.attempt, made.worker_id = event.attempt, event.worker_id
 
@@ -311,10 +315,13 @@ def _apply_command(state: ExecutionState, at: Envelope, event: _CommandEvent) ->
         case command_events.CommandReissued():
             _reissue_command(state, at, event)
         case command_events.CommandStarted():
-            live = _touch_command(state, event.command_id)
-            live.status, live.worker_id = CommandStatus.RUNNING, event.worker_id
-            live.worker_locator, live.locality = event.worker_locator, event.locality
-            live.started_event_id, live.heard_at = at.event_id, at.event_time
+            command_state = _touch_command(state, event.command_id)
+            command_state.status, command_state.worker_id = CommandStatus.RUNNING, event.worker_id
+            command_state.worker_locator, command_state.locality = (
+                event.worker_locator,
+                event.locality,
+            )
+            command_state.started_event_id, command_state.heard_at = at.event_id, at.event_time
             fold_commands.end_offer(state, event)
         case command_events.CommandHeartbeat():
             _touch_command(state, event.command_id).heard_at = at.event_time
@@ -366,31 +373,35 @@ def _issue_command(
 def _reissue_command(
     state: ExecutionState, at: Envelope, event: command_events.CommandReissued
 ) -> None:
-    live = _touch_command(state, event.command_id)
-    live.attempt, live.status = event.attempt, CommandStatus.ISSUED
-    live.heard_at, live.worker_id = at.event_time, None
-    live.losses += event.reason not in command_events.BLAMELESS
-    fold_commands.withdraw_offer(state, live)
+    command_state = _touch_command(state, event.command_id)
+    command_state.attempt, command_state.status = event.attempt, CommandStatus.ISSUED
+    command_state.heard_at, command_state.worker_id = at.event_time, None
+    command_state.losses += event.reason not in command_events.BLAMELESS
+    fold_commands.withdraw_offer(state, command_state)
     if state.paused_at is not None:
         state.held[event.command_id] = None
-    fold_loops.count_reissued(state, event, live)
+    fold_loops.count_reissued(state, event, command_state)
 
 
 def _touch_command(state: ExecutionState, command_id: CommandId) -> CommandState:
-    live = state.commands[command_id]
-    state.changes.commands[command_id] = live
-    return live
+    command_state = state.commands[command_id]
+    state.changes.commands[command_id] = command_state
+    return command_state
 
 
 def _settle_command(
     state: ExecutionState, at: Envelope, command_id: CommandId, status: CommandStatus
 ) -> None:
-    live = _touch_command(state, command_id)
-    live.status, live.terminal_event_id, live.completed_at = status, at.event_id, at.event_time
+    command_state = _touch_command(state, command_id)
+    command_state.status, command_state.terminal_event_id, command_state.completed_at = (
+        status,
+        at.event_id,
+        at.event_time,
+    )
     del state.commands[command_id]
     state.held.pop(command_id, None)
     state.deadlines.pop(command_id, None)
     state.offered.pop(command_id, None)
-    if live.attempt > 1:
-        state.fenced[command_id] = live.attempt
+    if command_state.attempt > 1:
+        state.fenced[command_id] = command_state.attempt
         forget_oldest(state.fenced, FENCED_MAX)

@@ -43,29 +43,29 @@ def apply_wait(state: ExecutionState, at: Envelope, event: ParkingEvent) -> None
 
 
 def _park_command(state: ExecutionState, at: Envelope, event: command_events.CommandParked) -> None:
-    live = _touch_command(state, event)
-    live.status, live.heard_at = CommandStatus.PARKED, at.event_time
-    live.parked = ParkedState(wait=event.wait, resume_ref=event.resume_ref)
+    command_state = _touch_command(state, event)
+    command_state.status, command_state.heard_at = CommandStatus.PARKED, at.event_time
+    command_state.parked = ParkedState(wait=event.wait, resume_ref=event.resume_ref)
     state.deadlines[event.command_id] = at.event_time + timedelta(seconds=event.wait.timeout_s)
 
 
 def _resume_command(
     state: ExecutionState, at: Envelope, event: command_events.CommandResumed
 ) -> None:
-    live = _touch_command(state, event)
+    command_state = _touch_command(state, event)
     state.deadlines.pop(event.command_id, None)
-    assert live.parked is not None, "only a parked command is resumed"
-    live.resume = Resume(
+    assert command_state.parked is not None, "only a parked command is resumed"
+    command_state.resume = Resume(
         key=event.key,
-        ref=live.parked.resume_ref,
+        ref=command_state.parked.resume_ref,
         status=event.status,
         child_execution_id=event.child_execution_id,
         result=event.result,
         error=event.error,
     )
-    live.parked = None
-    live.attempt, live.status = event.attempt, CommandStatus.ISSUED
-    live.heard_at, live.worker_id = at.event_time, None
+    command_state.parked = None
+    command_state.attempt, command_state.status = event.attempt, CommandStatus.ISSUED
+    command_state.heard_at, command_state.worker_id = at.event_time, None
     if state.paused_at is not None and state.cancelling_at is None:
         state.held[event.command_id] = None
 
@@ -73,24 +73,24 @@ def _resume_command(
 def _touch_command(
     state: ExecutionState, event: command_events.CommandParked | command_events.CommandResumed
 ) -> CommandState:
-    live = state.commands[event.command_id]
-    state.changes.commands[event.command_id] = live
-    return live
+    command_state = state.commands[event.command_id]
+    state.changes.commands[event.command_id] = command_state
+    return command_state
 
 
 def remember_offer(
-    state: ExecutionState, live: CommandState, event: command_events.CommandIssued
+    state: ExecutionState, command_state: CommandState, event: command_events.CommandIssued
 ) -> None:
     """Remember where a command's inputs were made, and whose it may become until when."""
-    live.source_locality, live.target = event.source_locality, event.target
+    command_state.source_locality, command_state.target = event.source_locality, event.target
     if event.offered_until is not None:
         state.offered[event.command_id] = event.offered_until
 
 
-def withdraw_offer(state: ExecutionState, live: CommandState) -> None:
+def withdraw_offer(state: ExecutionState, command_state: CommandState) -> None:
     """Forget to whom an attempt was offered: the next one is anybody's."""
-    live.target = None
-    state.offered.pop(live.command_id, None)
+    command_state.target = None
+    state.offered.pop(command_state.command_id, None)
 
 
 def end_offer(state: ExecutionState, event: command_events.CommandStarted) -> None:
@@ -100,8 +100,8 @@ def end_offer(state: ExecutionState, event: command_events.CommandStarted) -> No
 
 def remember_result_place(state: ExecutionState, event: command_events.CommandCompleted) -> None:
     """Remember where a step's result was made; of many units, what their places share."""
-    live = state.commands[event.command_id]
-    made = placement.extract_place(live.locality)
+    command_state = state.commands[event.command_id]
+    made = placement.extract_place(command_state.locality)
     run = state.runs.get(event.run_id)
     loop = run.loop if run is not None else None
     if loop is not None:

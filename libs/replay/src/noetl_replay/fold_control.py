@@ -11,7 +11,7 @@ from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import ExecutionStatus
 from noetl_replay.state import ExecutionState, ObjectState, forget_oldest
 
-WISHES_MAX = 256
+GRANTED_REQUESTS_MAX = 256
 
 ControlEvent = (
     execution_events.ExecutionPaused
@@ -49,9 +49,9 @@ def apply_control(state: ExecutionState, at: Envelope, event: ControlEvent) -> N
 
 
 def _remember_request(state: ExecutionState, request_id: str) -> None:
-    """Keep a wish's identity for as long as its repetition is likely."""
-    state.wishes[request_id] = None
-    forget_oldest(state.wishes, WISHES_MAX)
+    """Keep the identity of a request while its repetition is likely."""
+    state.granted_requests[request_id] = None
+    forget_oldest(state.granted_requests, GRANTED_REQUESTS_MAX)
 
 
 # Payloads of which an object remembers that it came from them, the latest ones.
@@ -60,18 +60,20 @@ REFERENCES_MAX = 16
 
 def apply_object_change(state: ExecutionState, at: Envelope, event: BusinessObjectChanged) -> None:
     """Bring an object about, change it, or mark it as removed."""
-    known = state.objects.get(event.object_id) or ObjectState(
+    object_state = state.objects.get(event.object_id) or ObjectState(
         object_id=event.object_id,
         object_type=event.object_type,
         first_event_id=at.event_id,
         created_at=at.event_time,
     )
-    known.version += 1
-    known.status = event.status or known.status
-    known.attributes = {**known.attributes, **codec.to_builtins(event.attributes)}
-    known.is_deleted = event.is_deleted
-    known.last_event_id, known.updated_at = at.event_id, at.event_time
+    object_state.version += 1
+    object_state.status = event.status or object_state.status
+    object_state.attributes = {**object_state.attributes, **codec.to_builtins(event.attributes)}
+    object_state.is_deleted = event.is_deleted
+    object_state.last_event_id, object_state.updated_at = at.event_id, at.event_time
     if event.result_ref is not None:
-        others = [one for one in known.payload_refs if one.sha256 != event.result_ref.sha256]
-        known.payload_refs = [*others, event.result_ref][-REFERENCES_MAX:]
-    state.objects[event.object_id] = state.changes.objects[event.object_id] = known
+        payload_refs = [
+            ref for ref in object_state.payload_refs if ref.sha256 != event.result_ref.sha256
+        ]
+        object_state.payload_refs = [*payload_refs, event.result_ref][-REFERENCES_MAX:]
+    state.objects[event.object_id] = state.changes.objects[event.object_id] = object_state

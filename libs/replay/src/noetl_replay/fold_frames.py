@@ -41,15 +41,17 @@ def apply_frame(state: ExecutionState, at: Envelope, event: _Event) -> None:
         case frame_events.FrameDispatched():
             _dispatch_frame(state, at, event)
         case frame_events.FrameStarted() | frame_events.FrameHeartbeat():
-            held = _touch_frame(state, event.frame_id)
-            held.status = FrameStatus.RUNNING
-            held.owner_worker = held.owner_worker or event.worker_id
+            frame_state = _touch_frame(state, event.frame_id)
+            frame_state.status = FrameStatus.RUNNING
+            frame_state.owner_worker = frame_state.owner_worker or event.worker_id
             _note_heartbeat(state, at, event.frame_id)
         case frame_events.FrameAbandoned():
             lost = _touch_frame(state, event.frame_id)
             lost.status, lost.owner_worker = FrameStatus.ABANDONED, None
-            if (live := _touch_frame_loop(state, lost)) is not None and has_planned_frames(live):
-                remember_retry(live, lost, event)
+            if (loop_state := _touch_frame_loop(state, lost)) is not None and has_planned_frames(
+                loop_state
+            ):
+                remember_retry(loop_state, lost, event)
                 holder = state.commands.get(lost.command_id)
                 if event.error is not None and holder is not None:
                     # What failed is tried from its beginning, not from where it once waited.
@@ -82,16 +84,16 @@ def _close_stage(state: ExecutionState, at: Envelope, event: loop_events.StageCl
     closed.status, closed.closed_event_id = event.status, at.event_id
     closed.ended_at = at.event_time
     state.changes.stages[event.stage_id] = closed
-    for left in [one for one in state.frames.values() if one.stage_id == event.stage_id]:
-        del state.frames[left.frame_id]
+    for frame_state in [one for one in state.frames.values() if one.stage_id == event.stage_id]:
+        del state.frames[frame_state.frame_id]
 
 
 def _dispatch_frame(
     state: ExecutionState, at: Envelope, event: frame_events.FrameDispatched
 ) -> None:
-    live = state.frames.get(event.frame_id)
-    if live is None:
-        live = state.frames[event.frame_id] = FrameState(
+    frame_state = state.frames.get(event.frame_id)
+    if frame_state is None:
+        frame_state = state.frames[event.frame_id] = FrameState(
             frame_id=event.frame_id,
             stage_id=event.stage_id,
             command_id=event.command_id,
@@ -104,15 +106,15 @@ def _dispatch_frame(
             claimed_event_id=at.event_id,
             created_at=at.event_time,
         )
-    live.attempts, live.status = event.attempt, FrameStatus.CLAIMED
-    live.fence = event.fence
-    live.owner_worker, live.claimed_event_id = event.worker_id, at.event_id
-    live.command_id = event.command_id
-    state.changes.frames[event.frame_id] = live
-    loop = _touch_frame_loop(state, live)
+    frame_state.attempts, frame_state.status = event.attempt, FrameStatus.CLAIMED
+    frame_state.fence = event.fence
+    frame_state.owner_worker, frame_state.claimed_event_id = event.worker_id, at.event_id
+    frame_state.command_id = event.command_id
+    state.changes.frames[event.frame_id] = frame_state
+    loop = _touch_frame_loop(state, frame_state)
     if loop is not None and has_planned_frames(loop):
-        count_dispatched_frame(state, loop, live, event)
-    taken = _find_frame_slot(state, live)
+        count_dispatched_frame(state, loop, frame_state, event)
+    taken = _find_frame_slot(state, frame_state)
     if taken is not None:
         taken.open_frame_id, taken.next_index = event.frame_id, event.frame_index
     _note_heartbeat(state, at, event.frame_id)
@@ -123,26 +125,28 @@ def _end_frame(
     at: Envelope,
     event: frame_events.FrameCommitted | frame_events.FrameFailed,
 ) -> None:
-    live = _touch_frame(state, event.frame_id)
+    frame_state = _touch_frame(state, event.frame_id)
     _note_heartbeat(state, at, event.frame_id)
     del state.frames[event.frame_id]
-    holder = state.commands.get(live.command_id)
+    holder = state.commands.get(frame_state.command_id)
     if holder is not None:
         # A slot goes on with frames that have not waited.
         holder.resume = None
     failed = isinstance(event, frame_events.FrameFailed)
-    live.status = FrameStatus.FAILED if failed else FrameStatus.COMPLETED
-    live.terminal_event_id, live.completed_at = at.event_id, at.event_time
-    live.metrics, live.row_count = event.metrics, event.row_count
-    live.rows_failed = event.rows_failed if isinstance(event, frame_events.FrameFailed) else 0
-    live.output_ref = event.result
+    frame_state.status = FrameStatus.FAILED if failed else FrameStatus.COMPLETED
+    frame_state.terminal_event_id, frame_state.completed_at = at.event_id, at.event_time
+    frame_state.metrics, frame_state.row_count = event.metrics, event.row_count
+    frame_state.rows_failed = (
+        event.rows_failed if isinstance(event, frame_events.FrameFailed) else 0
+    )
+    frame_state.output_ref = event.result
     state.warnings += len(event.notes)
     state.ctx = {**state.ctx, **event.patch}
     state.frames_total += 1
-    state.rows_total += live.row_count
-    _count_frame(state, live)
-    _count_rows(state, live, event)
-    fold_commands.add_run_metrics(state, state.stages[live.stage_id].run_id, event.tasks)
+    state.rows_total += frame_state.row_count
+    _count_frame(state, frame_state)
+    _count_rows(state, frame_state, event)
+    fold_commands.add_run_metrics(state, state.stages[frame_state.stage_id].run_id, event.tasks)
 
 
 def _count_frame(state: ExecutionState, done: FrameState) -> None:
@@ -159,20 +163,20 @@ def _count_rows(
     done: FrameState,
     event: frame_events.FrameCommitted | frame_events.FrameFailed,
 ) -> None:
-    live = fold_loops.touch_loop(state, state.stages[done.stage_id].run_id)
-    if live is None:
+    loop_state = fold_loops.touch_loop(state, state.stages[done.stage_id].run_id)
+    if loop_state is None:
         return
-    if has_planned_frames(live):
-        count_ended_frame(live, done, event)
-        live.first_error = live.first_error or getattr(event, "error", None)
+    if has_planned_frames(loop_state):
+        count_ended_frame(loop_state, done, event)
+        loop_state.first_error = loop_state.first_error or getattr(event, "error", None)
         return
-    live.commits += 1
-    live.total += done.row_count
-    live.failed += done.rows_failed
-    live.success += done.row_count - done.rows_failed
+    loop_state.commits += 1
+    loop_state.total += done.row_count
+    loop_state.failed += done.rows_failed
+    loop_state.success += done.row_count - done.rows_failed
     if isinstance(event, frame_events.FrameFailed):
-        live.first_error = live.first_error or event.error
-    taken = live.slots[done.slot]
+        loop_state.first_error = loop_state.first_error or event.error
+    taken = loop_state.slots[done.slot]
     taken.open_frame_id = None
     taken.next_index = done.frame_index + 1
     taken.rows_left = event.rows_left
@@ -180,17 +184,17 @@ def _count_rows(
 
 
 def _touch_frame(state: ExecutionState, frame_id: FrameId) -> FrameState:
-    live = state.frames[frame_id]
-    state.changes.frames[frame_id] = live
-    return live
+    frame_state = state.frames[frame_id]
+    state.changes.frames[frame_id] = frame_state
+    return frame_state
 
 
-def _touch_frame_loop(state: ExecutionState, live: FrameState) -> LoopState | None:
-    return fold_loops.touch_loop(state, state.stages[live.stage_id].run_id)
+def _touch_frame_loop(state: ExecutionState, frame_state: FrameState) -> LoopState | None:
+    return fold_loops.touch_loop(state, state.stages[frame_state.stage_id].run_id)
 
 
-def _find_frame_slot(state: ExecutionState, live: FrameState) -> SlotState | None:
-    return fold_loops.find_slot(state, state.stages[live.stage_id].run_id, live.slot)
+def _find_frame_slot(state: ExecutionState, frame_state: FrameState) -> SlotState | None:
+    return fold_loops.find_slot(state, state.stages[frame_state.stage_id].run_id, frame_state.slot)
 
 
 def _note_heartbeat(state: ExecutionState, at: Envelope, frame_id: FrameId) -> None:
@@ -221,59 +225,68 @@ def open_reduce_level(
     )
 
 
-def has_planned_frames(live: LoopState | None) -> bool:
+def has_planned_frames(loop_state: LoopState | None) -> bool:
     """Tell whether the planner mints the frames of a loop."""
-    return live is not None and live.cut is not None
+    return loop_state is not None and loop_state.cut is not None
 
 
 def count_dispatched_frame(
-    state: ExecutionState, live: LoopState, taken: FrameState, event: frame_events.FrameDispatched
+    state: ExecutionState,
+    loop_state: LoopState,
+    taken: FrameState,
+    event: frame_events.FrameDispatched,
 ) -> None:
     """Account a frame that was handed out to its unit and to the command that runs it."""
     taken.start, taken.retry_at = event.start, None
-    live.retry_at.pop(event.frame_id, None)
+    loop_state.retry_at.pop(event.frame_id, None)
     holder = state.commands.get(event.command_id)
     if holder is not None:
         holder.frame_id = event.frame_id
     if event.attempt == 1 and event.parent_frame_id is None:
-        live.next_index = max(live.next_index, event.slot + 1)
-        live.in_flight += 1
+        loop_state.next_index = max(loop_state.next_index, event.slot + 1)
+        loop_state.in_flight += 1
 
 
-def remember_retry(live: LoopState, lost: FrameState, event: frame_events.FrameAbandoned) -> None:
+def remember_retry(
+    loop_state: LoopState, lost: FrameState, event: frame_events.FrameAbandoned
+) -> None:
     """Remember when a frame may be handed out again."""
     lost.retry_at = event.retry_at
     if event.retry_at is not None:
-        live.retry_at[event.frame_id] = event.retry_at
+        loop_state.retry_at[event.frame_id] = event.retry_at
 
 
 def count_ended_frame(
-    live: LoopState, done: FrameState, event: frame_events.FrameCommitted | frame_events.FrameFailed
+    loop_state: LoopState,
+    done: FrameState,
+    event: frame_events.FrameCommitted | frame_events.FrameFailed,
 ) -> None:
     """Count a frame that ended; a unit ends with its last frame."""
-    units_ok, units_failed = _count_units(live, done, event)
-    if live.counts_frames:
-        live.success += units_ok
-        live.failed += units_failed
+    units_ok, units_failed = _count_units(loop_state, done, event)
+    if loop_state.counts_frames:
+        loop_state.success += units_ok
+        loop_state.failed += units_failed
     else:
-        live.success += done.row_count - done.rows_failed
-        live.failed += done.rows_failed
-    live.retry_at.pop(event.frame_id, None)
+        loop_state.success += done.row_count - done.rows_failed
+        loop_state.failed += done.rows_failed
+    loop_state.retry_at.pop(event.frame_id, None)
     if event.rows_left:
         return
-    live.in_flight -= 1
-    live.units_ok += units_ok
-    live.units_failed += units_failed
+    loop_state.in_flight -= 1
+    loop_state.units_ok += units_ok
+    loop_state.units_failed += units_failed
 
 
 def _count_units(
-    live: LoopState, done: FrameState, event: frame_events.FrameCommitted | frame_events.FrameFailed
+    loop_state: LoopState,
+    done: FrameState,
+    event: frame_events.FrameCommitted | frame_events.FrameFailed,
 ) -> tuple[int, int]:
     """Count what a frame adds to its loop's units: itself, or those that its worker cut it into."""
     has_failed = done.status is FrameStatus.FAILED
     if event.units is not None:
-        live.retried += event.units.retried
+        loop_state.retried += event.units.retried
         return event.units.ok, event.units.failed
-    inside = live.cut.inside if live.cut is not None else None
+    inside = loop_state.cut.inside if loop_state.cut is not None else None
     many = 1 if inside is None else inside
     return (0, many) if has_failed else (many, 0)

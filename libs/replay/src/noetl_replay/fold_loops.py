@@ -64,14 +64,16 @@ def _start_loop(state: ExecutionState, at: Envelope, event: loop_events.LoopStar
 
 def _resize_loop(state: ExecutionState, at: Envelope, event: loop_events.LoopResized) -> None:
     """Change a loop's bound; slots beyond a smaller one stay, for what they have open."""
-    live = touch_loop(state, event.run_id)
-    if live is None:
+    loop_state = touch_loop(state, event.run_id)
+    if loop_state is None:
         return
-    live.max_in_flight, live.last_event_id = event.max_in_flight, at.event_id
-    if live.slots:
-        missing = range(len(live.slots), event.max_in_flight)
+    loop_state.max_in_flight, loop_state.last_event_id = event.max_in_flight, at.event_id
+    if loop_state.slots:
+        missing = range(len(loop_state.slots), event.max_in_flight)
         # A new slot has not claimed yet, and before it is asked it is as one that found nothing.
-        live.slots += [SlotState(slot=slot, is_dry=True, commits_floor=-1) for slot in missing]
+        loop_state.slots += [
+            SlotState(slot=slot, is_dry=True, commits_floor=-1) for slot in missing
+        ]
 
 
 def _finish_loop(
@@ -82,13 +84,17 @@ def _finish_loop(
     remembered.result = event.result
     remembered.error = event.error if isinstance(event, loop_events.LoopFailed) else None
     fold_lineage.remember_run_result(state, at, event)
-    live = touch_loop(state, event.run_id)
-    if live is None:
+    loop_state = touch_loop(state, event.run_id)
+    if loop_state is None:
         return
-    live.is_finished, live.stats, live.last_event_id = True, event.stats, at.event_id
+    loop_state.is_finished, loop_state.stats, loop_state.last_event_id = (
+        True,
+        event.stats,
+        at.event_id,
+    )
     failed = isinstance(event, loop_events.LoopFailed)
-    live.status = RunStatus.FAILED if failed else RunStatus.COMPLETED
-    live.collection = None
+    loop_state.status = RunStatus.FAILED if failed else RunStatus.COMPLETED
+    loop_state.collection = None
 
 
 def touch_loop(state: ExecutionState, run_id: RunId) -> LoopState | None:
@@ -104,22 +110,22 @@ def find_slot(state: ExecutionState, run_id: RunId, slot: int | None) -> SlotSta
     """Return a live slot, or None when the command is not a slot's or the epoch is over."""
     if slot is None:
         return None
-    live = touch_loop(state, run_id)
-    return live.slots[slot] if live is not None and live.cut is None else None
+    loop_state = touch_loop(state, run_id)
+    return loop_state.slots[slot] if loop_state is not None and loop_state.cut is None else None
 
 
 def count_issued(state: ExecutionState, at: Envelope, event: command_events.CommandIssued) -> None:
     """Account a new item or slot command to its loop."""
-    if event.item_index is not None and (live := touch_loop(state, event.run_id)):
-        live.next_index = max(live.next_index, event.item_index + 1)
-        live.in_flight += 1
-        live.last_event_id = at.event_id
+    if event.item_index is not None and (loop_state := touch_loop(state, event.run_id)):
+        loop_state.next_index = max(loop_state.next_index, event.item_index + 1)
+        loop_state.in_flight += 1
+        loop_state.last_event_id = at.event_id
     if (taken := find_slot(state, event.run_id, event.slot)) is not None:
-        live = state.runs[event.run_id].loop
+        loop_state = state.runs[event.run_id].loop
         taken.command_id, taken.is_dry = event.command_id, False
         taken.rounds += 1
         taken.frames_in_round = 0
-        taken.commits_floor = live.commits if live is not None else 0
+        taken.commits_floor = loop_state.commits if loop_state is not None else 0
         taken.claimed_at = at.event_time
 
 
@@ -127,34 +133,34 @@ def count_reissued(
     state: ExecutionState, event: command_events.CommandReissued, lost: CommandState
 ) -> None:
     """Account a lost attempt to its loop; a slot's next claim comes after all commits so far."""
-    if (live := touch_loop(state, event.run_id)) is None:
+    if (loop_state := touch_loop(state, event.run_id)) is None:
         return
-    live.retried += event.reason != command_events.NOT_TAKEN
+    loop_state.retried += event.reason != command_events.NOT_TAKEN
     if lost.slot is not None:
-        taken = live.slots[lost.slot]
-        taken.frames_in_round, taken.commits_floor = 0, live.commits
+        taken = loop_state.slots[lost.slot]
+        taken.frames_in_round, taken.commits_floor = 0, loop_state.commits
 
 
 def count_ended_item(
     state: ExecutionState, event: step_events.CallDone | step_events.CallError
 ) -> None:
     """Account a finished item to its loop."""
-    live = touch_loop(state, event.run_id)
-    if live is None:
+    loop_state = touch_loop(state, event.run_id)
+    if loop_state is None:
         return
-    live.in_flight -= 1
+    loop_state.in_flight -= 1
     if isinstance(event, step_events.CallDone):
-        live.success += 1
+        loop_state.success += 1
         return
-    live.failed += 1
-    live.first_error = live.first_error or event.error
+    loop_state.failed += 1
+    loop_state.first_error = loop_state.first_error or event.error
 
 
 def count_cancelled_item(state: ExecutionState, event: command_events.CommandCancelled) -> None:
     """Account an item that was called off although its loop goes on."""
-    if event.item_index is not None and (live := touch_loop(state, event.run_id)):
-        live.in_flight -= 1
-        live.cancelled += 1
+    if event.item_index is not None and (loop_state := touch_loop(state, event.run_id)):
+        loop_state.in_flight -= 1
+        loop_state.cancelled += 1
     holder, run = state.commands.get(event.command_id), state.runs.get(event.run_id)
     if holder is not None and holder.frame_id is not None and run is not None and run.loop:
         run.loop.retry_at.pop(holder.frame_id, None)
@@ -173,9 +179,9 @@ def end_slot(state: ExecutionState, at: Envelope, event: command_events.CommandC
 def fail_slot(state: ExecutionState, event: command_events.CommandFailed) -> None:
     """Account a slot that cannot go on: its loop is going to fail."""
     taken = find_slot(state, event.run_id, event.slot)
-    live = touch_loop(state, event.run_id)
-    if taken is None or live is None:
+    loop_state = touch_loop(state, event.run_id)
+    if taken is None or loop_state is None:
         return
     taken.is_dry, taken.has_failed, taken.command_id = True, True, None
     taken.open_frame_id = None
-    live.first_error = live.first_error or event.error
+    loop_state.first_error = loop_state.first_error or event.error

@@ -13,16 +13,16 @@ def receive_chunk(state: ExecutionState, event: step_events.CallPartial) -> None
     run = state.runs.get(event.run_id)
     if run is None:
         return
-    live = run.stream
-    if live is None:
-        live = run.stream = StreamState(command_id=event.command_id)
-    live.received += 1
+    stream_state = run.stream
+    if stream_state is None:
+        stream_state = run.stream = StreamState(command_id=event.command_id)
+    stream_state.received += 1
     for name in event.targets:
-        _hand_chunk_over(state, live.targets[name], event)
+        _hand_chunk_over(state, stream_state.targets[name], event)
     if event.targets:
-        live.open[event.chunk.index] = OpenChunk(open=len(event.targets))
+        stream_state.open[event.chunk.index] = OpenChunk(open=len(event.targets))
     else:
-        live.done += 1
+        stream_state.done += 1
 
 
 def _hand_chunk_over(state: ExecutionState, run_id: RunId, event: step_events.CallPartial) -> None:
@@ -41,7 +41,9 @@ def attach_to_producer(state: ExecutionState, event: step_events.StepEnter) -> N
     producer = state.runs[event.stream_of]
     if producer.stream is None:
         command_id = next(
-            one.command_id for one in state.commands.values() if one.run_id == event.stream_of
+            command_state.command_id
+            for command_state in state.commands.values()
+            if command_state.run_id == event.stream_of
         )
         producer.stream = StreamState(command_id=command_id)
     producer.stream.targets[event.step] = event.run_id
@@ -61,18 +63,18 @@ def end_call(state: ExecutionState, event: step_events.CallDone | step_events.Ca
 
 def cancel_activation(state: ExecutionState, event: command_events.CommandCancelled) -> None:
     """Account a cancelled activation, or a task that was stopped while it streamed."""
-    run, live = state.runs.get(event.run_id), state.commands.get(event.command_id)
-    if run is None or live is None:
+    run, command_state = state.runs.get(event.run_id), state.commands.get(event.command_id)
+    if run is None or command_state is None:
         return
     if run.stream is not None:
         run.stream.has_ended = True
-    if run.feed is None or live.item_index is None:
+    if run.feed is None or command_state.item_index is None:
         return
     loop = fold_loops.touch_loop(state, event.run_id)
     if loop is not None:
         loop.in_flight -= 1
         loop.cancelled += 1
-    run.feed.open.pop(live.item_index, None)
+    run.feed.open.pop(command_state.item_index, None)
 
 
 def _close_chunk(
@@ -81,15 +83,15 @@ def _close_chunk(
     assert run.feed is not None, "only activations of chunks come here"
     chunk = run.feed.open.pop(activation, None)
     producer = state.runs.get(run.feed.producer)
-    live = producer.stream if producer is not None else None
-    if chunk is None or live is None or chunk.index not in live.open:
+    stream_state = producer.stream if producer is not None else None
+    if chunk is None or stream_state is None or chunk.index not in stream_state.open:
         return
-    counted = live.open[chunk.index]
+    counted = stream_state.open[chunk.index]
     counted.open -= 1
     counted.has_failed |= error is not None
-    live.first_error = live.first_error or error
+    stream_state.first_error = stream_state.first_error or error
     if counted.open:
         return
-    del live.open[chunk.index]
-    live.failed += counted.has_failed
-    live.done += not counted.has_failed
+    del stream_state.open[chunk.index]
+    stream_state.failed += counted.has_failed
+    stream_state.done += not counted.has_failed

@@ -2,7 +2,7 @@
 
 An execution is a run, each activation of a step is a run within it; items, frames and attempts are
 none, so that a history of a hundred thousand events tells of its steps alone. What is told depends
-on the history and the playbook only: whoever tells it again tells the same bytes.
+on the history and the playbook only: building it again gives the same bytes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,6 +52,22 @@ LINEAGE_VERSION = 1
 _MESSAGE_CHARACTERS_MAX = 4000
 
 Plan = Mapping[str, StepData]
+# What `build_lineage_events` gives a meaning; items' outcomes share two of the types and have none.
+EVENT_CLASSES = (
+    execution_events.PlaybookInitialized,
+    execution_events.StateInherited,
+    execution_events.PlaybookCompleted,
+    execution_events.PlaybookFailed,
+    execution_events.ExecutionCancelled,
+    step_events.StepEnter,
+    step_events.StepFailed,
+    step_events.StepExit,
+    step_events.CallDone,
+    step_events.CallError,
+    loop_events.LoopDone,
+    loop_events.LoopFailed,
+)
+COLUMNS_MAX = 500
 
 
 class OpenLineageRun(Struct, kw_only=True):
@@ -87,23 +103,6 @@ class LineageEvent(Struct, frozen=True, kw_only=True):
     event: RunEvent
 
 
-# What `build_lineage_events` gives a meaning; items' outcomes share two of the types and have none.
-EVENT_CLASSES = (
-    execution_events.PlaybookInitialized,
-    execution_events.StateInherited,
-    execution_events.PlaybookCompleted,
-    execution_events.PlaybookFailed,
-    execution_events.ExecutionCancelled,
-    step_events.StepEnter,
-    step_events.StepFailed,
-    step_events.StepExit,
-    step_events.CallDone,
-    step_events.CallError,
-    loop_events.LoopDone,
-    loop_events.LoopFailed,
-)
-
-
 def is_lineage_event(envelope: Envelope) -> bool:
     """Tell whether an event of a history matters to lineage."""
     event = envelope.event
@@ -114,15 +113,15 @@ def build_lineage_events(
     lineage: LineageState, envelopes: Iterable[Envelope], plan: Plan
 ) -> list[LineageEvent]:
     """Tell what follows, given those events of it that matter, in order; changes `lineage`."""
-    told: list[LineageEvent] = []
+    lineage_events: list[LineageEvent] = []
     for at in envelopes:
         lineage.version = at.stream_version
-        found = _build_run_events(lineage, at, plan) if is_lineage_event(at) else []
-        told += [
+        run_events = _build_run_events(lineage, at, plan) if is_lineage_event(at) else []
+        lineage_events += [
             LineageEvent(version=at.stream_version, ordinal=ordinal, event=event)
-            for ordinal, event in enumerate(found)
+            for ordinal, event in enumerate(run_events)
         ]
-    return told
+    return lineage_events
 
 
 def _build_run_events(lineage: LineageState, at: Envelope, plan: Plan) -> list[RunEvent]:
@@ -167,7 +166,7 @@ def _start_step_run(
         run_id=event.run_id,
         step=event.step,
         inputs=[
-            *(_build_input(one) for one in (data.reads if data is not None else ())),
+            *(_build_input(dataset) for dataset in (data.reads if data is not None else ())),
             *(
                 _build_result_input(lineage, name)
                 for name in (data.uses if data is not None else ())
@@ -208,11 +207,11 @@ def _end_all_runs(
     error: ErrorObject | None = None,
 ) -> list[RunEvent]:
     """End what is open, in the order in which it began, and then the execution."""
-    left = [
+    run_events = [
         _build_step_event(lineage, at, run, plan, RunState.ABORT) for run in lineage.open.values()
     ]
     lineage.open, lineage.has_ended = {}, True
-    return [*left, _build_execution_event(lineage, at, state, error=error)]
+    return [*run_events, _build_execution_event(lineage, at, state, error=error)]
 
 
 def _build_execution_event(
@@ -240,7 +239,7 @@ def _build_step_event(
     lineage: LineageState, at: Envelope, run: OpenLineageRun, plan: Plan, state: RunState
 ) -> RunEvent:
     data = plan.get(run.step)
-    own, whole = (
+    job_name, run_id = (
         build_job_name(lineage, run.step),
         RunName(run_id=derive_run_uuid(lineage, lineage.execution_id)),
     )
@@ -252,16 +251,16 @@ def _build_step_event(
             run_id=derive_run_uuid(lineage, lineage.execution_id, run.run_id),
             facets=RunFacets(
                 parent=ParentFacet(
-                    run=whole,
+                    run=run_id,
                     job=build_job_name(lineage),
-                    root=RootRun(run=whole, job=build_job_name(lineage)),
+                    root=RootRun(run=run_id, job=build_job_name(lineage)),
                 ),
                 error_message=_build_error_facet(error),
             ),
         ),
         job=Job(
-            namespace=own.namespace,
-            name=own.name,
+            namespace=job_name.namespace,
+            name=job_name.name,
             facets=JobFacets(job_type=JobTypeFacet(job_type="STEP"), sql=_build_sql_facet(data)),
         ),
         inputs=run.inputs,
@@ -307,8 +306,8 @@ def _list_outputs(
     lineage: LineageState, run: OpenLineageRun, data: StepData | None
 ) -> list[OutputDataset]:
     written = [
-        OutputDataset(namespace=one.namespace, name=one.name)
-        for one in (data.writes if data is not None else ())
+        OutputDataset(namespace=dataset.namespace, name=dataset.name)
+        for dataset in (data.writes if data is not None else ())
     ]
     if run.result is None:
         return written
@@ -324,8 +323,8 @@ def _list_outputs(
     ]
 
 
-def _build_input(one: Dataset) -> InputDataset:
-    return InputDataset(namespace=one.namespace, name=one.name)
+def _build_input(dataset: Dataset) -> InputDataset:
+    return InputDataset(namespace=dataset.namespace, name=dataset.name)
 
 
 def _build_result_input(lineage: LineageState, name: str) -> InputDataset:
@@ -337,7 +336,7 @@ def _build_result_input(lineage: LineageState, name: str) -> InputDataset:
 
 
 def _build_result_name(lineage: LineageState, name: str) -> str:
-    """Locate the result of a step, whatever run it is of: the version tells the runs apart."""
+    """Build the locator of a step's result; runs share it and differ by its version."""
     return locators.build_resource_locator(
         lineage.tenant_id, lineage.organization_id, "result", lineage.path, name
     )
@@ -360,12 +359,9 @@ def _build_error_facet(error: ErrorObject | None) -> ErrorFacet | UnsetType:
 
 
 def _remember_result(lineage: LineageState, name: str, result: ResultEnvelope | None) -> None:
-    known = read_result_dataset(result)
-    if known is not None:
-        lineage.results[name] = known
-
-
-COLUMNS_MAX = 500
+    result_dataset = read_result_dataset(result)
+    if result_dataset is not None:
+        lineage.results[name] = result_dataset
 
 
 class ResultDataset(Struct, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ Found = dict[str, dict[str, Any]]
 def collect_references(value: Any) -> Found:
     """Return the references in a value by their digests; the first of each digest is kept."""
     found: Found = {}
-    for one in _iterate_references(value):
-        found.setdefault(one["sha256"], one)
+    for reference in _iterate_references(value):
+        found.setdefault(reference["sha256"], reference)
     return found
 
 

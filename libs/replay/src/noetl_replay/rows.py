@@ -70,8 +70,8 @@ def _build_workload(state: ExecutionState) -> Any:
 
 
 def _find_current_step(state: ExecutionState) -> str | None:
-    live = max(state.runs.values(), key=lambda run: run.activation, default=None)
-    return live.step if live is not None else state.last_step
+    run_state = max(state.runs.values(), key=lambda run: run.activation, default=None)
+    return run_state.step if run_state is not None else state.last_step
 
 
 def build_stage_row(state: ExecutionState, stage: StageState) -> Row:
@@ -200,30 +200,30 @@ def build_object_row(state: ExecutionState, thing: ObjectState) -> Row:
     }
 
 
-def build_result_row(state: ExecutionState, kept: StoredResult) -> Row:
+def build_result_row(state: ExecutionState, stored_result: StoredResult) -> Row:
     """Show a stored result and the one that led to it.
 
     No surface of parity: all of it stands in the ledger's own events, under their checksums, and
     it says of the past what the surfaces leave out. A rebuild compares it.
     """
     return {
-        "ref_id": kept.ref_id,
+        "ref_id": stored_result.ref_id,
         "execution_id": state.execution_id,
         "tenant_id": state.tenant_id,
         "organization_id": state.organization_id,
-        "run_id": kept.run_id,
-        "step_name": kept.step,
-        "is_error": kept.is_error,
-        "entered_version": kept.entered_version,
-        "reference": codec.to_builtins(kept.reference),
-        "parent_ref_id": kept.parent_ref_id,
-        "created_at": kept.created_at,
+        "run_id": stored_result.run_id,
+        "step_name": stored_result.step,
+        "is_error": stored_result.is_error,
+        "entered_version": stored_result.entered_version,
+        "reference": codec.to_builtins(stored_result.reference),
+        "parent_ref_id": stored_result.parent_ref_id,
+        "created_at": stored_result.created_at,
     }
 
 
 def build_result_rows(state: ExecutionState, changes: Changes) -> list[Row]:
     """Show the stored results that the taken changes brought."""
-    return [build_result_row(state, kept) for kept in changes.results.values()]
+    return [build_result_row(state, stored_result) for stored_result in changes.results.values()]
 
 
 def build_changed_rows(state: ExecutionState, changes: Changes) -> dict[str, list[Row]]:

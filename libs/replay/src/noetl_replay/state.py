@@ -1,6 +1,6 @@
 """The state of one execution: counters and open work only, never a list of finished items.
 
-A state is owned by whoever folds into it: `fold.evolve` consumes its argument and returns it
+A state has one owner, the caller of the fold: `fold.evolve` consumes its argument and returns it
 changed, so that an event costs what it touches and not what the execution has already done.
 """
 
@@ -355,7 +355,8 @@ class ExecutionState(Struct, kw_only=True):
     expires_at: datetime | None = None
     paused_at: datetime | None = None
     held: dict[CommandId, None] = msgspec.field(default_factory=dict)
-    wishes: dict[str, None] = msgspec.field(default_factory=dict)
+    # Identities of requests that were granted, under the name that snapshots have for them.
+    granted_requests: dict[str, None] = msgspec.field(default_factory=dict, name="wishes")
     objects: dict[str, ObjectState] = msgspec.field(default_factory=dict)
     ended_at: datetime | None = None
     changes: Changes = msgspec.field(default_factory=Changes)

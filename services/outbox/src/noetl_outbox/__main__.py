@@ -38,13 +38,13 @@ async def run_service(config: Settings) -> None:
             claim_lease_s=config.claim_lease_s,
             rows_max=config.batch_rows_max,
         )
-        pulse = LoopHealth("publish", stale_s=30.0)
+        loop_health = LoopHealth("publish", stale_s=30.0)
         process.health.add_check("postgres", health.build_ping_check(database.ping_server))
         process.health.add_check("nats", nats.check_connection)
-        process.health.add_check("publish", pulse.check_health)
+        process.health.add_check("publish", loop_health.check_health)
         await outbox.run_until_stopped(
             stop=process.stop,
-            pulse=pulse,
+            loop_health=loop_health,
             poll_s=config.poll_interval_s,
             measure_s=config.measure_interval_s,
         )

@@ -44,7 +44,7 @@ class OutboxPublisher:
         self.wake = asyncio.Event()
 
     async def run_until_stopped(
-        self, *, stop: asyncio.Event, pulse: LoopHealth, poll_s: float, measure_s: float
+        self, *, stop: asyncio.Event, loop_health: LoopHealth, poll_s: float, measure_s: float
     ) -> None:
         """Publish, listen and measure until told to stop."""
         async with asyncio.TaskGroup() as tasks:
@@ -58,7 +58,7 @@ class OutboxPublisher:
                 stop=stop,
                 wake=self.wake,
                 name="publish",
-                pulse=pulse,
+                loop_health=loop_health,
             )
             listening.cancel()
 

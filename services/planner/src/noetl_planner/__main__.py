@@ -85,7 +85,7 @@ async def run_service(config: settings.Settings) -> None:
                 backlogs=JetStreamBacklogs(bus),
                 clock=clock,
                 snowflake=SnowflakeIds(node=node, clock=clock),
-                crowd=WorkerPresence(clock),
+                worker_presence=WorkerPresence(clock),
             ),
             config,
             process,

@@ -52,19 +52,29 @@ class ShardPlanner:
     async def run_turn(self) -> int:
         """Take on one batch of facts; return how many executions it moved."""
         now = self._shared.clock.now()
-        own = self._wakeups.take_due_facts(now) + self._gathered.take_results()
+        fact_batches = self._wakeups.take_due_facts(now) + self._gathered.take_results()
         bounds = self._shared.bounds
-        wait_s = 0.01 if own else self._wakeups.next_wakeup_in_s(now, at_most_s=bounds.fetch_wait_s)
+        wait_s = (
+            0.01
+            if fact_batches
+            else self._wakeups.next_wakeup_in_s(now, at_most_s=bounds.fetch_wait_s)
+        )
         deliveries = await self._consumer.fetch_batch(
             messages_max=bounds.messages_max, wait_s=max(wait_s, 0.01)
         )
-        work = await self._sort_work(own, deliveries)
+        work = await self._sort_work(fact_batches, deliveries)
         if work:
             await pass_failpoint(Failpoint.PLANNER_FETCHED)
         moved = 0
         while work:
-            found = [await self._decide_work(each) for each in work]
-            decided = [one for one in found if one is not None]
+            execution_decisions = [
+                await self._decide_work(execution_work) for execution_work in work
+            ]
+            decided = [
+                execution_decision
+                for execution_decision in execution_decisions
+                if execution_decision is not None
+            ]
             moved += len(decided)
             work = await self._commit_decisions(await self._store_each(decided))
         return moved
@@ -93,15 +103,15 @@ class ShardPlanner:
 
     async def close(self) -> None:
         """Leave the shard's messages to its next owner."""
-        self._shared.desk.remove_starter(self._fence.shard, self)
+        self._shared.local_starts.remove_starter(self._fence.shard, self)
         await self._consumer.close()
 
     async def _sort_work(
-        self, own: Iterable[facts.FactBatch], deliveries: Iterable[Delivery]
+        self, fact_batches: Iterable[facts.FactBatch], deliveries: Iterable[Delivery]
     ) -> list[ExecutionWork]:
         """Gather facts by execution, in order; bury what does not belong here."""
         work, refused = fact_intake.sort_by_execution(
-            own,
+            fact_batches,
             deliveries,
             shard=self._fence.shard,
             shard_count=self._shared.bounds.shard_count,
@@ -123,9 +133,9 @@ class ShardPlanner:
         try:
             return await self._judging.decide_work(work, refused)
         except PlaybookMissing as failure:
-            told = rejections.answer_parents(work.batches, str(failure))
-            if told:
-                return self._judging.answer_unstarted(work, told)
+            fact_batches = rejections.answer_parents(work.batches, str(failure))
+            if fact_batches:
+                return self._judging.answer_unstarted(work, fact_batches)
             if not rejections.is_early_cancel(work.batches, work.list_deliveries()):
                 await self._bury_deliveries(work.list_deliveries(), failure)
                 return None
@@ -163,7 +173,11 @@ class ShardPlanner:
             await self._append_decisions(decided)
         except (VersionConflict, DuplicateKey, RowRefused) as failure:
             if len(decided) > 1:
-                return [left for one in decided for left in await self._commit_decisions([one])]
+                return [
+                    decision
+                    for execution_decision in decided
+                    for decision in await self._commit_decisions([execution_decision])
+                ]
             if isinstance(failure, RowRefused):
                 await self._fail_refused(decided[0], failure)
                 return []
@@ -175,21 +189,27 @@ class ShardPlanner:
             await self._return_deliveries(decided)
             raise
         return [
-            left
+            execution_work
             for one in decided
-            if (left := fact_intake.find_remaining_work(one.work)) is not None
+            if (execution_work := fact_intake.find_remaining_work(one.work)) is not None
         ]
 
-    async def _fail_refused(self, one: ExecutionDecision, failure: RowRefused) -> None:
+    async def _fail_refused(
+        self, execution_decision: ExecutionDecision, failure: RowRefused
+    ) -> None:
         """End an execution whose events the ledger cannot hold: asking again would not help."""
-        log.error("events refused", execution_id=one.state.execution_id, reason=str(failure))
+        log.error(
+            "events refused",
+            execution_id=execution_decision.state.execution_id,
+            reason=str(failure),
+        )
         error = ctx_writes.make_too_large_error(
             "(ledger)", f"the ledger refuses what was decided: {failure}"
         )
-        if one.expected_version == 0:
-            await self._return_deliveries([one])
+        if execution_decision.expected_version == 0:
+            await self._return_deliveries([execution_decision])
             return
-        again = await self._decide_work(decision_runner.drop_facts(one.work), error)
+        again = await self._decide_work(decision_runner.drop_facts(execution_decision.work), error)
         if again is not None:
             await self._store_payloads(again)
             await self._append_decisions([again])
@@ -202,7 +222,9 @@ class ShardPlanner:
         latest: CatalogId | None = None,
     ) -> None:
         shared = self._shared
-        messages = [message for one in decided for message in one.messages]
+        messages = [
+            message for execution_decision in decided for message in execution_decision.messages
+        ]
         started = shared.clock.monotonic_s()
         await pass_failpoint(Failpoint.PLANNER_APPEND_BEFORE)
         appended = await shared.ledger.append(
@@ -211,9 +233,9 @@ class ShardPlanner:
                 streams=[_build_stream_append(one) for one in decided if one.decision.envelopes],
                 messages=messages,
                 settled_requests=[
-                    each
+                    request
                     for one in decided
-                    for each in fact_intake.list_settled_requests(one.work.batches)
+                    for request in fact_intake.list_settled_requests(one.work.batches)
                 ]
                 if begun is None
                 else [],
@@ -226,8 +248,10 @@ class ShardPlanner:
         await pass_failpoint(Failpoint.PLANNER_APPEND_AFTER)
         # Who waits for an end is answered before anything is published.
         for one in decided:
-            notifications.notify_end(shared.board, one.state, one.decision, appended.ingest_time)
-        await shared.publishing.offer_messages(appended.outbox_ids, messages)
+            notifications.notify_end(
+                shared.commit_feed, one.state, one.decision, appended.ingest_time
+            )
+        await shared.message_publisher.offer_messages(appended.outbox_ids, messages)
         for one in decided:
             await self._finish_commit(one, appended.ingest_time)
 
@@ -238,63 +262,74 @@ class ShardPlanner:
         nothing that needs none.
         """
         stored: list[ExecutionDecision] = []
-        for one in decided:
+        for execution_decision in decided:
             try:
-                await self._store_payloads(one)
+                await self._store_payloads(execution_decision)
             except Retryable as failure:
                 log.warning(
                     "execution waits for the payload store",
-                    execution_id=one.state.execution_id,
+                    execution_id=execution_decision.state.execution_id,
                     reason=str(failure),
                 )
-                await self._return_deliveries([one])
+                await self._return_deliveries([execution_decision])
             else:
-                stored.append(one)
+                stored.append(execution_decision)
         return stored
 
-    async def _store_payloads(self, one: ExecutionDecision) -> None:
+    async def _store_payloads(self, execution_decision: ExecutionDecision) -> None:
         """Persist before emit: a reference in an event always resolves."""
-        for data in one.decision.payloads.values():
+        for data in execution_decision.decision.payloads.values():
             await self._shared.payloads.put_payload(
                 data,
-                tenant_id=one.state.tenant_id,
-                organization_id=one.state.organization_id,
+                tenant_id=execution_decision.state.tenant_id,
+                organization_id=execution_decision.state.organization_id,
                 media_type=JSON_MEDIA_TYPE,
             )
 
-    async def _finish_commit(self, one: ExecutionDecision, ingest_time: datetime) -> None:
+    async def _finish_commit(
+        self, execution_decision: ExecutionDecision, ingest_time: datetime
+    ) -> None:
         """After the commit: keep the state, settle deliveries, arrange what comes next."""
-        if self._states.put_state_back(one.state):
-            self._wakeups.set_wakeup(one.state, one.decision.wake_at)
+        if self._states.put_state_back(execution_decision.state):
+            self._wakeups.set_wakeup(execution_decision.state, execution_decision.decision.wake_at)
         await pass_failpoint(Failpoint.PLANNER_ACK_BEFORE)
-        if not one.work.rest:
-            for delivery in one.work.deliveries:
+        if not execution_decision.work.rest:
+            for delivery in execution_decision.work.deliveries:
                 await delivery.ack()
-            await self._bury_refused(one.work.in_part)
+            await self._bury_refused(execution_decision.work.in_part)
         await pass_failpoint(Failpoint.PLANNER_ACK_AFTER)
-        for run_id in one.decision.to_collect:
-            self._shared.gathering.enqueue_loop(one.state, run_id, self._gathered)
-        told = self._shared
+        for run_id in execution_decision.decision.to_collect:
+            self._shared.loop_queue.enqueue_loop(execution_decision.state, run_id, self._gathered)
+        shard_context = self._shared
         await notifications.notify_decision(
-            told.hints, told.crowd, told.board, one.state, one.decision, ingest_time=ingest_time
+            shard_context.hints,
+            shard_context.worker_presence,
+            shard_context.commit_feed,
+            execution_decision.state,
+            execution_decision.decision,
+            ingest_time=ingest_time,
         )
-        decision_telemetry.count_decision(one.work.batches, one.decision.envelopes, one.state)
+        decision_telemetry.count_decision(
+            execution_decision.work.batches,
+            execution_decision.decision.envelopes,
+            execution_decision.state,
+        )
 
     async def _return_deliveries(self, decided: Iterable[ExecutionDecision]) -> None:
-        for one in decided:
-            self._states.drop_state(one.state.execution_id)
-            self._put_back_own(one.work)
-            for delivery in one.work.list_deliveries():
+        for execution_decision in decided:
+            self._states.drop_state(execution_decision.state.execution_id)
+            self._put_back_own(execution_decision.work)
+            for delivery in execution_decision.work.list_deliveries():
                 await delivery.nak(fact_intake.redelivery_delay_s(delivery))
 
     def _put_back_own(self, work: ExecutionWork) -> None:
         """Keep what no delivery brings again, as a timer or the gathered results of a loop."""
         at = self._shared.clock.now() + timedelta(seconds=fact_intake.OWN_DELAY_S)
-        self._wakeups.put_back(work.own, at)
+        self._wakeups.put_back(work.own_batches, at)
 
     async def _bury_refused(self, refused: Iterable[RefusedDelivery]) -> None:
-        for one in refused:
-            await self._bury_deliveries([one.delivery], one.reason)
+        for refused_delivery in refused:
+            await self._bury_deliveries([refused_delivery.delivery], refused_delivery.reason)
 
     async def _bury_deliveries(self, deliveries: Iterable[Delivery], failure: Exception) -> None:
         for delivery in deliveries:
@@ -307,11 +342,11 @@ class ShardPlanner:
             )
 
 
-def _build_stream_append(one: ExecutionDecision) -> StreamAppend:
+def _build_stream_append(execution_decision: ExecutionDecision) -> StreamAppend:
     return StreamAppend(
-        execution_id=one.state.execution_id,
-        tenant_id=one.state.tenant_id,
-        organization_id=one.state.organization_id,
-        expected_version=one.expected_version,
-        envelopes=one.decision.envelopes,
+        execution_id=execution_decision.state.execution_id,
+        tenant_id=execution_decision.state.tenant_id,
+        organization_id=execution_decision.state.organization_id,
+        expected_version=execution_decision.expected_version,
+        envelopes=execution_decision.decision.envelopes,
     )

@@ -108,9 +108,9 @@ class Adapters(Struct, frozen=True, kw_only=True):
     backlogs: Backlogs
     clock: Clock
     snowflake: SnowflakeIds
-    crowd: WorkerPresence
-    board: CommitFeed = msgspec.field(default_factory=CommitFeed)
-    desk: LocalStarts = msgspec.field(default_factory=LocalStarts)
+    worker_presence: WorkerPresence
+    commit_feed: CommitFeed = msgspec.field(default_factory=CommitFeed)
+    local_starts: LocalStarts = msgspec.field(default_factory=LocalStarts)
 
 
 def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[Database]:
@@ -158,16 +158,16 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
         ledger=adapters.ledger,
         payloads=adapters.payloads,
         programs=ProgramCache(adapters.catalog),
-        loaded=PayloadCache(adapters.payloads, bytes_max=config.payload_cache_bytes),
-        gathering=LoopQueue(LoopCollector(ledger=adapters.ledger, payloads=adapters.payloads)),
-        publishing=MessagePublisher(
+        payload_cache=PayloadCache(adapters.payloads, bytes_max=config.payload_cache_bytes),
+        loop_queue=LoopQueue(LoopCollector(ledger=adapters.ledger, payloads=adapters.payloads)),
+        message_publisher=MessagePublisher(
             publisher=adapters.publisher, outbox=adapters.outbox, hints=adapters.hints
         ),
         dead_letters=adapters.dead_letters,
         hints=adapters.hints,
-        crowd=adapters.crowd,
-        board=adapters.board,
-        desk=adapters.desk,
+        worker_presence=adapters.worker_presence,
+        commit_feed=adapters.commit_feed,
+        local_starts=adapters.local_starts,
         clock=adapters.clock,
         snowflake=adapters.snowflake,
         limits=build_limits(config),
@@ -193,7 +193,7 @@ def build_shard_planner(
         ),
         shared=together,
     )
-    together.desk.register_starter(fence.shard, planner)
+    together.local_starts.register_starter(fence.shard, planner)
     return planner
 
 
@@ -215,9 +215,9 @@ def build_api_services(
         holds=adapters.holds,
         payloads=adapters.payloads,
         hints=adapters.hints,
-        crowd=adapters.crowd,
-        board=adapters.board,
-        desk=adapters.desk,
+        worker_presence=adapters.worker_presence,
+        commit_feed=adapters.commit_feed,
+        local_starts=adapters.local_starts,
         backlogs=adapters.backlogs,
         publisher=adapters.publisher,
         clock=adapters.clock,
@@ -226,7 +226,7 @@ def build_api_services(
         shard_count=config.shard_count,
         snapshots=adapters.snapshots,
         audit=adapters.audit,
-        past=adapters.past,
+        past_snapshots=adapters.past,
         lineage=adapters.lineage,
         objects=adapters.objects,
         pages=adapters.pages,
@@ -236,7 +236,7 @@ def build_api_services(
         organization_id=OrganizationId(config.organization_id),
         list_problems=process.health.list_problems,
         stop=stop,
-        seat_limits=FollowerLimits(
+        follower_limits=FollowerLimits(
             all=config.streams_max,
             client=config.streams_client_max,
             execution=config.streams_execution_max,
@@ -271,8 +271,8 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
     together = build_shard_context(
         adapters, config, producer=name_producer(config, process.instance)
     )
-    pulse = LoopHealth("shards", stale_s=config.shard_lease_s * 3)
-    process.health.add_check("shards", pulse.check_health)
+    loop_health = LoopHealth("shards", stale_s=config.shard_lease_s * 3)
+    process.health.add_check("shards", loop_health.check_health)
     owner = ShardOwner(
         leases=adapters.shards,
         instances=adapters.instances,
@@ -290,18 +290,18 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(serving)
             tasks.create_task(build_trigger_listener(adapters, services).run_until_stopped(stop))
-            hearing = tasks.create_task(adapters.crowd.listen_to_workers(adapters.hints))
+            hearing = tasks.create_task(adapters.worker_presence.listen_to_workers(adapters.hints))
             await stop.wait()
-            adapters.board.wake_followers()
+            adapters.commit_feed.wake_followers()
             hearing.cancel()
 
     with computation_deadline.own_deadline_timer() as guard, render_limits.install_guard(guard):
         await shard_leases.run_shards(
             owner=owner,
-            publishing=together.publishing,
-            gathering=together.gathering,
+            publishing=together.message_publisher,
+            gathering=together.loop_queue,
             doors=run_doors,
             renewal_s=config.shard_renewal_s,
-            pulse=pulse,
+            loop_health=loop_health,
             stop=process.stop,
         )

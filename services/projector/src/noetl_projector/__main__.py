@@ -58,23 +58,23 @@ async def run_service(config: Settings) -> None:
             checkpoints=PostgresCheckpoints(database),
         )
         projector = Projector(stores=stores, clock=clock, policy=settings.build_policy(config))
-        told = LineageStores(
+        lineage_stores = LineageStores(
             histories=PostgresLineageHistories(database),
             rows=PostgresLineage(database),
             catalog=PostgresCatalog(database),
             endpoint=endpoint,
         )
         lineages = LineageRelay(
-            stores=told, clock=clock, policy=settings.build_lineage_policy(config)
+            stores=lineage_stores, clock=clock, policy=settings.build_lineage_policy(config)
         )
         await projector.begin_projection()
-        pulse = LoopHealth("projecting", stale_s=config.stale_after_s)
+        loop_health = LoopHealth("projecting", stale_s=config.stale_after_s)
         process.health.add_check("nats", connection.check_connection)
-        process.health.add_check("projecting", pulse.check_health)
+        process.health.add_check("projecting", loop_health.check_health)
         process.health.add_summary("projector", projector.summarize_state)
         stop, rest_s = process.stop, config.catch_up_interval_s
         turn = loop.run_while_busy(
-            projector.project_batches, idle_s=0, stop=stop, name="project", pulse=pulse
+            projector.project_batches, idle_s=0, stop=stop, name="project", loop_health=loop_health
         )
         tasks.create_task(turn)
         tasks.create_task(loop.run_every(rest_s, projector.catch_up, stop=stop, name="catch up"))

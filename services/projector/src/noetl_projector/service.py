@@ -187,7 +187,9 @@ class Projector:
             raise
         self._forget_states(left_out)
         self._states.enforce_bounds(moving)
-        await self._keep_due_snapshots(held for key, held in moving.items() if key not in left_out)
+        await self._keep_due_snapshots(
+            projected_state for key, projected_state in moving.items() if key not in left_out
+        )
         for execution_id, arrivals in inbox.items():
             if execution_id in left_out:
                 self.counting.count_messages(len(arrivals), "moved")
@@ -206,8 +208,8 @@ class Projector:
             if execution_id in self._poisoned:
                 continue
             try:
-                held = await self._hold_state(execution_id, positions, arrivals[0].batch)
-                await self._advance_state(held, [arrival.batch for arrival in arrivals])
+                projected_state = await self._hold_state(execution_id, positions, arrivals[0].batch)
+                await self._advance_state(projected_state, [arrival.batch for arrival in arrivals])
             except PoisonedHistory as failure:
                 if self._is_repeated_batch(positions.get(execution_id, 0), arrivals):
                     continue
@@ -221,8 +223,8 @@ class Projector:
                 self._forget_states([execution_id])
                 self.counting.count_messages(len(inbox.pop(execution_id)), "moved")
             else:
-                if held.state.version > held.position:
-                    moving[execution_id] = held
+                if projected_state.state.version > projected_state.position:
+                    moving[execution_id] = projected_state
         return moving
 
     def _is_repeated_batch(self, position: int, arrivals: list[Arrival]) -> bool:
@@ -236,58 +238,60 @@ class Projector:
     async def _hold_state(
         self, execution_id: ExecutionId, positions: dict[str, int], like: EventBatch
     ) -> ProjectedState:
-        held = self._states.find_state(execution_id)
-        if held is None:
-            held = await self._load_state(execution_id, positions, like)
-            self._states.put_state(held)
-        return held
+        projected_state = self._states.find_state(execution_id)
+        if projected_state is None:
+            projected_state = await self._load_state(execution_id, positions, like)
+            self._states.put_state(projected_state)
+        return projected_state
 
     async def _load_state(
         self, execution_id: ExecutionId, positions: dict[str, int], like: EventBatch | Envelope
     ) -> ProjectedState:
         try:
-            held = await self._histories.load_state(
+            projected_state = await self._histories.load_state(
                 execution_id,
                 position=positions.get(execution_id, 0),
                 tenant_id=like.tenant_id,
                 organization_id=like.organization_id,
             )
-            await self.guard.check_last_event(held)
+            await self.guard.check_last_event(projected_state)
         except LedgerWentBack as failure:
             raise self.guard.record_failure(failure) from None
-        return held
+        return projected_state
 
-    async def _advance_state(self, held: ProjectedState, batches: Sequence[EventBatch]) -> None:
-        order = version_order.arrange_batches(held.state.version, batches)
+    async def _advance_state(
+        self, projected_state: ProjectedState, batches: Sequence[EventBatch]
+    ) -> None:
+        order = version_order.arrange_batches(projected_state.state.version, batches)
         self.counting.count_duplicates(order.duplicates)
         for step in order.steps:
             if isinstance(step, VersionGap):
                 self.counting.count_gap()
-                await self._close_gap(held, until=step.until)
+                await self._close_gap(projected_state, until=step.until)
             else:
-                fold_into_state(held.state, step.envelopes)
+                fold_into_state(projected_state.state, step.envelopes)
 
-    async def _close_gap(self, held: ProjectedState, *, until: int) -> None:
+    async def _close_gap(self, projected_state: ProjectedState, *, until: int) -> None:
         """Project from the ledger up to a version, a page at a time."""
-        while held.state.version < until:
-            if not await self._project_page(held, until=until):
+        while projected_state.state.version < until:
+            if not await self._project_page(projected_state, until=until):
                 raise PoisonedHistory(
-                    held.state.execution_id,
+                    projected_state.state.execution_id,
                     f"a message says that version {until} exists, the ledger ends at "
-                    f"{held.state.version}",
+                    f"{projected_state.state.version}",
                 )
 
-    async def _project_page(self, held: ProjectedState, *, until: int | None) -> int:
+    async def _project_page(self, projected_state: ProjectedState, *, until: int | None) -> int:
         page = await self._histories.read_page(
-            held.state.execution_id, after=held.state.version, until=until
+            projected_state.state.execution_id, after=projected_state.state.version, until=until
         )
         if not page:
             return 0
-        fold_into_state(held.state, page)
+        fold_into_state(projected_state.state, page)
         self.counting.count_gap_events(len(page))
-        if await self._apply_states([held]):
+        if await self._apply_states([projected_state]):
             raise PositionMoved(
-                f"execution {held.state.execution_id} was projected by another projector"
+                f"execution {projected_state.state.execution_id} was projected by another projector"
             )
         return len(page)
 
@@ -295,7 +299,9 @@ class Projector:
         """Write what the states have touched, in one transaction; return who was left out."""
         rows, results = read_models.build_empty_rows(), list[dict[str, Any]]()
         positions: dict[str, tuple[int, int]] = {}
-        held_by_id = {held.state.execution_id: held for held in moving}
+        held_by_id = {
+            projected_state.state.execution_id: projected_state for projected_state in moving
+        }
         for execution_id, held in held_by_id.items():
             positions[execution_id] = (held.position, held.state.version)
             read_models.add_changes(rows, results, held.state)
@@ -306,22 +312,22 @@ class Projector:
             shard=self._policy.index, rows=rows, positions=positions, results=results
         )
         await pass_failpoint(Failpoint.PROJECTOR_APPLY_AFTER)
-        for stranger in left_out:
-            del held_by_id[ExecutionId(stranger)]
+        for name in left_out:
+            del held_by_id[ExecutionId(name)]
         self.counting.count_written(held_by_id.values(), stale=len(left_out), now=self._clock.now())
         for held in held_by_id.values():
             held.position = held.state.version
         self._epochs.note_positions(held_by_id.values())
-        return [ExecutionId(stranger) for stranger in left_out]
+        return [ExecutionId(name) for name in left_out]
 
     async def _keep_due_snapshots(self, projected: Iterable[ProjectedState]) -> None:
         policy = self._policy
         due = [
-            held
-            for held in projected
+            projected_state
+            for projected_state in projected
             if read_models.is_snapshot_due(
-                held.state,
-                remembered=held.remembered,
+                projected_state.state,
+                remembered=projected_state.remembered,
                 every=policy.snapshot_every_versions,
                 at_end_after=policy.snapshot_at_end_versions,
             )
@@ -330,13 +336,15 @@ class Projector:
             some = due[at : at + _SNAPSHOTS_TOGETHER]
             await asyncio.gather(*(self._keep_snapshot(held) for held in some))
 
-    async def _keep_snapshot(self, held: ProjectedState) -> None:
+    async def _keep_snapshot(self, projected_state: ProjectedState) -> None:
         try:
-            await self._histories.keep_snapshot(held)
+            await self._histories.keep_snapshot(projected_state)
             self.counting.tally.snapshots += 1
         except Retryable as failure:
             log.warning(
-                "snapshot not kept", execution_id=held.state.execution_id, reason=str(failure)
+                "snapshot not kept",
+                execution_id=projected_state.state.execution_id,
+                reason=str(failure),
             )
 
     async def _catch_up_execution(self, execution_id: ExecutionId) -> int:
@@ -357,16 +365,16 @@ class Projector:
             return 0
         positions = await self._stores.projections.list_positions([execution_id])
         self._forget_states([execution_id])
-        held = await self._load_state(execution_id, positions, first[0])
+        projected_state = await self._load_state(execution_id, positions, first[0])
         total = 0
         for _ in range(self._policy.catch_up_pages_max):
-            taken = await self._project_page(held, until=None)
+            taken = await self._project_page(projected_state, until=None)
             if not taken:
                 break
             total += taken
-        self._states.put_state(held)
+        self._states.put_state(projected_state)
         self._states.enforce_bounds([execution_id])
-        await self._keep_due_snapshots([held])
+        await self._keep_due_snapshots([projected_state])
         return total
 
     def _set_aside_execution(self, execution_id: ExecutionId, failure: PoisonedHistory) -> None:

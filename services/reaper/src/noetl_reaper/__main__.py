@@ -25,17 +25,21 @@ async def run_service(config: Settings) -> None:
         open_connection(config.nats_url, name=process.instance, waits=waits) as nats,
     ):
         await migrate.verify_schema(database)
-        pulse = LoopHealth("sweep", stale_s=30.0)
+        loop_health = LoopHealth("sweep", stale_s=30.0)
         process.health.add_check("postgres", health.build_ping_check(database.ping_server))
         process.health.add_check("nats", nats.check_connection)
-        process.health.add_check("sweep", pulse.check_health)
+        process.health.add_check("sweep", loop_health.check_health)
         reaper = wire_reaper(config, owner=process.instance, database=database, nats=nats)
         async with (
             collect_payloads(config, process=process, database=database),
             retain_histories(config, process=process),
         ):
             await run_every(
-                config.sweep_interval_s, reaper.sweep, stop=process.stop, name="sweep", pulse=pulse
+                config.sweep_interval_s,
+                reaper.sweep,
+                stop=process.stop,
+                name="sweep",
+                loop_health=loop_health,
             )
 
 

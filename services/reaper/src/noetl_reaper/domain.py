@@ -106,7 +106,7 @@ def is_suspect_command(
 
     A command that nobody has begun may simply wait behind others, or for a pool without workers:
     it counts as lost only when nothing of its queue waits and nothing was handed over for as long
-    as a lease lasts, for whoever has been handed it has reported it by then; or when all is settled
+    as a lease lasts, for a worker that received it has reported it by then; or when all is settled
     up to its `mark`, the latest message of the stream when it was first seen to be late, for a
     report comes before its message is settled; or when the stream is so young that the command must
     have been in the one that was there before.

@@ -45,7 +45,7 @@ class ReaperTables(Struct, frozen=True, kw_only=True):
     partitions: Partitions
 
 
-# What the leader alone looks at: whoever led before has only old values.
+# Gauges that the leader alone measures: a former leader has only old values of them.
 LEADERS_GAUGES = (names.DLQ_MESSAGES, names.COMMAND_BACKLOG)
 
 
@@ -137,7 +137,11 @@ class Reaper:
             )
             for command in suspects
         }
-        unreported = [each for each in lost if domain.build_suspect_key(each) not in self._reported]
+        unreported = [
+            overdue_command
+            for overdue_command in lost
+            if domain.build_suspect_key(overdue_command) not in self._reported
+        ]
         for command in unreported:
             await self._tables.requests.submit_request(
                 domain.build_lost_request(command, self._policy)
@@ -231,7 +235,10 @@ class Reaper:
         overdue = await self._list_overdue(domain.compute_overdue_after_s(self._policy))
         if stranded_s is not None:
             overdue += domain.select_not_begun(await self._list_overdue(stranded_s))
-        late = {domain.build_suspect_key(each): each for each in overdue}
+        late = {
+            domain.build_suspect_key(overdue_command): overdue_command
+            for overdue_command in overdue
+        }
         self._mark_by_late = {key: self._mark_by_late.get(key, latest) for key in late}
         return [
             command
@@ -273,7 +280,7 @@ async def _attempt_duty(duty: Duty) -> Exception | None:
     """Let one duty fail without keeping the others from being done."""
     try:
         await duty()
-    except Exception as failure:  # noqa: BLE001 - whatever one duty meets, the others are due
+    except Exception as failure:  # noqa: BLE001 - the other duties are due after any failure
         log.warning(
             "duty failed",
             duty=_get_duty_name(duty),

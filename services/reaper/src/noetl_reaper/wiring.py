@@ -167,11 +167,11 @@ def _build_collection(
     config: Settings, payloads: PayloadShelf, *, owner: str, database: Database
 ) -> PayloadCollection:
     references = PostgresPayloadReferences(database)
-    patience = GarbageAge(
+    garbage_age = GarbageAge(
         ttl=timedelta(seconds=config.payload_ttl_s), shelf=timedelta(seconds=config.payload_shelf_s)
     )
     return PayloadCollection(
-        GarbageCollector(shelf=payloads, references=references, patience=patience),
+        GarbageCollector(shelf=payloads, references=references, garbage_age=garbage_age),
         references=references,
         instances=PostgresInstances(database),
         owner=owner,

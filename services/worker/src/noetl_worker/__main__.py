@@ -66,12 +66,14 @@ async def serve_worker(config: Settings) -> None:
                     mask=mask,
                     clock=clock,
                 )
-                pulse = LoopHealth(f"{lane} commands", stale_s=30.0)
-                process.health.add_check(f"{lane} commands", pulse.check_health)
+                loop_health = LoopHealth(f"{lane} commands", stale_s=30.0)
+                process.health.add_check(f"{lane} commands", loop_health.check_health)
                 worker = wiring.build_worker(
                     adapters, config, instance=process.instance, lane=lane, entry=run_partition
                 )
-                running = worker.run(stop=process.stop, pulse=pulse, drain_s=config.drain_s)
+                running = worker.run(
+                    stop=process.stop, loop_health=loop_health, drain_s=config.drain_s
+                )
                 group.create_task(running)
 
 

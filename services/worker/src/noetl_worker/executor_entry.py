@@ -159,9 +159,9 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
 
         async def run_one_frame(placed: WaveFrame) -> bytes:
             async with room:
-                hands = self._build_services(share, payloads, placed.command)
+                services = self._build_services(share, payloads, placed.command)
                 data = self.mask.mask_bytes(
-                    codec.encode_json(await self._run_wave_frame(placed, hands, holder))
+                    codec.encode_json(await self._run_wave_frame(placed, services, holder))
                 )
             bundler.add_manifest(data)
             return data
@@ -171,19 +171,19 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
         return [one.result() for one in running]
 
     async def _run_wave_frame(
-        self, placed: WaveFrame, hands: CommandServices, holder: str
+        self, placed: WaveFrame, services: CommandServices, holder: str
     ) -> FrameManifest:
         """Run one frame, and say what became of it."""
         if placed.frame is not None:
-            return await self._run_slot_frame(placed, placed.frame, hands)
-        return waves.build_manifest(placed, await self._run_to_fact(placed, hands, holder))
+            return await self._run_slot_frame(placed, placed.frame, services)
+        return waves.build_manifest(placed, await self._run_to_fact(placed, services, holder))
 
     async def _run_slot_frame(
-        self, placed: WaveFrame, frame: Frame, hands: CommandServices
+        self, placed: WaveFrame, frame: Frame, services: CommandServices
     ) -> FrameManifest:
         """Run a frame that a slot has recorded; the slot reports it."""
         (outcome,) = await asyncio.gather(
-            _run_recorded_frame(placed, frame, hands), return_exceptions=True
+            _run_recorded_frame(placed, frame, services), return_exceptions=True
         )
         match outcome:
             case FrameOutcome():
@@ -200,30 +200,30 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
                 raise outcome
         return waves.build_slot_manifest(placed, frame, error)
 
-    async def _run_to_fact(self, placed: WaveFrame, hands: CommandServices, holder: str) -> Fact:
+    async def _run_to_fact(self, placed: WaveFrame, services: CommandServices, holder: str) -> Fact:
         """Run a frame as any lane does, and return the fact that ends it."""
         command = placed.command
         collected = _CollectingPublisher()
-        desk = FactPublisher(
+        fact_publisher = FactPublisher(
             publisher=collected,
-            worker_id=hands.worker_id,
+            worker_id=services.worker_id,
             shard_count=1,
             mask=self.mask,
             clock=self.clock,
         )
-        reporter = AttemptReporter(desk=desk, command=command, holder=holder)
-        work = run_command(command, hands=hands, reporter=reporter, draining=asyncio.Event())
+        reporter = AttemptReporter(fact_publisher=fact_publisher, command=command, holder=holder)
+        work = run_command(command, services=services, reporter=reporter, draining=asyncio.Event())
         # A defect in one frame's work is that frame's failure, not its neighbours'.
         (outcome,) = await asyncio.gather(work, return_exceptions=True)
         if isinstance(outcome, Exception):
             reporter.report_facts(
-                build_failed(command, hands, _build_defect_error(placed, outcome))
+                build_failed(command, services, _build_defect_error(placed, outcome))
             )
         try:
             await reporter.flush_facts()
         except ReportTooLarge as problem:
             reporter.report_facts(
-                build_failed(command, hands, build_error("payload_too_large", str(problem)))
+                build_failed(command, services, build_error("payload_too_large", str(problem)))
             )
             await reporter.flush_facts()
         return collected.facts[-1]
@@ -251,16 +251,16 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
 
 
 async def _run_recorded_frame(
-    placed: WaveFrame, frame: Frame, hands: CommandServices
+    placed: WaveFrame, frame: Frame, services: CommandServices
 ) -> FrameOutcome:
     """Read a frame's rows where they are recorded, and run it."""
-    block, surrounding = await prepare_command(placed.command, hands)
-    record = codec.convert_value(await hands.payloads.load_value(frame.rows_ref), FrameRecord)
+    block, context = await prepare_command(placed.command, services)
+    record = codec.convert_value(await services.payloads.load_value(frame.rows_ref), FrameRecord)
     return await run_recorded_frame(
         structs.replace(frame, rows=record.rows),
         block=block,
-        surrounding=surrounding,
-        hands=hands,
+        context=context,
+        services=services,
         may_leave_rows=placed.may_leave_rows,
     )
 

@@ -24,7 +24,7 @@ _RELEASE_S = 10.0
 
 
 class PresenceAnnouncer(Struct, frozen=True, kw_only=True):
-    """What a worker says of itself to whoever hands commands out, and how it hears of offers."""
+    """Announces a worker to the planners, and receives their offers."""
 
     offers: OfferIntake
     worker_id: WorkerId
@@ -45,24 +45,28 @@ class Worker:
         commands_max: int,
         messages_max: int,
         wait_s: float,
-        speaker: PresenceAnnouncer | None = None,
+        presence_announcer: PresenceAnnouncer | None = None,
     ) -> None:
         self._intake = intake
         self._lane = lane
         self._commands_max = commands_max
         self._messages_max = messages_max
         self._wait_s = wait_s
-        self._speaker = speaker
+        self._announcer = presence_announcer
         self._attended: set[asyncio.Task[None]] = set()
         self._has_room = asyncio.Event()
 
-    async def run(self, *, stop: asyncio.Event, pulse: LoopHealth, drain_s: float) -> None:
+    async def run(self, *, stop: asyncio.Event, loop_health: LoopHealth, drain_s: float) -> None:
         """Take turns until `stop`, then let work finish, then give the rest back."""
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(self._lane.listen_for_cancellations())
             speaking = self._start_announcing(group)
             await run_while_busy(
-                lambda: self.run_turn(group), idle_s=0.0, stop=stop, name="commands", pulse=pulse
+                lambda: self.run_turn(group),
+                idle_s=0.0,
+                stop=stop,
+                name="commands",
+                loop_health=loop_health,
             )
             await self._stop_announcing(speaking)
             self._attend_deliveries(await self._intake.close(), group)
@@ -89,38 +93,39 @@ class Worker:
 
     def _start_announcing(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Say how this worker is, and take what it is offered while it has room."""
-        speaker = self._speaker
-        if speaker is None:
+        presence_announcer = self._announcer
+        if presence_announcer is None:
             return []
 
         def attend_offer(command: Command, data: bytes) -> None:
-            offered = self._attend_offer(speaker.offers, command, data)
+            offered = self._attend_offer(presence_announcer.offers, command, data)
             self._start_attending(group, offered, build_offer_subject(command))
 
         host = OfferHost(
-            beat=lambda: self._build_beat(speaker, self._commands_max), begin=attend_offer
+            beat=lambda: self._build_beat(presence_announcer, self._commands_max),
+            begin=attend_offer,
         )
         return [
-            group.create_task(speaker.offers.announce_presence(host)),
-            group.create_task(speaker.offers.listen_for_offers(host)),
+            group.create_task(presence_announcer.offers.announce_presence(host)),
+            group.create_task(presence_announcer.offers.listen_for_offers(host)),
         ]
 
     async def _stop_announcing(self, speaking: list[asyncio.Task[None]]) -> None:
         """Take no offers any more, and say so."""
         for task in speaking:
             task.cancel()
-        if self._speaker is not None:
-            await self._speaker.offers.publish_beat(self._build_beat(self._speaker, 0))
+        if self._announcer is not None:
+            await self._announcer.offers.publish_beat(self._build_beat(self._announcer, 0))
 
-    def _build_beat(self, speaker: PresenceAnnouncer, capacity: int) -> WorkerHeartbeat:
+    def _build_beat(self, presence_announcer: PresenceAnnouncer, capacity: int) -> WorkerHeartbeat:
         return WorkerHeartbeat(
-            worker_id=speaker.worker_id,
-            pool=speaker.pool,
-            lanes=speaker.lanes,
+            worker_id=presence_announcer.worker_id,
+            pool=presence_announcer.pool,
+            lanes=presence_announcer.lanes,
             running=len(self._attended),
             capacity=capacity,
-            locality=speaker.locality,
-            max_distance=speaker.max_distance,
+            locality=presence_announcer.locality,
+            max_distance=presence_announcer.max_distance,
             store_waits=payload_retry.WAITS.count,
         )
 

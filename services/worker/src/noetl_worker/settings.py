@@ -39,7 +39,7 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     shard_count: ShardCount = SHARD_COUNT_DEFAULT
     # The ack wait of the pool's consumer: how long a dead worker goes unnoticed.
     lease_s: Seconds = 30.0
-    # Commands at once; a slot is one command, whatever the rows that it runs.
+    # Commands at once; a slot is one command, for any number of rows.
     commands_max: Count = 64
     # One fetch takes few, so that a pool's workers share what is waiting.
     fetch_messages_max: Count = 8
@@ -80,7 +80,7 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     # How many sets of packages are kept, and how large each may be.
     python_environments_max: Annotated[int, Meta(ge=1, le=1000)] = 16
     python_environment_bytes_max: Annotated[int, Meta(ge=1024**2)] = 2 * 1024**3
-    # Shell tasks run whatever their author writes, as this worker's user.
+    # Shell tasks run any command that their author writes, as this worker's user.
     shell_allowed: bool = False
     shell_scripts_max: Annotated[int, Meta(ge=1, le=256)] = 8
     shell_output_bytes_max: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024

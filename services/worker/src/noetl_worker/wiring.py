@@ -98,7 +98,7 @@ def build_worker(
     worker_id = WorkerId(instance)
     tenant_id, organization_id = TenantId(config.tenant_id), OrganizationId(config.organization_id)
     locality = get_process_locality(config)
-    desk = FactPublisher(
+    fact_publisher = FactPublisher(
         publisher=adapters.publisher,
         worker_id=worker_id,
         shard_count=config.shard_count,
@@ -115,20 +115,20 @@ def build_worker(
             tools=adapters.tools,
             payloads=adapters.payloads,
             remembered=PayloadCache(bytes_max=config.payload_memory_bytes),
-            desk=desk,
+            fact_publisher=fact_publisher,
             mask=adapters.mask,
             hints=adapters.hints,
             dead_letters=adapters.dead_letters,
             pool=config.pool,
             lease_s=config.lease_s,
             commands_max=commands_max,
-            halts=CancelledExecutions(adapters.hints),
+            cancelled_executions=CancelledExecutions(adapters.hints),
             pacer=CallPacer(registers=adapters.registers, clock=adapters.clock),
             callbacks=CallbackAddresses(base_url=config.callback_url, secret=config.secret_key),
             backend=get_payload_backend(config),
             waves=None
             if entry is None or not is_spark
-            else _build_wave_runner(adapters, config, desk, entry),
+            else _build_wave_runner(adapters, config, fact_publisher, entry),
             held_wait_s=config.held_wait_s,
         )
     )
@@ -138,25 +138,25 @@ def build_worker(
         commands_max=commands_max,
         messages_max=config.spark_wave_frames_max if is_spark else config.fetch_messages_max,
         wait_s=min(config.fetch_wait_s, config.lease_s / _WAITS_PER_LEASE),
-        speaker=_build_announcer(adapters, config, desk, lane),
+        presence_announcer=_build_announcer(adapters, config, fact_publisher, lane),
     )
 
 
 def _build_intake(adapters: Adapters, config: Settings) -> Intake | SharedIntake:
-    others = Intake(adapters.consumers)
+    intake = Intake(adapters.consumers)
     if not adapters.shares:
-        return others
+        return intake
     own = {tenant_id: Intake(lanes) for tenant_id, lanes in adapters.shares.items()}
-    return SharedIntake({OTHERS: others, **own}, weights=parse_tenant_weights(config))
+    return SharedIntake({OTHERS: intake, **own}, weights=parse_tenant_weights(config))
 
 
 def _build_announcer(
-    adapters: Adapters, config: Settings, desk: FactPublisher, lane: str
+    adapters: Adapters, config: Settings, fact_publisher: FactPublisher, lane: str
 ) -> PresenceAnnouncer:
     """Let each lane of a process say what it has room for, and hear what it is offered."""
     return PresenceAnnouncer(
-        offers=OfferIntake(desk=desk, hints=adapters.hints),
-        worker_id=desk.worker_id,
+        offers=OfferIntake(fact_publisher=fact_publisher, hints=adapters.hints),
+        worker_id=fact_publisher.worker_id,
         pool=config.pool,
         lanes=(lane,),
         locality=get_process_locality(config),
@@ -170,13 +170,13 @@ def get_payload_backend(config: Settings) -> str:
 
 
 def _build_wave_runner(
-    adapters: Adapters, config: Settings, desk: FactPublisher, entry: Callable[..., Any]
+    adapters: Adapters, config: Settings, fact_publisher: FactPublisher, entry: Callable[..., Any]
 ) -> WaveRunner:
     return WaveRunner(
         sparks=adapters.tools.sparks,
         entry=entry,
         payloads=adapters.payloads,
-        worker_id=desk.worker_id,
+        worker_id=fact_publisher.worker_id,
         clock=adapters.clock,
         limits=WaveLimits(
             frames_max=config.spark_wave_frames_max,

@@ -66,7 +66,7 @@ def collect_garbage(
 
     async def sweep_owners(opened: OpenStores) -> list[GarbageSweep]:
         collector = GarbageCollector(
-            shelf=opened.payloads, references=opened.references, patience=patience
+            shelf=opened.payloads, references=opened.references, garbage_age=patience
         )
         now = SystemClock().now()
         return [

@@ -1,7 +1,7 @@
 """Rebuild read models from the ledger while they are read and written.
 
-An execution's rows are replaced in one transaction, so that nobody sees it half. Whoever moved its
-position meanwhile is found by it, and the rebuild goes on from there.
+An execution's rows are replaced in one transaction: a reader sees all of them or none. If a
+projector has moved the position of the execution meanwhile, the rebuild continues from there.
 """
 
 import asyncio

@@ -56,7 +56,7 @@ def hold_history(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keep a history in the ledger, whatever any policy says."""
+    """Keep a history in the ledger; a hold overrides every retention policy."""
     body = _hold_body(execution_id, everything=everything, reason=reason, who=who)
     place = settings.choose_owner(tenant, organization, environ=settings.copy_environment())
     held = _post_body("/api/retention/holds", {**body, **place}, server)
@@ -210,7 +210,7 @@ def run_retention(  # noqa: PLR0913 - one parameter for each option of the comma
     except NoetlError as failure:
         raise StackError(
             f"The histories stay where they are: {failure}",
-            way_out="Nothing is lost. Mend it and run this again: it goes on where it ended.",
+            way_out="Nothing is lost. Correct this and run the command again: it continues there.",
         ) from failure
 
 

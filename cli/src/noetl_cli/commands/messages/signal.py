@@ -1,4 +1,4 @@
-"""`noetl signal`: send a message to whoever waits for a key."""
+"""`noetl signal`: send a message to the commands that wait for a key."""
 
 from typing import Annotated, Any
 

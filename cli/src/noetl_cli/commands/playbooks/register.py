@@ -1,4 +1,4 @@
-"""Subscription documents of files, kept as triggers of the planner."""
+"""`noetl register`: checks playbooks and subscription documents of files, and stores them."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus

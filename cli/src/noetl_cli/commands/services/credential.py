@@ -1,4 +1,4 @@
-"""The test of a credential: asked for, waited for, and shown."""
+"""`noetl credential`: put, list, test and remove credentials."""
 
 import time
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Coarser timers for servers that otherwise wake two thousand times a second, and more at times.
 
 A thread of Go's runtime looks after the others every 20 us for as long as any of them works, and
-Linux wakes it 50 us late: each time it takes a processor from whoever computes there. With timers
-that may be a millisecond late a broker costs a quarter less beside a chain of small steps.
+Linux wakes it 50 us late: each time it interrupts the process that runs on that processor. With
+timers that may be a millisecond late a broker costs a quarter less beside a chain of small steps.
 
 As a program it sets that (prctl(2), PR_SET_TIMERSLACK, which is inherited) and becomes the command
 that follows. It imports the standard library alone, so that it starts at once.

@@ -1,4 +1,4 @@
-"""How a check of the stack came out."""
+"""Checks of the stack's health, and the one of its disks."""
 
 import shutil
 from collections.abc import Iterable

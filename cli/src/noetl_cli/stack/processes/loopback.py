@@ -1,4 +1,4 @@
-"""Free TCP ports on loopback, the same ones again when they are still free."""
+"""Loopback: free TCP ports, the same ones again while they are free, and HTTP requests to them."""
 
 import http.client
 import secrets

@@ -1,4 +1,4 @@
-"""The file by which a PostgreSQL server keeps others off its data."""
+"""The stack's PostgreSQL server: its folder, its cluster, its settings and its command."""
 
 import os
 import shutil
@@ -23,6 +23,42 @@ from noetl_cli.stack.processes.process_spec import (
 
 NAME = "postmaster.pid"
 ORPHAN_TIMEOUT_S = 20.0
+SUPERUSER = "postgres"
+MAJOR = "18"
+SOCKET_PATH_MAX = 100
+INITDB_TIMEOUT_S = 120
+# Where the data goes when PostgreSQL's own user cannot reach the folder that was asked for.
+FALLBACK_ROOT = Path("/var/tmp")  # noqa: S108 - the folder made there is checked to be ours
+# Sized for two to eight cores that the database shares with everything else.
+SETTINGS: dict[str, str] = {
+    "max_connections": "200",
+    "shared_buffers": "256MB",
+    "effective_cache_size": "1GB",
+    "work_mem": "8MB",
+    "maintenance_work_mem": "64MB",
+    "wal_buffers": "16MB",
+    "min_wal_size": "256MB",
+    "max_wal_size": "4GB",
+    "checkpoint_timeout": "15min",
+    "checkpoint_completion_target": "0.9",
+    "wal_compression": "on",
+    "random_page_cost": "1.1",
+    "autovacuum_naptime": "15s",
+    # Our statements are short: compiling one costs more than running it.
+    "jit": "off",
+    "password_encryption": "scram-sha-256",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_line_prefix": "%m [%p] %q%u@%d ",
+    "log_checkpoints": "off",
+    # The client is told why its statement failed; the log does not repeat the statement.
+    "log_min_error_statement": "panic",
+    "log_parameter_max_length_on_error": "0",
+}
+# The ledger's promise rests on these three: `noetl doctor` checks them.
+DURABLE: dict[str, str] = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+# For throw-away servers of tests: a killed process loses nothing, a power failure would.
+UNSAFE: dict[str, str] = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "on"}
 
 
 def clear_stale_pid_file(data: Path) -> None:
@@ -57,45 +93,6 @@ def _list_servers_on(data: Path) -> list[psutil.Process]:
         if argv and Path(argv[0]).name == "postgres" and str(data) in argv[1:]:
             found.append(process)
     return found
-
-
-SUPERUSER = "postgres"
-MAJOR = "18"
-SOCKET_PATH_MAX = 100
-INITDB_TIMEOUT_S = 120
-# Where the data goes when PostgreSQL's own user cannot reach the folder that was asked for.
-FALLBACK_ROOT = Path("/var/tmp")  # noqa: S108 - the folder made there is checked to be ours
-
-# Sized for two to eight cores that the database shares with everything else.
-SETTINGS: dict[str, str] = {
-    "max_connections": "200",
-    "shared_buffers": "256MB",
-    "effective_cache_size": "1GB",
-    "work_mem": "8MB",
-    "maintenance_work_mem": "64MB",
-    "wal_buffers": "16MB",
-    "min_wal_size": "256MB",
-    "max_wal_size": "4GB",
-    "checkpoint_timeout": "15min",
-    "checkpoint_completion_target": "0.9",
-    "wal_compression": "on",
-    "random_page_cost": "1.1",
-    "autovacuum_naptime": "15s",
-    # Our statements are short: compiling one costs more than running it.
-    "jit": "off",
-    "password_encryption": "scram-sha-256",
-    "timezone": "UTC",
-    "log_timezone": "UTC",
-    "log_line_prefix": "%m [%p] %q%u@%d ",
-    "log_checkpoints": "off",
-    # Whoever sent a statement is told why it failed; the log does not repeat what it held.
-    "log_min_error_statement": "panic",
-    "log_parameter_max_length_on_error": "0",
-}
-# The ledger's promise rests on these three: `noetl doctor` checks them.
-DURABLE: dict[str, str] = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
-# For throw-away servers of tests: a killed process loses nothing, a power failure would.
-UNSAFE: dict[str, str] = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "on"}
 
 
 class PostgresCluster(Struct, frozen=True, kw_only=True):
@@ -292,7 +289,7 @@ def _run_initdb(postgres: PostgresCluster, *, partial: Path, password_file: Path
         str(postgres.tree / "bin" / "initdb"),
         *("-D", str(partial), "-U", SUPERUSER, f"--pwfile={password_file}"),
         *("-A", "scram-sha-256", "-k", "-E", "UTF8"),
-        # The same sorting on every machine, whatever locales it has.
+        # The same sort order on every machine, independent of its installed locales.
         *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
         *(() if postgres.is_durable else ("--no-sync",)),
     ]

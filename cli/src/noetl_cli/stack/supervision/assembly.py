@@ -218,7 +218,7 @@ def _build_urls(
         "postgres_reader": wires.role_dsn("noetl_reader") + READER_OPTIONS,
         "target": wires.role_dsn(roles.TARGET_ROLE, database=roles.TARGET_DATABASE),
         "nats": wires.nats_url_by_user["admin"],
-        # For whoever starts playbooks by messages.
+        # The address for clients that start playbooks by messages.
         "nats_source": wires.nats_url_by_user["source"],
         "payloads": wires.payload_url,
     }

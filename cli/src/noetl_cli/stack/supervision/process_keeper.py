@@ -1,4 +1,4 @@
-"""End what a supervisor left behind that was killed itself."""
+"""The keeper of one process: it starts, checks, restarts and ends the process and its children."""
 
 import asyncio
 import logging

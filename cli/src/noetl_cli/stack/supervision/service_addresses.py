@@ -15,7 +15,7 @@ from noetl_contracts.commands.command_work import DEFAULT_POOL
 TENANT = "default"
 ORGANIZATION = "default"
 POOL = DEFAULT_POOL
-# Which service is handed what; whatever is not listed here it cannot reach.
+# Which service gets which addresses and keys. A service cannot reach what is not listed for it.
 WITH_POSTGRES = {"planner", "projector", "outbox", "reaper"}
 WITH_PAYLOADS = {"planner", "worker", "reaper", "projector"}
 WITH_SECRET_KEY = {"planner", "worker"}

@@ -101,11 +101,14 @@ class _Counter:
     def get_sum(self, labels: Mapping[str, str] | None) -> CounterSum:
         """Give the sum of these labels."""
         key = tuple(labels.items()) if labels else ()
-        found = self._sums.get(key)
-        return found if found is not None else self._sums.setdefault(key, CounterSum())
+        counter_sum = self._sums.get(key)
+        return counter_sum if counter_sum is not None else self._sums.setdefault(key, CounterSum())
 
     def _observe_sums(self, _options: CallbackOptions) -> list[Observation]:
-        return [Observation(one.total, dict(key)) for key, one in list(self._sums.items())]
+        return [
+            Observation(counter_sum.total, dict(key))
+            for key, counter_sum in list(self._sums.items())
+        ]
 
 
 class _Gauge:

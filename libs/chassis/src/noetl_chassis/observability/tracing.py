@@ -134,7 +134,7 @@ def start_publication_span(
 
 
 def get_traceparent() -> str | None:
-    """Name the current span for whoever goes on from here."""
+    """Return the W3C `traceparent` of the current span, for the next process; None without one."""
     at = trace.get_current_span().get_span_context()
     if not at.is_valid:
         return None

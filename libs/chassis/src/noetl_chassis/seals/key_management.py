@@ -2,8 +2,8 @@
 
 A process makes a key for a tenant when it first seals for it, has it wrapped once, and wraps the
 keys of objects with it itself. What it writes beside an object is the tenant's key, wrapped, and
-the object's key, wrapped with that: whoever opens asks for a tenant's key once, not for every
-object. Turning the master key rewrites heads, as with keys that a process holds itself.
+the object's key, wrapped with that: a process that opens objects asks for a tenant's key once, not
+for every object. Turning the master key rewrites heads, as with keys that a process holds itself.
 """
 
 import os

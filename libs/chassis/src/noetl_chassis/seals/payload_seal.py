@@ -163,12 +163,12 @@ class PayloadSeals:
 
     def reseal_head(self, owner: Owner, name: str, head: bytes) -> tuple[int, bytes | None]:
         """Return the length of a head, and the one that the current key makes of it."""
-        found, head_bytes = _read_head(head)
-        if found is None:
+        seal_head, head_bytes = _read_head(head)
+        if seal_head is None:
             raise PayloadSealBroken("a sealed payload ends in its head")
-        if found.key_id == self._keys.get_key_id(owner):
+        if seal_head.key_id == self._keys.get_key_id(owner):
             return head_bytes, None
-        key = _unwrap_object_key(self._keys, owner, found, _build_place(owner, name))
+        key = _unwrap_object_key(self._keys, owner, seal_head, _build_place(owner, name))
         return head_bytes, self._build_head(owner, name, key)
 
     def _build_head(self, owner: Owner, name: str, key: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""A chunk of a stream: rows that a task gave while it was still running."""
+"""Commands and the work that they carry: steps, items, chunks, slots, frames and reduces."""
 
 from typing import Any
 
@@ -23,6 +23,10 @@ from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 CHUNKS_MAX = 100_000
 CHUNK_BYTES_MAX = 16 * 1024 * 1024
+COMMAND_BYTES_MAX = 256 * 1024
+DEFAULT_POOL = "default"
+IO_LANE = "io"
+SPARK_LANE = "spark"
 
 
 class Chunk(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,12 +61,6 @@ def parse_stream_progress(token: str) -> StreamProgress | None:
     if not (received.isdigit() and accepted.isdigit()):
         return None
     return StreamProgress(received=int(received), accepted=int(accepted))
-
-
-COMMAND_BYTES_MAX = 256 * 1024
-DEFAULT_POOL = "default"
-IO_LANE = "io"
-SPARK_LANE = "spark"
 
 
 class StepResult(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -94,8 +94,8 @@ def find_common_place(one: Place, other: Place) -> dict[str, str]:
 def find_shared_place(places: Iterable[Place]) -> dict[str, str]:
     """Return what all places share; of none: nothing."""
     shared: dict[str, str] | None = None
-    for one in places:
-        shared = dict(one) if shared is None else find_common_place(shared, one)
+    for place in places:
+        shared = dict(place) if shared is None else find_common_place(shared, place)
     return shared or {}
 
 
@@ -118,7 +118,7 @@ def read_preference(locality: Mapping[str, Any]) -> PlacementPreference:
         raise LocalityMalformed(f"locality takes more than {LOCALITY_BYTES_MAX} bytes")
     found: dict[str, str] = {}
     for key, spellings in _SPELLINGS.items():
-        written = next((one for one in spellings if one in locality), None)
+        written = next((spelling for spelling in spellings if spelling in locality), None)
         if written is not None:
             found[key] = _check_place_name(written, locality[written])
     farthest = locality.get(_MAX_DISTANCE, ANYWHERE)

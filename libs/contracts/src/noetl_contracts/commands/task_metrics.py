@@ -10,6 +10,11 @@ from noetl_contracts.ids import CommandId
 URL_CHARACTERS_MAX = 300
 
 Count = Annotated[int, Meta(ge=0)]
+# A hint with more bytes is no progress.
+BYTES_MAX = 4096
+STAGES_MAX = 4
+# `session`: Spark is being started; `queue`: other jobs of the worker come first; `job`: it runs.
+SparkPhase = Literal["session", "queue", "job"]
 
 
 class RequestMetrics(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,14 +78,6 @@ def sum_metrics(before: TaskMetrics, more: TaskMetrics) -> TaskMetrics:
 
 def _sum_row_counts(before: int | None, more: int | None) -> int | None:
     return more if before is None else before + (more or 0)
-
-
-# A hint with more bytes is no progress.
-BYTES_MAX = 4096
-STAGES_MAX = 4
-
-# `session`: Spark is being started; `queue`: other jobs of the worker come first; `job`: it runs.
-SparkPhase = Literal["session", "queue", "job"]
 
 
 class StageProgress(Struct, frozen=True, array_like=True):

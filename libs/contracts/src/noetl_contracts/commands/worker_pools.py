@@ -17,6 +17,10 @@ from noetl_contracts.locators import DISTANCES, find_distance
 POOL_CHARACTERS_MAX = 32
 POOL_PATTERN = rf"^[A-Za-z0-9][A-Za-z0-9_-]{{0,{POOL_CHARACTERS_MAX - 1}}}$"
 POOL_HINT = f"use 1 to {POOL_CHARACTERS_MAX} letters, digits, '_' or '-', a letter or digit first"
+BEAT_BYTES_MAX = 4096
+# How often a worker speaks, and after which silence it counts as gone.
+BEAT_S = 5.0
+SILENT_S = 3 * BEAT_S
 
 
 class Pools(Struct, frozen=True, kw_only=True):
@@ -64,12 +68,6 @@ def is_pool_name(name: str) -> bool:
     return re.fullmatch(POOL_PATTERN, name) is not None
 
 
-BEAT_BYTES_MAX = 4096
-# How often a worker speaks, and after which silence it counts as gone.
-BEAT_S = 5.0
-SILENT_S = 3 * BEAT_S
-
-
 class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker of a pool runs so many of the commands that these lanes of it could run.
 
@@ -115,7 +113,11 @@ def choose_nearest_worker(
     None when nobody with room is nearer than anywhere and as near as it wants to be, and when all
     of the pool are equally near: then the pool's own queue does as well and costs less.
     """
-    there = [one for one in seen if one.pool == pool and lane in one.lanes]
+    there = [
+        worker_heartbeat
+        for worker_heartbeat in seen
+        if worker_heartbeat.pool == pool and lane in worker_heartbeat.lanes
+    ]
     ranks = {
         one.worker_id: placement.rank_distance(find_distance(source, one.locality)) for one in there
     }

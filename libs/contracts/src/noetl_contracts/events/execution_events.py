@@ -15,6 +15,9 @@ from noetl_contracts.ids import CatalogId, ExecutionId, RunId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus
 
+CUSTOM = "custom"
+ATTRIBUTES_BYTES_MAX = 2048
+
 
 class RerunSource(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The execution that is repeated from a step on, and up to which version it was read.
@@ -146,9 +149,6 @@ class ExecutionCancelled(
 ExecutionEnd = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
 
 
-CUSTOM = "custom"
-
-
 class ExecutionPaused(
     Struct,
     frozen=True,
@@ -214,9 +214,6 @@ class FilesChanged(
     """
 
     entries: int
-
-
-ATTRIBUTES_BYTES_MAX = 2048
 
 
 class BusinessObjectChanged(

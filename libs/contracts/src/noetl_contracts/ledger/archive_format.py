@@ -28,7 +28,7 @@ MENTIONS = f"{ROOT}/_mentions/"
 _EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 _SNOWFLAKE_SHIFT = 22
 _INT_MAX = 2**63
-# Every reference in an event, whatever its field is called.
+# Every payload reference in an event, in a field of any name.
 _DIGEST = re.compile(r'"sha256":"([0-9a-f]{64})"')
 
 
@@ -66,7 +66,7 @@ class ArchivePart(Struct, frozen=True, kw_only=True):
 class ManifestUnit(Struct, frozen=True, kw_only=True):
     """What is archived at once: histories of one owner that began in one month.
 
-    `fold_version` is the meaning that events had for whoever archived them.
+    `fold_version` is the version of the fold in the release that archived them.
     """
 
     manifest_id: str
@@ -96,21 +96,24 @@ class ArchiveManifest(Struct, frozen=True, kw_only=True):
 
     def find_history(self, execution_id: ExecutionId) -> ArchivedHistory | None:
         """Return what it holds of an execution, or None."""
-        return next((one for one in self.histories if one.execution_id == execution_id), None)
+        return next(
+            (history for history in self.histories if history.execution_id == execution_id), None
+        )
 
 
 def decode_manifest(data: bytes) -> ArchiveManifest:
     """Read a manifest; raises `MalformedMessage` for another format or a later version."""
     try:
-        found = codec.decode_as(data, ArchiveManifest)
+        manifest = codec.decode_as(data, ArchiveManifest)
     except msgspec.DecodeError as failure:
         raise MalformedMessage(f"this is no manifest of an archive: {failure}") from failure
-    if (found.format, found.format_version) != (FORMAT, FORMAT_VERSION):
+    if (manifest.format, manifest.format_version) != (FORMAT, FORMAT_VERSION):
         raise MalformedMessage(
-            f"a manifest says {found.format} {found.format_version}; this release reads {FORMAT} "
+            f"a manifest says {manifest.format} {manifest.format_version}; this release reads "
+            f"{FORMAT} "
             f"{FORMAT_VERSION}"
         )
-    return found
+    return manifest
 
 
 def build_manifest_name(manifest_id: str) -> str:
@@ -186,7 +189,7 @@ def _as_text_or_none(value: Any) -> str | None:
 
 
 def _as_int64_or_none(value: Any) -> int | None:
-    """Read a count or an identity; whatever else stands there is only in the envelope."""
+    """Read a count or an identity; any other value is None here and stays in the envelope."""
     if isinstance(value, str) and value.isdecimal() and value.isascii():
         value = int(value) if len(value) <= len(str(_INT_MAX)) else None
     is_number = isinstance(value, int) and not isinstance(value, bool)

@@ -32,6 +32,13 @@ REFERENCE_FIELDS = (
     "resume_ref",
     "result_ref",
 )
+_SCHEMA_PREFIX = "noetl."
+_ID_BY_AGGREGATE = {
+    "frame": "frame_id",
+    "stage": "stage_id",
+    "command": "command_id",
+    "business_object": "object_id",
+}
 
 
 def shorten_producer(locator: str, tenant_id: TenantId, organization_id: OrganizationId) -> str:
@@ -74,15 +81,6 @@ def find_payload_ref(context: Mapping[str, Any], result: Any) -> dict[str, Any] 
         return dict(chunk["ref"])
     found = next((context[name] for name in REFERENCE_FIELDS if context.get(name)), None)
     return None if found is None else dict(found)
-
-
-_SCHEMA_PREFIX = "noetl."
-_ID_BY_AGGREGATE = {
-    "frame": "frame_id",
-    "stage": "stage_id",
-    "command": "command_id",
-    "business_object": "object_id",
-}
 
 
 class Envelope(Struct, frozen=True, kw_only=True):
@@ -158,7 +156,7 @@ def split_event_body(event: Event) -> tuple[dict[str, Any], Any, Any]:
 def join_event_body(
     kind: str, context: dict[str, Any], result: Any, error: Any, *, version: int | None = None
 ) -> Event:
-    """Rebuild an event from its columns, whatever the schema `version` it was written in.
+    """Rebuild an event from its columns; `version` is the schema version that wrote them.
 
     Without a version it is of the current one. Raises `UnknownEventType` or `MalformedMessage`.
     """

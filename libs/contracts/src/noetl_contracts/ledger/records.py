@@ -197,7 +197,7 @@ class InboxOutcome(StrEnum):
 
 
 class OpenWait(Struct, frozen=True, kw_only=True):
-    """A parked command as its projection shows it to whoever brings a message."""
+    """A parked command, as the projection shows it to the API that takes messages for it."""
 
     execution_id: ExecutionId
     tenant_id: TenantId

@@ -94,9 +94,9 @@ def decode_stored_event(data: bytes | str) -> StoredEvent:
         raise MalformedMessage(f"this is no event of a ledger: {failure}") from failure
 
 
-def encode_stored_event(one: StoredEvent) -> bytes:
+def encode_stored_event(stored_event: StoredEvent) -> bytes:
     """Encode an event as it is stored, without notes on how it came here."""
-    values = structs.asdict(one)
+    values = structs.asdict(stored_event)
     for note in _NOTES:
         del values[note]
     return codec.encode_json({name: value for name, value in values.items() if value is not None})
@@ -121,7 +121,7 @@ def is_stored_event_sealed(
 
 
 def read_envelope(stored: StoredEvent) -> Envelope:
-    """Give an event its meaning in this release, whatever release wrote it.
+    """Convert a stored event of any release to the envelope of this release.
 
     Raises `UnknownEventType` or `MalformedMessage`.
     """
@@ -140,7 +140,7 @@ def read_envelope(stored: StoredEvent) -> Envelope:
 
 
 def decode_event_batch(data: bytes) -> EventBatch:
-    """Decode a message of `NOETL_EVENTS`, whatever release wrote it.
+    """Decode a message of `NOETL_EVENTS` that any release wrote.
 
     Raises `UnknownEventType` or `MalformedMessage`.
     """
@@ -151,7 +151,8 @@ def decode_event_batch(data: bytes) -> EventBatch:
     except msgspec.DecodeError as failure:
         raise MalformedMessage(f"an event batch is not JSON: {failure}") from failure
     is_current = all(
-        one.schema_version == upcasters.get_current_version(one.schema_name) for one in batch.events
+        event.schema_version == upcasters.get_current_version(event.schema_name)
+        for event in batch.events
     )
     return batch if is_current else _decode_older_batch(data)
 
@@ -160,7 +161,7 @@ def _decode_older_batch(data: bytes) -> EventBatch:
     try:
         plain = codec.decode_as(data, StoredBatch)
         values = structs.asdict(plain)
-        values["events"] = [codec.to_builtins(read_envelope(one)) for one in plain.events]
+        values["events"] = [codec.to_builtins(read_envelope(event)) for event in plain.events]
         return codec.convert_value(values, EventBatch)
     except (msgspec.DecodeError, RecursionError) as failure:
         raise MalformedMessage(f"an event batch does not fit its schema: {failure}") from failure

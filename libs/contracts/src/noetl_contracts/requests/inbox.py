@@ -43,7 +43,7 @@ def build_callback_address(token: str) -> str:
 
 
 def build_signal_address(correlation_key: str) -> str:
-    """Address whoever waits for a correlation key."""
+    """Build the inbox address of the waits for a correlation key."""
     return f"{SIGNAL}/{correlation_key}"
 
 

@@ -164,11 +164,11 @@ def _list_recent_times(schedule: Schedule, first: datetime, now: datetime) -> li
     window = _FIRST_LOOK
     while True:
         start = max(now - window, before_first)
-        found: deque[datetime] = deque(maxlen=CATCH_UP_MAX)
+        instants: deque[datetime] = deque(maxlen=CATCH_UP_MAX)
         for time in cron.iterate_due_times(schedule.cron, schedule.timezone, start):
             if time > now:
                 break
-            found.append(time)
-        if len(found) >= wanted or start == before_first:
-            return list(found)
+            instants.append(time)
+        if len(instants) >= wanted or start == before_first:
+            return list(instants)
         window *= 2

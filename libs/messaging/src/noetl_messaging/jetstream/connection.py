@@ -83,16 +83,16 @@ async def open_connection(
 
     One that does not hear itself is not sent the hints that it gave; streams tell it everything.
     """
-    patience = waits or ConnectionTimeouts()
+    timeouts = waits or ConnectionTimeouts()
     client = Client()
     where = url.rpartition("@")[2].removeprefix("nats://")
-    connection = Connection(client, where=where, waits=patience)
+    connection = Connection(client, where=where, waits=timeouts)
     await _connect_client(
         client,
         url,
         name=name,
         where=where,
-        connect_s=patience.connect_s,
+        connect_s=timeouts.connect_s,
         hears_itself=hears_itself,
     )
     try:
@@ -115,7 +115,7 @@ def build_inbox_prefix(url: str) -> str:
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Turn whatever the driver raises into `MessagingUnavailable`."""
+    """Raise every error of the driver as `MessagingUnavailable`; `what` names the operation."""
     try:
         yield
     except (nats.errors.Error, JetStreamError, TimeoutError, OSError) as failure:

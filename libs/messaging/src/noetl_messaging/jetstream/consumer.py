@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class PullRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What JetStream is asked: what is there, else whatever comes first until `expires` ns."""
+    """A pull request: the messages that are there, else the first that come in `expires` ns."""
 
     batch: int
     no_wait: bool
@@ -105,8 +105,8 @@ class JetStreamDelivery:
     async def extend_ack_wait(self) -> bool:
         """Ask for another ack wait; True only when the server confirmed it.
 
-        The server confirms whatever it is asked, also for a message that it never had: one that
-        came from a stream which has since been made again is therefore found out by its sequence.
+        The server confirms every such request, also for a message that it does not have. A message
+        of a stream that has since been created again is therefore detected by its sequence.
         """
         if self._connection.check_connection() is not None:
             return False
@@ -139,7 +139,7 @@ class _Request(Struct, kw_only=True):
     """
 
     token: str
-    left: int
+    messages_left: int
     expires_at: float
     is_standing: bool
 
@@ -147,15 +147,16 @@ class _Request(Struct, kw_only=True):
 class JetStreamConsumer:
     """One durable consumer; one fetch at a time.
 
-    Each fetch asks for what is there, or for what comes first and is there by then, and hears that
-    this was all. Where messages come singly that is dearer than they are: with `standing` a request
-    for so many stays open from fetch to fetch, for as long as the one that made it may wait, and
-    ends without a word. What it brings between two fetches waits here for the next, so that whoever
-    leaves has to close; with 1, nothing is on its way while nobody fetches.
+    Each fetch sends a request for the messages that are there, or for the first that come, and the
+    server answers when there are no more. Where messages come singly, the request costs more than
+    the message: with `standing`, a request for that many messages stays open from fetch to fetch,
+    until the deadline of the fetch that sent it. Messages that it brings between two fetches wait
+    here for the next fetch, so the consumer must be closed; with 1, no message arrives between
+    fetches.
 
-    Who shares the consumer with others asks for no more than half of what was left behind its
-    latest message, so that a handful does not all go to whoever is first (guided self-scheduling,
-    Polychronopoulos and Kuck 1987, for two).
+    A fetcher that shares the consumer with others asks for no more than half of what was left
+    behind its latest message, so that a few messages do not all go to the first fetcher (guided
+    self-scheduling, Polychronopoulos and Kuck 1987, for two).
     """
 
     def __init__(
@@ -170,14 +171,14 @@ class JetStreamConsumer:
         self._connection = connection
         self._stream = stream
         self._name = name
-        self._standing = standing
+        self._standing_messages = standing
         self._is_shared = is_shared
         self._ask_subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
         self._turn = asyncio.Lock()
         self._inbox = ""
         self._subscription: Subscription | None = None
         self._reconnects = 0
-        self._heard: deque[Msg] = deque()
+        self._received: deque[Msg] = deque()
         self._woken = asyncio.Event()
         self._is_called = False
         self._requests = 0
@@ -201,7 +202,9 @@ class JetStreamConsumer:
                 if not is_complete:
                     await self._unsubscribe_inbox()
             asked_at, self._is_called = self._asked_at, False
-        return [JetStreamDelivery(one, self._connection, asked_at=asked_at) for one in messages]
+        return [
+            JetStreamDelivery(message, self._connection, asked_at=asked_at) for message in messages
+        ]
 
     def wake_fetch(self) -> None:
         """Have the fetch that waits, else the next one, return with what there is.
@@ -248,7 +251,7 @@ class JetStreamConsumer:
         found: list[Msg] = []
         while (request := self._request) is not None and not (request.is_standing and found):
             deadline = request.expires_at + ANSWER_GRACE_S
-            may_leave = request.is_standing and self._standing > 1
+            may_leave = request.is_standing and self._standing_messages > 1
             if not (may_leave and self._is_called):
                 await self._wait_for_message(
                     min(LOOK_S, (until if may_leave else deadline) - _read_loop_time())
@@ -277,19 +280,23 @@ class JetStreamConsumer:
     async def _send_request(self, messages_max: int, *, wait_s: float) -> None:
         if self._subscription is None:
             await self._subscribe_inbox()
-        is_standing = self._standing > 0 and wait_s > 0 and not self._behind
+        is_standing = self._standing_messages > 0 and wait_s > 0 and not self._behind
         batch = min(
-            messages_max, self._standing if is_standing else self._compute_batch_size(messages_max)
+            messages_max,
+            self._standing_messages if is_standing else self._compute_batch_size(messages_max),
         )
         self._requests += 1
         token = f"{self._inbox}.{self._requests}"
         self._asked_at = _read_loop_time()
-        asked = PullRequest(batch=batch, no_wait=not is_standing, expires=int(wait_s * _NS))
+        pull_request = PullRequest(batch=batch, no_wait=not is_standing, expires=int(wait_s * _NS))
         await self._connection.client.publish(
-            self._ask_subject, codec.encode_json(asked), reply=token
+            self._ask_subject, codec.encode_json(pull_request), reply=token
         )
         self._request = _Request(
-            token=token, left=batch, expires_at=_read_loop_time() + wait_s, is_standing=is_standing
+            token=token,
+            messages_left=batch,
+            expires_at=_read_loop_time() + wait_s,
+            is_standing=is_standing,
         )
 
     def _compute_batch_size(self, messages_max: int) -> int:
@@ -304,7 +311,7 @@ class JetStreamConsumer:
             heard.append(message)
             woken.set()
 
-        self._heard = heard
+        self._received = heard
         self._reconnects = self._connection.reconnect_count
         self._inbox = self._connection.client.new_inbox()
         self._subscription = await self._connection.client.subscribe(
@@ -313,7 +320,7 @@ class JetStreamConsumer:
 
     async def _wait_for_message(self, wait_s: float) -> None:
         """Wait until something was heard that nobody has taken, but not longer than `wait_s`."""
-        if self._heard or wait_s <= 0:
+        if self._received or wait_s <= 0:
             return
         self._woken.clear()
         try:
@@ -325,8 +332,8 @@ class JetStreamConsumer:
     def _take_received(self, messages_max: int, *, has_some: bool = False) -> list[Msg]:
         """Take messages that came; a request ends with its last, or with the word that it did."""
         found: list[Msg] = []
-        while self._heard and len(found) < messages_max:
-            message = self._heard.popleft()
+        while self._received and len(found) < messages_max:
+            message = self._received.popleft()
             status = _find_status(message)
             if status is None:
                 found.append(message)
@@ -340,8 +347,8 @@ class JetStreamConsumer:
     def _count_received(self) -> None:
         request = self._request
         if request is not None:
-            request.left -= 1
-            self._request = request if request.left else None
+            request.messages_left -= 1
+            self._request = request if request.messages_left else None
 
     def _answers_request(self, message: Msg) -> bool:
         return self._request is not None and message.subject == self._request.token
@@ -357,9 +364,9 @@ class JetStreamConsumer:
         raise MessagingUnavailable(f"{self._stream}/{self._name}: {reason} ({status})")
 
     async def _unsubscribe_inbox(self) -> None:
-        """Leave; what has come and was not fetched is handed to whoever asks next."""
+        """End the subscription; messages that were not fetched go to the next fetcher."""
         subscription, self._subscription = self._subscription, None
-        heard, self._heard, self._request = self._heard, deque[Msg](), None
+        heard, self._received, self._request = self._received, deque[Msg](), None
         if subscription is None or self._connection.client.is_closed:
             return
         with translate_errors(f"leaving {self._stream}/{self._name}"):

@@ -22,11 +22,11 @@ class NatsHints:
         self._connection = connection
 
     async def notify(self, subject: str) -> None:
-        """Wake whoever listens; never raises and never waits for anyone."""
+        """Wake the listeners of a subject; never raises and never waits for them."""
         await self.broadcast(subject, b"")
 
     async def broadcast(self, subject: str, data: bytes) -> None:
-        """Say something to whoever listens; never raises and never waits for anyone."""
+        """Send data to the listeners of a subject; never raises and never waits for them."""
         if self._connection.check_connection() is not None:
             return
         try:
@@ -38,7 +38,7 @@ class NatsHints:
     async def watch_hints(
         self, subject: str, woken: asyncio.Event | None = None
     ) -> AsyncIterator[asyncio.Event]:
-        """Hold an event that every wake-up sets; whoever waits for it clears it."""
+        """Open an event that every wake-up sets; the waiting caller clears it."""
         rung = woken or asyncio.Event()
 
         async def set_event(_message: Msg) -> None:

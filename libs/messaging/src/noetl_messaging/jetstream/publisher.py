@@ -50,7 +50,7 @@ class JetStreamPublisher:
         return stored
 
     async def _publish_window(self, messages: Sequence[Message]) -> list[bool]:
-        fitting = [one for one in messages if len(one.data) <= MESSAGE_BYTES_MAX]
+        fitting = [message for message in messages if len(message.data) <= MESSAGE_BYTES_MAX]
         window = _PublishWindow(self._connection, fitting)
         # What was answered is stored, however the rest fared.
         with suppress(MessagingUnavailable):

@@ -207,7 +207,7 @@ class MemoryBroker:
         return frozenset([*self._listeners, *(prefix for prefix, ears in both if ears)])
 
     async def notify(self, subject: str) -> None:
-        """Wake whoever listens."""
+        """Wake the listeners of a subject."""
         prefix, _, token = subject.rpartition(".")
         for woken, heard in self._overhearing.get(prefix, []):
             heard.append(token)
@@ -245,7 +245,7 @@ class MemoryBroker:
             ears.remove((woken, heard))
 
     async def broadcast(self, subject: str, data: bytes) -> None:
-        """Say something to whoever listens."""
+        """Send data to the listeners of a subject."""
         for woken, heard in self._hearing.get(subject, []):
             heard.append(data)
             woken.set()

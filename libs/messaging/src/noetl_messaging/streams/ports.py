@@ -165,8 +165,8 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 class QueueSnapshot(Struct, frozen=True, kw_only=True):
     """How one consumer stands, when it was last read, and since when its stream exists.
 
-    Of the messages up to `settled_sequence` none waits for it or is in anybody's hands;
-    `last_sequence` is that of the latest message in the stream, whoever it is for.
+    Of the messages up to `settled_sequence` none waits for delivery or for its acknowledgement;
+    `last_sequence` is that of the latest message in the stream, of any subject.
     """
 
     stream: str
@@ -239,14 +239,14 @@ class Hints(Protocol):
     """Plain wake-ups: losing one costs only time."""
 
     async def notify(self, subject: str) -> None:
-        """Wake whoever listens; never raises and never waits for anyone."""
+        """Wake the listeners of a subject; never raises and never waits for them."""
 
     def watch_hints(
         self, subject: str, woken: asyncio.Event | None = None
     ) -> AbstractAsyncContextManager[asyncio.Event]:
-        """Hold an event that every wake-up sets, `woken` or a new one; whoever waits clears it.
+        """Open an event that every wake-up sets, `woken` or a new one; the caller clears it.
 
-        Raises `MessagingUnavailable` when there is no listening.
+        Raises `MessagingUnavailable` when the subscription fails.
         """
 
     def listen_for_hints(self, subject: str) -> AsyncIterator[None]:
@@ -259,7 +259,7 @@ class Hints(Protocol):
         """
 
     async def broadcast(self, subject: str, data: bytes) -> None:
-        """Say something to whoever listens; never raises and never waits for anyone."""
+        """Send data to the listeners of a subject; never raises and never waits for them."""
 
     def subscribe(self, subject: str) -> AsyncIterator[bytes]:
         """Yield what is said under a subject.

@@ -1,4 +1,4 @@
-"""Calls of workbook entries become the entry's own task with the caller's fields over it."""
+"""Older forms of tasks: calls of workbook entries become the entry's task; rules are rewritten."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The events that arcs wait for: known ones, of a kind that their step can end with."""
+"""Checks of steps that need the whole playbook: events of arcs, streams, waits and actions."""
 
 from noetl_contracts.commands.waits import WAIT_S_MAX
 from noetl_playbook import plan

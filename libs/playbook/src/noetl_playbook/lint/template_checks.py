@@ -1,4 +1,4 @@
-"""Where a template stands in the text: block scalars and folded lines included."""
+"""Checks of templates: their place in the text, syntax, names, and use in SQL."""
 
 import re
 from collections.abc import Mapping

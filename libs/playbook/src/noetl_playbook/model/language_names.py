@@ -1,4 +1,4 @@
-"""Which names the language allows, and which it keeps for itself."""
+"""Names of the language: which are allowed, which are reserved, and the older names of events."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""What every value of the canonical playbook is made from."""
+"""The canonical playbook: one frozen value for each section of the document."""
 
 from typing import Any, Literal
 

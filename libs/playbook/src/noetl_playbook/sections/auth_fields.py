@@ -1,4 +1,4 @@
-"""Secrets that are written into a playbook instead of being taken from the keychain."""
+"""Checks of `auth`: its form and its source, and secrets that are written into the playbook."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What `spec.pool` may say."""
+"""Checks of limits: the pool's name, and the numbers of workload, loops and reduces."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The numbers of loops, cursors and failure policies: told where out of range, and clamped."""
+"""Fields of loops, cursors and failure policies: checks of combinations, bounds of numbers."""
 
 from typing import Any, get_args
 

@@ -1,4 +1,4 @@
-"""The files beside a document, as its reader gives them, and those that were read."""
+"""The reader of one document: its fields, steps and script files, and the problems in them."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache

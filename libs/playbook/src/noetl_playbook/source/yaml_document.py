@@ -1,4 +1,4 @@
-"""Plain YAML scalars as values: the YAML 1.2 core schema."""
+"""YAML text as documents with the places of their values: YAML 1.2's core schema, within limits."""
 
 import itertools
 import re

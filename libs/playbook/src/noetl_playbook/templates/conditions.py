@@ -11,7 +11,7 @@ from jinja2 import nodes
 from noetl_playbook.templates import syntax
 from noetl_playbook.templates.closures import Scope
 
-# With an undefined left side these are false, whatever the constants are.
+# With an undefined left side these are false, for all constants.
 _FALSE_OF_UNDEFINED = frozenset({"eq", "in"})
 
 

@@ -253,7 +253,7 @@ _UNCHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def _refuse_undefined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a filter refuse undefined input, whatever it does by itself."""
+    """Make a filter raise for undefined input, also a filter that would accept it."""
     position = 1 if getattr(function, "jinja_pass_arg", None) is not None else 0
 
     @functools.wraps(function)

@@ -80,7 +80,7 @@ def parse_template(source: str) -> TemplateTree:
 
 
 def spell_literals(source: str) -> str:
-    """Write every ``{{`text`}}`` as a string; in one pass, whatever stays open."""
+    """Write every ``{{`text`}}`` as a string, in one pass, also where one is not closed."""
     parts: list[str] = []
     end = 0
     while True:

@@ -63,7 +63,7 @@ def view_result(
 ) -> Any:
     """Show a carried result as templates see it; a large one is loaded when it is touched.
 
-    With `error` it is the failure record of a step that failed, whatever its tasks came to.
+    With `error` it is the failure record of a step that failed, regardless of its tasks' results.
     """
     if result is None:
         return view_pipeline(PipelineResult(), error=error)

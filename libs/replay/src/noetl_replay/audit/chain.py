@@ -1,7 +1,7 @@
 """Tamper evidence: follow the chain of checksums through a history and name what broke it.
 
-The chain needs no key, so that whoever may write every row may also seal everything anew: against
-that only a head that was exported before helps. Everything less is named here.
+The chain needs no key. Someone who may write every row can therefore compute all checksums anew;
+only a head that was exported before shows that. All lesser changes are detected here.
 """
 
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ class ChainExamination:
         self.last: StoredEvent | None = None
         self._exported = exported
         self._window: list[StoredEvent] = []
-        self._strangers: list[StoredEvent] = []
+        self._misplaced: list[StoredEvent] = []
         self._returned: list[tuple[int, StoredEvent]] = []
         self._jumped: list[tuple[int, StoredEvent]] = []
         self._previous = codec.CHECKSUM_NONE
@@ -70,19 +70,20 @@ class ChainExamination:
         """Examine the rest, and whether the history ends where the ledger says that it does."""
         while self._window:
             self._examine_next()
-        if self._strangers:
+        if self._misplaced:
             # They kept the others from settling; who came before its place is none of them.
             self._jumped = self._returned
             self._report_reordered()
-        for one in self._strangers:
+        for event in self._misplaced:
             self._report_event(
                 ChainDamage.INSERTED,
-                one,
-                f"event {one.event_id} at version {one.stream_version} was inserted: "
+                event,
+                f"event {event.event_id} at version {event.stream_version} was inserted: "
                 "the events around it follow each other without it",
             )
         if self._shift and not any(
-            found.damage in {ChainDamage.INSERTED, ChainDamage.REMOVED} for found in self.findings
+            finding.damage in {ChainDamage.INSERTED, ChainDamage.REMOVED}
+            for finding in self.findings
         ):
             self._report_version(
                 ChainDamage.RENUMBERED,
@@ -91,7 +92,7 @@ class ChainExamination:
                 "sealed with",
             )
         self._check_heads(head)
-        return sorted(self.findings, key=lambda found: found.version)
+        return sorted(self.findings, key=lambda chain_finding: chain_finding.version)
 
     def _check_event(self, one: StoredEvent) -> None:
         if one.altered:
@@ -123,7 +124,7 @@ class ChainExamination:
         if self._report_gap(current):
             self._advance_past(current)
         elif self._is_behind(current):
-            self._strangers.append(current)
+            self._misplaced.append(current)
         else:
             self._report_changed(current)
             self._advance_past(current)
@@ -136,22 +137,22 @@ class ChainExamination:
             # event shows whether its checksum is.
             self.concealed += 1
             return first
-        for one in (*self._window[:1], *self._strangers, *self._window[1:]):
+        for one in (*self._window[:1], *self._misplaced, *self._window[1:]):
             if stored_event.is_stored_event_sealed(one, self._previous, version=self._next):
                 return one
         return None
 
     def _follow_successor(self, one: StoredEvent) -> None:
-        if one in self._strangers:
-            self._strangers.remove(one)
+        if one in self._misplaced:
+            self._misplaced.remove(one)
             self._returned.append((self._next, one))
         else:
             place = self._window.index(one)
             if place:
-                self._strangers += self._window[:place]
+                self._misplaced += self._window[:place]
                 self._jumped.append((self._next, one))
             del self._window[: place + 1]
-        if not self._strangers:
+        if not self._misplaced:
             self._shift = one.stream_version - self._next
             self._report_reordered()
         self._advance_past(one)
@@ -205,9 +206,12 @@ class ChainExamination:
 
     def _check_heads(self, head: HistoryHead | None) -> None:
         last = self.last.stream_version if self.last is not None else 0
-        for said, name in ((head, "the ledger's head"), (self._exported, "the exported head")):
-            if said is not None and said.version > last:
-                self._report_removed(last + 1, said.version, witness=name)
+        for history_head, name in (
+            (head, "the ledger's head"),
+            (self._exported, "the exported head"),
+        ):
+            if history_head is not None and history_head.version > last:
+                self._report_removed(last + 1, history_head.version, witness=name)
         if head is None:
             if last:
                 self._report_version(

@@ -151,7 +151,7 @@ class ArtifactIndex(Struct, frozen=True, kw_only=True):
 
 def build_payload_report(payloads: Sequence[PayloadCheck]) -> PayloadReport:
     """Order what was found of payloads, and count it."""
-    ordered = sorted(payloads, key=lambda one: one.sha256)
+    ordered = sorted(payloads, key=lambda payload_check: payload_check.sha256)
     resolved = sum(one.status == RESOLVED for one in ordered)
     return PayloadReport(
         payloads=ordered,
@@ -202,11 +202,13 @@ def index_rows_by_key(
     }
 
 
-def build_surface_checksums(live: ExportedRows, replay: Mapping[str, Any]) -> SurfaceChecksums:
+def build_surface_checksums(
+    exported_rows: ExportedRows, replay: Mapping[str, Any]
+) -> SurfaceChecksums:
     """Compare both sides, surface by surface."""
     ours = {
         surface: codec.compute_checksum(found)
-        for surface, found in index_rows_by_key(live.rows).items()
+        for surface, found in index_rows_by_key(exported_rows.rows).items()
     }
     theirs = dict(replay["projection_checksums"])
     return SurfaceChecksums(
@@ -242,7 +244,7 @@ def build_manifest(
 
 def encode_event_lines(events: Iterable[StoredEvent]) -> bytes:
     """Write events one a line."""
-    return b"".join(codec.encode_json(one) + b"\n" for one in events)
+    return b"".join(codec.encode_json(event) + b"\n" for event in events)
 
 
 def build_artifact_index(files: Mapping[str, bytes]) -> ArtifactIndex:
@@ -335,14 +337,14 @@ def read_part(role: str, data: bytes) -> Any:
 
 
 def _read_events(data: bytes) -> list[StoredEvent]:
-    path, found = FILE_BY_ROLE["events"], []
+    path, stored_events = FILE_BY_ROLE["events"], []
     for number, line in enumerate(data.splitlines(), start=1):
         try:
-            found.append(stored_event.decode_stored_event(line))
+            stored_events.append(stored_event.decode_stored_event(line))
         except MalformedMessage as failure:
             raise EvidenceUnreadable(
                 "events_line", path, f"line {number} of {path} is no event: {failure}"
             ) from failure
-    if not found:
+    if not stored_events:
         raise EvidenceUnreadable("events_empty", path, f"{path} holds no event")
-    return found
+    return stored_events

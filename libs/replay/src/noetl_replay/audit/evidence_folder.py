@@ -64,7 +64,7 @@ def _read_index(files: Files) -> ArtifactIndex:
             "index_missing", evidence.INDEX, "the folder has no artifact index"
         )
     try:
-        found = codec.decode_as(files[evidence.INDEX], ArtifactIndex)
+        index = codec.decode_as(files[evidence.INDEX], ArtifactIndex)
     except msgspec.ValidationError as failure:
         raise EvidenceUnreadable(
             "index_shape", evidence.INDEX, f"the artifact index has another shape: {failure}"
@@ -73,14 +73,17 @@ def _read_index(files: Files) -> ArtifactIndex:
         raise EvidenceUnreadable(
             "index_not_json", evidence.INDEX, f"the artifact index is not JSON: {failure}"
         ) from failure
-    if (found.format, found.format_version) != (evidence.FORMAT, evidence.FORMAT_VERSION):
+    if (index.format, index.format_version) != (
+        evidence.FORMAT,
+        evidence.FORMAT_VERSION,
+    ):
         raise EvidenceUnreadable(
             "index_format",
             evidence.INDEX,
-            f"the index is of format {found.format} {found.format_version}; this release checks "
+            f"the index is of format {index.format} {index.format_version}; this release checks "
             f"{evidence.FORMAT} {evidence.FORMAT_VERSION}",
         )
-    return found
+    return index
 
 
 def _list_index_problems(files: Files, index: ArtifactIndex) -> Iterator[EvidenceProblem]:

@@ -57,26 +57,26 @@ def _list_scope_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
 
 def _list_event_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
     manifest = parts.manifest
-    for one in parts.events:
-        if any(getattr(one, field) != getattr(manifest, field) for field in _SCOPE):
+    for event in parts.events:
+        if any(getattr(event, field) != getattr(manifest, field) for field in _SCOPE):
             yield _build_problem(
-                "events_scope", "events", f"event {one.event_id} belongs to another execution"
+                "events_scope", "events", f"event {event.event_id} belongs to another execution"
             )
             return
-    for one in parts.events:
-        if one.concealed and evidence.MASK not in codec.encode_text(one):
+    for event in parts.events:
+        if event.concealed and evidence.MASK not in codec.encode_text(event):
             yield _build_problem(
                 "events_concealed",
                 "events",
-                f"event {one.event_id} is said to be concealed, but nothing in it is",
+                f"event {event.event_id} is said to be concealed, but nothing in it is",
             )
     head = HistoryHead(
         execution_id=ExecutionId(manifest.execution_id),
         version=manifest.version,
         checksum=manifest.envelope_checksum,
     )
-    for found in chain.examine_history(parts.events, head=head):
-        yield _build_problem(f"events_{found.damage}", "events", found.message)
+    for chain_finding in chain.examine_history(parts.events, head=head):
+        yield _build_problem(f"events_{chain_finding.damage}", "events", chain_finding.message)
 
 
 def _list_replay_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
@@ -134,7 +134,7 @@ def _list_fold_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
         )
     )
     try:
-        again.feed_events(stored_event.read_envelope(one) for one in parts.events)
+        again.feed_events(stored_event.read_envelope(event) for event in parts.events)
     except (MalformedMessage, UnknownEventType) as failure:
         yield _build_problem("events_unreadable", "events", f"the events do not fold: {failure}")
         return
@@ -164,24 +164,28 @@ def _list_fold_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
 
 
 def _list_live_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
-    live = parts.live_rows
-    if live.format_version != evidence.FORMAT_VERSION:
+    exported_rows = parts.live_rows
+    if exported_rows.format_version != evidence.FORMAT_VERSION:
         yield _build_problem(
-            "live_format", "live_rows", f"the live rows are of format {live.format_version}"
+            "live_format",
+            "live_rows",
+            f"the live rows are of format {exported_rows.format_version}",
         )
-    if not live.adapter:
+    if not exported_rows.adapter:
         yield _build_problem(
             "live_adapter", "live_rows", "the live rows do not say which store had them"
         )
-    if live.exported_at.tzinfo is None:
+    if exported_rows.exported_at.tzinfo is None:
         yield _build_problem("live_zone", "live_rows", "the time of the live rows has no zone")
-    yield from _list_surface_problems("live_rows", live.rows, "live rows")
-    counts = {surface: len(found) for surface, found in live.rows.items()}
-    if counts != live.row_counts:
+    yield from _list_surface_problems("live_rows", exported_rows.rows, "live rows")
+    counts = {surface: len(found) for surface, found in exported_rows.rows.items()}
+    if counts != exported_rows.row_counts:
         yield _build_problem(
-            "live_counts", "live_rows", f"there are {counts} rows; {live.row_counts} were counted"
+            "live_counts",
+            "live_rows",
+            f"there are {counts} rows; {exported_rows.row_counts} were counted",
         )
-    if codec.compute_checksum(live.rows) != live.rows_checksum:
+    if codec.compute_checksum(exported_rows.rows) != exported_rows.rows_checksum:
         yield _build_problem(
             "live_checksum", "live_rows", "the live rows are not those their checksum names"
         )
@@ -209,32 +213,37 @@ def _list_row_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
 
 
 def _list_checksum_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
-    said = parts.checksums
-    if said.algorithm != history_replay.ALGORITHM:
+    checksums = parts.checksums
+    if checksums.algorithm != history_replay.ALGORITHM:
         yield _build_problem(
-            "checksum_algorithm", "checksums", f"checksums are of {said.algorithm!r}"
+            "checksum_algorithm", "checksums", f"checksums are of {checksums.algorithm!r}"
         )
-    if said.replayed != parts.replay.projection_checksums:
+    if checksums.replayed != parts.replay.projection_checksums:
         yield _build_problem(
             "checksums_replay", "checksums", "the checksums are not those of the replayed rows"
         )
-    live = parts.live_rows
-    if any(rows.KEY_BY_SURFACE.get(name) is None for name in live.rows):
+    exported_rows = parts.live_rows
+    if any(rows.KEY_BY_SURFACE.get(name) is None for name in exported_rows.rows):
         return
     if any(
-        rows.KEY_BY_SURFACE[name] not in row for name, found in live.rows.items() for row in found
+        rows.KEY_BY_SURFACE[name] not in row
+        for name, found in exported_rows.rows.items()
+        for row in found
     ):
         return
-    keyed = evidence.index_rows_by_key(live.rows)
-    if said.live != {surface: codec.compute_checksum(found) for surface, found in keyed.items()}:
+    keyed = evidence.index_rows_by_key(exported_rows.rows)
+    if checksums.live != {
+        surface: codec.compute_checksum(found) for surface, found in keyed.items()
+    }:
         yield _build_problem(
             "checksums_live", "checksums", "the checksums are not those of the live rows"
         )
-    if said.is_equal != (said.live == said.replayed):
+    if checksums.is_equal != (checksums.live == checksums.replayed):
         yield _build_problem(
             "checksums_verdict",
             "checksums",
-            f"the checksums say that both sides are {'' if said.is_equal else 'not '}equal, and "
+            f"the checksums say that both sides are {'' if checksums.is_equal else 'not '}equal, "
+            "and "
             "compare otherwise",
         )
     if keyed != parts.replay.surfaces:
@@ -252,17 +261,17 @@ def _list_payload_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
         yield _build_problem(
             "payloads_summary", "payloads", "the summary of payloads is not that of the report"
         )
-    for one in report.payloads:
-        if one.status != evidence.RESOLVED:
+    for payload in report.payloads:
+        if payload.status != evidence.RESOLVED:
             yield _build_problem(
-                "payload_unresolved", "payloads", f"payload {one.sha256} is {one.status}"
+                "payload_unresolved", "payloads", f"payload {payload.sha256} is {payload.status}"
             )
     named = {
         digest
         for event in parts.events
         for digest in payload_references.collect_references([event.event, event.payload_ref])
     }
-    listed = {one.sha256 for one in report.payloads}
+    listed = {payload_check.sha256 for payload_check in report.payloads}
     for digest in sorted(named - listed)[:_SHOWN_MAX]:
         yield _build_problem(
             "payload_unlisted", "payloads", f"events refer to payload {digest}, the report does not"

@@ -1,6 +1,6 @@
 """One history audited as a whole: its chain, its fold, and the read models that stand for it.
 
-The same code audits one execution or a million: whoever reads the events hands them over by pages.
+The same code audits one execution or a million: the caller passes the events page by page.
 """
 
 from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ class HistoryAuditor:
         self._examination = ChainExamination()
         self._replay = HistoryReplay(build_empty_state(execution_id, tenant_id, organization_id))
         self._failure: str | None = None
-        self._strangers = 0
+        self._foreign_events = 0
 
     @property
     def last_version(self) -> int:
@@ -91,7 +91,7 @@ class HistoryAuditor:
         self._examination.feed_events(page)
         state = self._replay.state
         owner = (state.execution_id, state.tenant_id, state.organization_id)
-        self._strangers += sum(
+        self._foreign_events += sum(
             (one.execution_id, one.tenant_id, one.organization_id) != owner for one in page
         )
         if self._failure is not None:
@@ -105,18 +105,18 @@ class HistoryAuditor:
             )
 
     def finish_audit(
-        self, head: HistoryHead | None, *, live: ProjectedRows | None, source: str
+        self, head: HistoryHead | None, *, projected_rows: ProjectedRows | None, source: str
     ) -> AuditResult:
         """Say what was found; without `live` the read models were not read."""
         damage = [
-            f"{found.damage}: {found.message}"
-            for found in self._examination.finish_examination(head)
+            f"{chain_finding.damage}: {chain_finding.message}"
+            for chain_finding in self._examination.finish_examination(head)
         ]
-        if self._strangers:
-            damage.append(f"owner: {self._strangers} events are of another owner or execution")
+        if self._foreign_events:
+            damage.append(f"owner: {self._foreign_events} events are of another owner or execution")
         if self._failure is not None:
             damage.append(f"fold: {self._failure}")
-        projected, differences = self._compare_rows(live)
+        projected, differences = self._compare_rows(projected_rows)
         state = self._replay.state
         return AuditResult(
             execution_id=state.execution_id,
@@ -132,22 +132,24 @@ class HistoryAuditor:
             damage=[one[:_DAMAGE_CHARACTERS_MAX] for one in [*damage, *differences]][:DAMAGE_MAX],
         )
 
-    def _compare_rows(self, live: ProjectedRows | None) -> tuple[ProjectionParity, list[str]]:
-        if live is None or self._failure is not None:
+    def _compare_rows(
+        self, projected_rows: ProjectedRows | None
+    ) -> tuple[ProjectionParity, list[str]]:
+        if projected_rows is None or self._failure is not None:
             return ProjectionParity.UNREAD, []
-        if live.version == 0:
+        if projected_rows.version == 0:
             return ProjectionParity.ABSENT, []
-        if live.version != self._replay.state.version:
+        if projected_rows.version != self._replay.state.version:
             return ProjectionParity.ELSEWHERE, []
-        found, expected = comparison.index_live_surfaces(live.rows), self._replay.surfaces
+        found, expected = comparison.index_live_surfaces(projected_rows.rows), self._replay.surfaces
         if comparison.compute_surface_checksums(found) == comparison.compute_surface_checksums(
             expected
         ):
             return ProjectionParity.SAME, []
         changes = comparison.compare_values(_to_plain_values(expected), _to_plain_values(found))
         return ProjectionParity.DIFFERS, [
-            f"projection: {'/'.join(one.path)} is {one.kind} against the replay"
-            for one in changes[:DAMAGE_MAX]
+            f"projection: {'/'.join(change.path)} is {change.kind} against the replay"
+            for change in changes[:DAMAGE_MAX]
         ]
 
 

@@ -1,6 +1,6 @@
 """Histories wherever they are: in the ledger, and in the archive when they have left it.
 
-Whoever reads does not notice: the events are the same, with the same versions and checksums.
+A caller sees no difference: the events are the same, with the same versions and checksums.
 """
 
 import asyncio
@@ -52,12 +52,14 @@ class ArchiveReader:
 
         Raises `HistoryDropped`, `ArchiveUnreachable`, `PayloadMissing` or `PayloadCorrupt`.
         """
-        found: list[StoredEvent] = []
+        stored_events: list[StoredEvent] = []
         for archived in await self._index.find_archived(execution_id):
             after = max(after_version, archived.span.first_version - 1)
-            if archived.span.last_version > after and len(found) < events_max:
-                found += await self._read_page(archived, after=after, room=events_max - len(found))
-        return found
+            if archived.span.last_version > after and len(stored_events) < events_max:
+                stored_events += await self._read_page(
+                    archived, after=after, room=events_max - len(stored_events)
+                )
+        return stored_events
 
     async def _read_page(
         self, archived: ArchivedSpan, *, after: int, room: int
@@ -75,27 +77,31 @@ class ArchiveReader:
                 "payload store's address is not set here"
             )
         manifest = await self._load_manifest(self._store, archivist.build_manifest_unit(unit))
-        kept = manifest.find_history(execution_id)
-        found: list[StoredEvent] = []
+        archived_history = manifest.find_history(execution_id)
+        stored_events: list[StoredEvent] = []
         for part in manifest.parts:
-            if kept is not None and part.number in kept.parts and len(found) < room:
+            if (
+                archived_history is not None
+                and part.number in archived_history.parts
+                and len(stored_events) < room
+            ):
                 data = await self._load_part(self._store, manifest.unit, part)
-                found += await asyncio.to_thread(_decode_events, data, execution_id, after)
-        return found[:room]
+                stored_events += await asyncio.to_thread(_decode_events, data, execution_id, after)
+        return stored_events[:room]
 
     async def _load_manifest(self, store: Payloads, unit: ManifestUnit) -> ArchiveManifest:
-        known = self._manifests.get(unit.manifest_id)
-        if known is None:
-            known = await units.find_manifest(store, unit)
-            if known is None:
+        archive_manifest = self._manifests.get(unit.manifest_id)
+        if archive_manifest is None:
+            archive_manifest = await units.find_manifest(store, unit)
+            if archive_manifest is None:
                 raise PayloadMissing(
                     f"manifest {unit.manifest_id} is not in the payload store, and its events are "
                     "not in the ledger"
                 )
-            self._manifests[unit.manifest_id] = known
+            self._manifests[unit.manifest_id] = archive_manifest
             while len(self._manifests) > _MANIFESTS_MAX:
                 self._manifests.popitem(last=False)
-        return known
+        return archive_manifest
 
     async def _load_part(self, store: Payloads, unit: ManifestUnit, part: ArchivePart) -> bytes:
         data = self._parts.pop(part.name, None)
@@ -159,10 +165,10 @@ class ArchivedAudit:
 
     async def list_buckets(self, execution_id: ExecutionId, *, buckets: int) -> list[TimeBucket]:
         """Cut the time of a run into equal spans and return those with events, in order."""
-        left = await self._read_all_archived(execution_id)
-        if not left:
+        stored_events = await self._read_all_archived(execution_id)
+        if not stored_events:
             return await self._audit.list_buckets(execution_id, buckets=buckets)
-        whole = list(left)
+        whole = list(stored_events)
         while page := await self.read_stored_events(
             execution_id, after_version=whole[-1].stream_version, events_max=_PAGE_EVENTS
         ):
@@ -170,14 +176,14 @@ class ArchivedAudit:
         return histories.list_buckets(whole, buckets=buckets)
 
     async def _read_all_archived(self, execution_id: ExecutionId) -> list[StoredEvent]:
-        found: list[StoredEvent] = []
+        stored_events: list[StoredEvent] = []
         while page := await self._archive.read_archived(
             execution_id,
-            after_version=found[-1].stream_version if found else 0,
+            after_version=stored_events[-1].stream_version if stored_events else 0,
             events_max=_PAGE_EVENTS,
         ):
-            found += page
-        return found
+            stored_events += page
+        return stored_events
 
 
 class ArchivedReader:
@@ -229,10 +235,10 @@ class ArchivedReader:
         self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
     ) -> list[CallError]:
         """Return a page of the items of one loop epoch that failed, in item order."""
-        found = await self._ledger.list_failed_items(
+        call_errors = await self._ledger.list_failed_items(
             execution_id, run_id, after_index=after_index, results_max=results_max
         )
-        return found or histories.list_failed_items(
+        return call_errors or histories.list_failed_items(
             await self._read_whole_history(execution_id),
             run_id,
             after_index=after_index,
@@ -260,20 +266,22 @@ class ArchivedReader:
 
     async def find_by_key(self, execution_id: ExecutionId, key: str) -> Envelope | None:
         """Return the event that took effect under an idempotency key, or None when none has."""
-        found = await self._ledger.find_by_key(execution_id, key)
-        return found or histories.find_by_key(await self._read_whole_history(execution_id), key)
+        envelope = await self._ledger.find_by_key(execution_id, key)
+        return envelope or histories.find_by_key(await self._read_whole_history(execution_id), key)
 
     async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
         """Return the event that ended the work of a run as a whole, or None while it lasts."""
-        found = await self._ledger.find_outcome(execution_id, run_id)
-        return found or histories.find_outcome(await self._read_whole_history(execution_id), run_id)
+        envelope = await self._ledger.find_outcome(execution_id, run_id)
+        return envelope or histories.find_outcome(
+            await self._read_whole_history(execution_id), run_id
+        )
 
     async def trace_runs(
         self, execution_id: ExecutionId, step: str, *, links_max: int
     ) -> list[LineageLink]:
         """Return the latest run of a step, the run whose end started it, and so on, back."""
-        found = await self._ledger.trace_runs(execution_id, step, links_max=links_max)
-        return found or histories.trace_links(
+        lineage_links = await self._ledger.trace_runs(execution_id, step, links_max=links_max)
+        return lineage_links or histories.trace_links(
             await self._read_whole_history(execution_id), step, links_max=links_max
         )
 
@@ -281,18 +289,18 @@ class ArchivedReader:
         """Return all of a history of which something has left the ledger; else nothing."""
         if not await self._archive.read_archived(execution_id, after_version=0, events_max=1):
             return []
-        whole: list[Envelope] = []
+        envelopes: list[Envelope] = []
         while page := await self.read_events(
             execution_id,
-            after_version=whole[-1].stream_version if whole else 0,
+            after_version=envelopes[-1].stream_version if envelopes else 0,
             events_max=_PAGE_EVENTS,
         ):
-            whole += page
-        return whole
+            envelopes += page
+        return envelopes
 
 
 class ArchivedLedger(ArchivedReader):
-    """The same, for whoever appends as well: what is new goes into the ledger."""
+    """An `ArchivedReader` that appends as well: new events go into the ledger."""
 
     def __init__(self, ledger: LedgerReader, writer: LedgerWriter, archive: ArchiveReader) -> None:
         super().__init__(ledger, archive)

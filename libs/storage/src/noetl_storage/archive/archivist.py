@@ -1,7 +1,7 @@
 """Takes histories whose time is over out of the ledger: planned, archived, verified, and gone.
 
-Each step is durable before the next one begins and does nothing the second time, so that whoever
-comes after a crash goes on with what is there. Nothing leaves that was not read back.
+Each step is durable before the next one begins and does nothing the second time, so that the next
+process can continue after a crash. Nothing is removed before it was read back.
 """
 
 import asyncio
@@ -109,12 +109,12 @@ class Archivist:
 
     async def list_open_units(self) -> list[ArchiveUnit]:
         """Return the units that are not done with."""
-        found: list[ArchiveUnit] = []
+        archive_units: list[ArchiveUnit] = []
         while page := await self._retention.list_open_units(
-            after=found[-1].manifest_id if found else None, units_max=_PAGE_UNITS
+            after=archive_units[-1].manifest_id if archive_units else None, units_max=_PAGE_UNITS
         ):
-            found += page
-        return found
+            archive_units += page
+        return archive_units
 
     async def archive_all_due(self, tell: Tell) -> None:
         """Resume what was begun, do what is due, and then take out what was verified.
@@ -133,9 +133,9 @@ class Archivist:
             raise doubts[0]
 
     async def _find_policy(self, owner: Owner) -> RetentionPolicy | None:
-        own = await self._retention.find_policy(owner)
-        if own is not None or self._terms.keep_days is None:
-            return own
+        retention_policy = await self._retention.find_policy(owner)
+        if retention_policy is not None or self._terms.keep_days is None:
+            return retention_policy
         return RetentionPolicy(
             tenant_id=owner.tenant_id,
             organization_id=owner.organization_id,
@@ -179,12 +179,14 @@ class Archivist:
     async def _write_unit(self, unit: ArchiveUnit) -> ArchiveManifest:
         spans = await self._retention.list_spans(unit.manifest_id)
         if unit.action is RetentionAction.DROP:
-            kept = [
+            archived_histories = [
                 _build_archived_history(span, at=unit.planned_at)
                 for span in spans
                 if await self._is_history_sound(unit, span, await self._read_page(span))
             ]
-            return await units.write_dropped_manifest(self._store, build_manifest_unit(unit), kept)
+            return await units.write_dropped_manifest(
+                self._store, build_manifest_unit(unit), archived_histories
+            )
         return await units.write_unit(
             self._store,
             build_manifest_unit(unit),
@@ -265,8 +267,8 @@ class Archivist:
             for span in await self._retention.list_spans(unit.manifest_id)
         }
         found = {
-            (kept.execution_id, kept.first_version, kept.last_version, kept.checksum)
-            for kept in manifest.histories
+            (history.execution_id, history.first_version, history.last_version, history.checksum)
+            for history in manifest.histories
         }
         if planned != found or manifest.is_dropped != (unit.action is RetentionAction.DROP):
             raise RetentionRefused(

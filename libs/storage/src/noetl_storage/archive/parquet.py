@@ -55,7 +55,7 @@ _UNIQUE = {"event_id", "checksum", "envelope"}
 def encode(events: Sequence[StoredEvent]) -> bytes:
     """Return the bytes of a part; the events come by execution and version."""
     table = pa.Table.from_pylist(
-        [archive_format.build_event_row(one) for one in events], schema=SCHEMA
+        [archive_format.build_event_row(event) for event in events], schema=SCHEMA
     )
     sink = BytesIO()
     pq.write_table(

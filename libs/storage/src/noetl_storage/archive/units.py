@@ -1,7 +1,7 @@
 """Units of the archive in a payload store: parts first, the manifest last, nothing ever replaced.
 
-Whoever writes a unit anew after a crash writes the same: what was written before is believed when
-it holds the same events, and else refused.
+A unit that is written again after a crash gets the same bytes. A part that exists already is
+accepted if it holds the same events, and is an error otherwise.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from noetl_storage.ports.errors import PayloadCorrupt, PayloadMissing
 from noetl_storage.ports.ledger_ports import Payloads
 from noetl_storage.process import digests
 
-# A part is held in memory, by whoever writes it and whoever reads it.
+# Writers and readers hold a whole part in memory.
 PART_EVENTS_MAX = 20_000
 
 
@@ -35,7 +35,7 @@ class _UnitWriter:
         self._unit = unit
         self._part_events_max = part_events_max
         self._waiting: list[StoredEvent] = []
-        self._kept: dict[ExecutionId, ArchivedHistory] = {}
+        self._stored_parts: dict[ExecutionId, ArchivedHistory] = {}
         self._parts: list[ArchivePart] = []
         self._mentions: set[str] = set()
 
@@ -50,9 +50,9 @@ class _UnitWriter:
 
     def _note_history(self, one: StoredEvent, previous: str) -> None:
         execution, number = ExecutionId(one.execution_id), len(self._parts)
-        before = self._kept.get(execution)
+        before = self._stored_parts.get(execution)
         parts = [] if before is None else before.parts
-        self._kept[execution] = ArchivedHistory(
+        self._stored_parts[execution] = ArchivedHistory(
             execution_id=execution,
             first_version=one.stream_version if before is None else before.first_version,
             last_version=one.stream_version,
@@ -98,7 +98,7 @@ class _UnitWriter:
         manifest = ArchiveManifest(
             unit=unit,
             events=sum(part.events for part in self._parts),
-            histories=list(self._kept.values()),
+            histories=list(self._stored_parts.values()),
             parts=self._parts,
             mentions=_build_part(0, name, lines, events=len(self._mentions)),
         )
@@ -122,12 +122,12 @@ async def write_unit(
     """
     writer = _UnitWriter(store, unit, part_events_max=part_events_max)
     place = (0, 0)
-    async for one in events:
-        following = (int(one.execution_id), one.stream_version)
+    async for event in events:
+        following = (int(event.execution_id), event.stream_version)
         assert following > place, "events come by execution and version"
         place = following
-        execution = ExecutionId(one.execution_id)
-        await writer.add_event(one, (previous or {}).get(execution, codec.CHECKSUM_NONE))
+        execution = ExecutionId(event.execution_id)
+        await writer.add_event(event, (previous or {}).get(execution, codec.CHECKSUM_NONE))
     return await writer.write_manifest()
 
 
@@ -162,8 +162,8 @@ async def read_unit_events(
 
     Raises `PayloadMissing` or `PayloadCorrupt` for a part that is not there, or not what it was.
     """
-    kept = manifest.find_history(execution_id)
-    for part in _list_parts(manifest, kept):
+    history = manifest.find_history(execution_id)
+    for part in _list_parts(manifest, history):
         data = await read_part(store, manifest.unit, part)
         for one in parquet.decode(data, execution_id=execution_id, after_version=after_version):
             yield one
@@ -183,8 +183,8 @@ async def read_part(store: Payloads, unit: ManifestUnit, part: ArchivePart) -> b
     return data
 
 
-def _list_parts(manifest: ArchiveManifest, kept: ArchivedHistory | None) -> list[ArchivePart]:
-    numbers = set() if kept is None else set(kept.parts)
+def _list_parts(manifest: ArchiveManifest, history: ArchivedHistory | None) -> list[ArchivePart]:
+    numbers = set() if history is None else set(history.parts)
     return [part for part in manifest.parts if part.number in numbers]
 
 
@@ -236,12 +236,15 @@ class _HistoryFollower:
             raise PayloadCorrupt(f"no part holds execution {missing.execution_id}")
 
     def _check_history_end(self) -> None:
-        kept = self._current
-        if kept is None or (self._version, self._checksum) == (kept.last_version, kept.checksum):
+        history = self._current
+        if history is None or (self._version, self._checksum) == (
+            history.last_version,
+            history.checksum,
+        ):
             return
         raise PayloadCorrupt(
-            f"execution {kept.execution_id} ends at version {self._version} of the archive; its "
-            f"manifest says {kept.last_version}"
+            f"execution {history.execution_id} ends at version {self._version} of the archive; its "
+            f"manifest says {history.last_version}"
         )
 
 

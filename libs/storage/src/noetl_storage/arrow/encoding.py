@@ -1,7 +1,7 @@
 """Payload bytes and the values that they hold: JSON or a table, perhaps compressed.
 
-Result payloads say by their first bytes what they are, so that whoever knows only a digest can
-read them. The digest of a reference is that of the stored bytes.
+The first bytes of a result payload give its form, so that the digest alone is enough to read it.
+The digest of a reference is that of the stored bytes.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def is_packed(head: bytes) -> bool:
 
 
 def decode_payload(data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> Any:
-    """Return the value of a result payload, whatever its form; raises `PayloadUnreadable`.
+    """Return the value of a result payload of any form; raises `PayloadUnreadable`.
 
     What takes more than the bound, unpacked, raises `PayloadTooLarge`; JSON that is damaged raises
     `msgspec.DecodeError`, as before it was ever compressed.

@@ -65,7 +65,9 @@ def join_results(results: list[Any]) -> Any:
 
     Raises `UnlikeTypes` for a column whose types no type holds both of.
     """
-    is_table = [isinstance(one, dict) and "rows" in one and "columns" in one for one in results]
+    is_table = [
+        isinstance(result, dict) and "rows" in result and "columns" in result for result in results
+    ]
     if not is_table or not all(is_table):
         return results
     found = [one for one in map(read_row_table, results) if one is not None]
@@ -80,7 +82,7 @@ def join_results(results: list[Any]) -> Any:
 def union_tables(parts: Sequence[RowTable], *, part_column: str) -> RowTable:
     """Lay tables below each other; a column counts the parts from 0. Raises `UnlikeTypes`."""
     rows = [{**row, part_column: at} for at, one in enumerate(parts) for row in one.rows]
-    named = [[*one.column_names(), part_column] for one in parts]
+    named = [[*part.column_names(), part_column] for part in parts]
     columns = list(dict.fromkeys(name for names in named for name in names if name != part_column))
     counted = [{**one.kinds, part_column: pa.int64()} for one in parts]
     kinds = table_schema.unify_kinds(list(zip(counted, named, strict=True)))

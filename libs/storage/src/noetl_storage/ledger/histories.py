@@ -1,4 +1,4 @@
-"""Which run of a step led to which, as a history in memory tells it."""
+"""Questions to a history in memory: links between runs, results of units, and positions."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -11,6 +11,9 @@ from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import LineageLink
 from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_storage.ports.history_ports import TimeBucket
+
+History = Sequence[Envelope]
+Events = Sequence[Envelope | StoredEvent]
 
 
 def find_latest_entry(history: Sequence[Envelope], step: str) -> Envelope | None:
@@ -76,10 +79,6 @@ def _find_ended_run(before: Sequence[Envelope], event: StepEnter) -> str | None:
     return None
 
 
-History = Sequence[Envelope]
-Events = Sequence[Envelope | StoredEvent]
-
-
 def list_item_results(
     history: History, run_id: str, *, after_index: int, results_max: int
 ) -> list[ItemEnd]:
@@ -120,7 +119,7 @@ def list_frame_results(
 
 def find_by_key(history: History, key: str) -> Envelope | None:
     """Return the event that took effect under an idempotency key, or None when none has."""
-    return next((one for one in history if one.idempotency_key == key), None)
+    return next((envelope for envelope in history if envelope.idempotency_key == key), None)
 
 
 def find_outcome(history: History, run_id: str) -> Envelope | None:
@@ -172,7 +171,7 @@ def list_buckets(history: Events, *, buckets: int) -> list[TimeBucket]:
 
 
 def _build_bucket(number: int, events: Events) -> TimeBucket:
-    versions = [one.stream_version for one in events]
+    versions = [event.stream_version for event in events]
     times = [one.event_time for one in events]
     return TimeBucket(
         number=number,

@@ -27,7 +27,7 @@ LIVE_COMMAND = ("ISSUED", "RUNNING")
 
 def read_open_waits(rows: Iterable[Mapping[str, Any]]) -> list[OpenWait]:
     """Read the waits of command rows, the longest waiting first."""
-    found = [
+    open_waits = [
         OpenWait(
             execution_id=ExecutionId(str(row["execution_id"])),
             tenant_id=TenantId(row["tenant_id"]),
@@ -40,7 +40,7 @@ def read_open_waits(rows: Iterable[Mapping[str, Any]]) -> list[OpenWait]:
         for row in rows
         if row.get("wait") is not None and row["status"] == CommandStatus.PARKED
     ]
-    return sorted(found, key=lambda one: str(one.since))
+    return sorted(open_waits, key=lambda open_wait: str(open_wait.since))
 
 
 def read_issued_command(row: Mapping[str, Any]) -> IssuedCommand:

@@ -76,12 +76,13 @@ class MemoryObjects:
         history = self._store.history_by_execution.get(execution_id, [])
         if not history or history[0].stream_version != 1:
             return None
-        found = [
-            one
-            for one in history[after_version:until_version]
-            if isinstance(one.event, BusinessObjectChanged) and one.event.object_id == object_id
+        envelopes = [
+            envelope
+            for envelope in history[after_version:until_version]
+            if isinstance(envelope.event, BusinessObjectChanged)
+            and envelope.event.object_id == object_id
         ]
-        return found[:changes_max]
+        return envelopes[:changes_max]
 
     def _list_owned_rows(self, tenant_id: TenantId, organization_id: OrganizationId) -> list[Row]:
         """Return an owner's rows, the latest first."""
@@ -125,9 +126,9 @@ class MemoryHistoryPages:
         if (row["tenant_id"], row["organization_id"]) != owner:
             return None
         history = [
-            one
-            for one in self._store.history_by_execution.get(execution_id, [])
-            if one.stream_version > after_version
+            envelope
+            for envelope in self._store.history_by_execution.get(execution_id, [])
+            if envelope.stream_version > after_version
         ]
         return HistoryPage(
             path=row["path"],
@@ -144,5 +145,7 @@ class MemoryHistoryPages:
         """Return what began and ended runs of steps, of those that began after a version."""
         history = self._store.history_by_execution.get(execution_id, [])
         chosen = RunEventFilter(runs_max=runs_max)
-        chosen.add_history(one for one in history if one.stream_version > after_version)
+        chosen.add_history(
+            envelope for envelope in history if envelope.stream_version > after_version
+        )
         return chosen.found

@@ -60,12 +60,12 @@ class MemoryHolds:
         self, owner: Owner, *, has_released: bool, holds_max: int
     ) -> list[RetentionHold]:
         """Return the holds of an owner, the latest first."""
-        found = [
+        retention_holds = [
             hold
             for hold in reversed(self._holds)
             if _get_owner(hold) == owner and (has_released or hold.released_at is None)
         ]
-        return found[:holds_max]
+        return retention_holds[:holds_max]
 
     async def find_policy(self, owner: Owner) -> RetentionPolicy | None:
         """Return an owner's own policy, or None."""
@@ -86,12 +86,12 @@ class MemoryHolds:
 
     async def list_units(self, owner: Owner, *, units_max: int) -> list[ArchiveUnit]:
         """Return the units of an owner, the latest first."""
-        found = [
+        archive_units = [
             unit
             for unit in reversed(self._units)
             if (unit.tenant_id, unit.organization_id) == (owner.tenant_id, owner.organization_id)
         ]
-        return found[:units_max]
+        return archive_units[:units_max]
 
     def _find_open(self, owner: Owner, execution_id: ExecutionId | None) -> int | None:
         for place, hold in enumerate(self._holds):

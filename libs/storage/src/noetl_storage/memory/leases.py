@@ -80,9 +80,13 @@ class MemoryInstances:
 
     async def register_instance(self, *, instance: str, kind: str, lease_s: float) -> int:
         """Lease or extend a node number (0 to 1023) that no other live instance holds."""
-        known = self._store.instance_by_name.get(instance)
-        is_live = known is not None and known.leased_until > self._store.now()
-        number = known.node_number if known is not None and is_live else self._choose_free_number()
+        stored_instance = self._store.instance_by_name.get(instance)
+        is_live = stored_instance is not None and stored_instance.leased_until > self._store.now()
+        number = (
+            stored_instance.node_number
+            if stored_instance is not None and is_live
+            else self._choose_free_number()
+        )
         self._store.instance_by_name[instance] = StoredInstance(
             kind=kind, node_number=number, leased_until=self._store.time_after(lease_s)
         )
@@ -93,15 +97,17 @@ class MemoryInstances:
         now = self._store.now()
         return sorted(
             name
-            for name, known in self._store.instance_by_name.items()
-            if known.kind == kind and known.leased_until > now
+            for name, stored_instance in self._store.instance_by_name.items()
+            if stored_instance.kind == kind and stored_instance.leased_until > now
         )
 
     async def claim_role(self, *, role: str, owner: str, lease_s: float) -> bool:
         """Take or extend the lease on a role; False while another owner holds it."""
-        held = self._store.leader_by_role.get(role)
+        stored_role = self._store.leader_by_role.get(role)
         is_taken = (
-            held is not None and held.owner != owner and held.leased_until > self._store.now()
+            stored_role is not None
+            and stored_role.owner != owner
+            and stored_role.leased_until > self._store.now()
         )
         if is_taken:
             return False
@@ -113,9 +119,9 @@ class MemoryInstances:
     def _choose_free_number(self) -> int:
         """Choose the number that nobody has held for longest."""
         last_held = dict.fromkeys(_NODE_NUMBERS, _NEVER)
-        for known in self._store.instance_by_name.values():
-            number = known.node_number
-            last_held[number] = max(last_held[number], known.leased_until)
+        for stored_instance in self._store.instance_by_name.values():
+            number = stored_instance.node_number
+            last_held[number] = max(last_held[number], stored_instance.leased_until)
         number = min(_NODE_NUMBERS, key=lambda candidate: (last_held[candidate], candidate))
         if last_held[number] > self._store.now():
             raise NodeNumbersExhausted("all 1024 node numbers are leased")

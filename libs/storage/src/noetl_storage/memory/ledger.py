@@ -160,7 +160,7 @@ class MemoryLedger:
 
     def _write_stream(self, stream: StreamAppend, now: datetime) -> None:
         history = self._store.history_by_execution.setdefault(stream.execution_id, [])
-        history.extend(structs.replace(one, ingest_time=now) for one in stream.envelopes)
+        history.extend(structs.replace(envelope, ingest_time=now) for envelope in stream.envelopes)
         last = stream.envelopes[-1]
         self._store.owner_by_execution[stream.execution_id] = Owner(
             tenant_id=last.tenant_id, organization_id=last.organization_id
@@ -185,8 +185,8 @@ class MemoryLedgerAudit:
         """Return at most `events_max` events after a version as they are kept, in order."""
         history = self._get_history(execution_id)
         return [
-            stored_event.to_stored_event(one)
-            for one in history[after_version : after_version + events_max]
+            stored_event.to_stored_event(envelope)
+            for envelope in history[after_version : after_version + events_max]
         ]
 
     async def read_histories(
@@ -199,10 +199,10 @@ class MemoryLedgerAudit:
         """Return events of many histories as they are kept, each with the place it stands at."""
         behind = (int(after[0]), after[1])
         found = [
-            (execution_id, one.stream_version, stored_event.to_stored_event(one))
+            (execution_id, envelope.stream_version, stored_event.to_stored_event(envelope))
             for execution_id in sorted(execution_ids, key=int)
-            for one in self._get_history(execution_id)
-            if (int(execution_id), one.stream_version) > behind
+            for envelope in self._get_history(execution_id)
+            if (int(execution_id), envelope.stream_version) > behind
         ]
         return found[:events_max]
 
@@ -221,15 +221,16 @@ class MemoryLedgerAudit:
         """Return where the histories of a tenant end, by execution id, after one of them."""
         owner = Owner(tenant_id=tenant_id, organization_id=organization_id)
         heads = sorted(
-            self._store.head_by_execution.values(), key=lambda one: int(one.execution_id)
+            self._store.head_by_execution.values(),
+            key=lambda history_head: int(history_head.execution_id),
         )
-        found = [
+        history_heads = [
             head
             for head in heads
             if int(head.execution_id) > int(after or 0)
             and self._store.owner_by_execution.get(head.execution_id) == owner
         ]
-        return found[:heads_max]
+        return history_heads[:heads_max]
 
     async def find_version_at(self, execution_id: ExecutionId, at: datetime) -> int:
         """Return the latest version whose event time is not after an instant; 0 for none."""

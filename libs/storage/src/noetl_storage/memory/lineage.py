@@ -37,9 +37,10 @@ class MemoryLineageHistories:
         """Return the events of a range of versions that runs and steps begin, end or result in."""
         history = self._store.history_by_execution.get(execution_id, [])
         return [
-            one
-            for one in history[after_version:until_version]
-            if isinstance(one.event, _STEPS) and getattr(one.event, "item_index", None) is None
+            envelope
+            for envelope in history[after_version:until_version]
+            if isinstance(envelope.event, _STEPS)
+            and getattr(envelope.event, "item_index", None) is None
         ]
 
 
@@ -53,27 +54,27 @@ class MemoryLineage:
         self, *, shard: int, shard_count: int, lineage_version: int, executions_max: int
     ) -> list[LineageBehind]:
         """Return executions of a shard whose ledger is ahead, or that an older release told."""
-        found = []
+        late_lineages = []
         for head in self._store.head_by_execution.values():
-            kept = self._get_lineage(head.execution_id)
-            is_same = kept.lineage_version == lineage_version
-            is_behind = head.version > kept.version or not is_same
+            stored_lineage = self._get_lineage(head.execution_id)
+            is_same = stored_lineage.lineage_version == lineage_version
+            is_behind = head.version > stored_lineage.version or not is_same
             history = self._store.history_by_execution.get(head.execution_id, [])
             if not history or history[0].stream_version != 1:
                 continue
             if not is_behind or ids.find_shard(head.execution_id, shard_count) != shard:
                 continue
-            found.append(
+            late_lineages.append(
                 LineageBehind(
                     execution_id=head.execution_id,
                     tenant_id=history[0].tenant_id,
                     organization_id=history[0].organization_id,
                     head=head.version,
-                    kept=kept.version if is_same else 0,
-                    state=kept.state if is_same else None,
+                    kept=stored_lineage.version if is_same else 0,
+                    state=stored_lineage.state if is_same else None,
                 )
             )
-        return found[:executions_max]
+        return late_lineages[:executions_max]
 
     async def keep_rows(
         self,
@@ -85,17 +86,23 @@ class MemoryLineage:
         lineage_version: int,
     ) -> bool:
         """Write rows and move the position in one transaction; False when it stands elsewhere."""
-        kept = self._store.lineage_by_execution.setdefault(behind.execution_id, StoredLineage())
-        is_same = kept.lineage_version == lineage_version
-        if behind.kept != (kept.version if is_same else 0):
+        stored_lineage = self._store.lineage_by_execution.setdefault(
+            behind.execution_id, StoredLineage()
+        )
+        is_same = stored_lineage.lineage_version == lineage_version
+        if behind.kept != (stored_lineage.version if is_same else 0):
             return False
         new = {(row.version, row.ordinal): row for row in rows}
-        for key in [key for key in kept.rows if behind.kept < key[0] <= until]:
-            if kept.rows[key] != new.get(key):
-                kept.settled.pop(key, None)
-                del kept.rows[key]
-        kept.rows |= new
-        kept.version, kept.state, kept.lineage_version = until, state, lineage_version
+        for key in [key for key in stored_lineage.rows if behind.kept < key[0] <= until]:
+            if stored_lineage.rows[key] != new.get(key):
+                stored_lineage.settled.pop(key, None)
+                del stored_lineage.rows[key]
+        stored_lineage.rows |= new
+        stored_lineage.version, stored_lineage.state, stored_lineage.lineage_version = (
+            until,
+            state,
+            lineage_version,
+        )
         return True
 
     async def list_lineage_rows(
@@ -109,19 +116,19 @@ class MemoryLineage:
         self, *, shard: int, shard_count: int, rows_max: int
     ) -> list[UndeliveredRow]:
         """Return rows of a shard to deliver, in order within each execution."""
-        found = [
+        undelivered_rows = [
             UndeliveredRow(
                 execution_id=ExecutionId(execution_id),
                 version=key[0],
                 ordinal=key[1],
-                body=kept.rows[key].body,
+                body=stored_lineage.rows[key].body,
             )
-            for execution_id, kept in sorted(self._store.lineage_by_execution.items())
+            for execution_id, stored_lineage in sorted(self._store.lineage_by_execution.items())
             if ids.find_shard(ExecutionId(execution_id), shard_count) == shard
-            for key in sorted(kept.rows)
-            if key not in kept.settled
+            for key in sorted(stored_lineage.rows)
+            if key not in stored_lineage.settled
         ]
-        return found[:rows_max]
+        return undelivered_rows[:rows_max]
 
     async def settle_row(self, row: UndeliveredRow, *, refusal: str | None = None) -> None:
         """Note that a row was delivered, or why its receiver will never take it."""
@@ -129,10 +136,10 @@ class MemoryLineage:
 
     async def forget_lineage(self, execution_id: ExecutionId) -> bool:
         """Have an execution told again from its beginning; False when it was not told."""
-        kept = self._store.lineage_by_execution.get(execution_id)
-        if kept is None:
+        stored_lineage = self._store.lineage_by_execution.get(execution_id)
+        if stored_lineage is None:
             return False
-        kept.version, kept.lineage_version, kept.state = 0, 0, b""
+        stored_lineage.version, stored_lineage.lineage_version, stored_lineage.state = 0, 0, b""
         return True
 
     def _get_lineage(self, execution_id: ExecutionId) -> StoredLineage:

@@ -66,7 +66,7 @@ class MemoryRequests:
     async def forget_requests(self, *, settled_for_s: float, requests_max: int) -> int:
         """Delete requests of the reaper that were settled so long ago; return how many.
 
-        One with an idempotency key stays: it answers whoever asks again.
+        A request with an idempotency key stays: a repetition gets its answer.
         """
         before = self._store.now() - timedelta(seconds=settled_for_s)
         over = [
@@ -86,7 +86,9 @@ class MemoryRequests:
     ) -> tuple[InboxOutcome, int]:
         """Keep a message from outside; return what became of it and the id of the one kept."""
         latest = max(
-            self._list_at_address(letter), key=lambda one: one.letter.letter_id, default=None
+            self._list_at_address(letter),
+            key=lambda stored_inbox_message: stored_inbox_message.letter.letter_id,
+            default=None,
         )
         if latest is not None:
             is_waiting = latest.taken_by is None
@@ -97,8 +99,8 @@ class MemoryRequests:
                 if is_single or is_waiting or open_wait is not None:
                     return InboxOutcome.REFUSED, latest.letter.letter_id
         letter_id = len(self._store.letter_by_id) + 1
-        kept = structs.replace(letter, letter_id=letter_id)
-        self._store.letter_by_id[letter_id] = StoredInboxMessage(letter=kept)
+        inbox_message = structs.replace(letter, letter_id=letter_id)
+        self._store.letter_by_id[letter_id] = StoredInboxMessage(letter=inbox_message)
         return InboxOutcome.KEPT, letter_id
 
     async def find_message(
@@ -112,10 +114,12 @@ class MemoryRequests:
             digest="",
             data=b"",
         )
-        found = max(
-            self._list_at_address(sought), key=lambda one: one.letter.letter_id, default=None
+        inbox_message = max(
+            self._list_at_address(sought),
+            key=lambda stored_inbox_message: stored_inbox_message.letter.letter_id,
+            default=None,
         )
-        return None if found is None else found.letter
+        return None if inbox_message is None else inbox_message.letter
 
     async def deliver_message(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
         """Give a letter to a wait, with the request that says so; False when it was given."""
@@ -131,20 +135,27 @@ class MemoryRequests:
         open_waits = surfaces.read_open_waits(
             self._store.row_by_key_by_surface.get("command", {}).values()
         )
-        found = [
+        inbox_matches = [
             InboxMatch(letter=stored.letter, wait=wait)
             for stored in self._store.letter_by_id.values()
             if stored.taken_by is None
-            for wait in [one for one in open_waits if _is_message_for(stored.letter, one)][:1]
+            for wait in [
+                open_wait for open_wait in open_waits if _is_message_for(stored.letter, open_wait)
+            ][:1]
         ]
-        return found[:matches_max]
+        return inbox_matches[:matches_max]
 
     def _list_at_address(self, letter: InboxMessage) -> list[StoredInboxMessage]:
         place = (letter.tenant_id, letter.organization_id, letter.address)
         return [
-            one
-            for one in self._store.letter_by_id.values()
-            if (one.letter.tenant_id, one.letter.organization_id, one.letter.address) == place
+            stored_inbox_message
+            for stored_inbox_message in self._store.letter_by_id.values()
+            if (
+                stored_inbox_message.letter.tenant_id,
+                stored_inbox_message.letter.organization_id,
+                stored_inbox_message.letter.address,
+            )
+            == place
         ]
 
     def _enqueue_request(self, request: Request, *, message_id: str) -> None:
@@ -222,9 +233,9 @@ class MemoryDeadLetterLog:
     async def record_act(self, act: DeadLetterAct) -> DeadLetterAct:
         """Keep an act; return it with its number and time."""
         acts = self._store.dead_letter_acts
-        kept = structs.replace(act, act_id=len(acts) + 1, acted_at=self._store.now())
-        acts.append(kept)
-        return kept
+        dead_letter_act = structs.replace(act, act_id=len(acts) + 1, acted_at=self._store.now())
+        acts.append(dead_letter_act)
+        return dead_letter_act
 
     async def find_last_act(
         self, sequence: int, *, tenant_id: TenantId, organization_id: OrganizationId

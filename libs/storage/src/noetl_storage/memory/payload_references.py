@@ -66,9 +66,11 @@ class MemoryPayloadReferences:
         self, owner: Owner, digests: Collection[str]
     ) -> AsyncIterator[set[str]]:
         """Yield those of the digests that a durable record of the owner mentions, page by page."""
-        for kept in list(self._store.letter_by_id.values()):
-            if kept.taken_by is None and _is_of_owner(kept.letter, owner):
-                yield find_known_digests(list_hex_runs(kept.letter.data), digests)
+        for stored_inbox_message in list(self._store.letter_by_id.values()):
+            if stored_inbox_message.taken_by is None and _is_of_owner(
+                stored_inbox_message.letter, owner
+            ):
+                yield find_known_digests(list_hex_runs(stored_inbox_message.letter.data), digests)
         for history in list(self._store.history_by_execution.values()):
             for envelope in list(history):
                 if _is_of_owner(envelope, owner):

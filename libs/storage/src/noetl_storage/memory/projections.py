@@ -30,6 +30,10 @@ from noetl_storage.ledger.surfaces import (
 )
 from noetl_storage.memory.store import MemoryStore, Row
 
+V = TypeVar("V")
+_UNCHANGING = frozenset({str, int, float, bool, bytes, datetime, type(None)})
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 class MemoryProjections:
     """Keeps rows and positions together; a position moves only from where it was believed."""
@@ -297,15 +301,15 @@ class MemoryProjections:
         waits_max: int,
     ) -> list[OpenWait]:
         """Return commands that wait for a message, the longest waiting first."""
-        found = [
-            one
-            for one in read_open_waits(self._get_surface("command").values())
-            if (one.tenant_id, one.organization_id) == (tenant_id, organization_id)
-            and address in (None, one.wait.address)
-            and mode in (None, one.wait.mode)
-            and execution_id in (None, one.execution_id)
+        open_waits = [
+            wait
+            for wait in read_open_waits(self._get_surface("command").values())
+            if (wait.tenant_id, wait.organization_id) == (tenant_id, organization_id)
+            and address in (None, wait.wait.address)
+            and mode in (None, wait.wait.mode)
+            and execution_id in (None, wait.execution_id)
         ]
-        return found[:waits_max]
+        return open_waits[:waits_max]
 
     async def list_stalled(
         self, *, older_than_s: float, executions_max: int
@@ -342,11 +346,6 @@ def _is_execution_unpaused(execution: Row | None) -> bool:
     )
 
 
-V = TypeVar("V")
-
-_UNCHANGING = frozenset({str, int, float, bool, bytes, datetime, type(None)})
-
-
 def copy_row(value: V) -> V:
     """Copy a row, or a list of rows, however deep; as `copy.deepcopy`, in a fifth of its time."""
     return _copy_value(value)  # type: ignore[no-any-return]  # a copy is of the same type
@@ -363,9 +362,6 @@ def _copy_value(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
-_EVER = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 class MemoryCheckpoints:
     """Keeps the last few epochs of each shard."""
 
@@ -378,7 +374,7 @@ class MemoryCheckpoints:
         """Return the latest epoch of each shard that has one, by shard."""
         epochs = self._store.epochs_by_shard
         found = [epochs.get((shard, shard_count), []) for shard in sorted(shards)]
-        return [kept[-1] for kept in found if kept]
+        return [checkpoints[-1] for checkpoints in found if checkpoints]
 
     async def commit_epochs(
         self,
@@ -393,26 +389,32 @@ class MemoryCheckpoints:
         now = self._store.now()
         committed = []
         for shard, event_id in sorted(event_by_shard.items()):
-            kept = self._store.epochs_by_shard.setdefault((shard, shard_count), [])
-            before = kept[-1].through_at if kept else _EVER
+            checkpoints = self._store.epochs_by_shard.setdefault((shard, shard_count), [])
+            before = checkpoints[-1].through_at if checkpoints else _EVER
             behind = self._list_behind_times(shard, shard_count, since=before, but=set_aside)
             through = min([now - timedelta(seconds=horizon_s), *behind])
-            kept.append(
+            checkpoints.append(
                 CheckpointCommitted(
                     shard=shard,
                     shard_count=shard_count,
-                    epoch=kept[-1].epoch + 1 if kept else 1,
-                    last_event_id=max(event_id, kept[-1].last_event_id if kept else 0),
+                    epoch=checkpoints[-1].epoch + 1 if checkpoints else 1,
+                    last_event_id=max(
+                        event_id, checkpoints[-1].last_event_id if checkpoints else 0
+                    ),
                     through_at=max(through, before),
                     committed_at=now,
                     set_aside=sorted(
-                        (one for one in set_aside if ids.find_shard(one, shard_count) == shard),
+                        (
+                            execution_id
+                            for execution_id in set_aside
+                            if ids.find_shard(execution_id, shard_count) == shard
+                        ),
                         key=int,
                     ),
                 )
             )
-            del kept[:-epochs_max]
-            committed.append(kept[-1])
+            del checkpoints[:-epochs_max]
+            committed.append(checkpoints[-1])
         return committed
 
     def _list_behind_times(

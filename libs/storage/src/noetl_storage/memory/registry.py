@@ -72,9 +72,9 @@ class MemoryPast:
         self._store.past_by_execution.pop(execution_id, None)
 
 
-def _is_same_playbook(kept: CatalogEntry, new: CatalogEntry) -> bool:
+def _is_same_playbook(catalog_entry: CatalogEntry, new: CatalogEntry) -> bool:
     """Tell whether a playbook is kept already: its text, and as this release reads it."""
-    return kept.digest == new.digest and kept.model == new.model
+    return catalog_entry.digest == new.digest and catalog_entry.model == new.model
 
 
 class MemoryCatalog:
@@ -91,9 +91,9 @@ class MemoryCatalog:
         if latest is not None and _is_same_playbook(latest, entry):
             return latest
         version = 1 if latest is None else latest.version + 1
-        kept = structs.replace(entry, version=version, created_at=self._store.now())
-        self._store.catalog.append(kept)
-        return kept
+        catalog_entry = structs.replace(entry, version=version, created_at=self._store.now())
+        self._store.catalog.append(catalog_entry)
+        return catalog_entry
 
     async def register_batch(self, entries: list[CatalogEntry]) -> list[CatalogEntry]:
         """Keep playbooks of different paths as `register_playbook` does, all of them or none."""
@@ -102,11 +102,11 @@ class MemoryCatalog:
     async def keep_draft(self, entry: CatalogEntry) -> CatalogEntry:
         """Keep a playbook as a draft of its path, below version zero; the same text keeps it."""
         drafts = [
-            one
-            for one in self._list_owned(entry.tenant_id, entry.organization_id)
-            if one.path == entry.path and one.version < 0
+            catalog_entry
+            for catalog_entry in self._list_owned(entry.tenant_id, entry.organization_id)
+            if catalog_entry.path == entry.path and catalog_entry.version < 0
         ]
-        known = next((one for one in drafts if _is_same_playbook(one, entry)), None)
+        known = next((draft for draft in drafts if _is_same_playbook(draft, entry)), None)
         if known is not None:
             return known
         kept = structs.replace(entry, version=-len(drafts) - 1, created_at=self._store.now())
@@ -122,13 +122,13 @@ class MemoryCatalog:
         version: int | None = None,
     ) -> CatalogEntry | None:
         """Return a version of a playbook, the latest when none is named."""
-        found = [
+        catalog_entries = [
             entry
             for entry in self._list_owned(tenant_id, organization_id)
             if entry.path == path
             and (entry.version > 0 if version is None else entry.version == version)
         ]
-        return max(found, key=lambda entry: entry.version, default=None)
+        return max(catalog_entries, key=lambda entry: entry.version, default=None)
 
     async def get_entry(self, catalog_id: str) -> CatalogEntry:
         """Return an entry by identity; raises `KeyError`."""
@@ -182,12 +182,12 @@ class MemoryCredentials:
         version: int | None = None,
     ) -> SealedCredential | None:
         """Return a version of a credential, the latest when none is named."""
-        found = [
+        sealed_credentials = [
             sealed
             for place, sealed in self._store.credential_by_place.items()
             if place[:3] == (tenant_id, organization_id, name) and version in (None, place[3])
         ]
-        return max(found, key=lambda sealed: sealed.version, default=None)
+        return max(sealed_credentials, key=lambda sealed: sealed.version, default=None)
 
     async def list_credential_names(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, names_max: int

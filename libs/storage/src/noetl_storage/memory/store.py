@@ -153,7 +153,10 @@ class MemoryStore:
 
         Raises `RequestKnown`, or `PlaybookOutdated` for a playbook with a later version.
         """
-        known = next((one for one in self.catalog if one.catalog_id == latest), None)
+        known = next(
+            (catalog_entry for catalog_entry in self.catalog if catalog_entry.catalog_id == latest),
+            None,
+        )
         if known is not None and any(_is_later_version(one, known) for one in self.catalog):
             raise PlaybookOutdated(f"catalog entry {latest} is not the latest of its path")
         if self.find_request(request) is not None:
@@ -177,9 +180,10 @@ class MemoryStore:
         stored.settled_at = self.now()
         sent = {settled.request_id, f"{settled.request_id}:{stored.sends}"}
         self.message_by_id = {
-            outbox_id: one
-            for outbox_id, one in self.message_by_id.items()
-            if one.row.execution_id != stored.request.execution_id or one.row.message_id not in sent
+            outbox_id: stored_message
+            for outbox_id, stored_message in self.message_by_id.items()
+            if stored_message.row.execution_id != stored.request.execution_id
+            or stored_message.row.message_id not in sent
         }
 
     def enqueue_message(self, message: NewMessage, *, owner: str | None, lease_s: float) -> int:
@@ -202,9 +206,9 @@ class MemoryStore:
         return outbox_id
 
 
-def _is_later_version(entry: CatalogEntry, known: CatalogEntry) -> bool:
-    places = [(one.tenant_id, one.organization_id, one.path) for one in (entry, known)]
-    return places[0] == places[1] and entry.version > known.version
+def _is_later_version(entry: CatalogEntry, catalog_entry: CatalogEntry) -> bool:
+    places = [(one.tenant_id, one.organization_id, one.path) for one in (entry, catalog_entry)]
+    return places[0] == places[1] and entry.version > catalog_entry.version
 
 
 def _is_same_request(request: Request, settled: SettledRequest) -> bool:

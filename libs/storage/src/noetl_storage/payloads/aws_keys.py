@@ -41,7 +41,7 @@ def open_keys(address: str) -> "AwsKeys":
 
 
 class AwsKeys:
-    """One key of KMS, and whatever key of it wrapped what is unwrapped."""
+    """One key of KMS for wrapping; a key is unwrapped with the KMS key that is named beside it."""
 
     def __init__(self, client: Any, *, key: str) -> None:
         self._client = client

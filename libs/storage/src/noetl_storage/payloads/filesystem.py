@@ -43,8 +43,8 @@ class FilesystemObjects:
         target = self._root / key
         with suppress(FileNotFoundError):
             if target.stat().st_size == len(data):
-                # Another writer may have moved it there a moment ago. Whoever collects must see
-                # that it was wanted again.
+                # Another writer may have moved it there a moment ago. The garbage collection must
+                # see that it was written again.
                 os.utime(target)
                 _sync_folder(target.parent)
                 return
@@ -125,8 +125,8 @@ class FilesystemObjects:
         folder = start if prefix.endswith("/") else start.parent
         for path in folder.rglob("*"):
             key = path.relative_to(self._root).as_posix()
-            if key.startswith(prefix) and (found := self.find_object(key)) is not None:
-                yield found
+            if key.startswith(prefix) and (object_info := self.find_object(key)) is not None:
+                yield object_info
 
     def _describe_file(self, path: Path) -> ObjectInfo:
         about = path.stat()

@@ -9,7 +9,7 @@
 | `slices/<digest>` | once the content that they cut is gone |
 | `artifacts/<name>/versions/<n>` | once a later version stands |
 
-Everything else stays: credentials, tables, whatever a later release names.
+Everything else stays: credentials, tables, and all objects that a later release adds.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -36,6 +36,9 @@ _OF_EXECUTIONS = frozenset({FRAMES, LOGS, SCRIPTS, WALKS, WORKSPACES})
 _VERSIONS = "/versions/"
 # What has more digits than an identity is none.
 _DIGITS_MAX = 18
+# Payloads are stored shortly before the history begins that mentions them.
+_AHEAD = timedelta(hours=1)
+TTL_MIN = timedelta(hours=1)
 
 
 async def list_named_garbage(
@@ -45,21 +48,26 @@ async def list_named_garbage(
     garbage: list[StoredObject] = []
     versions: list[StoredObject] = []
     async for page in shelf.iterate_objects(owner):
-        versions += [one for one in page if _get_kind(one) == ARTIFACTS]
+        versions += [
+            stored_object for stored_object in page if _get_kind(stored_object) == ARTIFACTS
+        ]
         old = [one for one in page if one.modified_at < before]
         garbage += [one for one in old if _get_kind(one) == WAVES]
         garbage += await _list_unknown_executions(owner, old, references)
         garbage += [one async for one in _iterate_gone_slices(owner, old, shelf)]
-    return garbage + [one for one in _list_older_versions(versions) if one.modified_at < before]
+    return garbage + [
+        version for version in _list_older_versions(versions) if version.modified_at < before
+    ]
 
 
 async def _list_unknown_executions(
     owner: Owner, old: list[StoredObject], references: PayloadReferences
 ) -> list[StoredObject]:
     owned = [
-        one
-        for one in old
-        if _get_kind(one) in _OF_EXECUTIONS and _is_identity(_get_second_segment(one))
+        stored_object
+        for stored_object in old
+        if _get_kind(stored_object) in _OF_EXECUTIONS
+        and _is_identity(_get_second_segment(stored_object))
     ]
     known = (
         await references.list_known_executions(owner, {_get_second_segment(one) for one in owned})
@@ -72,42 +80,37 @@ async def _list_unknown_executions(
 async def _iterate_gone_slices(
     owner: Owner, old: list[StoredObject], shelf: PayloadShelf
 ) -> AsyncIterator[StoredObject]:
-    for one in old:
-        if _get_kind(one) == SLICES and not await shelf.has_content(
-            owner, _get_second_segment(one)
+    for stored_object in old:
+        if _get_kind(stored_object) == SLICES and not await shelf.has_content(
+            owner, _get_second_segment(stored_object)
         ):
-            yield one
+            yield stored_object
 
 
 def _list_older_versions(versions: list[StoredObject]) -> list[StoredObject]:
     """Return all but the latest version of every artifact; one that says "deleted" is one, too."""
-    ordered = sorted(versions, key=lambda one: one.name)
-    found: list[StoredObject] = []
+    ordered = sorted(versions, key=lambda stored_object: stored_object.name)
+    stored_objects: list[StoredObject] = []
     for _, group in groupby(ordered, key=lambda one: one.name.rpartition(_VERSIONS)[0]):
-        found += list(group)[:-1]
-    return found
+        stored_objects += list(group)[:-1]
+    return stored_objects
 
 
 def _is_identity(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
-def may_mention_content(one: StoredObject) -> bool:
+def may_mention_content(stored_object: StoredObject) -> bool:
     """Tell whether an object may name content that it needs: what a task printed needs none."""
-    return _get_kind(one) != LOGS
+    return _get_kind(stored_object) != LOGS
 
 
-def _get_kind(one: StoredObject) -> str:
-    return one.name.partition("/")[0]
+def _get_kind(stored_object: StoredObject) -> str:
+    return stored_object.name.partition("/")[0]
 
 
-def _get_second_segment(one: StoredObject) -> str:
-    return one.name.partition("/")[2].partition("/")[0]
-
-
-# Payloads are stored shortly before the history begins that mentions them.
-_AHEAD = timedelta(hours=1)
-TTL_MIN = timedelta(hours=1)
+def _get_second_segment(stored_object: StoredObject) -> str:
+    return stored_object.name.partition("/")[2].partition("/")[0]
 
 
 class GarbageAge(Struct, frozen=True, kw_only=True):
@@ -159,11 +162,11 @@ class GarbageCollector:
     """Looks for garbage; of several collectors one at a time looks at an owner."""
 
     def __init__(
-        self, *, shelf: PayloadShelf, references: PayloadReferences, patience: GarbageAge
+        self, *, shelf: PayloadShelf, references: PayloadReferences, garbage_age: GarbageAge
     ) -> None:
         self._shelf = shelf
         self._references = references
-        self._patience = patience
+        self._age = garbage_age
 
     async def sweep_owner(self, owner: Owner, *, now: datetime, is_dry_run: bool) -> GarbageSweep:
         """Look at all content of an owner; unless it is a dry run, put aside and purge."""
@@ -174,20 +177,20 @@ class GarbageCollector:
 
     async def _sweep_alone(self, owner: Owner, *, now: datetime, is_dry_run: bool) -> GarbageSweep:
         held_since = await self._references.find_held_since(owner)
-        found = GarbageSweep(owner=owner, held_since=held_since)
-        horizon = self._patience.compute_horizon(now, held_since=held_since)
-        suspects, aside = await self._list_suspects(owner, found, before=horizon.suspect)
+        garbage_sweep = GarbageSweep(owner=owner, held_since=held_since)
+        horizon = self._age.compute_horizon(now, held_since=held_since)
+        suspects, aside = await self._list_suspects(owner, garbage_sweep, before=horizon.suspect)
         wanted = await self._spare_mentioned(owner, suspects, aside)
-        found.garbage = list(suspects.values())
-        found.names = await list_named_garbage(
+        garbage_sweep.garbage = list(suspects.values())
+        garbage_sweep.names = await list_named_garbage(
             owner, shelf=self._shelf, references=self._references, before=horizon.suspect
         )
         if not is_dry_run:
-            await self._apply_sweep(found, aside, wanted, purge_before=horizon.purge)
-        return found
+            await self._apply_sweep(garbage_sweep, aside, wanted, purge_before=horizon.purge)
+        return garbage_sweep
 
     async def _list_suspects(
-        self, owner: Owner, found: GarbageSweep, *, before: datetime
+        self, owner: Owner, garbage_sweep: GarbageSweep, *, before: datetime
     ) -> tuple[dict[str, StoredContent], dict[str, StoredContent]]:
         """Return old content by digest, in its place and on the shelf."""
         suspects: dict[str, StoredContent] = {}
@@ -197,8 +200,8 @@ class GarbageCollector:
                 if content.is_shelved:
                     aside[content.sha256] = content
                     continue
-                found.contents += 1
-                found.contents_bytes += content.stored_bytes
+                garbage_sweep.contents += 1
+                garbage_sweep.contents_bytes += content.stored_bytes
                 if content.modified_at < before:
                     suspects[content.sha256] = content
         return suspects, aside
@@ -209,7 +212,7 @@ class GarbageCollector:
         suspects: dict[str, StoredContent],
         aside: Mapping[str, StoredContent],
     ) -> set[str]:
-        """Take out of the suspects whatever is mentioned; return what of the shelf is."""
+        """Remove the mentioned contents from the suspects; return those that are set aside."""
         open_ = suspects.keys() | aside.keys()
         wanted: set[str] = set()
         if not open_:
@@ -234,9 +237,9 @@ class GarbageCollector:
                 if content.sha256 not in open_:
                     yield content.sha256, False
         async for objects in self._shelf.iterate_objects(owner):
-            for one in objects:
-                if may_mention_content(one):
-                    yield one.name, True
+            for stored_object in objects:
+                if may_mention_content(stored_object):
+                    yield stored_object.name, True
 
     async def _follow_mentions(
         self, owner: Owner, content: str, open_: set[str], *, is_name: bool
@@ -258,28 +261,28 @@ class GarbageCollector:
 
     async def _apply_sweep(
         self,
-        found: GarbageSweep,
+        garbage_sweep: GarbageSweep,
         aside: Mapping[str, StoredContent],
         wanted: set[str],
         *,
         purge_before: datetime,
     ) -> None:
-        for content in found.garbage:
-            found.shelved += await self._shelf.shelve_content(found.owner, content)
+        for content in garbage_sweep.garbage:
+            garbage_sweep.shelved += await self._shelf.shelve_content(garbage_sweep.owner, content)
         for digest, content in aside.items():
             if digest in wanted:
-                found.restored += (
-                    came_back := await self._shelf.restore_content(found.owner, digest)
+                garbage_sweep.restored += (
+                    came_back := await self._shelf.restore_content(garbage_sweep.owner, digest)
                 )
                 if not came_back and content.modified_at < purge_before:
-                    await self._shelf.purge_content(found.owner, digest)
+                    await self._shelf.purge_content(garbage_sweep.owner, digest)
             elif content.modified_at < purge_before:
-                await self._shelf.purge_content(found.owner, digest)
-                found.purged += 1
-                found.purged_bytes += content.stored_bytes
-        for one in found.names:
-            await self._shelf.remove_object(found.owner, one.name)
-            found.removed += 1
+                await self._shelf.purge_content(garbage_sweep.owner, digest)
+                garbage_sweep.purged += 1
+                garbage_sweep.purged_bytes += content.stored_bytes
+        for name in garbage_sweep.names:
+            await self._shelf.remove_object(garbage_sweep.owner, name.name)
+            garbage_sweep.removed += 1
 
 
 def _build_untold_error(

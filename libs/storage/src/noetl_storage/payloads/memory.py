@@ -78,8 +78,8 @@ class MemoryObjects:
     def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object whose key begins with a prefix, as they were when it was asked."""
         for key in [key for key in self.bytes_by_key if key.startswith(prefix)]:
-            if (found := self.find_object(key)) is not None:
-                yield found
+            if (object_info := self.find_object(key)) is not None:
+                yield object_info
 
 
 class MemoryPayloads(PayloadStore):

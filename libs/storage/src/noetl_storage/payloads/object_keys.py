@@ -88,25 +88,25 @@ def list_content_prefixes(owner: Owner) -> tuple[str, str]:
     return f"{place}{_CONTENT}", f"{place}{_SHELF}"
 
 
-def read_listed_content(found: ObjectInfo) -> StoredContent | None:
+def read_listed_content(object_info: ObjectInfo) -> StoredContent | None:
     """Read a listed object as content, or None for one that somebody else put there."""
-    sha256 = found.key.rpartition("/")[2]
+    sha256 = object_info.key.rpartition("/")[2]
     if not _SHA256.fullmatch(sha256):
         return None
     return StoredContent(
         sha256=sha256,
-        stored_bytes=found.stored_bytes,
-        modified_at=found.modified_at,
-        is_shelved=_SHELF in found.key,
+        stored_bytes=object_info.stored_bytes,
+        modified_at=object_info.modified_at,
+        is_shelved=_SHELF in object_info.key,
     )
 
 
-def read_listed_object(owner: Owner, found: ObjectInfo) -> StoredObject:
+def read_listed_object(owner: Owner, object_info: ObjectInfo) -> StoredObject:
     """Read a listed object as a named one."""
     return StoredObject(
-        name=found.key.removeprefix(build_owned_prefix(owner)),
-        stored_bytes=found.stored_bytes,
-        modified_at=found.modified_at,
+        name=object_info.key.removeprefix(build_owned_prefix(owner)),
+        stored_bytes=object_info.stored_bytes,
+        modified_at=object_info.modified_at,
     )
 
 

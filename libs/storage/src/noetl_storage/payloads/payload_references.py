@@ -1,7 +1,7 @@
 """Which content a payload mentions: every digest that stands in its bytes counts.
 
-Results, parts and records name other payloads by digest. Whoever collects takes any 64 hexadecimal
-digits for such a name: what is kept for nothing costs space, what is not kept is lost.
+Results, parts and records name other payloads by digest. The garbage collection takes any 64
+hexadecimal digits for a digest: a payload too many costs space, a payload too few is lost data.
 """
 
 import asyncio

@@ -183,20 +183,20 @@ class PayloadStore:
         object_keys.check_name_prefix(prefix)
         place = object_keys.build_named_prefix(tenant_id, organization_id)
         pages = [page async for page in self._iterate_pages(place + prefix)]
-        return sorted(found.key.removeprefix(place) for page in pages for found in page)
+        return sorted(object_info.key.removeprefix(place) for page in pages for object_info in page)
 
     async def iterate_contents(self, owner: Owner) -> AsyncIterator[list[StoredContent]]:
         """Yield all content of an owner, shelved or not, page by page."""
         for place in object_keys.list_content_prefixes(owner):
             async for page in self._iterate_pages(place):
-                contents = (object_keys.read_listed_content(found) for found in page)
+                contents = (object_keys.read_listed_content(object_info) for object_info in page)
                 yield [content for content in contents if content is not None]
 
     async def iterate_objects(self, owner: Owner) -> AsyncIterator[list[StoredObject]]:
         """Yield all named objects of an owner, page by page."""
         place = object_keys.build_named_prefix(owner.tenant_id, owner.organization_id)
         async for page in self._iterate_pages(place):
-            yield [object_keys.read_listed_object(owner, found) for found in page]
+            yield [object_keys.read_listed_object(owner, object_info) for object_info in page]
 
     async def has_content(self, owner: Owner, sha256: str) -> bool:
         """Tell whether content is in its place or on the shelf."""
@@ -259,8 +259,10 @@ class PayloadStore:
             object_keys.build_owned_prefix(owner),
         ):
             async for page in self._iterate_pages(place):
-                for found in page:
-                    done = await self._run_call(found.key, self._reseal_object, owner, found.key)
+                for object_info in page:
+                    done = await self._run_call(
+                        object_info.key, self._reseal_object, owner, object_info.key
+                    )
                     changed, kept = changed + done, kept + (not done)
         return changed, kept
 
@@ -358,14 +360,14 @@ class PayloadStore:
         return unseal.check_digest(data, ref)
 
     def _get_object_info(self, key: str) -> ObjectInfo:
-        found = self._objects.find_object(key)
-        if found is None:
+        object_info = self._objects.find_object(key)
+        if object_info is None:
             raise KeyError(key)
-        return found
+        return object_info
 
     def _shelve_object(self, key: str, content: StoredContent) -> bool:
-        found = self._objects.find_object(key)
-        if found is None or found.modified_at > content.modified_at:
+        object_info = self._objects.find_object(key)
+        if object_info is None or object_info.modified_at > content.modified_at:
             return False
         try:
             self._objects.move_object(key, object_keys.build_shelf_key(key))

@@ -32,6 +32,14 @@ _CONFLICT = frozenset({"ConditionalRequestConflict", "409"})
 _REFUSED = frozenset(
     {"NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 )
+BYTES_MAX = 1024 * 1024
+_CONNECT_MS, _TOTAL_MS = 5_000, 30_000
+_HANDLES_KEPT = 32
+# What every client of S3 signs alike; anything else each quotes in a way of its own.
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_.~-]+(/[A-Za-z0-9_.~-]+)*")
+_DOTS = re.compile(r"(^|/)\.\.?(/|$)")
+_MEDIA_TYPE = "binary/octet-stream"
+_HTTP_OK, _HTTP_CONFLICT, _HTTP_TAKEN = 200, 409, 412
 
 
 def open_client(
@@ -241,17 +249,6 @@ def _name_client_error(
     status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     kind = StorageRefused if http_status.is_request_refused(status) else StorageUnavailable
     return kind(f"s3://{bucket}/{key}: {code or failure}")
-
-
-BYTES_MAX = 1024 * 1024
-
-_CONNECT_MS, _TOTAL_MS = 5_000, 30_000
-_HANDLES_KEPT = 32
-# What every client of S3 signs alike; anything else each quotes in a way of its own.
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_.~-]+(/[A-Za-z0-9_.~-]+)*")
-_DOTS = re.compile(r"(^|/)\.\.?(/|$)")
-_MEDIA_TYPE = "binary/octet-stream"
-_HTTP_OK, _HTTP_CONFLICT, _HTTP_TAKEN = 200, 409, 412
 
 
 class SigningKeys(Struct, frozen=True, kw_only=True):

@@ -55,7 +55,7 @@ class ThreadRunner:
             return 0
         ended, left = await asyncio.wait(running, timeout=grace_s)
         for one in ended:
-            # Whoever asked is told of a failure; here it is only looked at.
+            # The caller gets the failure; here it is only marked as retrieved.
             one.exception()
         for one in left:
             one.cancel()

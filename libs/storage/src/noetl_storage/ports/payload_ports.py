@@ -12,7 +12,7 @@ from msgspec import Struct
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 
-# The first bytes of every sealed object, whoever sealed it.
+# The first bytes of every sealed object, of all tenants and keys.
 SEAL_MAGIC = b"NOETLSEA"
 
 

@@ -87,7 +87,7 @@ class Database:
         self._uses = 0
 
     async def take_connection(self) -> "PoolConnectionProxy[asyncpg.Record]":
-        """Take a connection; whoever takes one gives it back."""
+        """Take a connection; the caller must give it back."""
         while self._spare:
             connection = self._spare.pop()
             if not connection.is_closed():

@@ -197,7 +197,7 @@ def _list_stray_columns(record: asyncpg.Record, shown: StoredEvent) -> list[str]
 
 
 def _to_storable(value: Any) -> Any:
-    """Show a sealed value as a column can hold it; numbers compare equal whatever their form."""
+    """Convert a sealed value to what a column can hold; numbers compare equal in every form."""
     return (
         codec.decode_json(replace_nul(codec.encode_text(value)))
         if isinstance(value, dict)

@@ -26,12 +26,12 @@ class Migration(Struct, frozen=True, kw_only=True):
 def list_migrations() -> list[Migration]:
     """Read the steps of this release, in order; raises `SchemaMismatch` for a gap."""
     folder = resources.files(__package__) / "migrations"
-    found = []
+    migrations = []
     for entry in folder.iterdir():
         match = _FILE.fullmatch(entry.name)
         if match is not None:
             text = entry.read_text("utf-8")
-            found.append(
+            migrations.append(
                 Migration(
                     version=int(match[1]),
                     name=match[2],
@@ -39,10 +39,10 @@ def list_migrations() -> list[Migration]:
                     statements=text,
                 )
             )
-    found.sort(key=lambda step: step.version)
-    if [step.version for step in found] != list(range(1, len(found) + 1)):
+    migrations.sort(key=lambda step: step.version)
+    if [step.version for step in migrations] != list(range(1, len(migrations) + 1)):
         raise SchemaMismatch("the migrations of this release are not numbered without a gap")
-    return found
+    return migrations
 
 
 async def apply_migrations(database: Database) -> list[str]:

@@ -6,7 +6,7 @@ import pycurl
 
 
 def create_curl_handle() -> pycurl.Curl:
-    """Make a handle; its connection stays open for whoever uses it next."""
+    """Create a handle; its connection stays open for the next request."""
     curl = pycurl.Curl()
     curl.setopt(pycurl.NOSIGNAL, 1)
     curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)

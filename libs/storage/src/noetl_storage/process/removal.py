@@ -1,4 +1,4 @@
-"""Removes folders of which user code had the use, whatever it has made of them."""
+"""Removal of folders that user code could write, with any content and any permissions."""
 
 import os
 import secrets
@@ -24,7 +24,7 @@ def remove_folder(folder: Path, *, within_s: float) -> bool:
         except FileNotFoundError:
             return True
         except OSError:
-            # Whoever was killed last may have written once more.
+            # The process that was killed last may have written once more.
             continue
         return not folder.exists()
     return False

@@ -38,8 +38,8 @@ def sweep_scratch_folders() -> int:
     """Remove what killed processes of this user have left; return how many folders that were."""
     gone = 0
     with os.scandir(tempfile.gettempdir()) as entries:
-        left = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
-    for folder in left:
+        paths = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
+    for folder in paths:
         lock = _lock_folder(folder)
         if lock is None:
             continue
@@ -65,7 +65,7 @@ def _lock_folder(folder: Path) -> int | None:
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = os.fstat(descriptor)
-            # Whoever had it before may have removed it, and its name may be another's by now.
+            # The former holder may have removed the folder, and another may have its name by now.
             is_there = os.path.samestat(found, folder.lstat())
             if is_there and found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode):
                 return descriptor

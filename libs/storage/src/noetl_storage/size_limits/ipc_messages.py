@@ -1,4 +1,4 @@
-"""Tables of flatbuffers, in which Arrow's streams describe themselves, read where they lie."""
+"""Messages of Arrow's streams: flatbuffers tables, buffers, and the size that they unpack to."""
 
 import struct
 from collections.abc import Iterator
@@ -9,12 +9,22 @@ from msgspec import Struct
 from noetl_storage.size_limits.refusals import MalformedBytes, build_too_large_error
 
 _REFERENCE_BYTES = 4
+SCHEMA, DICTIONARY, BATCH = 1, 2, 3
+_CONTINUED = b"\xff\xff\xff\xff"
+# How a batch says since before there was a field for it that its buffers are packed.
+_OLD_PACKING = b"ARROW:experimental_compression"
+_TIMESTAMP = 10
+# What Arrow builds of a field, of a key with its value, and of a column of one batch, about.
+_FIELD_BYTES, _KEY_VALUE_BYTES, _COLUMN_BYTES = 512, 128, 256
+_LENGTH_BYTES = 8
+# Any reader may build so much of what describes a table.
+DESCRIBED_BYTES_MIN = 64 * 1024 * 1024
 
 
 class FlatTable:
     """A table in bytes; what is absent reads as zero, none or empty. Raises `MalformedBytes`.
 
-    Several tables may share what they refer to: whoever walks them all counts it each time.
+    Several tables may share what they refer to: a walk over all tables counts it each time.
     """
 
     __slots__ = ("_at", "_data")
@@ -82,18 +92,6 @@ def _unpack_number(data: bytes, at: int, form: str) -> int:
     except struct.error as failure:
         raise MalformedBytes("a description points behind its message") from failure
     return found
-
-
-SCHEMA, DICTIONARY, BATCH = 1, 2, 3
-_CONTINUED = b"\xff\xff\xff\xff"
-# How a batch says since before there was a field for it that its buffers are packed.
-_OLD_PACKING = b"ARROW:experimental_compression"
-_TIMESTAMP = 10
-# What Arrow builds of a field, of a key with its value, and of a column of one batch, about.
-_FIELD_BYTES, _KEY_VALUE_BYTES, _COLUMN_BYTES = 512, 128, 256
-_LENGTH_BYTES = 8
-# Any reader may build so much of what describes a table.
-DESCRIBED_BYTES_MIN = 64 * 1024 * 1024
 
 
 class IpcMessage(Struct, frozen=True, kw_only=True):
@@ -206,8 +204,8 @@ def _count_field_bytes(field: FlatTable) -> int:
 
 def _count_key_value_bytes(table: FlatTable, slot: int) -> int:
     return sum(
-        _KEY_VALUE_BYTES + one.read_length(0) + one.read_length(1)
-        for one in table.iterate_tables(slot)
+        _KEY_VALUE_BYTES + flat_table.read_length(0) + flat_table.read_length(1)
+        for flat_table in table.iterate_tables(slot)
     )
 
 

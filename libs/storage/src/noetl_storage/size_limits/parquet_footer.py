@@ -1,4 +1,4 @@
-"""The leaves of a Parquet file's columns: each has pages of its own, and is read by itself."""
+"""The footer of a Parquet file: checks of its size and schema, and the leaves of its columns."""
 
 import binascii
 from collections.abc import Iterator
@@ -21,6 +21,13 @@ from noetl_storage.size_limits.refusals import MalformedBytes, PayloadTooLarge
 _PLACE_BITS, _LARGE_BITS, _VIEW_BITS = 32, 64, 128
 # While it is read, a value and what says that it is there or begins a list take at least so much.
 _READING_BITS = 32
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8
+_KEY_VALUES = 5
+_ARROW_SCHEMA = b"ARROW:schema"
+# What Parquet's reader builds of a description takes about so much, one with another.
+_THING_BYTES = 128
+_THINGS_MIN = 200_000
 
 
 class ColumnLeaf(Struct, frozen=True, kw_only=True):
@@ -83,15 +90,6 @@ def _count_bits(kind: Any) -> int:
         is_view = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
         return _VIEW_BITS if is_view else _PLACE_BITS
     return found
-
-
-_MAGIC = b"PAR1"
-_TAIL_BYTES = 8
-_KEY_VALUES = 5
-_ARROW_SCHEMA = b"ARROW:schema"
-# What Parquet's reader builds of a description takes about so much, one with another.
-_THING_BYTES = 128
-_THINGS_MIN = 200_000
 
 
 def read_footer(source: Any) -> bytes:

@@ -1,7 +1,7 @@
-"""Thrift's compact form, in which Parquet describes itself, read one field at a time.
+"""Pages of Parquet's columns and their headers, which are written in Thrift's compact form.
 
-Whoever foretells what Parquet's own reader will do reads as it does: a field of another type than
-expected is skipped, a repeated one counts as it came last, and numbers wrap.
+To predict what Parquet's own reader will do, this one reads as it does: a field of another type
+than expected is skipped, of a repeated field the last counts, and numbers wrap.
 """
 
 from collections.abc import Iterator
@@ -20,17 +20,25 @@ _NUMBERS = frozenset({_I16, I32, _I64})
 _LONG = 15
 _VARINT_BYTES_MAX = 10
 _DEPTH_MAX = 64
+DATA, DICTIONARY, DATA_2 = 0, 2, 3
+PLAIN, DELTA_LENGTHS, DELTA_TEXTS, SPLIT = 0, 6, 7, 9
+BY_DICTIONARY = frozenset({2, 8})
+_HEADER_BYTES, _HEADER_BYTES_MAX = 1024, 16 * 1024 * 1024
+# Old writers did not count the header of the dictionary, and readers allow for that.
+_PADDING_BYTES = 100
+_CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
+_STATISTICS_THINGS_MAX = 1000
 
 
 class TooManyThings(MalformedBytes):
-    """There are more descriptions than whoever reads them all would hold."""
+    """There are more descriptions than a reader of them all may hold in memory."""
 
 
 class CompactReader:
     """A place in bytes; reading on moves it. Raises `IndexError` where the bytes end too early.
 
     `things_max` bounds the elements of lists that are more than a number: each is an object in
-    the memory of whoever reads them all.
+    the memory of a reader of them all.
     """
 
     def __init__(self, data: bytes, *, things_max: int) -> None:
@@ -140,16 +148,6 @@ class CompactReader:
 def _wrap_int16(found: int) -> int:
     """Wrap a number as 16 bits do."""
     return (found + 0x8000 & 0xFFFF) - 0x8000
-
-
-DATA, DICTIONARY, DATA_2 = 0, 2, 3
-PLAIN, DELTA_LENGTHS, DELTA_TEXTS, SPLIT = 0, 6, 7, 9
-BY_DICTIONARY = frozenset({2, 8})
-_HEADER_BYTES, _HEADER_BYTES_MAX = 1024, 16 * 1024 * 1024
-# Old writers did not count the header of the dictionary, and readers allow for that.
-_PADDING_BYTES = 100
-_CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
-_STATISTICS_THINGS_MAX = 1000
 
 
 class ParquetPage(Struct, frozen=True, kw_only=True):

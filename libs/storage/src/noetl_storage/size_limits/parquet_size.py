@@ -36,7 +36,7 @@ _MEASURED_ROWS = 64 * 1024
 _PAGE_BYTES = 256
 _PAGES_MIN = 100_000
 _LENGTH_BYTES = 4
-# Whoever reads a dictionary notes where each of its values is.
+# Parquet's reader of a dictionary notes where each of its values is.
 _PLACE_BYTES = 16
 
 
@@ -50,7 +50,7 @@ class LeafCount(Struct, kw_only=True):
     @property
     def count_uncertain_bytes(self) -> int:
         """Return what the leaf takes at most beyond the least."""
-        return sum(one.total_bytes_max for one in self.texts)
+        return sum(text.total_bytes_max for text in self.texts)
 
 
 def check_groups_size(file: Any, source: Any, groups: Iterable[int], *, bytes_max: int) -> None:
@@ -135,8 +135,10 @@ class _GroupCounter:
         if leaf.is_dictionary:
             own += words
         elif dictionary is not None and referring:
-            found = DictionaryTexts(column=column, dictionary=dictionary, pages=referring)
-            count.texts.append(found)
+            dictionary_texts = DictionaryTexts(
+                column=column, dictionary=dictionary, pages=referring
+            )
+            count.texts.append(dictionary_texts)
         count.least += (taken := values * leaf.bits // 8 + own)
         self._set_checked_size(self._size + taken)
         return words + places + largest

@@ -1,4 +1,4 @@
-"""Numbers that a page of Parquet keeps as the differences between them, block by block."""
+"""Lengths of the texts in Parquet's pages: plain, as differences, or shared by a dictionary."""
 
 import struct
 from collections.abc import Iterator
@@ -12,6 +12,10 @@ from noetl_storage.size_limits.refusals import MalformedBytes
 
 # Writers use 128.
 _BLOCK_VALUES_MAX = 8192
+_LENGTH = struct.Struct("<I")
+_JOINED_BYTES = 1024 * 1024
+_LENGTH_BYTES = 4
+_WORDS_MAX = 1_000_000
 
 
 class DeltaLengths:
@@ -99,10 +103,6 @@ def _check_length(length: int) -> int:
 
 def _build_cut_error() -> MalformedBytes:
     return MalformedBytes("a page ends within the lengths of its texts")
-
-
-_LENGTH = struct.Struct("<I")
-_JOINED_BYTES = 1024 * 1024
 
 
 def read_text_lengths(body: bytes, count: int) -> list[int]:
@@ -216,10 +216,6 @@ def join_split_values(values: bytes, width: int) -> bytes:
     for place in range(width):
         found[place::width] = values[place * count : (place + 1) * count]
     return bytes(found)
-
-
-_LENGTH_BYTES = 4
-_WORDS_MAX = 1_000_000
 
 
 class DictionaryTexts(Struct, kw_only=True):

@@ -8,7 +8,7 @@ class PayloadUnreadable(Permanent):
 
 
 class PayloadTooLarge(PayloadUnreadable):
-    """The stored bytes unpack to more than whoever reads them may hold."""
+    """The stored bytes unpack to more than the reader may hold in memory."""
 
 
 class MalformedBytes(ValueError):  # noqa: N818 - it says what is wrong with the bytes

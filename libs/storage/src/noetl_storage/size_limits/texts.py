@@ -1,8 +1,8 @@
 """Every text of a packed payload, a piece at a time: nothing is built of it, no page is kept.
 
 The texts of a table are whole in their pieces, and what it refers to often comes once, where it
-stands; other bytes are cut anywhere, so whoever searches lets the pieces overlap. A table's numbers
-are left out.
+stands; other bytes are cut anywhere, so a search must let the pieces overlap. A table's numbers are
+left out.
 """
 
 import tempfile
@@ -153,7 +153,7 @@ def _iterate_parquet_texts(source: Any, overlap: int) -> Iterator[bytes]:
     except pa.ArrowMemoryError:
         raise
     except BROKEN as failure:
-        # Its columns are known, so it is a table, and whoever reads it may do so otherwise.
+        # Its columns are known, so it is a table, and other readers may be able to read it.
         text = f"a column of a Parquet file cannot be looked through: {failure}"
         raise PayloadUnreadable(text) from failure
 

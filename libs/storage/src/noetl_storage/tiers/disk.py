@@ -100,12 +100,12 @@ class DiskTier:
         return self._place / segment_format.build_segment_name(ref)
 
     @contextmanager
-    def lend_copy(self, kept: Path) -> Iterator[Path]:
+    def lend_copy(self, path: Path) -> Iterator[Path]:
         """Hold another name of a copy, so that evicting it takes nothing away from its reader."""
         folder = tempfile.TemporaryDirectory(dir=self._lent, prefix=f"{self._me}.")
         with folder as name:
             lent = Path(name) / "payload"
-            lent.hardlink_to(kept)
+            lent.hardlink_to(path)
             yield lent
 
     def evict_least_used(self) -> None:
@@ -191,7 +191,7 @@ class DiskTier:
 
 
 def _is_part_abandoned(file: Path) -> bool:
-    """Tell whether whoever wrote a part will not go on."""
+    """Tell whether the writer of a part has ended, so that the part stays unfinished."""
     if not file.name.endswith(segment_directory.PART):
         return False
     owner = segment_directory.parse_part_owner(file.name)

@@ -1,4 +1,4 @@
-"""Who made a segment: a process by number and start, because numbers are used again."""
+"""The format of a shared segment: its name with its owner, its header, trailer and lease."""
 
 import os
 import re
@@ -14,6 +14,19 @@ _PROCESSES = Path("/proc")
 _STATE, _STARTED = 0, 19
 _DEAD_STATES = frozenset({"Z", "X"})
 _NAME = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)")
+MAGIC = b"NOETLIPC"
+VERSION = 1
+HEADER_BYTES = 16
+TRAILER_BYTES = 64
+# Where the end of the lease stands, counted from the end of the segment.
+LEASE_BYTES = 8
+_HEADER = struct.Struct("<8sQ")
+_TRAILER = struct.Struct("<32sQQQd")
+_LEASE = struct.Struct("<d")
+_LENGTH_BITS = 48
+_LENGTH_MAX = (1 << _LENGTH_BITS) - 1
+_NAME_DIGITS = 40
+_PAGE_BYTES = 4096
 
 
 class SegmentOwner(Struct, frozen=True, kw_only=True):
@@ -69,22 +82,6 @@ def _read_namespace() -> int:
         return (_PROCESSES / "self/ns/pid").stat().st_ino
     except OSError:
         return 0
-
-
-MAGIC = b"NOETLIPC"
-VERSION = 1
-HEADER_BYTES = 16
-TRAILER_BYTES = 64
-# Where the end of the lease stands, counted from the end of the segment.
-LEASE_BYTES = 8
-
-_HEADER = struct.Struct("<8sQ")
-_TRAILER = struct.Struct("<32sQQQd")
-_LEASE = struct.Struct("<d")
-_LENGTH_BITS = 48
-_LENGTH_MAX = (1 << _LENGTH_BITS) - 1
-_NAME_DIGITS = 40
-_PAGE_BYTES = 4096
 
 
 class SegmentTrailer(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,9 @@
 """Removes what dead producers left behind, and what a living one's lease no longer covers.
 
-A segment goes when its owner has died, whatever its lease says; when the owner is this process and
-the lease has ended; or, where the owner cannot be seen because another table of processes numbers
-it, when the lease and its grace have ended. What a living process made is left to that process.
+A segment is removed when its owner has died, also before its lease ends; when the owner is this
+process and the lease has ended; or, where the owner cannot be looked up because it has another
+table of processes, when the lease and its grace have ended. A living process removes its own
+segments.
 """
 
 import os

@@ -82,7 +82,7 @@ class SharedTier:
             else await asyncio.to_thread(_read_segment, opened, ref)
         )
         if data is None:
-            # Nobody may read it: whoever needs it next makes a sound one.
+            # A damaged segment must not be read: the next reader that needs it makes a new one.
             self._remove_segment(segment_format.build_segment_name(ref))
         return data
 

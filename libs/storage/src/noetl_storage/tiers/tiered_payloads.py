@@ -79,7 +79,7 @@ class TieredPayloads:
         return data
 
     async def stream_payload(self, ref: PayloadRef) -> AsyncIterator[bytes]:
-        """Yield content of the store in pieces; whoever streams does not want it in memory."""
+        """Yield content of the store in pieces; no tier keeps streamed content."""
         count_bytes = 0
         async for chunk in self._store.stream_payload(ref):
             count_bytes += len(chunk)
@@ -165,15 +165,15 @@ class TieredPayloads:
     async def _lend_from_disk(self, ref: PayloadRef, stack: AsyncExitStack) -> Path | None:
         if self._disk is None or _is_sealed(ref):
             return None
-        kept = await self._disk.check_copy(ref)
-        self._watch.note_read(TierName.DISK, is_hit=kept is not None, count_bytes=0)
-        if kept is None:
-            kept = await self._disk.fill_from_stream(ref, self.stream_payload(ref))
+        path = await self._disk.check_copy(ref)
+        self._watch.note_read(TierName.DISK, is_hit=path is not None, count_bytes=0)
+        if path is None:
+            path = await self._disk.fill_from_stream(ref, self.stream_payload(ref))
             self._watch.note_copy(
-                TierName.DISK, is_kept=kept is not None, used_bytes=self._disk.used_bytes()
+                TierName.DISK, is_kept=path is not None, used_bytes=self._disk.used_bytes()
             )
         try:
-            return None if kept is None else stack.enter_context(self._disk.lend_copy(kept))
+            return None if path is None else stack.enter_context(self._disk.lend_copy(path))
         except OSError:
             # Evicted in between, or no room for a name: the store has the content.
             return None

@@ -24,44 +24,44 @@ def note_command(
 ) -> None:
     """Record that a worker took, holds, or stopped a command."""
     kind = str(fact.__struct_config__.tag)
-    live = commands.find_live_command(
+    command_state = commands.find_live_command(
         draft, fact.command_id, fact.attempt, fact=kind, worker_id=fact.worker_id
     )
-    if live is None:
+    if command_state is None:
         _stop_late_command(draft, fact)
         return
-    if live.status is CommandStatus.PARKED:
+    if command_state.status is CommandStatus.PARKED:
         return
-    _repeat_hints(draft, live)
+    _repeat_hints(draft, command_state)
     match fact:
         case facts.CommandStarted():
             commands.start_command(
                 draft,
-                live,
+                command_state,
                 fact.worker_id,
                 worker_locator=fact.worker_locator,
                 locality=fact.locality,
                 max_distance=fact.max_distance,
             )
-            command_placement.grant_offer(draft, live, fact.worker_id)
+            command_placement.grant_offer(draft, command_state, fact.worker_id)
         case facts.CommandHeartbeat():
-            commands.record_heartbeat(draft, live, fact.worker_id)
+            commands.record_heartbeat(draft, command_state, fact.worker_id)
         case facts.CommandStopped():
-            _handle_stopped(draft, live)
+            _handle_stopped(draft, command_state)
         case _:
             assert_never(fact)
 
 
-def _repeat_hints(draft: DecisionDraft, live: CommandState) -> None:
+def _repeat_hints(draft: DecisionDraft, command_state: CommandState) -> None:
     """Tell a worker again what it may have missed: hints get lost, and commands come late."""
-    streams.report_accepted_chunks(draft, draft.state.runs[live.run_id])
+    streams.report_accepted_chunks(draft, draft.state.runs[command_state.run_id])
     if draft.state.cancelling_at is not None:
-        draft.to_stop[live.command_id] = None
-    elif live.slot is not None and (
+        draft.to_stop[command_state.command_id] = None
+    elif command_state.slot is not None and (
         draft.state.paused_at is not None
-        or cursors.is_surplus_slot(draft.state.runs[live.run_id], live.slot)
+        or cursors.is_surplus_slot(draft.state.runs[command_state.run_id], command_state.slot)
     ):
-        draft.to_pause[live.command_id] = None
+        draft.to_pause[command_state.command_id] = None
 
 
 def _stop_late_command(
@@ -72,17 +72,20 @@ def _stop_late_command(
         draft.to_stop[fact.command_id] = None
 
 
-def _handle_stopped(draft: DecisionDraft, live: CommandState) -> None:
+def _handle_stopped(draft: DecisionDraft, command_state: CommandState) -> None:
     if draft.state.cancelling_at is None:
         # A hint for an earlier attempt met this one: nobody wanted it to stop.
         lose_command(
             draft,
             facts.CommandLost(
-                command_id=live.command_id, attempt=live.attempt, reason="", is_release=True
+                command_id=command_state.command_id,
+                attempt=command_state.attempt,
+                reason="",
+                is_release=True,
             ),
         )
         return
-    commands.cancel_command(draft, live, executions.REASON)
+    commands.cancel_command(draft, command_state, executions.REASON)
     executions.settle_cancellation(draft)
 
 
@@ -95,35 +98,35 @@ def note_changed_files(draft: DecisionDraft, fact: facts.FilesChanged) -> None:
 def end_command(draft: DecisionDraft, fact: facts.CommandCompleted | facts.CommandFailed) -> None:
     """Accept the outcome of a step or item, or the failure of a slot."""
     kind = str(fact.__struct_config__.tag)
-    live = commands.find_live_command(
+    command_state = commands.find_live_command(
         draft, fact.command_id, fact.attempt, fact=kind, worker_id=fact.worker_id
     )
-    if live is None or live.status is CommandStatus.PARKED:
+    if command_state is None or command_state.status is CommandStatus.PARKED:
         return
-    if isinstance(fact, facts.CommandFailed) and live.frame_id is not None:
-        fail_unit(draft, live, fact)
+    if isinstance(fact, facts.CommandFailed) and command_state.frame_id is not None:
+        fail_unit(draft, command_state, fact)
         return
     if isinstance(fact, facts.CommandFailed):
-        fail_command(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
+        fail_command(draft, command_state, fact.error, worker_id=fact.worker_id, fact=fact)
         return
-    if live.frame_id is not None or live.slot is not None:
-        # Frames and slots end by facts of their own; whoever says this does not know what it had.
+    if command_state.frame_id is not None or command_state.slot is not None:
+        # Frames and slots end by facts of their own; this fact does not say what the command had.
         return
     try:
-        written = ctx_writes.render_ctx_writes(draft, live, fact)
+        written = ctx_writes.render_ctx_writes(draft, command_state, fact)
     except Refusal as refusal:
-        fail_command(draft, live, refusal.error, worker_id=fact.worker_id)
+        fail_command(draft, command_state, refusal.error, worker_id=fact.worker_id)
         return
-    patch, refused = ctx_writes.store_ctx_patch(draft, written, step=live.step)
+    patch, refused = ctx_writes.store_ctx_patch(draft, written, step=command_state.step)
     if refused is not None:
-        fail_command(draft, live, refused, worker_id=fact.worker_id)
+        fail_command(draft, command_state, refused, worker_id=fact.worker_id)
         return
     draft.append_event(
         command_events.CommandCompleted(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt,
+            command_id=command_state.command_id,
+            run_id=command_state.run_id,
+            step=command_state.step,
+            attempt=command_state.attempt,
             worker_id=fact.worker_id,
             metrics=fact.metrics,
             tasks=fact.tasks,
@@ -131,22 +134,22 @@ def end_command(draft: DecisionDraft, fact: facts.CommandCompleted | facts.Comma
     )
     draft.append_event(
         step_events.CallDone(
-            step=live.step,
-            run_id=live.run_id,
-            command_id=live.command_id,
+            step=command_state.step,
+            run_id=command_state.run_id,
+            command_id=command_state.command_id,
             result=fact.result,
             patch=patch,
-            item_index=live.item_index,
+            item_index=command_state.item_index,
             notes=fact.notes,
             tries=fact.tries,
         )
     )
-    _continue_after_command(draft, live, RunOutcome(status=RunStatus.COMPLETED))
+    _continue_after_command(draft, command_state, RunOutcome(status=RunStatus.COMPLETED))
 
 
 def fail_command(
     draft: DecisionDraft,
-    live: CommandState,
+    command_state: CommandState,
     error: ErrorObject,
     *,
     worker_id: WorkerId | None,
@@ -154,27 +157,29 @@ def fail_command(
 ) -> None:
     """End a command as failed, and go on from there; writes that do not fit are left out."""
     patch, _ = ctx_writes.store_ctx_patch(
-        draft, fact.patch if fact is not None else {}, step=live.step
+        draft, fact.patch if fact is not None else {}, step=command_state.step
     )
     tasks = fact.tasks if fact is not None else {}
-    commands.fail_command(draft, live, error, worker_id=worker_id, tasks=tasks)
-    if live.slot is None:
+    commands.fail_command(draft, command_state, error, worker_id=worker_id, tasks=tasks)
+    if command_state.slot is None:
         draft.append_event(
             step_events.CallError(
-                step=live.step,
-                run_id=live.run_id,
-                command_id=live.command_id,
+                step=command_state.step,
+                run_id=command_state.run_id,
+                command_id=command_state.command_id,
                 error=error,
                 result=fact.result if fact is not None else None,
                 patch=patch,
-                item_index=live.item_index,
+                item_index=command_state.item_index,
             )
         )
-    _continue_after_command(draft, live, RunOutcome(status=RunStatus.FAILED, error=error))
+    _continue_after_command(draft, command_state, RunOutcome(status=RunStatus.FAILED, error=error))
 
 
-def _continue_after_command(draft: DecisionDraft, live: CommandState, ended: RunOutcome) -> None:
-    run = draft.state.runs.get(live.run_id)
+def _continue_after_command(
+    draft: DecisionDraft, command_state: CommandState, ended: RunOutcome
+) -> None:
+    run = draft.state.runs.get(command_state.run_id)
     if run is None or draft.state.cancelling_at is not None:
         executions.settle_cancellation(draft)
         return
@@ -182,9 +187,9 @@ def _continue_after_command(draft: DecisionDraft, live: CommandState, ended: Run
         _end_stream(draft, streams.continue_stream(draft, run))
         return
     outcome: RunOutcome | None = ended
-    if live.slot is not None:
+    if command_state.slot is not None:
         outcome = cursors.continue_cursor_loop(draft, run)
-    elif live.item_index is not None:
+    elif command_state.item_index is not None:
         outcome = items.continue_item_loop(draft, run)
     if outcome is not None:
         executions.end_run(draft, run, outcome.status, error=outcome.error)
@@ -193,15 +198,15 @@ def _continue_after_command(draft: DecisionDraft, live: CommandState, ended: Run
 
 def receive_chunk(draft: DecisionDraft, fact: facts.ChunkEmitted) -> None:
     """Accept the next chunk of a stream; one that came before, or too early, changes nothing."""
-    live = commands.find_live_command(
+    command_state = commands.find_live_command(
         draft, fact.command_id, fact.attempt, fact="chunk_emitted", worker_id=fact.worker_id
     )
-    if live is None or live.status is CommandStatus.PARKED:
+    if command_state is None or command_state.status is CommandStatus.PARKED:
         return
     if draft.state.cancelling_at is not None:
-        draft.to_stop[live.command_id] = None
+        draft.to_stop[command_state.command_id] = None
         return
-    _end_stream(draft, streams.receive_chunk(draft, live, fact))
+    _end_stream(draft, streams.receive_chunk(draft, command_state, fact))
 
 
 def _end_stream(draft: DecisionDraft, ended: streams.StreamEnd | None) -> None:
@@ -212,7 +217,10 @@ def _end_stream(draft: DecisionDraft, ended: streams.StreamEnd | None) -> None:
 
 def accept_collected_items(draft: DecisionDraft, fact: facts.ItemsCollected) -> None:
     """Accept the gathered results of a loop; an epoch that is over stays over."""
-    run = next((one for one in draft.state.runs.values() if one.run_id == fact.run_id), None)
+    run = next(
+        (run_state for run_state in draft.state.runs.values() if run_state.run_id == fact.run_id),
+        None,
+    )
     if run is None or run.loop is None or run.loop.is_finished:
         return
     if run.feed is not None:
@@ -230,25 +238,30 @@ def accept_collected_parts(draft: DecisionDraft, fact: facts.PartsCollected) -> 
 
 def lose_command(draft: DecisionDraft, fact: facts.CommandLost) -> None:
     """Send a lost command again, or end it when its attempts are used up."""
-    live = draft.state.commands.get(fact.command_id)
-    if live is None or live.attempt != fact.attempt:
+    command_state = draft.state.commands.get(fact.command_id)
+    if command_state is None or command_state.attempt != fact.attempt:
         return
-    if live.command_id in draft.state.held or live.status is CommandStatus.PARKED:
+    if command_state.command_id in draft.state.held or command_state.status is CommandStatus.PARKED:
         # Nobody holds a held or parked command, so nobody can have lost it.
         return
     if draft.state.cancelling_at is not None:
-        _handle_stopped(draft, live)
+        _handle_stopped(draft, command_state)
         return
-    if live.slot is not None:
-        _lose_slot(draft, live, fact)
+    if command_state.slot is not None:
+        _lose_slot(draft, command_state, fact)
         return
-    if live.frame_id is not None:
-        lose_unit(draft, live, fact, _loss_reason(fact))
+    if command_state.frame_id is not None:
+        lose_unit(draft, command_state, fact, _loss_reason(fact))
         return
-    if not fact.is_release and live.losses + 1 >= live.attempts_max:
-        fail_command(draft, live, _worker_lost_error(live, fact.reason), worker_id=live.worker_id)
+    if not fact.is_release and command_state.losses + 1 >= command_state.attempts_max:
+        fail_command(
+            draft,
+            command_state,
+            _worker_lost_error(command_state, fact.reason),
+            worker_id=command_state.worker_id,
+        )
         return
-    commands.reissue_command(draft, live, _loss_reason(fact))
+    commands.reissue_command(draft, command_state, _loss_reason(fact))
 
 
 def withdraw_untaken_offers(draft: DecisionDraft) -> None:
@@ -257,35 +270,42 @@ def withdraw_untaken_offers(draft: DecisionDraft) -> None:
     Nobody had it, so nobody lost it: a frame keeps its own attempt.
     """
     for command_id in command_placement.list_untaken_commands(draft):
-        live = draft.state.commands[command_id]
-        if live.target is not None:
-            draft.withdrawn.append(live.target)
-        commands.reissue_command(draft, live, command_events.NOT_TAKEN)
+        command_state = draft.state.commands[command_id]
+        if command_state.target is not None:
+            draft.withdrawn.append(command_state.target)
+        commands.reissue_command(draft, command_state, command_events.NOT_TAKEN)
 
 
-def _lose_slot(draft: DecisionDraft, live: CommandState, fact: facts.CommandLost) -> None:
-    run = draft.state.runs[live.run_id]
+def _lose_slot(draft: DecisionDraft, command_state: CommandState, fact: facts.CommandLost) -> None:
+    run = draft.state.runs[command_state.run_id]
     loop, stage = cursors.get_loop_and_stage(draft, run)
-    slot = loop.slots[live.slot or 0]
+    slot = loop.slots[command_state.slot or 0]
     open_frame = draft.state.frames.get(slot.open_frame_id) if slot.open_frame_id else None
-    if not fact.is_release and live.losses + 1 >= max(live.attempts_max, SLOT_LOSSES_MAX):
-        fail_command(draft, live, _worker_lost_error(live, fact.reason), worker_id=live.worker_id)
+    if not fact.is_release and command_state.losses + 1 >= max(
+        command_state.attempts_max, SLOT_LOSSES_MAX
+    ):
+        fail_command(
+            draft,
+            command_state,
+            _worker_lost_error(command_state, fact.reason),
+            worker_id=command_state.worker_id,
+        )
         return
-    if fact.is_release and open_frame is None and cursors.is_surplus_slot(run, live.slot):
-        _retire_slot(draft, live)
+    if fact.is_release and open_frame is None and cursors.is_surplus_slot(run, command_state.slot):
+        _retire_slot(draft, command_state)
         return
     if open_frame is not None and open_frame.status is not FrameStatus.ABANDONED:
         _abandon_lost_frame(
             draft, open_frame, _loss_reason(fact), policies.get_frame_attempts_max(stage)
         )
-    commands.reissue_command(draft, live, _loss_reason(fact))
+    commands.reissue_command(draft, command_state, _loss_reason(fact))
 
 
-def _retire_slot(draft: DecisionDraft, live: CommandState) -> None:
+def _retire_slot(draft: DecisionDraft, command_state: CommandState) -> None:
     """End a slot that its loop has no more use for; others claim what it would have."""
-    run = draft.state.runs[live.run_id]
-    worker_id = live.worker_id or WorkerId("")
-    commands.complete_command(draft, live, worker_id=worker_id, metrics={}, is_dry=True)
+    run = draft.state.runs[command_state.run_id]
+    worker_id = command_state.worker_id or WorkerId("")
+    commands.complete_command(draft, command_state, worker_id=worker_id, metrics={}, is_dry=True)
     outcome = cursors.continue_cursor_loop(draft, run)
     if outcome is not None:
         executions.end_run(draft, run, outcome.status, error=outcome.error)
@@ -305,51 +325,51 @@ def _loss_reason(fact: facts.CommandLost) -> str:
     return command_events.RELEASED if fact.is_release else fact.reason
 
 
-def _worker_lost_error(live: CommandState, reason: str) -> ErrorObject:
+def _worker_lost_error(command_state: CommandState, reason: str) -> ErrorObject:
     return ErrorObject(
         kind="worker_lost",
         code="WORKER_LOST",
-        step=live.step,
-        attempt=live.attempt,
-        message=f"step {live.step!r} ({live.unit}) was dispatched {live.attempt} times "
-        f"and lost each time: {reason}",
+        step=command_state.step,
+        attempt=command_state.attempt,
+        message=f"step {command_state.step!r} ({command_state.unit}) was dispatched "
+        f"{command_state.attempt} times and lost each time: {reason}",
     )
 
 
-def close_unit(draft: DecisionDraft, live: CommandState, fact: facts.FrameClosed) -> None:
+def close_unit(draft: DecisionDraft, command_state: CommandState, fact: facts.FrameClosed) -> None:
     """Accept a frame's outcome."""
-    run = _find_run(draft, live)
+    run = _find_run(draft, command_state)
     if run is None:
         return
     take = reduce_stages.close_group if _is_reduce(run) else frames.close_frame
-    if take(draft, run, live, fact):
+    if take(draft, run, command_state, fact):
         _continue_unit_loop(draft, run)
 
 
-def fail_unit(draft: DecisionDraft, live: CommandState, fact: facts.CommandFailed) -> None:
+def fail_unit(draft: DecisionDraft, command_state: CommandState, fact: facts.CommandFailed) -> None:
     """Accept that a frame could not be run."""
-    run = _find_run(draft, live)
+    run = _find_run(draft, command_state)
     if run is None:
         return
     take = reduce_stages.fail_group if _is_reduce(run) else frames.fail_frame
-    if take(draft, run, live, fact):
+    if take(draft, run, command_state, fact):
         _continue_unit_loop(draft, run)
 
 
 def lose_unit(
-    draft: DecisionDraft, live: CommandState, fact: facts.CommandLost, reason: str
+    draft: DecisionDraft, command_state: CommandState, fact: facts.CommandLost, reason: str
 ) -> None:
     """Accept that a frame's worker is gone."""
-    run = _find_run(draft, live)
+    run = _find_run(draft, command_state)
     if run is None:
         return
     take = reduce_stages.lose_group if _is_reduce(run) else frames.lose_frame
-    if take(draft, run, live, reason, is_release=fact.is_release):
+    if take(draft, run, command_state, reason, is_release=fact.is_release):
         _continue_unit_loop(draft, run)
 
 
-def _find_run(draft: DecisionDraft, live: CommandState) -> RunState | None:
-    return draft.state.runs.get(live.run_id)
+def _find_run(draft: DecisionDraft, command_state: CommandState) -> RunState | None:
+    return draft.state.runs.get(command_state.run_id)
 
 
 def _is_reduce(run: RunState) -> bool:

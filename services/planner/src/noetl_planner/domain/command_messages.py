@@ -1,4 +1,4 @@
-"""The work that a minted frame is: which items or parts, under which identity."""
+"""Commands as messages: the work of a minted frame, its items or parts, and its identity."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -32,14 +32,22 @@ from noetl_replay.state import (
     StepState,
 )
 
+# Names that reach every step's result at once.
+_ALL_STEPS = frozenset({"steps", "context"})
+PARTS_BYTES_MAX = COMMAND_BYTES_MAX // 4
+
 
 def build_frame_work(
-    draft: DecisionDraft, run: RunState, live: LoopState, opened: FrameState, policy: dict[str, Any]
+    draft: DecisionDraft,
+    run: RunState,
+    loop_state: LoopState,
+    opened: FrameState,
+    policy: dict[str, Any],
 ) -> FrameWork | ReduceWork:
     """Describe a frame to the worker that is to run it."""
-    assert live.cut is not None, "only framed runs have minted frames"
+    assert loop_state.cut is not None, "only framed runs have minted frames"
     start = opened.start or 0
-    if live.mode == "reduce":
+    if loop_state.mode == "reduce":
         return ReduceWork(
             stage_id=opened.stage_id,
             frame_id=opened.frame_id,
@@ -61,54 +69,51 @@ def build_frame_work(
         attempt=opened.attempts,
         start=start,
         end=start + opened.row_count,
-        total=reruns.count_all_items(draft.state, run, live.cut),
-        form=live.collection_form,
-        collection_ref=live.collection_ref,
-        layout_ref=live.cut.layout_ref,
-        is_shard=live.mode == "fanout" and live.cut.inside is None,
-        done=live.success,
-        failed=live.failed,
+        total=reruns.count_all_items(draft.state, run, loop_state.cut),
+        form=loop_state.collection_form,
+        collection_ref=loop_state.collection_ref,
+        layout_ref=loop_state.cut.layout_ref,
+        is_shard=loop_state.mode == "fanout" and loop_state.cut.inside is None,
+        done=loop_state.success,
+        failed=loop_state.failed,
         frame=policy,
     )
 
 
-# Names that reach every step's result at once.
-_ALL_STEPS = frozenset({"steps", "context"})
-PARTS_BYTES_MAX = COMMAND_BYTES_MAX // 4
-
-
-def build_command(draft: DecisionDraft, live: CommandState) -> Command:
+def build_command(draft: DecisionDraft, command_state: CommandState) -> Command:
     """Build the command; parts too large for a message become payloads of the draft."""
-    state, run = draft.state, draft.state.runs[live.run_id]
-    definition = draft.program.get_step_definition(live.step)
-    is_large = draft.program.get_definition_bytes(live.step) > PARTS_BYTES_MAX
+    state, run = draft.state, draft.state.runs[command_state.run_id]
+    definition = draft.program.get_step_definition(command_state.step)
+    is_large = draft.program.get_definition_bytes(command_state.step) > PARTS_BYTES_MAX
     policy = _get_frame_policy(state, run)
     lease_s = float(policy.get("lease_seconds", draft.limits.command_lease_s))
     return Command(
-        command_id=live.command_id,
+        command_id=command_state.command_id,
         execution_id=state.execution_id,
         tenant_id=state.tenant_id,
         organization_id=state.organization_id,
-        run_id=live.run_id,
+        run_id=command_state.run_id,
         activation=run.activation,
-        step=live.step,
-        attempt=live.attempt,
-        pool=live.pool,
-        lane=live.lane,
+        step=command_state.step,
+        attempt=command_state.attempt,
+        pool=command_state.pool,
+        lane=command_state.lane,
         lease_s=lease_s,
         heartbeat_s=min(
             float(policy.get("heartbeat_seconds", draft.limits.command_heartbeat_s)), lease_s / 3
         ),
         definition=None if is_large else definition,
         definition_ref=draft.store_value(definition) if is_large else None,
-        work=_build_work(draft, run, live, policy),
+        work=_build_work(draft, run, command_state, policy),
         slice=_build_slice(draft, run),
         defaults=_collect_defaults(draft.program.playbook.executor.spec),
         limits=limits.select_worker_limits(draft.program.playbook.executor.spec.policy.limits),
-        keychain=draft.program.list_keychain_entries(live.step, is_first=run.activation == 1),
+        keychain=draft.program.list_keychain_entries(
+            command_state.step, is_first=run.activation == 1
+        ),
         catalog_id=state.catalog_id,
         parent_execution_id=state.parent_execution_id,
-        resume=live.resume,
+        resume=command_state.resume,
         file_sources=state.source.files if state.source is not None else [],
         file_entries=state.file_entries,
         traceparent=draft.traceparent,
@@ -132,27 +137,35 @@ def _get_frame_policy(state: ExecutionState, run: RunState) -> dict[str, Any]:
 
 
 def _build_work(
-    draft: DecisionDraft, run: RunState, live: CommandState, policy: dict[str, Any]
+    draft: DecisionDraft, run: RunState, command_state: CommandState, policy: dict[str, Any]
 ) -> Work:
-    if run.feed is not None and live.item_index is not None:
-        return ChunkWork(index=live.item_index, chunk=run.feed.open[live.item_index])
-    if live.item_index is not None and run.loop is not None:
+    if run.feed is not None and command_state.item_index is not None:
+        return ChunkWork(
+            index=command_state.item_index, chunk=run.feed.open[command_state.item_index]
+        )
+    if command_state.item_index is not None and run.loop is not None:
         inline = run.loop.collection
         return ItemWork(
-            index=live.item_index,
+            index=command_state.item_index,
             total=run.loop.total,
-            item=inline[live.item_index] if inline is not None else None,
+            item=inline[command_state.item_index] if inline is not None else None,
             collection_ref=run.loop.collection_ref,
             form=run.loop.collection_form,
             done=run.loop.success,
             failed=run.loop.failed,
         )
-    if live.frame_id is not None and run.loop is not None:
-        return build_frame_work(draft, run, run.loop, draft.state.frames[live.frame_id], policy)
-    if live.slot is not None and run.loop is not None and live.stage_id is not None:
-        slot = run.loop.slots[live.slot]
+    if command_state.frame_id is not None and run.loop is not None:
+        return build_frame_work(
+            draft, run, run.loop, draft.state.frames[command_state.frame_id], policy
+        )
+    if (
+        command_state.slot is not None
+        and run.loop is not None
+        and command_state.stage_id is not None
+    ):
+        slot = run.loop.slots[command_state.slot]
         return SlotWork(
-            stage_id=live.stage_id,
+            stage_id=command_state.stage_id,
             slot=slot.slot,
             next_index=slot.next_index,
             open_frame=_build_open_frame(draft.state, slot.open_frame_id),

@@ -1,4 +1,7 @@
-"""Pauses: nothing is dispatched, what runs may finish, and bounds in time go on counting."""
+"""Facts that control an execution: pause, resume, resized loops, and writes to `ctx`.
+
+A paused execution dispatches nothing; what runs may finish, and its bounds in time go on.
+"""
 
 from typing import assert_never
 
@@ -14,6 +17,9 @@ from noetl_planner.domain.decision.evaluation import Refusal
 from noetl_planner.domain.loops import cursors, items, loop_kinds
 from noetl_planner.domain.steps import commands
 from noetl_replay.state import RunState
+
+WHERE = "(api)"
+Wish = facts.PauseRequested | facts.ResumeRequested | facts.CtxWriteRequested
 
 
 def pause_execution(draft: DecisionDraft, fact: facts.PauseRequested) -> None:
@@ -33,13 +39,13 @@ def resume_execution(draft: DecisionDraft, fact: facts.ResumeRequested) -> None:
     state = draft.state
     if state.paused_at is None or state.cancelling_at is not None:
         return
-    held = list(state.held)
+    command_ids = list(state.held)
     draft.append_event(
         execution_events.ExecutionResumed(
             request_id=fact.request_id, requested_by=fact.requested_by
         )
     )
-    for command_id in held:
+    for command_id in command_ids:
         # Under a further attempt: the reaper may have called this one lost while it was held.
         commands.reissue_command(draft, draft.state.commands[command_id], RELEASED)
     timers.run_due_timers(draft, reason="resumed")
@@ -49,9 +55,9 @@ def list_slot_commands(draft: DecisionDraft) -> list[CommandId]:
     """Return the live commands that would go on by themselves: slots, frame after frame."""
     state = draft.state
     return [
-        live.command_id
-        for live in state.commands.values()
-        if live.slot is not None and live.command_id not in state.held
+        command_state.command_id
+        for command_state in state.commands.values()
+        if command_state.slot is not None and command_state.command_id not in state.held
     ]
 
 
@@ -68,8 +74,13 @@ def resize_loops(draft: DecisionDraft) -> None:
 
 def _resize_loop(draft: DecisionDraft, run: RunState) -> bool:
     definition = draft.program.steps[run.step]
-    live, loop = run.loop, definition.loop
-    if live is None or live.is_finished or loop is None or items.is_local_loop(definition):
+    loop_state, loop = run.loop, definition.loop
+    if (
+        loop_state is None
+        or loop_state.is_finished
+        or loop is None
+        or items.is_local_loop(definition)
+    ):
         return False
     if loop.spec.mode == "sequential" or not isinstance(loop.spec.max_in_flight, str):
         return False
@@ -77,7 +88,7 @@ def _resize_loop(draft: DecisionDraft, run: RunState) -> bool:
         wanted = items.render_in_flight(draft, loop, evaluation.build_scope(draft), run.step)
     except Refusal:
         return False
-    if wanted == live.max_in_flight:
+    if wanted == loop_state.max_in_flight:
         return False
     draft.append_event(events.LoopResized(step=run.step, run_id=run.run_id, max_in_flight=wanted))
     return True
@@ -90,9 +101,6 @@ def _continue_resized(draft: DecisionDraft, run: RunState) -> None:
     if outcome is not None:
         executions.end_run(draft, run, outcome.status, error=outcome.error)
         executions.advance_execution(draft)
-
-
-WHERE = "(api)"
 
 
 def write_ctx(draft: DecisionDraft, fact: facts.CtxWriteRequested) -> None:
@@ -115,12 +123,9 @@ def write_ctx(draft: DecisionDraft, fact: facts.CtxWriteRequested) -> None:
     resize_loops(draft)
 
 
-Wish = facts.PauseRequested | facts.ResumeRequested | facts.CtxWriteRequested
-
-
 def apply_control_fact(draft: DecisionDraft, wish: Wish) -> None:
-    """Accept a wish; one without a history to act on, or granted before, changes nothing."""
-    if draft.state.version == 0 or wish.request_id in draft.state.wishes:
+    """Apply a request; one without a history to act on, or granted before, changes nothing."""
+    if draft.state.version == 0 or wish.request_id in draft.state.granted_requests:
         return
     match wish:
         case facts.PauseRequested():

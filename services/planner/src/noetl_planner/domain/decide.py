@@ -53,9 +53,9 @@ def decide(
         and state.commands[command].pool not in draft.limits.pools.by_http
     ]
     offered = {
-        live.command_id: live.target
-        for live in sent
-        if live.target is not None and live.command_id in state.offered
+        command_state.command_id: command_state.target
+        for command_state in sent
+        if command_state.target is not None and command_state.command_id in state.offered
     }
     commands = [command_messages.build_command(draft, live) for live in sent]
     return Decision(
@@ -69,7 +69,7 @@ def decide(
         withdrawn=draft.withdrawn,
         envelopes=draft.envelopes,
         payloads=draft.payloads,
-        told=draft.told,
+        sent_facts=draft.sent_facts,
         to_stop=list(draft.to_stop),
         to_pause=list(draft.to_pause),
         to_collect=list(draft.to_collect),
@@ -81,7 +81,7 @@ def decide(
 def _answer_late_fact(draft: DecisionDraft, fact: facts.Fact) -> None:
     children.repeat_parent_report(draft, fact)
     if isinstance(fact, facts.CommandStarted | facts.CommandHeartbeat):
-        # Whoever goes on after the end has missed that it was to stop.
+        # A worker that continues after the end has missed the request to stop.
         draft.to_stop[fact.command_id] = None
 
 

@@ -187,10 +187,10 @@ def cancel_open_work(draft: DecisionDraft, *, reason: str) -> None:
 
 def cancel_run(draft: DecisionDraft, run: RunState, *, reason: str) -> None:
     """Call off the live commands of one activation and close its stage."""
-    for live in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
-        draft.to_stop[live.command_id] = None
-        commands.cancel_command(draft, live, reason)
-        children.cancel_child_of_command(draft, live, reason=reason)
+    for command_state in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
+        draft.to_stop[command_state.command_id] = None
+        commands.cancel_command(draft, command_state, reason)
+        children.cancel_child_of_command(draft, command_state, reason=reason)
     loop_kinds.close_stage_early(draft, run)
 
 
@@ -216,7 +216,7 @@ def begin_cancellation(draft: DecisionDraft, fact: facts.CancelRequested) -> Non
     for command_id in list(draft.state.held):
         commands.cancel_command(draft, draft.state.commands[command_id], REASON)
     waits.cancel_parked_commands(draft, REASON)
-    taken = (one for one in draft.state.commands if one not in draft.to_send)
+    taken = (command for command in draft.state.commands if command not in draft.to_send)
     draft.to_stop.update(dict.fromkeys(taken))
     settle_cancellation(draft)
 

@@ -15,22 +15,24 @@ GAP = "an earlier report of this slot was lost"
 
 def open_frame(draft: DecisionDraft, fact: facts.FrameOpened) -> None:
     """Accept a recorded window of rows; a gap in the slot's frames means that facts were lost."""
-    live = _find_live_command(draft, fact)
-    slot = _find_slot(draft, live) if live is not None else None
-    if live is None or slot is None or _is_repeated_open(draft, live, slot, fact):
+    command_state = _find_live_command(draft, fact)
+    slot = _find_slot(draft, command_state) if command_state is not None else None
+    if command_state is None or slot is None or _is_repeated_open(draft, command_state, slot, fact):
         return
     if slot.open_frame_id not in {None, fact.frame_id} or fact.frame_index != slot.next_index:
-        _resume_after_gap(draft, live)
+        _resume_after_gap(draft, command_state)
         return
-    commands.start_command(draft, live, fact.worker_id)
-    known = draft.state.frames.get(fact.frame_id)
-    attempt = _recover_dispatches(draft, fact, told=known.attempts if known is not None else 0)
+    commands.start_command(draft, command_state, fact.worker_id)
+    frame_state = draft.state.frames.get(fact.frame_id)
+    attempt = _recover_dispatches(
+        draft, fact, told=frame_state.attempts if frame_state is not None else 0
+    )
     _append_dispatched(draft, fact, attempt)
     draft.append_event(
         frame_events.FrameStarted(
             frame_id=fact.frame_id,
             stage_id=fact.stage_id,
-            step=live.step,
+            step=command_state.step,
             attempt=attempt,
             worker_id=fact.worker_id,
         )
@@ -81,29 +83,29 @@ def _append_dispatched(
 
 def close_frame(draft: DecisionDraft, fact: facts.FrameClosed) -> None:
     """Accept a frame's outcome; an old fence is refused and recorded."""
-    live = draft.state.commands.get(fact.command_id)
+    command_state = draft.state.commands.get(fact.command_id)
     current = commands.find_current_attempt(draft, fact.command_id)
     if current is not None and fact.attempt < current:
         _reject_commit(
-            draft, fact, current, commands.STALE if live is not None else commands.SETTLED
+            draft, fact, current, commands.STALE if command_state is not None else commands.SETTLED
         )
         return
-    if live is None or live.attempt != fact.attempt:
+    if command_state is None or command_state.attempt != fact.attempt:
         return
-    if live.frame_id is not None:
-        command_facts.close_unit(draft, live, fact)
+    if command_state.frame_id is not None:
+        command_facts.close_unit(draft, command_state, fact)
         return
-    slot = _find_slot(draft, live)
+    slot = _find_slot(draft, command_state)
     if slot is None:
         return
     opened = _find_open_frame(draft, slot, fact)
-    if opened is None or not _is_known_attempt(opened, live):
+    if opened is None or not _is_known_attempt(opened, command_state):
         if fact.frame_index >= slot.next_index:
-            _reject_commit(draft, fact, live.attempt, GAP)
-            _resume_after_gap(draft, live)
+            _reject_commit(draft, fact, command_state.attempt, GAP)
+            _resume_after_gap(draft, command_state)
         return
     frames.record_frame_end(draft, opened, fact)
-    _continue_cursor(draft, live)
+    _continue_cursor(draft, command_state)
 
 
 def _reject_commit(
@@ -123,45 +125,49 @@ def _reject_commit(
 
 def park_command(draft: DecisionDraft, fact: facts.CommandParked) -> None:
     """Accept that a command waits; one of a slot only in the frame that the history knows open."""
-    live = _find_live_command(draft, fact)
-    if live is None:
+    command_state = _find_live_command(draft, fact)
+    if command_state is None:
         return
-    if live.slot is not None and not _is_running_frame(draft, live, fact.frame_id):
-        _resume_after_gap(draft, live)
+    if command_state.slot is not None and not _is_running_frame(
+        draft, command_state, fact.frame_id
+    ):
+        _resume_after_gap(draft, command_state)
         return
-    waits.park_command(draft, live, fact)
+    waits.park_command(draft, command_state, fact)
 
 
-def _is_running_frame(draft: DecisionDraft, live: CommandState, frame_id: FrameId | None) -> bool:
+def _is_running_frame(
+    draft: DecisionDraft, command_state: CommandState, frame_id: FrameId | None
+) -> bool:
     """Tell whether the slot has this frame open; None, of an earlier release, stands for any.
 
     It has not when the end of an earlier frame, or this one's beginning, was lost on its way.
     """
-    slot = _find_slot(draft, live)
+    slot = _find_slot(draft, command_state)
     if slot is None or slot.open_frame_id is None:
         return False
     opened = draft.state.frames[slot.open_frame_id]
-    return frame_id in {None, opened.frame_id} and _is_known_attempt(opened, live)
+    return frame_id in {None, opened.frame_id} and _is_known_attempt(opened, command_state)
 
 
 def record_dry_slot(draft: DecisionDraft, fact: facts.SlotDry) -> None:
     """Accept that a slot's latest claim found nothing."""
-    live = _find_live_command(draft, fact)
-    slot = _find_slot(draft, live) if live is not None else None
-    if live is None or slot is None:
+    command_state = _find_live_command(draft, fact)
+    slot = _find_slot(draft, command_state) if command_state is not None else None
+    if command_state is None or slot is None:
         return
     if slot.open_frame_id is not None or fact.next_index != slot.next_index:
-        _resume_after_gap(draft, live)
+        _resume_after_gap(draft, command_state)
         return
-    commands.start_command(draft, live, fact.worker_id)
+    commands.start_command(draft, command_state, fact.worker_id)
     commands.complete_command(
-        draft, live, worker_id=fact.worker_id, metrics=fact.metrics, is_dry=True
+        draft, command_state, worker_id=fact.worker_id, metrics=fact.metrics, is_dry=True
     )
-    _continue_cursor(draft, live)
+    _continue_cursor(draft, command_state)
 
 
-def _continue_cursor(draft: DecisionDraft, live: CommandState) -> None:
-    run = draft.state.runs.get(live.run_id)
+def _continue_cursor(draft: DecisionDraft, command_state: CommandState) -> None:
+    run = draft.state.runs.get(command_state.run_id)
     if run is None or draft.state.cancelling_at is not None:
         executions.settle_cancellation(draft)
         return
@@ -171,13 +177,16 @@ def _continue_cursor(draft: DecisionDraft, live: CommandState) -> None:
         executions.advance_execution(draft)
 
 
-def _resume_after_gap(draft: DecisionDraft, live: CommandState) -> None:
+def _resume_after_gap(draft: DecisionDraft, command_state: CommandState) -> None:
     """Fence the holder off and let the slot go on from what the ledger knows."""
-    draft.to_stop[live.command_id] = None
+    draft.to_stop[command_state.command_id] = None
     command_facts.lose_command(
         draft,
         facts.CommandLost(
-            command_id=live.command_id, attempt=live.attempt, reason=GAP, is_release=False
+            command_id=command_state.command_id,
+            attempt=command_state.attempt,
+            reason=GAP,
+            is_release=False,
         ),
     )
 
@@ -195,13 +204,13 @@ def _find_live_command(
 
 
 def _is_repeated_open(
-    draft: DecisionDraft, live: CommandState, slot: SlotState, fact: facts.FrameOpened
+    draft: DecisionDraft, command_state: CommandState, slot: SlotState, fact: facts.FrameOpened
 ) -> bool:
     """Tell whether the frame is open already: by this attempt, or since before it waited."""
     if fact.frame_index < slot.next_index:
         return True
     opened = _find_open_frame(draft, slot, fact)
-    return opened is not None and _is_known_attempt(opened, live)
+    return opened is not None and _is_known_attempt(opened, command_state)
 
 
 def _find_open_frame(
@@ -211,17 +220,17 @@ def _find_open_frame(
     return draft.state.frames.get(fact.frame_id) if is_open else None
 
 
-def _is_known_attempt(opened: FrameState, live: CommandState) -> bool:
+def _is_known_attempt(opened: FrameState, command_state: CommandState) -> bool:
     """Tell whether the history knows that the command's attempt runs the frame."""
-    has_waited = live.resume is not None and opened.status is not FrameStatus.ABANDONED
-    return has_waited or opened.fence == live.attempt
+    has_waited = command_state.resume is not None and opened.status is not FrameStatus.ABANDONED
+    return has_waited or opened.fence == command_state.attempt
 
 
-def _find_slot(draft: DecisionDraft, live: CommandState) -> SlotState | None:
-    run = draft.state.runs.get(live.run_id)
-    if run is None or run.loop is None or live.slot is None:
+def _find_slot(draft: DecisionDraft, command_state: CommandState) -> SlotState | None:
+    run = draft.state.runs.get(command_state.run_id)
+    if run is None or run.loop is None or command_state.slot is None:
         return None
-    return run.loop.slots[live.slot]
+    return run.loop.slots[command_state.slot]
 
 
 def _get_step_name(draft: DecisionDraft, fact: facts.FrameOpened | facts.FrameClosed) -> str:

@@ -1,4 +1,4 @@
-"""Facts whose form holds and whose values no worker of ours can have meant."""
+"""The intake of facts and requests: decoded, checked, and sorted by execution, or refused."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -35,10 +35,17 @@ _IDENTITIES = frozenset(
         *("stage_id", "frame_id", "parent_frame_id", "run_id"),
     }
 )
+# A decision that keeps failing by a defect of ours is a person's to look at after so many tries.
+DEFECTS_MAX = 20
+# What no delivery brings again, as a timer, is taken again after so long.
+OWN_DELAY_S = 2.0
+_DELAY_S = 0.2
+_DELAYS_MAX = 50
+_Owner = tuple[ExecutionId, TenantId, OrganizationId]
 
 
 def check_fact(fact: Struct) -> None:
-    """Raise `MalformedMessage` or `ResultMalformed` for what would break whoever believes it."""
+    """Raise `MalformedMessage` or `ResultMalformed` for a fact that no decision may use."""
     if isinstance(fact, ItemsCollected | PartsCollected):
         # Said from elsewhere they would end a loop whose work goes on.
         raise MalformedMessage(f"{type(fact).__name__} is the planner's own to say")
@@ -83,16 +90,6 @@ def _check_result(result: ResultEnvelope, place: str) -> None:
         raise ResultMalformed(f"{place}: {failure}") from failure
 
 
-# A decision that keeps failing by a defect of ours is a person's to look at after so many tries.
-DEFECTS_MAX = 20
-# What no delivery brings again, as a timer, is taken again after so long.
-OWN_DELAY_S = 2.0
-_DELAY_S = 0.2
-_DELAYS_MAX = 50
-
-_Owner = tuple[ExecutionId, TenantId, OrganizationId]
-
-
 class RefusedDelivery(Struct, frozen=True, kw_only=True):
     """A delivery that nothing can be decided from, or not from all of it."""
 
@@ -111,41 +108,45 @@ class ExecutionWork(Struct, kw_only=True):
 
     batches: list[FactBatch]
     deliveries: list[Delivery]
-    own: list[FactBatch] = msgspec.field(default_factory=list)
+    own_batches: list[FactBatch] = msgspec.field(default_factory=list)
     in_part: list[RefusedDelivery] = msgspec.field(default_factory=list)
     rest: list[FactBatch] = msgspec.field(default_factory=list)
 
     def list_deliveries(self) -> list[Delivery]:
         """List what is to be settled, however that is."""
-        return [*self.deliveries, *(one.delivery for one in self.in_part)]
+        return [*self.deliveries, *(refused_delivery.delivery for refused_delivery in self.in_part)]
 
 
 def sort_by_execution(
-    own: Iterable[FactBatch], deliveries: Iterable[Delivery], *, shard: int, shard_count: int
+    fact_batches: Iterable[FactBatch],
+    deliveries: Iterable[Delivery],
+    *,
+    shard: int,
+    shard_count: int,
 ) -> tuple[list[ExecutionWork], list[RefusedDelivery]]:
     """Gather facts by execution and owner, in order; put aside what does not belong here."""
     grouped: dict[_Owner, ExecutionWork] = {}
     refused: list[RefusedDelivery] = []
-    for batch in own:
-        mine = _get_work(grouped, batch)
-        mine.batches.append(batch)
-        mine.own.append(batch)
+    for batch in fact_batches:
+        execution_work = _get_work(grouped, batch)
+        execution_work.batches.append(batch)
+        execution_work.own_batches.append(batch)
     for delivery in deliveries:
         try:
             batch, faults = read_delivery(delivery, shard=shard, shard_count=shard_count)
         except MalformedMessage as reason:
             refused.append(RefusedDelivery(delivery=delivery, reason=reason))
             continue
-        one = RefusedDelivery(delivery=delivery, reason=faults[0]) if faults else None
-        if one is not None and not batch.facts:
-            refused.append(one)
+        refused_delivery = RefusedDelivery(delivery=delivery, reason=faults[0]) if faults else None
+        if refused_delivery is not None and not batch.facts:
+            refused.append(refused_delivery)
             continue
-        mine = _get_work(grouped, batch)
-        mine.batches.append(batch)
-        if one is None:
-            mine.deliveries.append(delivery)
+        execution_work = _get_work(grouped, batch)
+        execution_work.batches.append(batch)
+        if refused_delivery is None:
+            execution_work.deliveries.append(delivery)
         else:
-            mine.in_part.append(one)
+            execution_work.in_part.append(refused_delivery)
     return list(grouped.values()), refused
 
 
@@ -184,7 +185,7 @@ def read_delivery(
 
 def halve_work(work: ExecutionWork) -> ExecutionWork | None:
     """Return work on the first half of the facts, the others its rest; None for a single fact."""
-    singles = [one for batch in work.batches for one in _split_batch(batch)]
+    singles = [fact_batch for batch in work.batches for fact_batch in _split_batch(batch)]
     if len(singles) < 2:  # noqa: PLR2004 - one fact has no half
         return None
     half = len(singles) // 2
@@ -253,7 +254,7 @@ def _check_subject_owner(delivery: Delivery, batch: FactBatch) -> None:
 def _split_batch(batch: FactBatch) -> list[FactBatch]:
     """Return a batch for each fact; the last settles the request that brought them."""
     *before, last = [structs.replace(batch, facts=[fact]) for fact in batch.facts] or [batch]
-    return [*(structs.replace(one, request_id=None) for one in before), last]
+    return [*(structs.replace(fact_batch, request_id=None) for fact_batch in before), last]
 
 
 def _get_work(grouped: dict[_Owner, ExecutionWork], batch: FactBatch) -> ExecutionWork:

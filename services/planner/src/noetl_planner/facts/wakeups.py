@@ -41,17 +41,17 @@ class Wakeups:
             heapq.heappush(self._again, (at, next(self._order), batch))
 
     def take_due_facts(self, now: datetime) -> list[FactBatch]:
-        """Hand over the wishes and batches whose instant has come."""
-        found = []
+        """Take the requests and batches whose time has come."""
+        fact_batches = []
         while self._again and self._again[0][0] <= now:
-            found.append(heapq.heappop(self._again)[2])
+            fact_batches.append(heapq.heappop(self._again)[2])
         while self._queue and self._queue[0][0] <= now:
             at, execution_id = heapq.heappop(self._queue)
             wish = self._due.get(execution_id)
             if wish is not None and wish[0] == at:
                 del self._due[execution_id]
-                found.append(wish[1])
-        return found
+                fact_batches.append(wish[1])
+        return fact_batches
 
     def next_wakeup_in_s(self, now: datetime, *, at_most_s: float) -> float:
         """Return how long nothing is due, within a bound."""

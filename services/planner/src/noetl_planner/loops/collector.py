@@ -1,4 +1,4 @@
-"""Layouts of hashed fan-outs, as the collector reads them."""
+"""The collector of loops: it reads the results of a loop's units and stores them as parts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -39,28 +39,26 @@ from noetl_replay.state import LoopState
 from noetl_storage.arrow import result_values
 from noetl_storage.ports.ledger_ports import LedgerReader, Payloads
 
+_PAGE_EVENTS = 5_000
+_READS_MAX = 32
+_PARTS_INLINE_BYTES_MAX = 2 * 1024
+log = structlog.get_logger(__name__)
+
 
 class LayoutCache:
     """Reads layouts; the latest one is kept, for it is asked for twice."""
 
     def __init__(self, payloads: Payloads) -> None:
         self._payloads = payloads
-        self._kept: tuple[str, CollectionLayout] | None = None
+        self._layouts: tuple[str, CollectionLayout] | None = None
 
     async def get_layout(self, reference: PayloadRef) -> CollectionLayout:
         """Return the layout that a reference names."""
-        if self._kept is not None and self._kept[0] == reference.sha256:
-            return self._kept[1]
+        if self._layouts is not None and self._layouts[0] == reference.sha256:
+            return self._layouts[1]
         layout = codec.decode_as(await self._payloads.read_payload(reference), CollectionLayout)
-        self._kept = (reference.sha256, layout)
+        self._layouts = (reference.sha256, layout)
         return layout
-
-
-_PAGE_EVENTS = 5_000
-_READS_MAX = 32
-_PARTS_INLINE_BYTES_MAX = 2 * 1024
-
-log = structlog.get_logger(__name__)
 
 
 class LoopCollector:
@@ -96,14 +94,14 @@ class LoopCollector:
         except rejections.UNREADABLE as failure:
             log.exception("results unreadable", execution_id=of.execution_id, step=loop.step)
             stats = codec.to_builtins(loop_ends.count_loop_stats(loop, of.stage, of.taken))
-            kept = LoopResult(
+            loop_result = LoopResult(
                 stats=stats,
                 fanin={**loop_ends.build_fanin_counters(loop), **loop_parts.build_parts_entry([])},
             )
             return ItemsCollected(
                 run_id=loop.run_id,
                 result=ResultEnvelope(
-                    status="error", context=result_envelope.build_inline_context(kept)
+                    status="error", context=result_envelope.build_inline_context(loop_result)
                 ),
                 error=rejections.make_unreadable_error(failure),
             )
@@ -115,11 +113,13 @@ class LoopCollector:
         counted = UnitEncoder(self._iterate_units(of, loop), found)
         head = await counted.read_head(RESULT_INLINE_BYTES_MAX)
         if counted.is_over:
-            kept = LoopResult(results=codec.decode_json(b"[" + head + b"]"), stats=stats)
+            loop_result = LoopResult(results=codec.decode_json(b"[" + head + b"]"), stats=stats)
             fanin = {**loop_ends.build_fanin_counters(loop), **await self._store_parts(of, found)}
             return ResultEnvelope(
                 status="ok",
-                context=result_envelope.build_inline_context(structs.replace(kept, fanin=fanin)),
+                context=result_envelope.build_inline_context(
+                    structs.replace(loop_result, fanin=fanin)
+                ),
             )
         reference = await self._payloads.put_payload(
             counted.stream_payload(head, tail=codec.encode_json(stats)),
@@ -312,14 +312,14 @@ class LoopCollector:
 
     async def _store_rows(self, of: FinishedLoop, rows: list[Any]) -> ResultEnvelope:
         """Keep what a unit gave, as a worker keeps what a frame gave."""
-        kept = LoopResult(results=rows)
+        loop_result = LoopResult(results=rows)
         keep = result_values.build_keep(
             self._payloads, tenant_id=of.tenant_id, organization_id=of.organization_id
         )
         return await result_values.build_result_envelope(
             keep,
-            codec.encode_json(kept),
-            inline=lambda: result_envelope.build_inline_context(kept),
+            codec.encode_json(loop_result),
+            inline=lambda: result_envelope.build_inline_context(loop_result),
             beside=result_envelope.build_reference_context(LoopResult(), {}),
             row_count=len(rows),
         )
@@ -359,7 +359,9 @@ class LoopCollector:
 
     async def _load_results(self, results: Sequence[ResultEnvelope | None]) -> result_envelope.Find:
         """Read what of these is stored, all at once: most travel, and take no turn of the loop."""
-        stored = [one for one in results if one is not None and one.reference is not None]
+        stored = [
+            result for result in results if result is not None and result.reference is not None
+        ]
         loaded: dict[str, Any] = {}
         for one in await asyncio.gather(
             *(result_values.load_stored_result(self._load, each) for each in stored)

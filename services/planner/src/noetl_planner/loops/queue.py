@@ -66,17 +66,17 @@ class ShardInbox:
         self._asked.add(key)
         return True
 
-    def put_result(self, key: str, found: FactBatch | None) -> None:
+    def put_result(self, key: str, fact_batch: FactBatch | None) -> None:
         """Hand over what came of a key; nothing when it could not be gathered."""
         self._asked.discard(key)
-        if found is not None:
-            self._found.append(found)
+        if fact_batch is not None:
+            self._found.append(fact_batch)
             self._wake()
 
     def take_results(self) -> list[FactBatch]:
         """Take out what has been gathered."""
-        found, self._found = self._found, []
-        return found
+        fact_batches, self._found = self._found, []
+        return fact_batches
 
 
 class LoopQueue:
@@ -95,9 +95,9 @@ class LoopQueue:
     async def collect_next(self) -> int:
         """Gather what is asked for next; the shard is told even when that is impossible."""
         finished, mailbox, tries = await self._queue.get()
-        found, is_over = None, True
+        fact_batch, is_over = None, True
         try:
-            found = await self._collector.collect_results(finished)
+            fact_batch = await self._collector.collect_results(finished)
         except Retryable:
             is_over = tries >= _TRIES_MAX
             if not is_over:
@@ -106,12 +106,12 @@ class LoopQueue:
         finally:
             if is_over:
                 # After a defect it may be asked for again, when the execution is next looked at.
-                mailbox.put_result(finished.collection_key, found)
+                mailbox.put_result(finished.collection_key, fact_batch)
         return 1
 
 
 def _find_finished_loop(state: ExecutionState, run_id: str) -> FinishedLoop | None:
-    run = next((one for one in state.runs.values() if one.run_id == run_id), None)
+    run = next((run_state for run_state in state.runs.values() if run_state.run_id == run_id), None)
     if run is None or run.loop is None:
         return None
     loop = run.loop

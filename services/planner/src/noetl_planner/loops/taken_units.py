@@ -20,6 +20,10 @@ from noetl_planner.loops.units import FramesByUnit, UnitResult
 from noetl_playbook.views.loop_parts import LoopPart
 from noetl_storage.ports.ledger_ports import Payloads
 
+Rows = Callable[[FrameEnd], Awaitable[list[Any]]]
+Open = Callable[[ResultEnvelope], Awaitable[list[Any]]]
+Keep = Callable[[list[Any]], Awaitable[ResultEnvelope]]
+
 
 class TakenResults:
     """Reads the results of one loop's items or frames that do not run; a part is held at once."""
@@ -53,11 +57,6 @@ class TakenResults:
         for part in listed.parts:
             if part.end > first and (end is None or part.start < end):
                 yield await self._payloads.read_payload(part.ref)
-
-
-Rows = Callable[[FrameEnd], Awaitable[list[Any]]]
-Open = Callable[[ResultEnvelope], Awaitable[list[Any]]]
-Keep = Callable[[list[Any]], Awaitable[ResultEnvelope]]
 
 
 class UnitMerger(Struct, frozen=True, kw_only=True):
@@ -107,11 +106,11 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
         return UnitResult(part=part, results=rows)
 
     async def _merge_unit(
-        self, unit: int, index: int, ran: list[FrameEnd], found: list[TakenFrame]
+        self, unit: int, index: int, ran: list[FrameEnd], taken_frames: list[TakenFrame]
     ) -> UnitResult:
         """Show a unit of which rows ran; those that did not get to run are null."""
         by_index: dict[int, Any] = {}
-        for frame in found:
+        for frame in taken_frames:
             rows = [] if frame.result is None else await self.open_rows(frame.result)
             by_index |= {
                 place: row
@@ -127,7 +126,7 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
         indexes = [unit] if is_whole else self._list_unit_indexes(unit)
         results = [by_index.get(place) for place in indexes]
         status = "ok" if all(place in by_index for place in indexes) else "cancelled"
-        keys = [event.key for event in (*ran, *found) if event.key is not None]
+        keys = [event.key for event in (*ran, *taken_frames) if event.key is not None]
         part = LoopPart(
             index=index,
             key=keys[0] if keys else str(index),

@@ -70,10 +70,10 @@ class LocalUnitReader:
         listed = result_envelope.convert_stored(
             await self._load(event.units.parts_ref), list[LoopPart]
         )
-        found = [await self._read_unit(part, loop, layout) for part in listed]
+        unit_results = [await self._read_unit(part, loop, layout) for part in listed]
         if layout is not None and not loop.counts_frames:
-            found = restore_item_order(found, layout.order)
-        for unit in found:
+            unit_results = restore_item_order(unit_results, layout.order)
+        for unit in unit_results:
             yield unit
 
     async def _read_unit(

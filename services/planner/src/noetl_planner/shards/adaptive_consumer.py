@@ -32,11 +32,11 @@ class AdaptiveConsumer:
     async def fetch_batch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         """Return what is there, as the consumer does, bounded by the pace."""
         self._adjust_pace(messages_max)
-        found = await self._consumer.fetch_batch(
+        deliveries = await self._consumer.fetch_batch(
             messages_max=min(self._most, messages_max), wait_s=wait_s
         )
-        self._taken, self._taken_at = len(found), self._clock.monotonic_s()
-        return found
+        self._taken, self._taken_at = len(deliveries), self._clock.monotonic_s()
+        return deliveries
 
     def wake_fetch(self) -> None:
         """Have the fetch that waits, else the next one, return with what there is."""

@@ -42,7 +42,7 @@ class StateCache:
         self._ledger = ledger
         self._snapshots = snapshots
         self._states_max = states_max
-        self._kept: OrderedDict[ExecutionId, ExecutionState] = OrderedDict()
+        self._states: OrderedDict[ExecutionId, ExecutionState] = OrderedDict()
         self._ended: OrderedDict[ExecutionId, ExecutionState] = OrderedDict()
 
     async def take_state(self, batch: FactBatch, *, is_beginning: bool = False) -> ExecutionState:
@@ -51,7 +51,7 @@ class StateCache:
         With `is_beginning` a history is believed not to exist; the append finds out if it does.
         Raises `ForeignExecution`.
         """
-        state = self._kept.get(batch.execution_id) or self._ended.get(batch.execution_id)
+        state = self._states.get(batch.execution_id) or self._ended.get(batch.execution_id)
         if state is None and is_beginning:
             return build_empty_state(batch.execution_id, batch.tenant_id, batch.organization_id)
         if state is None:
@@ -66,12 +66,14 @@ class StateCache:
         False when a later one is kept: what was begun beside the turns may have gone on meanwhile.
         """
         take_changes(state)
-        other = self._kept.get(state.execution_id) or self._ended.get(state.execution_id)
-        if other is not None and other.version > state.version:
+        execution_state = self._states.get(state.execution_id) or self._ended.get(
+            state.execution_id
+        )
+        if execution_state is not None and execution_state.version > state.version:
             return False
         self.drop_state(state.execution_id)
         kept, most = (
-            (self._ended, _ENDED_MAX) if state.is_terminal() else (self._kept, self._states_max)
+            (self._ended, _ENDED_MAX) if state.is_terminal() else (self._states, self._states_max)
         )
         kept[state.execution_id] = state
         while len(kept) > most:
@@ -80,12 +82,12 @@ class StateCache:
 
     def drop_state(self, execution_id: ExecutionId) -> None:
         """Forget a state that may be wrong."""
-        self._kept.pop(execution_id, None)
+        self._states.pop(execution_id, None)
         self._ended.pop(execution_id, None)
 
     def clear_states(self) -> None:
         """Forget everything, as when a shard is lost."""
-        self._kept.clear()
+        self._states.clear()
         self._ended.clear()
 
     async def _load_state(self, batch: FactBatch) -> ExecutionState:
@@ -120,7 +122,7 @@ class ProgramCache:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._kept: OrderedDict[str, Program] = OrderedDict()
+        self._programs: OrderedDict[str, Program] = OrderedDict()
         # A registered version never changes, so its identity is asked for once.
         self._id_by_place: OrderedDict[_Place, str] = OrderedDict()
 
@@ -128,14 +130,21 @@ class ProgramCache:
         """Return the program of an execution, begun or about to begin."""
         if state.version > 0:
             return await self.get_begun_program(state)
-        asked = next((fact for fact in batch.facts if isinstance(fact, ExecutionRequested)), None)
-        if asked is None:
+        execution_requested = next(
+            (fact for fact in batch.facts if isinstance(fact, ExecutionRequested)), None
+        )
+        if execution_requested is None:
             raise PlaybookMissing(
                 f"execution {batch.execution_id} has no history and was not requested"
             )
-        place = (batch.tenant_id, batch.organization_id, asked.path, asked.version)
-        known = self._kept.get(self._id_by_place.get(place, ""))
-        return known or await self._find_program(place)
+        place = (
+            batch.tenant_id,
+            batch.organization_id,
+            execution_requested.path,
+            execution_requested.version,
+        )
+        program = self._programs.get(self._id_by_place.get(place, ""))
+        return program or await self._find_program(place)
 
     async def _find_program(self, place: _Place) -> Program:
         tenant_id, organization_id, path, version = place
@@ -151,12 +160,12 @@ class ProgramCache:
             self._id_by_place[place] = entry.catalog_id
             while len(self._id_by_place) > _PROGRAMS_MAX:
                 self._id_by_place.popitem(last=False)
-        return self._kept.get(entry.catalog_id) or self._keep_program(entry)
+        return self._programs.get(entry.catalog_id) or self._keep_program(entry)
 
     async def get_begun_program(self, state: ExecutionState) -> Program:
         """Return the program of an execution that has a history."""
-        known = self._kept.get(state.catalog_id)
-        return known or self._keep_program(await self._catalog.get_entry(state.catalog_id))
+        program = self._programs.get(state.catalog_id)
+        return program or self._keep_program(await self._catalog.get_entry(state.catalog_id))
 
     def _keep_program(self, entry: CatalogEntry) -> Program:
         program = Program(
@@ -165,9 +174,9 @@ class ProgramCache:
             catalog_version=entry.version,
             digest=entry.digest,
         )
-        self._kept[entry.catalog_id] = program
-        while len(self._kept) > _PROGRAMS_MAX:
-            self._kept.popitem(last=False)
+        self._programs[entry.catalog_id] = program
+        while len(self._programs) > _PROGRAMS_MAX:
+            self._programs.popitem(last=False)
         return program
 
 
@@ -178,35 +187,32 @@ class PayloadCache:
         self._payloads = payloads
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._kept: OrderedDict[str, tuple[int, Any]] = OrderedDict()
+        self._payloads_by_digest: OrderedDict[str, tuple[int, Any]] = OrderedDict()
 
     async def load_payload(self, ref: PayloadRef) -> None:
         """Read a payload and keep its value, at least until the next one is read."""
         value = await result_values.load_value(self._payloads.read_payload, ref)
         # Another shard may have read the same meanwhile.
-        before, _ = self._kept.pop(ref.sha256, (0, None))
-        self._kept[ref.sha256] = (ref.payload_bytes, value)
+        before, _ = self._payloads_by_digest.pop(ref.sha256, (0, None))
+        self._payloads_by_digest[ref.sha256] = (ref.payload_bytes, value)
         self._bytes += ref.payload_bytes - before
-        while self._bytes > self._bytes_max and len(self._kept) > 1:
-            _, (size, _) = self._kept.popitem(last=False)
+        while self._bytes > self._bytes_max and len(self._payloads_by_digest) > 1:
+            _, (size, _) = self._payloads_by_digest.popitem(last=False)
             self._bytes -= size
 
     def get_value(self, digest: str) -> tuple[int, Any]:
         """Return a kept value behind its size; raises `KeyError`."""
-        found = self._kept[digest]
-        self._kept.move_to_end(digest)
+        found = self._payloads_by_digest[digest]
+        self._payloads_by_digest.move_to_end(digest)
         return found
 
 
 class DecisionValues(Mapping[str, Any]):
-    """Values that one decision has looked into, by digest: all stay until it is made.
-
-    Whatever else is read meanwhile, what it has found once is there when it is made again.
-    """
+    """Values that one decision has read, by digest: they stay when the cache drops them."""
 
     def __init__(self, loaded: PayloadCache) -> None:
         self._loaded = loaded
-        self._mine: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
         self._bytes = 0
 
     async def load_payload(self, ref: PayloadRef) -> bool:
@@ -216,16 +222,16 @@ class DecisionValues(Mapping[str, Any]):
 
     def has_room_for(self, ref: PayloadRef, *, bytes_max: int, values_max: int) -> bool:
         """Tell whether there may be one more."""
-        return len(self._mine) < values_max and self._bytes + ref.payload_bytes <= bytes_max
+        return len(self._values) < values_max and self._bytes + ref.payload_bytes <= bytes_max
 
     def __getitem__(self, digest: str) -> Any:
-        if digest not in self._mine:
-            size, self._mine[digest] = self._loaded.get_value(digest)
+        if digest not in self._values:
+            size, self._values[digest] = self._loaded.get_value(digest)
             self._bytes += size
-        return self._mine[digest]
+        return self._values[digest]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._mine)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._mine)
+        return len(self._values)

@@ -1,7 +1,7 @@
 """What this process has just committed, for those who follow an execution through it.
 
-Nothing depends on it: whoever finds a gap reads the ledger, and so does whoever is woken by another
-planner and finds nothing here.
+Nothing depends on it: a follower that finds a gap reads the ledger, and so does one that another
+planner wakes and that finds nothing here.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from noetl_messaging.streams.ports import Hints
 
 # Who is further behind reads on in the ledger.
 EVENTS_MAX = 500
-# Whoever asks for an execution and does not follow it at once is looked up like everybody.
+# Accepted executions whose first commit is kept for a follower; others are read from the ledger.
 ACCEPTED_MAX = 256
 
 Owner = tuple[TenantId, OrganizationId]
@@ -44,7 +44,7 @@ class EventFeed:
 
     def take_events(self, *, after: int, events_max: int) -> list[Envelope]:
         """Take out what follows a version without a gap; nothing where the ledger must be asked."""
-        fresh = [one for one in self._waiting if one.stream_version > after]
+        fresh = [envelope for envelope in self._waiting if envelope.stream_version > after]
         if not fresh or fresh[0].stream_version != after + 1:
             self._waiting.clear()
             return []
@@ -67,7 +67,9 @@ class EndFeed:
 
     def put_events(self, envelopes: Sequence[Envelope]) -> None:
         """Look for the end in what was committed: it is among the last events."""
-        ends = (one for one in reversed(envelopes) if isinstance(one.event, ExecutionEnd))
+        ends = (
+            envelope for envelope in reversed(envelopes) if isinstance(envelope.event, ExecutionEnd)
+        )
         self.end = next(ends, self.end)
         if self.end is not None:
             self.news.set()
@@ -110,8 +112,8 @@ class AcceptedExecution:
 class CommitFeed:
     """Hands the commits of this process's shards to the followers that it has.
 
-    Whoever asks for an execution follows it at once, but its first commit may come before that: it
-    is kept for the first who follows.
+    A client that starts an execution follows it at once, but the first commit may come before that:
+    it is kept for the first follower.
     """
 
     def __init__(self) -> None:
@@ -136,13 +138,13 @@ class CommitFeed:
     def put_commits(
         self, execution_id: ExecutionId, envelopes: Sequence[Envelope], ingest_time: datetime
     ) -> None:
-        """Show what the ledger took at a time to whoever follows."""
+        """Pass the events of one commit to the followers of the execution."""
         feeds = self._feeds.get(execution_id, ())
         accepted = self._accepted.get(execution_id)
         is_first = accepted is not None and not feeds and envelopes[0].stream_version == 1
         if not feeds and not is_first:
             return
-        taken = [structs.replace(one, ingest_time=ingest_time) for one in envelopes]
+        taken = [structs.replace(envelope, ingest_time=ingest_time) for envelope in envelopes]
         for feed in feeds:
             feed.put_events(taken)
         if accepted is not None and is_first:

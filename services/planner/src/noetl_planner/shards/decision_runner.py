@@ -61,7 +61,7 @@ class DecisionRunner:
         `DecisionStuckError` where trying again leads nowhere, and what the catalog, the ledger and
         the store raise.
         """
-        held = DecisionValues(self._shared.loaded)
+        decision_values = DecisionValues(self._shared.payload_cache)
         renders = begin_renders()
         stamp = self._make_inputs()
         version = 0
@@ -75,19 +75,19 @@ class DecisionRunner:
                 renders.forget_all()
                 version = expected
             renders.start_recording()
-            draft = await self._make_draft(work, state, held, stamp, renders)
+            draft = await self._make_draft(work, state, decision_values, stamp, renders)
             try:
                 return self._run_decision(work, draft, refused)
             except SlowRenderError:
-                await self._render_in_child(work, held, draft, refused)
+                await self._render_in_child(work, decision_values, draft, refused)
             except PayloadNeeded as needed:
                 ref = needed.stored.reference
                 if (
-                    not self._has_room(held, ref)
+                    not self._has_room(decision_values, ref)
                     and (half := fact_intake.halve_work(work)) is not None
                 ):
                     return await self.decide_work(half, refused)
-                fault = await self._load_payload(held, ref, is_begun=expected > 0)
+                fault = await self._load_payload(decision_values, ref, is_begun=expected > 0)
                 if fault is not None:
                     work, refused = drop_facts(work), fault
                     renders.forget_all()
@@ -100,12 +100,14 @@ class DecisionRunner:
             except CommandTooLarge as failure:
                 self._states.drop_state(state.execution_id)
                 refused = ctx_writes.make_too_large_error(failure.step, str(failure))
-        raise DecisionStuckError(f"no decision after {_TRIES_MAX} tries and {len(held)} values")
+        raise DecisionStuckError(
+            f"no decision after {_TRIES_MAX} tries and {len(decision_values)} values"
+        )
 
     async def _render_in_child(
         self,
         work: ExecutionWork,
-        held: DecisionValues,
+        decision_values: DecisionValues,
         spoiled: DecisionDraft,
         refused: ErrorObject | None,
     ) -> None:
@@ -114,28 +116,28 @@ class DecisionRunner:
             work.batches[0], is_beginning=fact_intake.is_first_request(work)
         )
         renders = spoiled.renders or begin_renders()
-        draft = await self._make_draft(work, state, held, spoiled.stamp, renders)
+        draft = await self._make_draft(work, state, decision_values, spoiled.stamp, renders)
 
         def decide_again() -> None:
             decide(draft, _iterate_facts(draft, work), refused=refused)
 
-        await self._shared.children.render_in_child(renders, decide_again)
+        await self._shared.render_processes.render_in_child(renders, decide_again)
 
-    def _has_room(self, held: DecisionValues, ref: PayloadRef) -> bool:
+    def _has_room(self, decision_values: DecisionValues, ref: PayloadRef) -> bool:
         limits = self._shared.limits
-        return held.has_room_for(
+        return decision_values.has_room_for(
             ref, bytes_max=limits.read_bytes_max, values_max=limits.read_values_max
         )
 
     async def _load_payload(
-        self, held: DecisionValues, ref: PayloadRef, *, is_begun: bool
+        self, decision_values: DecisionValues, ref: PayloadRef, *, is_begun: bool
     ) -> ErrorObject | None:
         """Read a payload for templates; return the error of one that stays unreadable.
 
         What has not begun cannot fail: there it is raised.
         """
         try:
-            if ref.sha256 in held or not await held.load_payload(ref):
+            if ref.sha256 in decision_values or not await decision_values.load_payload(ref):
                 raise DecisionStuckError(f"the decision asks again for {ref.uri}")
         except rejections.UNREADABLE as failure:
             if not is_begun:
@@ -150,14 +152,14 @@ class DecisionRunner:
             now=shared.clock.now(),
             producer=shared.producer,
             next_event_id=lambda: EventId(shared.snowflake.next_id()),
-            workers=shared.crowd.list_beats() if shared.limits.offer_s else (),
+            workers=shared.worker_presence.list_beats() if shared.limits.offer_s else (),
         )
 
     async def _make_draft(
         self,
         work: ExecutionWork,
         state: ExecutionState,
-        held: DecisionValues,
+        decision_values: DecisionValues,
         stamp: DecisionInputs,
         renders: RenderRecord,
     ) -> DecisionDraft:
@@ -168,7 +170,7 @@ class DecisionRunner:
             ),
             stamp=stamp,
             limits=self._shared.limits,
-            loaded=held,
+            loaded=decision_values,
             causation_id=work.batches[0].key,
             traceparent=tracing.get_traceparent(),
             renders=renders,
@@ -184,7 +186,7 @@ class DecisionRunner:
         messages = message_publisher.build_messages(
             decision.envelopes,
             decision.commands,
-            decision.told,
+            decision.sent_facts,
             shard_count=shared.bounds.shard_count,
             has_share=state.tenant_id in shared.limits.tenants,
             traceparent=draft.traceparent,
@@ -197,7 +199,9 @@ class DecisionRunner:
             messages=messages,
         )
 
-    def answer_unstarted(self, work: ExecutionWork, told: list[FactBatch]) -> ExecutionDecision:
+    def answer_unstarted(
+        self, work: ExecutionWork, fact_batches: list[FactBatch]
+    ) -> ExecutionDecision:
         """Answer for an execution that cannot begin; it has no history."""
         first = work.batches[0]
         state = build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
@@ -206,9 +210,10 @@ class DecisionRunner:
             work=work,
             state=state,
             expected_version=state.version,
-            decision=Decision(envelopes=[], told=told),
+            decision=Decision(envelopes=[], sent_facts=fact_batches),
             messages=[
-                message_publisher.build_fact_message(one, shard_count=shard_count) for one in told
+                message_publisher.build_fact_message(fact_batch, shard_count=shard_count)
+                for fact_batch in fact_batches
             ],
         )
 

@@ -1,4 +1,4 @@
-"""Counts what a planner has decided, for whoever scrapes."""
+"""Metrics and spans of the decisions that a planner makes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -45,7 +45,9 @@ def decision_span(work: ExecutionWork, *, shard: int) -> AbstractContextManager[
     is_recorded = tracing.are_spans_wanted()
     return tracing.start_span(
         names.SPAN_DECIDE,
-        parent=next((one.traceparent for one in work.batches if _belongs_to_execution(one)), None),
+        parent=next(
+            (batch.traceparent for batch in work.batches if _belongs_to_execution(batch)), None
+        ),
         kind=SpanKind.CONSUMER if work.deliveries or work.in_part else SpanKind.INTERNAL,
         links=list(_iterate_links(work)) if is_recorded else (),
         attributes={

@@ -1,7 +1,7 @@
 """Where the doors hand new executions to the shards that this process owns.
 
-A request that is decided on here is kept with what follows from it in one transaction. Whatever is
-not taken goes the way of every request: kept with its message, and sent to whoever owns the shard.
+A request that is decided on here is committed in one transaction with the events that follow from
+it. Every other request is committed with its message, which is sent to the owner of the shard.
 """
 
 from typing import Protocol

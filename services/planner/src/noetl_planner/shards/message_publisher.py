@@ -1,4 +1,4 @@
-"""What a decision sends: event batches for the projectors, commands for the workers."""
+"""Messages of a decision: built for projectors, workers and other executions, and published."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -19,6 +19,11 @@ from noetl_storage.ports.ledger_ports import OutboxDrain
 
 BATCH_EVENTS_MAX = 200
 BATCH_BYTES_MAX = 256 * 1024
+log = structlog.get_logger(__name__)
+_ROUNDS_MAX = 256
+# Settling costs a transaction: many publications share one.
+SETTLED_AT_ONCE = 500
+SETTLE_WITHIN_S = 0.1
 
 
 class CommandTooLarge(Permanent):
@@ -32,7 +37,7 @@ class CommandTooLarge(Permanent):
 def build_messages(
     envelopes: Sequence[Envelope],
     commands: Sequence[Command],
-    told: Sequence[FactBatch] = (),
+    fact_batches: Sequence[FactBatch] = (),
     *,
     shard_count: int,
     has_share: bool = False,
@@ -44,13 +49,13 @@ def build_messages(
     decided on the events.
     """
     sent = [_build_command_message(command, has_share=has_share) for command in commands]
-    sent += [build_fact_message(batch, shard_count=shard_count) for batch in told]
+    sent += [build_fact_message(batch, shard_count=shard_count) for batch in fact_batches]
     if not envelopes:
         return sent
     first = envelopes[0]
     shard = ids.find_shard(first.execution_id, shard_count)
     subject = subjects.build_events_subject(shard, first.tenant_id, first.organization_id)
-    # Projectors read from the ledger whatever no message carries.
+    # Projectors read the events that no message carries from the ledger.
     batches = _build_event_messages(envelopes, subject, traceparent)
     return sent + [batch for batch in batches if len(batch.data) <= MESSAGE_BYTES_MAX]
 
@@ -60,9 +65,9 @@ def _build_event_messages(
 ) -> list[NewMessage]:
     """Write events as one message; as several, each event measured, where that is too large."""
     if len(envelopes) <= BATCH_EVENTS_MAX:
-        whole = _build_event_message(envelopes, subject, traceparent)
-        if len(whole.data) <= BATCH_BYTES_MAX:
-            return [whole]
+        new_message = _build_event_message(envelopes, subject, traceparent)
+        if len(new_message.data) <= BATCH_BYTES_MAX:
+            return [new_message]
     return [_build_event_message(part, subject, traceparent) for part in _split_events(envelopes)]
 
 
@@ -136,18 +141,10 @@ def _build_command_message(command: Command, *, has_share: bool) -> NewMessage:
     )
 
 
-log = structlog.get_logger(__name__)
-
-_ROUNDS_MAX = 256
-# Settling costs a transaction: many publications share one.
-SETTLED_AT_ONCE = 500
-SETTLE_WITHIN_S = 0.1
-
-
 class MessagePublisher:
     """A bounded queue of committed rows, published in order and settled in batches.
 
-    Whatever goes wrong here is only latency: unsettled rows go back when their lease ends.
+    A failure here costs only latency: unsettled rows go back when their lease ends.
     """
 
     def __init__(self, *, publisher: Publisher, outbox: OutboxDrain, hints: Hints) -> None:
@@ -197,12 +194,12 @@ class MessagePublisher:
             return await self._publisher.publish_batch(
                 [
                     Message(
-                        subject=one.subject,
-                        message_id=one.message_id,
-                        data=one.data,
-                        traceparent=one.traceparent,
+                        subject=new_message.subject,
+                        message_id=new_message.message_id,
+                        data=new_message.data,
+                        traceparent=new_message.traceparent,
                     )
-                    for one in new
+                    for new_message in new
                 ]
             )
         except MessagingUnavailable:

@@ -1,4 +1,4 @@
-"""What is said after a commit to whoever it concerns; every word of it may be lost."""
+"""Notifications after a commit, to workers, planners and clients; each of them may be lost."""
 
 from datetime import datetime
 
@@ -26,7 +26,7 @@ def notify_end(
 
 async def notify_decision(
     hints: Hints,
-    crowd: WorkerPresence,
+    worker_presence: WorkerPresence,
     board: CommitFeed,
     state: ExecutionState,
     decision: Decision,
@@ -43,17 +43,17 @@ async def notify_decision(
         await hints.notify(subjects.build_pause_hint(command_id))
     for command_id, taken in decision.taken.items():
         await hints.notify(subjects.build_chunk_progress_hint(command_id, taken.encode_token()))
-    await _send_offers(hints, crowd, decision)
+    await _send_offers(hints, worker_presence, decision)
     if decision.envelopes:
         if not state.is_terminal():
             board.put_commits(state.execution_id, decision.envelopes, ingest_time)
         await hints.notify(subjects.build_growth_hint(state.execution_id))
 
 
-async def _send_offers(hints: Hints, crowd: WorkerPresence, decision: Decision) -> None:
+async def _send_offers(hints: Hints, worker_presence: WorkerPresence, decision: Decision) -> None:
     for offer in decision.offers:
         data = codec.encode_json(offer.command)
-        crowd.count_offer(offer.worker_id, get_lane_host(offer.command.lane))
+        worker_presence.count_offer(offer.worker_id, get_lane_host(offer.command.lane))
         # What is too large for a message is refused when it goes to everybody.
         if len(data) <= COMMAND_BYTES_MAX:
             await hints.broadcast(subjects.build_offer_subject(offer.worker_id), data)
@@ -61,8 +61,12 @@ async def _send_offers(hints: Hints, crowd: WorkerPresence, decision: Decision) 
         await hints.notify(subjects.build_grant_subject(command_id, attempt))
     for worker_id in decision.withdrawn:
         # It is busier than it said, or gone: nothing more is offered to it before it speaks again.
-        crowd.forget_worker(worker_id)
-    begun = (one.event for one in decision.envelopes if isinstance(one.event, CommandStarted))
+        worker_presence.forget_worker(worker_id)
+    begun = (
+        envelope.event
+        for envelope in decision.envelopes
+        if isinstance(envelope.event, CommandStarted)
+    )
     for outcome, count in (
         (MADE, len(decision.offers)),
         (TAKEN, sum(event.command_id in decision.granted for event in begun)),

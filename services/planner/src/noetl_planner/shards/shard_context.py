@@ -32,17 +32,17 @@ class ShardContext(Struct, frozen=True, kw_only=True):
     ledger: LedgerWriter
     payloads: Payloads
     programs: ProgramCache
-    loaded: PayloadCache
-    gathering: LoopQueue
-    publishing: MessagePublisher
+    payload_cache: PayloadCache
+    loop_queue: LoopQueue
+    message_publisher: MessagePublisher
     dead_letters: DeadLetters
     hints: Hints
-    crowd: WorkerPresence
-    board: CommitFeed
-    desk: LocalStarts
+    worker_presence: WorkerPresence
+    commit_feed: CommitFeed
+    local_starts: LocalStarts
     clock: Clock
     snowflake: SnowflakeIds
     limits: Limits
     bounds: TurnBounds
     producer: str
-    children: RenderProcesses = msgspec.field(default_factory=RenderProcesses)
+    render_processes: RenderProcesses = msgspec.field(default_factory=RenderProcesses)

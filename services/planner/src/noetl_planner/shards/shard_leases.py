@@ -60,19 +60,19 @@ class ShardOwner:
         await self._leases.extend_leases(owner=self._owner, lease_s=self._lease_s)
         live = max(1, len(await self._instances.list_live_instances("planner")))
         share = math.ceil(self._shard_count / live)
-        held = await self._leases.claim_shards(
+        shard_leases = await self._leases.claim_shards(
             owner=self._owner,
             lease_s=self._lease_s,
             shards_max=share,
             shard_count=self._shard_count,
         )
-        surplus = held[share:]
+        surplus = shard_leases[share:]
         if surplus:
             await self._stop_shards([lease.shard for lease in surplus])
             await self._leases.release_shards(
                 owner=self._owner, shards=[lease.shard for lease in surplus]
             )
-        await self._match_tasks(held[:share], tasks)
+        await self._match_tasks(shard_leases[:share], tasks)
         instruments.set_gauge(names.SHARDS_OWNED, len(self._running))
         return len(self._running)
 
@@ -82,15 +82,15 @@ class ShardOwner:
         await self._stop_shards([*shards, *self._leaving])
         await self._leases.release_shards(owner=self._owner, shards=shards)
 
-    async def _match_tasks(self, held: list[ShardLease], tasks: asyncio.TaskGroup) -> None:
-        epochs = {lease.shard: lease.epoch for lease in held}
+    async def _match_tasks(self, shard_leases: list[ShardLease], tasks: asyncio.TaskGroup) -> None:
+        epochs = {lease.shard: lease.epoch for lease in shard_leases}
         gone = [
             shard for shard, (epoch, _, _) in self._running.items() if epochs.get(shard) != epoch
         ]
-        # Nobody but its successor waits for the turn of a lost lease, however long that takes:
-        # whoever waited here would not extend what he has just claimed.
+        # Only the successor waits for the turn of a lost lease, which may take long: waiting here
+        # would delay the extension of the leases that were just claimed.
         self._stop_after_turn(gone)
-        for lease in held:
+        for lease in shard_leases:
             if lease.shard not in self._running:
                 self._start_shard(lease, tasks)
 
@@ -139,7 +139,7 @@ async def run_shards(
     gathering: LoopQueue,
     doors: Doors,
     renewal_s: float,
-    pulse: LoopHealth,
+    loop_health: LoopHealth,
     stop: asyncio.Event,
 ) -> None:
     """Run until told to stop; shards are given back before the connections close."""
@@ -153,7 +153,11 @@ async def run_shards(
             ]
         ]
         await run_every(
-            renewal_s, partial(owner.renew_leases, tasks), stop=stop, name="shards", pulse=pulse
+            renewal_s,
+            partial(owner.renew_leases, tasks),
+            stop=stop,
+            name="shards",
+            loop_health=loop_health,
         )
         await owner.release_shards()
         for task in beside:

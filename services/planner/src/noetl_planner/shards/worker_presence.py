@@ -47,10 +47,10 @@ class WorkerPresence:
 
     def count_offer(self, worker_id: WorkerId, host: str) -> None:
         """Count a command that a worker was offered for a lane's host, until it speaks again."""
-        for key, known in self._heard.items():
+        for key, heard_beat in self._heard.items():
             if key[0] == worker_id and host in key[1]:
-                beat = structs.replace(known.beat, running=known.beat.running + 1)
-                self._heard[key] = HeardBeat(beat=beat, at_s=known.at_s)
+                beat = structs.replace(heard_beat.beat, running=heard_beat.beat.running + 1)
+                self._heard[key] = HeardBeat(beat=beat, at_s=heard_beat.at_s)
 
     def forget_worker(self, worker_id: WorkerId) -> None:
         """Offer a worker nothing until it speaks again."""
@@ -60,14 +60,16 @@ class WorkerPresence:
     def list_beats(self) -> tuple[WorkerHeartbeat, ...]:
         """Return how those are that spoke lately."""
         oldest_s = self._clock.monotonic_s() - SILENT_S
-        for key in [one for one, heard in self._heard.items() if heard.at_s < oldest_s]:
+        for key in [one for one, heard_beat in self._heard.items() if heard_beat.at_s < oldest_s]:
             del self._heard[key]
         return tuple(heard.beat for heard in self._heard.values())
 
     def _show_free_capacity(self, worker_id: WorkerId, beat: WorkerHeartbeat) -> None:
         """Measure the room of a worker, that of all its lanes together."""
         others = sum(
-            one.beat.free_capacity for key, one in self._heard.items() if key[0] == worker_id
+            heard_beat.beat.free_capacity
+            for key, heard_beat in self._heard.items()
+            if key[0] == worker_id
         )
         free = others + beat.free_capacity
         instruments.set_gauge(names.WORKER_FREE, free, labels={names.WORKER: worker_id})

@@ -52,22 +52,22 @@ class StateCache:
 
     def find_state(self, execution_id: ExecutionId) -> ProjectedState | None:
         """Return a state and count it as used."""
-        held = self._held.get(execution_id)
-        if held is not None:
+        projected_state = self._held.get(execution_id)
+        if projected_state is not None:
             self._held.move_to_end(execution_id)
-        return held
+        return projected_state
 
-    def put_state(self, held: ProjectedState) -> None:
+    def put_state(self, projected_state: ProjectedState) -> None:
         """Keep a state."""
-        self.drop_state(held.state.execution_id)
-        self._held[held.state.execution_id] = held
-        self.bytes += held.bytes
+        self.drop_state(projected_state.state.execution_id)
+        self._held[projected_state.state.execution_id] = projected_state
+        self.bytes += projected_state.bytes
 
     def drop_state(self, execution_id: ExecutionId) -> None:
         """Forget a state."""
-        gone = self._held.pop(execution_id, None)
-        if gone is not None:
-            self.bytes -= gone.bytes
+        projected_state = self._held.pop(execution_id, None)
+        if projected_state is not None:
+            self.bytes -= projected_state.bytes
 
     def enforce_bounds(self, touched: Iterable[ExecutionId]) -> None:
         """Weigh what may have grown, drop the least recently used until the bounds hold."""

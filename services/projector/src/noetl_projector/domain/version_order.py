@@ -28,7 +28,7 @@ class VersionOrder(Struct, frozen=True, kw_only=True):
 
 
 def arrange_batches(version: int, batches: Iterable[EventBatch]) -> VersionOrder:
-    """Lay batches of one execution behind a version, in whatever order they arrived."""
+    """Order batches of one execution behind a version; they may have arrived in any order."""
     steps: list[VersionGap | EventRun] = []
     duplicates = 0
     for batch in sorted(batches, key=lambda batch: batch.first_version):
@@ -49,7 +49,7 @@ def find_disorder(batch: EventBatch) -> str | None:
     versions = [envelope.stream_version for envelope in batch.events]
     if versions != list(range(batch.first_version, batch.last_version + 1)) or not versions:
         return f"a batch does not hold its versions {batch.first_version} to {batch.last_version}"
-    strangers = {envelope.execution_id for envelope in batch.events} - {batch.execution_id}
-    if strangers:
-        return f"a batch of execution {batch.execution_id} holds events of {sorted(strangers)}"
+    execution_ids = {envelope.execution_id for envelope in batch.events} - {batch.execution_id}
+    if execution_ids:
+        return f"a batch of execution {batch.execution_id} holds events of {sorted(execution_ids)}"
     return None

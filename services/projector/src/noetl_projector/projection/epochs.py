@@ -43,7 +43,7 @@ class ShardEpochs:
         """Return the time before which nothing needs to be compared; None: there is none yet."""
         if len(self._latest) < len(self._shards):
             return None
-        return min(one.through_at for one in self._latest)
+        return min(checkpoint.through_at for checkpoint in self._latest)
 
     async def load_latest(self) -> None:
         """Go on from the latest epochs; what they had set aside is tried again."""
@@ -52,15 +52,19 @@ class ShardEpochs:
         self._latest = await self._checkpoints.list_latest_epochs(
             self._shards, shard_count=self._policy.execution_shard_count
         )
-        self._set_aside = [execution for one in self._latest for execution in one.set_aside]
+        self._set_aside = [
+            execution for checkpoint in self._latest for execution in checkpoint.set_aside
+        ]
 
-    def note_positions(self, held: Iterable[ProjectedState]) -> None:
+    def note_positions(self, projected_states: Iterable[ProjectedState]) -> None:
         """Note how far executions are projected now."""
-        for one in held:
-            shard = ids.find_shard(one.state.execution_id, self._policy.execution_shard_count)
-            event_id = int(one.state.last_event_id or 0)
+        for projected_state in projected_states:
+            shard = ids.find_shard(
+                projected_state.state.execution_id, self._policy.execution_shard_count
+            )
+            event_id = int(projected_state.state.last_event_id or 0)
             known = self._event_by_shard.get(shard)
-            # Strangers' messages are projected as well; their shards' epochs are not ours.
+            # Messages of other shards are projected as well; another process commits their epochs.
             if known is not None:
                 self._event_by_shard[shard] = max(known, event_id)
 
@@ -87,11 +91,11 @@ class ShardEpochs:
         First come those that an earlier process had set aside.
         """
         policy = self._policy
-        found = list(self._set_aside)
+        execution_ids = list(self._set_aside)
         for shard, shard_count in shard_ownership.list_ledger_shards(
             index=policy.index, count=policy.count, shard_count=policy.execution_shard_count
         ):
-            found += await self._projections.list_executions_behind(
+            execution_ids += await self._projections.list_executions_behind(
                 shard=shard,
                 shard_count=shard_count,
                 older_than_s=policy.catch_up_after_s,
@@ -99,13 +103,15 @@ class ShardEpochs:
                 executions_max=policy.catch_up_executions_max + len(but),
                 since=None if is_complete else self.compared_since,
             )
-        behind = [execution for execution in dict.fromkeys(found) if execution not in but]
+        behind = [execution for execution in dict.fromkeys(execution_ids) if execution not in but]
         return behind[: policy.catch_up_executions_max]
 
     def forget_tried(self, executions: Iterable[ExecutionId]) -> None:
         """Note that these need not be tried again for what an earlier process had set aside."""
         done = set(executions)
-        self._set_aside = [one for one in self._set_aside if one not in done]
+        self._set_aside = [
+            execution_id for execution_id in self._set_aside if execution_id not in done
+        ]
 
     def show_epoch_age(self) -> None:
         """Show how old the latest epochs are."""
@@ -116,6 +122,6 @@ class ShardEpochs:
     def view_epochs(self) -> dict[str, Any]:
         """Return the latest epoch of each shard as plain values."""
         return {
-            "epochs": {one.shard: one.epoch for one in self._latest},
+            "epochs": {checkpoint.shard: checkpoint.epoch for checkpoint in self._latest},
             "through_at": self.compared_since,
         }

@@ -1,4 +1,4 @@
-"""States from snapshots and the ledger, and events folded into them."""
+"""Histories for the projector: loaded from snapshots and the ledger, folded, and compared."""
 
 import asyncio
 from collections.abc import Iterable
@@ -20,6 +20,12 @@ PAST_SNAPSHOTS_MAX = 64
 
 # What the fold raises on a history that no planner of this release would have written.
 _FOLD_FAILURES = (Permanent, LookupError, TypeError, ValueError, AttributeError)
+# Executions of which it is remembered that they were compared.
+COMPARED_MAX = 10_000
+log = structlog.get_logger(__name__)
+# So many executions are forgotten in one statement, in so many statements a turn.
+EXECUTIONS_MAX = 200
+ROUNDS_MAX = 50
 
 
 class PoisonedHistory(Permanent):
@@ -99,12 +105,12 @@ class HistoryLoader:
         except Permanent as failure:
             raise PoisonedHistory(execution_id, str(failure)) from failure
 
-    async def keep_snapshot(self, held: ProjectedState) -> None:
+    async def keep_snapshot(self, projected_state: ProjectedState) -> None:
         """Keep a snapshot of a projected state."""
-        taken = snapshot.build_snapshot(held.state)
+        taken = snapshot.build_snapshot(projected_state.state)
         await self._snapshots.put_snapshot(taken)
         await self._past.keep_snapshot(taken, spacing_versions=taken.version // PAST_SNAPSHOTS_MAX)
-        held.remembered = held.state.version
+        projected_state.remembered = projected_state.state.version
 
     async def _restore_snapshot(
         self, execution_id: ExecutionId, position: int
@@ -128,14 +134,8 @@ def fold_into_state(current: ExecutionState, envelopes: Iterable[Envelope]) -> N
         ) from failure
 
 
-# Executions of which it is remembered that they were compared.
-COMPARED_MAX = 10_000
-
-log = structlog.get_logger(__name__)
-
-
 class LedgerGuard:
-    """Turns outlive whatever they meet; this must not: what follows is of no history there is."""
+    """Detects a ledger that went back; that must end the projector, which outlives other errors."""
 
     def __init__(self, *, projections: Projections, rebuilds: ProjectionRebuilds) -> None:
         self._projections = projections
@@ -149,12 +149,12 @@ class LedgerGuard:
         for execution_id in await self._rebuilds.list_executions_ahead(executions_max=1):
             raise self.record_failure(LedgerWentBack(execution_id, "is projected beyond its end"))
 
-    async def check_last_event(self, held: ProjectedState) -> None:
+    async def check_last_event(self, projected_state: ProjectedState) -> None:
         """Compare the last event that was projected with the one that the ledger has there."""
-        state = held.state
+        state = projected_state.state
         if state.version == 0 or state.execution_id in self._compared:
             return
-        # Once an execution is enough: a load is a race with whoever else projects it.
+        # Once for each execution is enough: a load races with other projectors of it.
         self._compared[state.execution_id] = None
         forget_oldest(self._compared, COMPARED_MAX)
         found = await self._projections.list_rows("execution", state.execution_id)
@@ -185,11 +185,6 @@ class LedgerGuard:
                 wait.cancel()
         if self._failure is not None:
             raise self._failure
-
-
-# So many executions are forgotten in one statement, in so many statements a turn.
-EXECUTIONS_MAX = 200
-ROUNDS_MAX = 50
 
 
 async def prune_past_snapshots(past: PastSnapshots, *, ended_s: float) -> int:

@@ -134,11 +134,12 @@ class LineageRelay:
             rows: list[LineageRow] = []
             for envelope in envelopes:
                 # The first event names the playbook that the others are told with.
-                told = build_lineage_events(
+                lineage_events = build_lineage_events(
                     lineage, [envelope], await self._find_plan(lineage.catalog_id)
                 )
                 rows += [
-                    _build_row(one, _redact_body(codec.encode_text(one.event))) for one in told
+                    _build_row(lineage_event, _redact_body(codec.encode_text(lineage_event.event)))
+                    for lineage_event in lineage_events
                 ]
             lineage.version = until
             is_kept = await self._stores.rows.keep_rows(
@@ -226,11 +227,11 @@ def _build_position(behind: LineageBehind, version: int) -> LineageBehind:
     )
 
 
-def _build_row(told: LineageEvent, body: str) -> LineageRow:
-    event = told.event
+def _build_row(lineage_event: LineageEvent, body: str) -> LineageRow:
+    event = lineage_event.event
     return LineageRow(
-        version=told.version,
-        ordinal=told.ordinal,
+        version=lineage_event.version,
+        ordinal=lineage_event.ordinal,
         event_type=str(event.event_type),
         event_time=event.event_time,
         run_id=event.run.run_id,

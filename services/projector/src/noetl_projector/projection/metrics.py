@@ -103,15 +103,15 @@ class ProjectionMetrics:
             instruments.add_to_counter(names.PROJECTOR_STALE, stale)
             self.tally.stale += stale
         times = []
-        for held in moved:
-            events = held.state.version - held.position
+        for projected_state in moved:
+            events = projected_state.state.version - projected_state.position
             instruments.add_to_counter(names.EVENTS_PROJECTED, events)
             self.tally.events += events
-            self.tally.last_event_id = held.state.last_event_id
-            self.tally.last_event_at = held.state.updated_at
+            self.tally.last_event_id = projected_state.state.last_event_id
+            self.tally.last_event_at = projected_state.state.updated_at
             self.tally.moved_at = now
-            if held.state.updated_at is not None:
-                times.append(held.state.updated_at)
+            if projected_state.state.updated_at is not None:
+                times.append(projected_state.state.updated_at)
         if times:
             age_s = (now - min(times)).total_seconds()
             instruments.set_gauge(names.PROJECTOR_LAG_SECONDS, max(age_s, 0.0))

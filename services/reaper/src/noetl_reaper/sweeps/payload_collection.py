@@ -72,7 +72,7 @@ class PayloadCollection:
 
     async def _sweep_owner(self, owner: Owner) -> NoetlError | None:
         try:
-            found = await self._collector.sweep_owner(
+            sweep_outcome = await self._collector.sweep_owner(
                 owner, now=self._clock.now(), is_dry_run=False
             )
         except NoetlError as failure:
@@ -84,28 +84,28 @@ class PayloadCollection:
                 reason=str(failure),
             )
             return failure
-        _show_outcome(owner, found)
+        _show_outcome(owner, sweep_outcome)
         return None
 
 
-def _show_outcome(owner: Owner, found: SweepOutcome) -> None:
+def _show_outcome(owner: Owner, sweep_outcome: SweepOutcome) -> None:
     counts = {
-        SHELVED: found.shelved,
-        RESTORED: found.restored,
-        PURGED: found.purged,
-        NAMED: found.removed,
+        SHELVED: sweep_outcome.shelved,
+        RESTORED: sweep_outcome.restored,
+        PURGED: sweep_outcome.purged,
+        NAMED: sweep_outcome.removed,
     }
     for outcome, count in counts.items():
         if count:
             instruments.add_to_counter(
                 names.PAYLOADS_COLLECTED, count, labels={names.OUTCOME: outcome}
             )
-    instruments.add_to_counter(names.PAYLOADS_PURGED_BYTES, found.purged_bytes)
+    instruments.add_to_counter(names.PAYLOADS_PURGED_BYTES, sweep_outcome.purged_bytes)
     if any(counts.values()):
         log.info(
             "payloads collected",
             tenant_id=owner.tenant_id,
             organization_id=owner.organization_id,
-            held_since=found.held_since,
+            held_since=sweep_outcome.held_since,
             **counts,
         )

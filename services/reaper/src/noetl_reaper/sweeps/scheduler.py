@@ -57,7 +57,7 @@ class SchedulerLimits(Struct, frozen=True, kw_only=True):
 
 
 class Scheduler:
-    """Owns the look at the clock; whoever else looks as well finds the time already fired."""
+    """Fires schedules that are due; a second scheduler finds their nominal times already fired."""
 
     def __init__(
         self,

@@ -178,7 +178,10 @@ class CallPacer:
         line = self._lines.get(name)
         if line is None:
             line = self._lines[name] = _WaitingLine(name)
-            idle = next((one for one in self._lines.values() if not one.waiting), None)
+            idle = next(
+                (waiting_line for waiting_line in self._lines.values() if not waiting_line.waiting),
+                None,
+            )
             if len(self._lines) > LINES_MAX and idle is not None and idle is not line:
                 del self._lines[idle.name]
         self._lines.move_to_end(name)
@@ -204,8 +207,8 @@ def render_limit(limit: CompiledLimit, scope: Any, step: str, task: str) -> Call
             part.render(scope) for part in limit.template_parts
         )
     except TemplateError as error:
-        found = build_template_error(error, step=step, task=task, field="spec.rate_limit")
-        raise ToolFailure(found) from error
+        error_object = build_template_error(error, step=step, task=task, field="spec.rate_limit")
+        raise ToolFailure(error_object) from error
     rate, per_s = coercion.coerce_number(rate_given), coercion.coerce_duration_s(per_given)
     burst = coercion.coerce_integer(burst_given)
     if rate is None or per_s is None or burst is None:

@@ -62,7 +62,8 @@ class CommandContext:
         self.find = result_envelope.make_payload_finder(self._loaded)
         self.ctx = ctx_references.view_ctx(ctx, self.find)
         self.steps = {
-            name: self._build_step_view(name, one) for name, one in command.slice.steps.items()
+            name: self._build_step_view(name, step_result)
+            for name, step_result in command.slice.steps.items()
         }
         envelopes = {name: self._build_step_envelope(name) for name in self.steps}
         execution_id = command.execution_id
@@ -121,9 +122,9 @@ class CommandContext:
         """Return the same with other values laid over `ctx`."""
         if not patch:
             return self
-        found = copy(self)
-        found.ctx = ctx_references.overlay_ctx(self.ctx, patch)
-        return found
+        context = copy(self)
+        context.ctx = ctx_references.overlay_ctx(self.ctx, patch)
+        return context
 
     def build_chunk_names(self, chunk: Chunk) -> dict[str, Any]:
         """Name a chunk of another step's stream, its rows unloaded."""
@@ -235,40 +236,40 @@ async def render_field(
     names: TemplateScope,
     field: str,
     *,
-    surrounding: CommandContext,
+    context: CommandContext,
     payloads: TenantPayloads,
 ) -> Any:
     """Render one field outside a pipeline; raises `ToolFailure`."""
     try:
-        value = await surrounding.render_with_loads(lambda: compiled.render(names), payloads)
+        value = await context.render_with_loads(lambda: compiled.render(names), payloads)
         json_render.check_json_value(value, compiled.source)
     except TemplateError as error:
-        step = surrounding.command.step
+        step = context.command.step
         raise ToolFailure(build_template_error(error, step=step, field=field)) from error
-    return surrounding.keychain.open_sealed(value)
+    return context.keychain.open_sealed(value)
 
 
 def build_item_names(
-    surrounding: CommandContext, *, item: Any, work: ItemWork
+    context: CommandContext, *, item: Any, work: ItemWork
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fixed names and the iterator names of one item of a loop."""
-    iterator = surrounding.iterator or "item"
+    iterator = context.iterator or "item"
     fixed = scope.build_item_names(
         iterator=iterator,
         item=item,
         index=work.index,
         total=work.total,
-        loop_id=surrounding.command.run_id,
+        loop_id=context.command.run_id,
         ended=(work.done, work.failed),
     )
     return fixed, {iterator: item}
 
 
 def build_part_names(
-    surrounding: CommandContext, work: ReduceWork, views: LoopPartList
+    context: CommandContext, work: ReduceWork, views: LoopPartList
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fixed names and the iterator names of a reduce body."""
-    iterator = surrounding.iterator or "parts"
+    iterator = context.iterator or "parts"
     frame = {
         "id": work.frame_id,
         "index": work.level,
@@ -284,10 +285,10 @@ def build_part_names(
 
 
 def build_frame_names(
-    surrounding: CommandContext, frame: Frame, *, row_index: int | None
+    context: CommandContext, frame: Frame, *, row_index: int | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fixed names and the iterator names of a row, or of a whole frame."""
-    iterator = surrounding.iterator or "item"
+    iterator = context.iterator or "item"
     item: Any = frame.rows if row_index is None else frame.rows[row_index]
     index = frame.get_row_index(row_index or 0)
     scratch = {
@@ -305,8 +306,8 @@ def build_frame_names(
         item=item,
         index=index,
         total=None if frame.sliced is None else frame.sliced.total,
-        loop_id=surrounding.command.run_id,
-        key=_build_row_key(surrounding, frame, index, row_index),
+        loop_id=context.command.run_id,
+        key=_build_row_key(context, frame, index, row_index),
         ended=None if frame.sliced is None else (frame.sliced.done, frame.sliced.failed),
         scratch=scratch,
     )
@@ -323,21 +324,19 @@ def build_frame_names(
     return fixed, {iterator: item, f"{iterator}_rows": frame.rows}
 
 
-def _build_row_key(
-    surrounding: CommandContext, frame: Frame, index: int, row_index: int | None
-) -> str:
+def _build_row_key(context: CommandContext, frame: Frame, index: int, row_index: int | None) -> str:
     """Name a row's effects: the same in every attempt, another one for every row."""
     if frame.sliced is None:
         return f"{frame.root_frame_id}:{index}"
     shard_key = frame.sliced.shard_key
     if shard_key is None:
-        return f"{surrounding.command.run_id}:{index}"
+        return f"{context.command.run_id}:{index}"
     is_whole = row_index is None or len(frame.rows) == 1 or frame.policy.process == "frame"
     return shard_key if is_whole else f"{shard_key}:{row_index}"
 
 
 def build_claim_scope(
-    surrounding: CommandContext,
+    context: CommandContext,
     *,
     frame_id: FrameId,
     frame_index: int,
@@ -352,4 +351,4 @@ def build_claim_scope(
         "__frame_policy": policy,
         "__frame_max_rows": policy.get("max_rows", 1),
     }
-    return surrounding.build_scope(fixed, ctx=surrounding.ctx)
+    return context.build_scope(fixed, ctx=context.ctx)

@@ -48,7 +48,7 @@ class ChunkProgress:
         self._changed = asyncio.Event()
 
     async def listen_for_hints(self, hints: Hints, command_id: str) -> None:
-        """Hear of it once it is wanted; what is lost is asked for again by whoever waits."""
+        """Listen for hints once one is wanted; the waiting command asks again for a lost one."""
         await self.wanted.wait()
         while True:
             try:
@@ -62,11 +62,11 @@ class ChunkProgress:
 
     def note_hint(self, token: str) -> None:
         """Note what a hint says; hints may overtake each other."""
-        told = parse_stream_progress(token)
-        if told is None:
+        stream_progress = parse_stream_progress(token)
+        if stream_progress is None:
             return
-        received = max(told.received, self.taken.received)
-        accepted = max(told.accepted, self.taken.accepted)
+        received = max(stream_progress.received, self.taken.received)
+        accepted = max(stream_progress.accepted, self.taken.accepted)
         latest = StreamProgress(received=received, accepted=accepted)
         if latest != self.taken:
             self.taken = latest

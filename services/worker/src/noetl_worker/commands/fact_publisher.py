@@ -1,7 +1,7 @@
-"""Facts of one execution that are ready at about the same time travel as one message.
+"""The facts of a worker's commands: collected by attempt, sent together by execution.
 
-Whoever is ready first sends for all; whoever comes meanwhile goes with the next message. A letter
-whose sender gives up before it was sent stays behind: under a lease that is lost nothing leaves.
+The first sender that is ready sends for all; facts that come meanwhile go with the next message. A
+bundle whose sender gives up before it was sent is dropped: after a lost lease nothing is sent.
 """
 
 import asyncio
@@ -38,10 +38,16 @@ FACTS_BYTES_MAX = MESSAGE_BYTES_MAX * 3 // 4
 # A message is named by all that it carries, so that only the very same one is the same.
 LETTERS_MAX = 32
 KEYS_SEPARATOR = "+"
+LINGER_S = 0.05
+_FACTS_MAX = 64
+_RETRY_BASE_S = 0.05
+_RETRY_MAX_S = 2.0
+_ENDS = (CommandCompleted, CommandFailed, CommandParked, FrameClosed)
+log = structlog.get_logger(__name__)
 
 
 class FactBundle(Struct, kw_only=True, eq=False):
-    """Facts of one command, encoded; `key` names them, whatever they travel with."""
+    """Facts of one command, encoded; `key` names them in every message that carries them."""
 
     key: str
     command: Command
@@ -57,7 +63,7 @@ class FactBundle(Struct, kw_only=True, eq=False):
 class _ExecutionQueue(Struct, kw_only=True, eq=False):
     """What waits to be sent about one execution; the event ends the round that is on its way."""
 
-    letters: list[FactBundle] = field(default_factory=list)
+    bundles: list[FactBundle] = field(default_factory=list)
     round: asyncio.Event | None = None
 
 
@@ -70,42 +76,42 @@ class FactBatcher:
         self._shard_count = shard_count
         self._boxes: dict[str, _ExecutionQueue] = {}
 
-    async def send_bundle(self, letter: FactBundle) -> None:
+    async def send_bundle(self, bundle: FactBundle) -> None:
         """Return once the stream has stored a letter.
 
         Raises what the publisher raises when it was this letter's turn to send for all.
         """
-        execution_id = letter.command.execution_id
+        execution_id = bundle.command.execution_id
         box = self._boxes.setdefault(execution_id, _ExecutionQueue())
-        box.letters.append(letter)
+        box.bundles.append(bundle)
         try:
-            while not letter.is_stored:
+            while not bundle.is_stored:
                 if box.round is None:
                     await self._send_round(box)
                 else:
                     await box.round.wait()
         finally:
-            if not letter.is_stored:
-                box.letters.remove(letter)
-            if not box.letters and self._boxes.get(execution_id) is box:
+            if not bundle.is_stored:
+                box.bundles.remove(bundle)
+            if not box.bundles and self._boxes.get(execution_id) is box:
                 del self._boxes[execution_id]
 
     async def _send_round(self, box: _ExecutionQueue) -> None:
         ended = box.round = asyncio.Event()
         try:
-            # Whoever is ready in the same turn of the loop comes along.
+            # Bundles that are ready in the same turn of the loop go with this message.
             await asyncio.sleep(0)
-            taken = _select_fitting(box.letters)
+            taken = _select_fitting(box.bundles)
             await self._publisher.publish_message(self._build_message(taken))
-            for one in taken:
-                one.is_stored = True
-            box.letters = [one for one in box.letters if not one.is_stored]
+            for bundle in taken:
+                bundle.is_stored = True
+            box.bundles = [letter for letter in box.bundles if not letter.is_stored]
         finally:
             box.round = None
             ended.set()
 
-    def _build_message(self, letters: list[FactBundle]) -> Message:
-        first = letters[0]
+    def _build_message(self, bundles: list[FactBundle]) -> Message:
+        first = bundles[0]
         command = first.command
         batch = FactBatch(
             key=first.key,
@@ -121,30 +127,23 @@ class FactBatcher:
             subject=subjects.build_ingest_subject(
                 shard, command.tenant_id, command.organization_id
             ),
-            message_id=KEYS_SEPARATOR.join(one.key for one in letters),
-            data=facts.encode_fact_batch(batch, [fact for one in letters for fact in one.facts]),
+            message_id=KEYS_SEPARATOR.join(letter.key for letter in bundles),
+            data=facts.encode_fact_batch(
+                batch, [fact for bundle in bundles for fact in bundle.facts]
+            ),
             traceparent=command.traceparent,
         )
 
 
-def _select_fitting(letters: list[FactBundle]) -> list[FactBundle]:
+def _select_fitting(bundles: list[FactBundle]) -> list[FactBundle]:
     """Return the oldest letters that fit one message: at least one."""
-    count, room = 1, FACTS_BYTES_MAX - letters[0].size_bytes
-    for one in letters[1:LETTERS_MAX]:
-        room -= one.size_bytes
+    count, room = 1, FACTS_BYTES_MAX - bundles[0].size_bytes
+    for letter in bundles[1:LETTERS_MAX]:
+        room -= letter.size_bytes
         if room < 0:
             break
         count += 1
-    return letters[:count]
-
-
-LINGER_S = 0.05
-_FACTS_MAX = 64
-_RETRY_BASE_S = 0.05
-_RETRY_MAX_S = 2.0
-_ENDS = (CommandCompleted, CommandFailed, CommandParked, FrameClosed)
-
-log = structlog.get_logger(__name__)
+    return bundles[:count]
 
 
 class ReportTooLarge(Permanent):
@@ -188,22 +187,22 @@ class FactPublisher:
     async def publish_facts(self, command: Command, facts: list[Fact], *, key: str) -> None:
         """Publish facts under a key of their own, until the stream has stored them.
 
-        Whoever calls bounds it: by the command's lease, or by a timeout.
+        The caller limits its duration: by the command's lease, or by a timeout.
         """
         encoded = [self.encode_fact(fact) for fact in facts]
         await self.send_bundle(FactBundle(key=key, command=command, facts=encoded))
 
-    async def send_bundle(self, letter: FactBundle) -> None:
+    async def send_bundle(self, bundle: FactBundle) -> None:
         """Send a message until the stream has stored it; bounded like `publish_facts`."""
         tries = 0
-        while not letter.is_stored:
+        while not bundle.is_stored:
             try:
                 await pass_failpoint(Failpoint.WORKER_REPORT_BEFORE)
-                await self._post.send_bundle(letter)
+                await self._post.send_bundle(bundle)
                 await pass_failpoint(Failpoint.WORKER_REPORT_AFTER)
             except Retryable as problem:
                 tries += 1
-                command_id = letter.command.command_id
+                command_id = bundle.command.command_id
                 log.warning("facts not published", command_id=command_id, reason=str(problem))
                 noise = identity.draw_noise()
                 await asyncio.sleep(
@@ -234,7 +233,7 @@ class AttemptReporter:
     def __init__(
         self,
         *,
-        desk: FactPublisher,
+        fact_publisher: FactPublisher,
         command: Command,
         holder: str,
         count_file_entries: Callable[[Command], int] = lambda _: 0,
@@ -242,7 +241,7 @@ class AttemptReporter:
         self.holder = holder
         self._count_file_entries = count_file_entries
         self._file_entries = command.file_entries
-        self._desk = desk
+        self._publisher = fact_publisher
         self._command = command
         self._queue: list[Fact] = []
         self._sequence = 0
@@ -252,7 +251,7 @@ class AttemptReporter:
         self._stored = asyncio.Event()
         self._stored.set()
         self._publishing = asyncio.Lock()
-        self.last_report_at = desk.clock.monotonic_s()
+        self.last_report_at = fact_publisher.clock.monotonic_s()
 
     def report_facts(self, *facts: Fact, lingers: bool = False) -> None:
         """Queue facts; lingering ones wait a moment for others, to travel together."""
@@ -261,7 +260,7 @@ class AttemptReporter:
                 self._report_changed_files()
             self._queue.append(fact)
         self._stored.clear()
-        self.last_report_at = self._desk.clock.monotonic_s()
+        self.last_report_at = self._publisher.clock.monotonic_s()
         self._queued.set()
         if not lingers:
             self._urgent.set()
@@ -286,7 +285,7 @@ class AttemptReporter:
             self._urgent.set()
 
     async def publish_until_cancelled(self) -> None:
-        """Publish whatever is queued, for as long as the command lives."""
+        """Publish queued facts until the command ends."""
         while True:
             await self._queued.wait()
             await self._wait_for_more()
@@ -315,18 +314,22 @@ class AttemptReporter:
                 command = self._command
                 key = f"{command.command_id}/{command.attempt}/{self.holder}/{self._sequence}"
                 self._sequence += 1
-                await self._desk.send_bundle(FactBundle(key=key, command=command, facts=encoded))
+                await self._publisher.send_bundle(
+                    FactBundle(key=key, command=command, facts=encoded)
+                )
             self._stored.set()
 
     def _take_next_facts(self) -> list[bytes]:
         """Take as many facts as fit one message; the first that go say that work began."""
         taken: list[bytes] = []
         if not self._has_started:
-            taken.append(self._desk.encode_fact(self._desk.build_started_fact(self._command)))
+            taken.append(
+                self._publisher.encode_fact(self._publisher.build_started_fact(self._command))
+            )
         self._has_started = True
         room, count = FACTS_BYTES_MAX - sum(map(len, taken)), 0
         for fact in self._queue[:_FACTS_MAX]:
-            data = self._desk.encode_fact(fact)
+            data = self._publisher.encode_fact(fact)
             room -= len(data) + 1
             if room < 0:
                 break

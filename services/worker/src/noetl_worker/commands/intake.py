@@ -44,7 +44,7 @@ class Intake:
         self._turns = 0
         self._waits: dict[int, _LaneWait] = {}
         self._quiet = set(range(len(self._lanes)))
-        self._vacancy = CapacitySignal()
+        self._capacity_signal = CapacitySignal()
 
     async def fetch_deliveries(
         self, group: asyncio.TaskGroup, *, free: int, messages_max: int, wait_s: float
@@ -53,16 +53,16 @@ class Intake:
 
         Raises `MessagingUnavailable`.
         """
-        more_room = self._vacancy.next_ended()
-        found = self.take_arrived()
-        room = free - len(found) - self.promised_messages
+        more_room = self._capacity_signal.next_ended()
+        deliveries = self.take_arrived()
+        room = free - len(deliveries) - self.promised_messages
         if room >= self.plentiful_room:
             each = max(1, min(messages_max, room // len(self._lanes)))
             self.start_waits(group, room, wait_s, messages_max=each)
         else:
-            found += await self.fetch_ready(min(room, messages_max), has_some=bool(found))
-        if found:
-            return found
+            deliveries += await self.fetch_ready(min(room, messages_max), has_some=bool(deliveries))
+        if deliveries:
+            return deliveries
         self.start_waits(group, room, wait_s if free >= self.plentiful_room else LOOK_S)
         await wait_for_any_intake(self, more_room=more_room)
         return self.take_arrived()
@@ -72,22 +72,22 @@ class Intake:
 
     def count_ended(self, subject: str) -> None:  # noqa: ARG002 - whose it was matters to shares
         """Look again at what had no room."""
-        self._vacancy.notify_ended()
+        self._capacity_signal.notify_ended()
 
     async def fetch_ready(self, room: int, *, has_some: bool) -> list[Delivery]:
         """Take what is there already; a failure after something came is met again next time."""
-        found: list[Delivery] = []
+        deliveries: list[Delivery] = []
         try:
             for lane in self._list_lanes_in_turn():
-                if room > len(found):
-                    free = room - len(found)
+                if room > len(deliveries):
+                    free = room - len(deliveries)
                     came = await self._lanes[lane].fetch_batch(messages_max=free, wait_s=0.0)
                     self._note_quiet_lane(lane, asked=free, came=len(came))
-                    found += came
+                    deliveries += came
         except MessagingUnavailable:
-            if not (found or has_some):
+            if not (deliveries or has_some):
                 raise
-        return found
+        return deliveries
 
     @property
     def plentiful_room(self) -> int:
@@ -99,7 +99,12 @@ class Intake:
         if self._waits:
             await asyncio.wait(self.pending_waits)
         outcomes = [wait.result() for wait in self.pending_waits]
-        return [one for came in outcomes if not isinstance(came, Exception) for one in came]
+        return [
+            delivery
+            for outcome in outcomes
+            if not isinstance(outcome, Exception)
+            for delivery in outcome
+        ]
 
     @property
     def pending_waits(self) -> tuple[asyncio.Task[list[Delivery] | Exception], ...]:
@@ -138,19 +143,19 @@ class Intake:
 
     def take_arrived(self) -> list[Delivery]:
         """Collect the waits that have ended, the most urgent lane first; raises their failure."""
-        found: list[Delivery] = []
+        deliveries: list[Delivery] = []
         for lane in [lane for lane in sorted(self._waits) if self._waits[lane].task.done()]:
             outcome = self._waits[lane].task.result()
             if not isinstance(outcome, Exception):
                 self._note_quiet_lane(lane, asked=self._waits[lane].messages_max, came=len(outcome))
-                found += outcome
-            elif found:
+                deliveries += outcome
+            elif deliveries:
                 # Met again at the next turn: what came before it must not be lost.
                 continue
             del self._waits[lane]
             if isinstance(outcome, Exception):
                 raise outcome
-        return found
+        return deliveries
 
     def _note_quiet_lane(self, lane: int, *, asked: int, came: int) -> None:
         """Remember which lanes have less than they are asked for."""
@@ -173,8 +178,8 @@ class Intake:
 class SharedIntake:
     """Owns one intake a share: each tenant's that has its own, and one of all others.
 
-    A share that has work waiting gets its part of the places that become free, whatever waits in
-    front of it elsewhere; what nobody else wants is anybody's.
+    A share with waiting work gets its part of the places that become free, independent of the
+    other shares' queues; places that no other share needs go to any share.
     """
 
     def __init__(self, intakes: Mapping[str, Intake], *, weights: Mapping[str, int]) -> None:
@@ -182,7 +187,7 @@ class SharedIntake:
         self._weights = {name: weights.get(name, 1) for name in intakes}
         self._running: Counter[str] = Counter()
         self._turns = 0
-        self._vacancy = CapacitySignal()
+        self._capacity_signal = CapacitySignal()
 
     async def fetch_deliveries(
         self, group: asyncio.TaskGroup, *, free: int, messages_max: int, wait_s: float
@@ -191,12 +196,12 @@ class SharedIntake:
 
         Raises `MessagingUnavailable`.
         """
-        more_room = self._vacancy.next_ended()
-        found = self._take_arrived()
-        room = free - len(found) - self._promised_messages
-        found += await self._fetch_ready(min(room, messages_max), came=found)
-        if found:
-            return found
+        more_room = self._capacity_signal.next_ended()
+        deliveries = self._take_arrived()
+        room = free - len(deliveries) - self._promised_messages
+        deliveries += await self._fetch_ready(min(room, messages_max), deliveries=deliveries)
+        if deliveries:
+            return deliveries
         plenty = sum(intake.plentiful_room for intake in self._intakes.values())
         for intake in self._intakes.values():
             left = room - self._promised_messages
@@ -211,21 +216,23 @@ class SharedIntake:
     def count_ended(self, subject: str) -> None:
         """Count a command that runs no more, and look again at what had no room."""
         self._running[self._find_share(subject)] -= 1
-        self._vacancy.notify_ended()
+        self._capacity_signal.notify_ended()
 
     async def close(self) -> list[Delivery]:
         """Wait for what was asked for, and return what came."""
         closed = await asyncio.gather(*(intake.close() for intake in self._intakes.values()))
-        return [one for came in closed for one in came]
+        return [delivery for deliveries in closed for delivery in deliveries]
 
     @property
     def _promised_messages(self) -> int:
         return sum(intake.promised_messages for intake in self._intakes.values())
 
-    async def _fetch_ready(self, room: int, *, came: Sequence[Delivery]) -> list[Delivery]:
+    async def _fetch_ready(self, room: int, *, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Give room out again and again until it is taken or nobody has anything waiting."""
         self._turns += 1
-        running = self._running + Counter(self._find_share(one.subject) for one in came)
+        running = self._running + Counter(
+            self._find_share(delivery.subject) for delivery in deliveries
+        )
         hungry, found = set(self._intakes), list[Delivery]()
         while hungry and len(found) < room:
             given = allot_places(
@@ -237,7 +244,7 @@ class SharedIntake:
             )
             for name, places in given.items():
                 if places:
-                    has_some = bool(came or found)
+                    has_some = bool(deliveries or found)
                     taken = await self._intakes[name].fetch_ready(places, has_some=has_some)
                     running[name] += len(taken)
                     found += taken
@@ -247,14 +254,14 @@ class SharedIntake:
 
     def _take_arrived(self) -> list[Delivery]:
         """Collect what waiting brought; a failure waits until nothing else came."""
-        found: list[Delivery] = []
+        deliveries: list[Delivery] = []
         for intake in self._intakes.values():
             try:
-                found += intake.take_arrived()
+                deliveries += intake.take_arrived()
             except MessagingUnavailable:
-                if not found:
+                if not deliveries:
                     raise
-        return found
+        return deliveries
 
     def _find_share(self, subject: str) -> str:
         tenant_id = subjects.parse_command_subject(subject).tenant_id
@@ -262,7 +269,7 @@ class SharedIntake:
 
 
 class CapacitySignal:
-    """Tells whoever waits for work that there is room for more of it."""
+    """Wakes the intake, which waits for commands, when there is room for more of them."""
 
     def __init__(self) -> None:
         self._next: asyncio.Future[None] | None = None

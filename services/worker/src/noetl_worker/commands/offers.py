@@ -40,11 +40,11 @@ class OfferDelivery:
     """An offered command as a delivery: its lease is what the planner hears of its worker."""
 
     def __init__(
-        self, command: Command, data: bytes, desk: FactPublisher, *, asked_at: float
+        self, command: Command, data: bytes, fact_publisher: FactPublisher, *, asked_at: float
     ) -> None:
         self._command = command
         self._data = data
-        self._desk = desk
+        self._publisher = fact_publisher
         self._asked_at = asked_at
         self._beats = 0
 
@@ -81,7 +81,7 @@ class OfferDelivery:
     @property
     def age_s(self) -> float:
         """Return for how many seconds it has been granted, at most: it was asked for before."""
-        return self._desk.clock.monotonic_s() - self._asked_at
+        return self._publisher.clock.monotonic_s() - self._asked_at
 
     async def ack(self) -> None:
         """Do nothing: no stream waits for it."""
@@ -95,12 +95,14 @@ class OfferDelivery:
     async def extend_ack_wait(self) -> bool:
         """Say that the command is held; True once the stream of facts has stored it."""
         self._beats += 1
-        command, desk = self._command, self._desk
+        command, fact_publisher = self._command, self._publisher
         beat = CommandHeartbeat(
-            command_id=command.command_id, attempt=command.attempt, worker_id=desk.worker_id
+            command_id=command.command_id,
+            attempt=command.attempt,
+            worker_id=fact_publisher.worker_id,
         )
         key = f"{command.command_id}/{command.attempt}/held/{self._beats}"
-        await desk.publish_facts(command, [beat], key=key)
+        await fact_publisher.publish_facts(command, [beat], key=key)
         return True
 
 
@@ -114,8 +116,8 @@ class OfferHost(Struct, frozen=True, kw_only=True):
 class OfferIntake:
     """Says how this worker is, hears what it is offered, and asks for it."""
 
-    def __init__(self, *, desk: FactPublisher, hints: Hints) -> None:
-        self._desk = desk
+    def __init__(self, *, fact_publisher: FactPublisher, hints: Hints) -> None:
+        self._publisher = fact_publisher
         self._hints = hints
 
     async def announce_presence(self, host: OfferHost) -> None:
@@ -133,7 +135,7 @@ class OfferIntake:
         while True:
             try:
                 async for data in self._hints.subscribe(
-                    subjects.build_offer_subject(self._desk.worker_id)
+                    subjects.build_offer_subject(self._publisher.worker_id)
                 ):
                     self._consider_offer(data, host)
             except Retryable as problem:
@@ -143,15 +145,15 @@ class OfferIntake:
     async def request_grant(self, command: Command, data: bytes) -> Delivery | None:
         """Ask for an offered command; None when it is not granted: then it must not be run."""
         subject = subjects.build_grant_subject(command.command_id, command.attempt)
-        asked_at = self._desk.clock.monotonic_s()
+        asked_at = self._publisher.clock.monotonic_s()
         try:
             async with self._hints.watch_hints(subject) as granted:
                 for number in range(ASKED_TIMES):
                     await self._publish_fact(
-                        command, self._desk.build_started_fact(command), f"asked/{number}"
+                        command, self._publisher.build_started_fact(command), f"asked/{number}"
                     )
                     if await _wait_for_grant(granted):
-                        return OfferDelivery(command, data, self._desk, asked_at=asked_at)
+                        return OfferDelivery(command, data, self._publisher, asked_at=asked_at)
             lost = CommandLost(
                 command_id=command.command_id,
                 attempt=command.attempt,
@@ -175,7 +177,7 @@ class OfferIntake:
 
     async def _publish_fact(self, command: Command, fact: Fact, key: str) -> None:
         async with asyncio.timeout(_PUBLISHED_WITHIN_S):
-            await self._desk.publish_facts(
+            await self._publisher.publish_facts(
                 command, [fact], key=f"{command.command_id}/{command.attempt}/{key}"
             )
 

@@ -33,7 +33,7 @@ def grant_calls(
 ) -> CallGrant:
     """Give calls their times, in order, none later than the horizon.
 
-    Whoever dies with a time in hand wastes no more than the horizon holds.
+    A worker that dies with a reserved time wastes no more than the horizon.
     """
     tolerance_s = (pace.burst - 1) * pace.interval_s
     times: list[float] = []
@@ -55,7 +55,7 @@ def allot_places(
     weights: Mapping[str, int],
     first: int = 0,
 ) -> dict[str, int]:
-    """Give each of `room` places to whoever then has least for its weight, of equals in turn.
+    """Give each of `room` places to the share with least for its weight, of equals in turn.
 
     `running` is what each has already; `first` is whose turn it is. What everybody has in the end
     is as even as what they have already lets it be, so nobody who waits gets less than its share

@@ -37,6 +37,9 @@ _LASTING = frozenset(
         *(errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL),
     }
 )
+_MESSAGE_CHARACTERS_MAX = 2 * 1024
+_LINE_CHARACTERS_MAX = 200
+_TRACEBACK_CHARACTERS_MAX = 4 * 1024
 
 
 class ToolFailure(Exception):  # noqa: N818 - it carries an outcome, it is not one of the errors
@@ -147,11 +150,6 @@ def is_unique_violation(error: ErrorObject) -> bool:
     return error.pg_code == _UNIQUE_VIOLATION
 
 
-_MESSAGE_CHARACTERS_MAX = 2 * 1024
-_LINE_CHARACTERS_MAX = 200
-_TRACEBACK_CHARACTERS_MAX = 4 * 1024
-
-
 def classify_exception(
     exception_type: str,
     bases: list[str],
@@ -165,7 +163,7 @@ def classify_exception(
     """Classify an exception that user code did not catch, and say where it was raised.
 
     `line` counts from 1, and is 0 where no line of the code was reached. Texts that are too long
-    are cut, which an ellipsis shows: whoever has secrets to mask does so before.
+    are cut, which an ellipsis shows: a caller that must mask secrets masks them before.
     """
     kind = _classify_base_classes(bases)
     details: dict[str, Any] = {}

@@ -1,9 +1,12 @@
-"""How long a worker may believe that it holds a command."""
+"""Terms of a command's lease: its length, the time left, and the name of its holder."""
 
 from msgspec import Struct
 
 MARGIN = 0.2
 _BEATS_PER_LEASE_MIN = 3
+_SEPARATOR = "."
+# Events bear the name: so many characters tell the few runs of one message apart.
+_TOKEN_CHARACTERS = 8
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -18,7 +21,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 
 def fit_lease(*, lease_s: float, heartbeat_s: float, ack_wait_s: float) -> Lease:
-    """Fit a command's wishes to what the consumer grants: at least three beats per lease."""
+    """Fit a command's lease into the consumer's ack wait, with at least three heartbeats in it."""
     granted = min(lease_s, ack_wait_s)
     return Lease(
         lease_s=granted,
@@ -27,19 +30,14 @@ def fit_lease(*, lease_s: float, heartbeat_s: float, ack_wait_s: float) -> Lease
     )
 
 
-def compute_lease_start(held: Lease, *, age_s: float, now: float) -> float:
+def compute_lease_start(lease: Lease, *, age_s: float, now: float) -> float:
     """Return when the lease of a delivery began that was handed over `age_s` seconds ago."""
-    return now - max(0.0, age_s - held.spare_s)
+    return now - max(0.0, age_s - lease.spare_s)
 
 
-def compute_remaining_s(held: Lease, *, confirmed_at: float, now: float) -> float:
+def compute_remaining_s(lease: Lease, *, confirmed_at: float, now: float) -> float:
     """Return for how long work may go on, on a monotonic clock; 0 or less means stop."""
-    return confirmed_at + held.lease_s * (1 - MARGIN) - now
-
-
-_SEPARATOR = "."
-# Events bear the name: so many characters tell the few runs of one message apart.
-_TOKEN_CHARACTERS = 8
+    return confirmed_at + lease.lease_s * (1 - MARGIN) - now
 
 
 def build_holder_name(stream_sequence: int, *, token: str) -> str:

@@ -82,22 +82,24 @@ def find_value(raw: Any, body: Any, path: str) -> Any:
 def select_fields(raw: Any, body: Any, selections: Iterable[Selection]) -> dict[str, Any]:
     """Return the selected fields of a raw result, or of the body that it carries."""
     found: dict[str, Any] = {}
-    for one in selections:
-        value = find_at_path(raw, one.path)
+    for selection in selections:
+        value = find_at_path(raw, selection.path)
         if value is ABSENT:
-            value = find_at_path(body, one.path)
+            value = find_at_path(body, selection.path)
         if value is not ABSENT:
-            found[one.as_] = value
+            found[selection.as_] = value
     return found
 
 
-def list_readable_fields(kept: PipelineResult, collected: Names[str] = ()) -> dict[str, Any]:
+def list_readable_fields(
+    pipeline_result: PipelineResult, collected: Names[str] = ()
+) -> dict[str, Any]:
     """Return what is readable without loading: selections, then top-level scalars.
 
     What is `collected` under a name is there only while it is small. Raises `SelectionTooLarge`.
     """
     named: dict[str, Any] = {}
-    for task in kept.tasks.values():
+    for task in pipeline_result.tasks.values():
         named.update(task.names)
     chosen = named
     if collected:
@@ -107,7 +109,7 @@ def list_readable_fields(kept: PipelineResult, collected: Names[str] = ()) -> di
         chosen.update(
             _pick_small_collections(named, collected, room=SELECTED_TOGETHER_BYTES_MAX - taken)
         )
-    front = kept.tasks.get(kept.last or "")
+    front = pipeline_result.tasks.get(pipeline_result.last or "")
     scalars = _pick_small_scalars(front.raw, besides=named) if front is not None else {}
     return {**scalars, **chosen}
 
@@ -291,7 +293,9 @@ class StepOutputNames:
 
     def _select_names(self, result: PipelineResult) -> dict[str, Any]:
         view = view_pipeline(result)
-        found = {one.as_: read_view_path(view, one.path) for one in self._output.select}
+        found = {
+            selection.as_: read_view_path(view, selection.path) for selection in self._output.select
+        }
         return {name: value for name, value in found.items() if value is not ABSENT}
 
 

@@ -30,7 +30,7 @@ _MEANINGS = {
     "gcs": frozenset({"gcs", "object"}),
     "azure": frozenset({"azure", "object"}),
 }
-# What a playbook asks for may not crowd out the rest of its event.
+# Fields that a playbook asks for take at most half of their event.
 _TRAVEL_BYTES_MAX = EVENT_INLINE_BYTES_MAX // 2
 _COLUMNS_BYTES_MAX = 4 * 1024
 _DEFAULT = Output()
@@ -42,7 +42,7 @@ class ResultStorage(Struct, frozen=True, kw_only=True):
     Up to `inline_bytes_max` the playbook sees it inline; only up to `travel_bytes_max` does it
     travel in its event, and what lies between is stored without the playbook noticing. A tabular
     result that the playbook sees as stored is a table when `is_tabular_first`. A named object holds
-    what `is_permanent`, whatever becomes of the history.
+    what `is_permanent`, which outlives the history.
     """
 
     inline_bytes_max: int
@@ -93,26 +93,26 @@ def decide_storage(output: Output | None, *, backend: str) -> ResultStorage:
     )
 
 
-def _compute_size_limits(wanted: Output, *, is_auto: bool) -> tuple[int, int]:
+def _compute_size_limits(output: Output, *, is_auto: bool) -> tuple[int, int]:
     """Return up to how many bytes a result is inline, and up to how many it travels."""
-    if not is_auto or wanted.inline_max_bytes == 0:
+    if not is_auto or output.inline_max_bytes == 0:
         # Nothing is so small that "always store" would not store it.
         return -1, -1
-    if wanted.inline_max_bytes is not None:
-        return wanted.inline_max_bytes, min(wanted.inline_max_bytes, _TRAVEL_BYTES_MAX)
-    if wants_handle(wanted):
+    if output.inline_max_bytes is not None:
+        return output.inline_max_bytes, min(output.inline_max_bytes, _TRAVEL_BYTES_MAX)
+    if wants_handle(output):
         return RESULT_INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX
     return INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX
 
 
-def wants_handle(wanted: Output) -> bool:
+def wants_handle(output: Output) -> bool:
     """Tell whether an `output` speaks of the reference or of what it leads to."""
-    store = wanted.store
+    store = output.store
     return bool(
-        wanted.select
-        or wanted.as_ is not None
-        or wanted.scope != _DEFAULT.scope
-        or wanted.format != "auto"
+        output.select
+        or output.as_ is not None
+        or output.scope != _DEFAULT.scope
+        or output.format != "auto"
         or store.compression not in {None, "none"}
         or any((store.bucket, store.prefix, store.credential, store.ttl))
     )

@@ -20,6 +20,9 @@ _SECRETS_MAX = 1024
 _CORE_LENGTH_MIN = 6
 _ASCII_END = 128
 _MASK_BYTES = MASK.encode()
+PREFIX = "sealed:v1:"
+SEALED = re.compile(r"sealed:v1:[0-9a-f]{8}:[A-Za-z0-9_-]+")
+_ATOMS = frozenset({int, float, bool, type(None)})
 
 
 class SecretMask:
@@ -103,7 +106,10 @@ class SecretMask:
             for name in ("message", "code", "exception_type", "source")
             if isinstance(text := getattr(error, name), str)
         }
-        tries = [structs.replace(one, message=self.mask_text(one.message)) for one in error.tries]
+        tries = [
+            structs.replace(failed_try, message=self.mask_text(failed_try.message))
+            for failed_try in error.tries
+        ]
         return structs.replace(error, **about, details=self.mask_value(error.details), tries=tries)
 
 
@@ -191,12 +197,6 @@ def _list_base64_forms(secret: bytes) -> list[str]:
         whole = len(encoded.rstrip("="))
         forms.append(encoded[unclear : whole - (1 if whole < len(encoded) else 0)])
     return forms
-
-
-PREFIX = "sealed:v1:"
-SEALED = re.compile(r"sealed:v1:[0-9a-f]{8}:[A-Za-z0-9_-]+")
-
-_ATOMS = frozenset({int, float, bool, type(None)})
 
 
 def has_sealed_text(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Clients of AWS's services, and of what speaks like them, with the keys of a credential."""
+"""Secrets of AWS: read from Secrets Manager, the Parameter Store, or compatible servers."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -12,6 +12,16 @@ from noetl_contracts import codec
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.result import ABSENT, find_at_path
 from noetl_worker.keychain.credential_vault import Credential
+
+SOURCE = "aws"
+CREDENTIAL_TYPE = "aws"
+_PASSING = frozenset(
+    {
+        *("ThrottlingException", "Throttling", "TooManyRequestsException", "InternalServiceError"),
+        *("InternalServerError", "ServiceUnavailable", "RequestTimeout"),
+    }
+)
+Read = Callable[[Any, str], str]
 
 
 def open_aws_client(
@@ -45,18 +55,6 @@ def open_aws_client(
         )
     except (BotoCoreError, ValueError) as problem:
         raise credential.build_unusable_failure(f"cannot be used: {problem}") from problem
-
-
-SOURCE = "aws"
-CREDENTIAL_TYPE = "aws"
-_PASSING = frozenset(
-    {
-        *("ThrottlingException", "Throttling", "TooManyRequestsException", "InternalServiceError"),
-        *("InternalServerError", "ServiceUnavailable", "RequestTimeout"),
-    }
-)
-
-Read = Callable[[Any, str], str]
 
 
 async def read_secrets(

@@ -113,12 +113,12 @@ class CredentialVault:
         if isinstance(meant, InlineCredential):
             self.learn_secrets(meant.fields)
             return Credential(name=INLINE, kind=meant.kind, version=0, fields=meant.fields)
-        found = await self._find_credential(meant.name, site)
-        if found is None and site.keychain is not None:
-            found = await site.keychain.find_credential(meant.name)
-        if found is None:
+        credential = await self._find_credential(meant.name, site)
+        if credential is None and site.keychain is not None:
+            credential = await site.keychain.find_credential(meant.name)
+        if credential is None:
             raise _build_unregistered_failure(meant.name)
-        return found
+        return credential
 
     def forget_credential(self, name: str, site: UnitScope) -> None:
         """Forget what was looked up under a name, so that the next look asks the store."""
@@ -128,15 +128,15 @@ class CredentialVault:
         """Return a stored credential by its name, if it was looked up a moment ago."""
         if type(auth) is not str:
             return None
-        found = self._find_remembered((site.tenant_id, site.organization_id, auth))
-        return None if found is None else found.credential
+        remembered_credential = self._find_remembered((site.tenant_id, site.organization_id, auth))
+        return None if remembered_credential is None else remembered_credential.credential
 
     async def get_stored(self, name: str, site: UnitScope) -> Credential:
         """Return a stored credential; raises `ToolFailure` when there is none."""
-        found = await self._find_credential(name, site)
-        if found is None:
+        credential = await self._find_credential(name, site)
+        if credential is None:
             raise _build_unregistered_failure(name)
-        return found
+        return credential
 
     def learn_secrets(self, value: Any) -> None:
         """Remember what is secret in a credential's fields, or in any other value."""
@@ -161,46 +161,52 @@ class CredentialVault:
 
     async def _find_credential(self, name: str, site: UnitScope) -> Credential | None:
         key = (site.tenant_id, site.organization_id, name)
-        found = self._find_remembered(key)
-        if found is None:
+        remembered_credential = self._find_remembered(key)
+        if remembered_credential is None:
             # Many rows ask at the same moment; one of them looks.
             async with self._looking.setdefault(key, asyncio.Lock()):
-                found = self._find_remembered(key)
-                if found is None:
-                    found = await self._look_up(name, site, self._remembered.get(key))
-                    self._remember_credential(key, found)
-        return found.credential
+                remembered_credential = self._find_remembered(key)
+                if remembered_credential is None:
+                    remembered_credential = await self._look_up(
+                        name, site, self._remembered.get(key)
+                    )
+                    self._remember_credential(key, remembered_credential)
+        return remembered_credential.credential
 
     def _find_remembered(self, key: Key) -> RememberedCredential | None:
         """Return what a look a moment ago has found, if there was one."""
-        found = self._remembered.get(key)
-        if found is None:
+        remembered_credential = self._remembered.get(key)
+        if remembered_credential is None:
             return None
-        # Whoever has just registered what was missing should not have to wait.
-        lasts_s = ABSENT_S if found.credential is None else REMEMBERED_S
-        return found if self._clock.monotonic_s() - found.looked_at < lasts_s else None
+        # A user who has just registered a missing credential should not have to wait.
+        lasts_s = ABSENT_S if remembered_credential.credential is None else REMEMBERED_S
+        return (
+            remembered_credential
+            if self._clock.monotonic_s() - remembered_credential.looked_at < lasts_s
+            else None
+        )
 
-    def _remember_credential(self, key: Key, found: RememberedCredential) -> None:
+    def _remember_credential(self, key: Key, remembered_credential: RememberedCredential) -> None:
         while len(self._remembered) >= _REMEMBERED_MAX:
             oldest = next(iter(self._remembered))
             del self._remembered[oldest]
             self._looking.pop(oldest, None)
-        self._remembered[key] = found
+        self._remembered[key] = remembered_credential
 
     async def _look_up(
-        self, name: str, site: UnitScope, known: RememberedCredential | None
+        self, name: str, site: UnitScope, remembered_credential: RememberedCredential | None
     ) -> RememberedCredential:
         """Open the latest version; while the store is away the known one stays good."""
         try:
-            if known is None:
+            if remembered_credential is None:
                 credential = await self._ask_again(lambda: self._open_latest(name, site))
             else:
                 credential = await self._open_latest(name, site)
         except Retryable as problem:
-            if known is None:
+            if remembered_credential is None:
                 text = f"credential '{name}' cannot be read now: {problem}"
                 raise ToolFailure(build_error("storage_access", text, source="store")) from problem
-            credential = known.credential
+            credential = remembered_credential.credential
         except Permanent as problem:
             text = f"credential '{name}' cannot be read: {problem}"
             raise ToolFailure(build_error("config", text)) from problem

@@ -220,10 +220,12 @@ async def _resolve_granted(
         data = {**build_client_form(own), **(data if isinstance(data, dict) else {})}
         credential = None
     request |= _build_body(data, request.get("headers"))
-    kept = await sources.tokens.request_grant(
+    token_grant = await sources.tokens.request_grant(
         request, credential=credential, site=site, what=entry.name
     )
-    return ResolvedEntry(fields=kept.fields, kind="bearer", expires_at=kept.expires_at)
+    return ResolvedEntry(
+        fields=token_grant.fields, kind="bearer", expires_at=token_grant.expires_at
+    )
 
 
 async def _resolve_fetched(

@@ -57,14 +57,14 @@ class EntryCache:
         """Return what is kept, however old."""
         return self._found_by_key.get(key)
 
-    def keep_entry(self, key: str, found: ResolvedEntry) -> None:
+    def keep_entry(self, key: str, resolved_entry: ResolvedEntry) -> None:
         """Keep an entry, forgetting the oldest when there are too many."""
         self._found_by_key.pop(key, None)
         while len(self._found_by_key) >= _KEPT_MAX:
             oldest = next(iter(self._found_by_key))
             del self._found_by_key[oldest]
             self._locks.pop(oldest, None)
-        self._found_by_key[key] = found
+        self._found_by_key[key] = resolved_entry
 
 
 class Keyring(Struct, frozen=True, kw_only=True):
@@ -182,15 +182,15 @@ class Keychain:
         """Return an entry as a credential, None when there is no such entry."""
         if name not in self._entries:
             return None
-        found = await self._resolve_entry(name)
-        kind = found.kind or auth.infer_credential_kind(found.fields)
-        return Credential(name=name, kind=kind, version=0, fields=found.fields)
+        resolved_entry = await self._resolve_entry(name)
+        kind = resolved_entry.kind or auth.infer_credential_kind(resolved_entry.fields)
+        return Credential(name=name, kind=kind, version=0, fields=resolved_entry.fields)
 
     def _get_fields(self, name: str) -> Mapping[str, Any]:
-        found = self._ready.get(name)
-        if found is None or self._has_expired(found, self._entries[name]):
+        resolved_entry = self._ready.get(name)
+        if resolved_entry is None or self._has_expired(resolved_entry, self._entries[name]):
             raise KeyNeeded("keychain", name)
-        return found.fields
+        return resolved_entry.fields
 
     def _find_token(self, name: Any) -> str:
         token, until = self._tokens.get(str(name), ("", 0.0))
@@ -201,8 +201,8 @@ class Keychain:
     def _read_monotonic(self) -> float:
         return self._keyring.clock.monotonic_s()
 
-    def _has_expired(self, found: ResolvedEntry, entry: KeychainEntry) -> bool:
-        if found.expires_at is None or self._read_monotonic() < found.expires_at:
+    def _has_expired(self, resolved_entry: ResolvedEntry, entry: KeychainEntry) -> bool:
+        if resolved_entry.expires_at is None or self._read_monotonic() < resolved_entry.expires_at:
             return False
         # Without a wish to renew, an execution goes on with what it has.
         return (
@@ -211,10 +211,10 @@ class Keychain:
         )
 
     async def _resolve_entry(self, name: str) -> ResolvedEntry:
-        found = self._ready.get(name)
+        resolved_entry = self._ready.get(name)
         entry = self._entries[name]
-        if found is not None and not self._has_expired(found, entry):
-            return found
+        if resolved_entry is not None and not self._has_expired(resolved_entry, entry):
+            return resolved_entry
         way = _path.get()
         if name in way:
             text = f"keychain entries depend on each other: {' -> '.join([*way, name])}"
@@ -224,11 +224,11 @@ class Keychain:
             rendered = RenderedEntry(
                 name=name, kind=entry.kind, fields=await self._render_fields(entry)
             )
-            found = await self._resolve_cached(rendered, entry)
+            resolved_entry = await self._resolve_cached(rendered, entry)
         finally:
             _path.reset(token)
-        self._ready[name] = found
-        return found
+        self._ready[name] = resolved_entry
+        return resolved_entry
 
     async def _render_fields(self, entry: KeychainEntry) -> dict[str, Any]:
         fields = {key: item for key, item in entry.fields.items() if key not in _OWN_FIELDS}
@@ -253,27 +253,29 @@ class Keychain:
             return self._learn_secrets(await self._ask_sources(rendered))
         key = self._build_cache_key(rendered, entry)
         async with keyring.kept.get_lock(key):
-            found = keyring.kept.find_entry(key)
-            if found is None or self._has_expired(found, entry):
-                found = await self._ask_sources(rendered)
-                if found.expires_at is None:
-                    found = ResolvedEntry(
-                        fields=found.fields,
-                        kind=found.kind,
+            resolved_entry = keyring.kept.find_entry(key)
+            if resolved_entry is None or self._has_expired(resolved_entry, entry):
+                resolved_entry = await self._ask_sources(rendered)
+                if resolved_entry.expires_at is None:
+                    resolved_entry = ResolvedEntry(
+                        fields=resolved_entry.fields,
+                        kind=resolved_entry.kind,
                         expires_at=self._read_monotonic() + _LIFE_S,
                     )
-                keyring.kept.keep_entry(key, found)
-        return self._learn_secrets(found)
+                keyring.kept.keep_entry(key, resolved_entry)
+        return self._learn_secrets(resolved_entry)
 
     async def _ask_sources(self, rendered: RenderedEntry) -> ResolvedEntry:
         return await entries.resolve_entry(
             rendered, sources=self._keyring.sources, site=self._unit_scope
         )
 
-    def _learn_secrets(self, found: ResolvedEntry) -> ResolvedEntry:
-        secrets = {key: item for key, item in found.fields.items() if not is_public_field(key)}
+    def _learn_secrets(self, resolved_entry: ResolvedEntry) -> ResolvedEntry:
+        secrets = {
+            key: item for key, item in resolved_entry.fields.items() if not is_public_field(key)
+        }
         self._keyring.sources.vault.learn_secrets(secrets)
-        return found
+        return resolved_entry
 
     def _build_cache_key(self, rendered: RenderedEntry, entry: KeychainEntry) -> str:
         """Say who may use what is resolved: this execution, its family, or the playbook."""

@@ -17,7 +17,7 @@ FETCH_S = 30.0
 _TOKENS_MAX = 1024
 _LIFE_S = 300.0
 _LIFE_MAX_S = 366 * 86_400.0
-# Whoever asked must be able to use what was granted.
+# A granted token must live long enough to be used.
 _LIFE_MIN_S = 1.0
 # A token is renewed before its end, for a request takes time too.
 _MARGIN_SHARE = 0.1
@@ -69,26 +69,26 @@ class BearerTokens:
         """Turn an oauth2 credential into a bearer one; raises `ToolFailure`."""
         key = _build_token_key(credential, site)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            kept = self._kept.get(key)
-            if kept is None or self._clock.monotonic_s() >= kept.expires_at:
-                kept = await self.request_token(credential, site)
-                self._keep_grant(key, kept)
+            token_grant = self._kept.get(key)
+            if token_grant is None or self._clock.monotonic_s() >= token_grant.expires_at:
+                token_grant = await self.request_token(credential, site)
+                self._keep_grant(key, token_grant)
         return Credential(
             name=credential.name,
             kind="bearer",
             version=credential.version,
-            fields={"token": kept.fields["token"]},
+            fields={"token": token_grant.fields["token"]},
         )
 
-    def _keep_grant(self, key: str, kept: TokenGrant) -> None:
+    def _keep_grant(self, key: str, token_grant: TokenGrant) -> None:
         while len(self._kept) >= _TOKENS_MAX:
             oldest = next(iter(self._kept))
             del self._kept[oldest]
             self._locks.pop(oldest, None)
-        self._kept[key] = kept
+        self._kept[key] = token_grant
 
     async def request_token(self, credential: Credential, site: UnitScope) -> TokenGrant:
-        """Ask for a new token of an oauth2 credential, whatever is kept; raises `ToolFailure`."""
+        """Request a new token of an oauth2 credential, past the cache; raises `ToolFailure`."""
         url = credential.fields.get("token_url")
         if not isinstance(url, str) or not url:
             text = f"credential '{credential.name}' is of type oauth2 and lacks token_url"

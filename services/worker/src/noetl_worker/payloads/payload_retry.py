@@ -53,9 +53,9 @@ async def retry_store_call(call: Callable[[], Awaitable[T]]) -> T:
     """Return what the call returns; raises its last `Retryable` after 6 to 11 s of trying.
 
     A store that is away fails nobody's attempt: it is asked until it answers, and what was worked
-    out is kept here meanwhile. Whoever calls bounds that wait: the hold of a command ends it when
-    its lease is lost, its execution is cancelled, or the worker leaves. A task's own `timeout`
-    does not count it.
+    out is kept here meanwhile. The caller limits that wait: the lease of a command ends it when it
+    is lost, when the execution is cancelled, or when the worker leaves. A task's own `timeout` does
+    not count it.
     """
     with task_timeout.track_store_call() as asking:
         for tries in range(1, _TRIES_MAX + 1):

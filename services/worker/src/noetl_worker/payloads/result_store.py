@@ -184,8 +184,8 @@ class ResultStore:
         how = decide_storage(output, backend=self._backend)
         front = result.tasks[str(result.last)]
         place = identity.mint_token()
-        whole = structs.replace(front, raw={**front.raw, "rows": place})
-        kept_form = structs.replace(result, tasks={**result.tasks, str(result.last): whole})
+        task_result = structs.replace(front, raw={**front.raw, "rows": place})
+        kept_form = structs.replace(result, tasks={**result.tasks, str(result.last): task_result})
         data = self._mask.mask_bytes(codec.encode_json(kept_form))
         head, _, tail = data.partition(codec.encode_json(place))
         is_table = front.kind not in CARRIERS
@@ -249,13 +249,13 @@ class ResultStore:
 
     async def store_row_results(self, results: list[Any]) -> ResultEnvelope:
         """Keep the results of a frame's rows."""
-        kept = LoopResult(results=results)
-        data = self._mask.mask_bytes(codec.encode_canonical(kept))
+        loop_result = LoopResult(results=results)
+        data = self._mask.mask_bytes(codec.encode_canonical(loop_result))
         return await result_values.build_result_envelope(
             self._payloads.store_payload,
             data,
             inline=lambda: result_envelope.build_inline_context(codec.decode_as(data, LoopResult)),
-            beside=result_envelope.build_reference_context(kept, {}),
+            beside=result_envelope.build_reference_context(loop_result, {}),
             row_count=len(results),
         )
 

@@ -42,7 +42,7 @@ class _TaskClock:
 
 
 class StoreCall:
-    """One call of the payload store; whoever makes it says when the store is away."""
+    """One call of the payload store; the caller marks the time that the store is unavailable."""
 
     def __init__(self) -> None:
         self.is_away = False
@@ -67,11 +67,11 @@ async def task_timeout(seconds: float) -> AsyncIterator[None]:
 @contextmanager
 def track_store_call() -> Iterator[StoreCall]:
     """Hold the clocks of the task that asks, and count afterwards what was not waiting."""
-    one, began = StoreCall(), asyncio.get_running_loop().time()
-    held = [clock for clock in _CLOCKS.get() if clock.stop_clock()]
+    store_call, began = StoreCall(), asyncio.get_running_loop().time()
+    task_clocks = [clock for clock in _CLOCKS.get() if clock.stop_clock()]
     try:
-        yield one
+        yield store_call
     finally:
         lasted = asyncio.get_running_loop().time() - began
-        for clock in held:
-            clock.resume_clock(lasted if one.is_away else 0.0)
+        for clock in task_clocks:
+            clock.resume_clock(lasted if store_call.is_away else 0.0)

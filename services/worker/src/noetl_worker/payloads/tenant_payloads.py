@@ -29,8 +29,8 @@ T = TypeVar("T")
 class PayloadCache:
     """Decoded payloads by tenant and digest, bounded by the memory that they take.
 
-    The latest one may take more: rows weigh several times what they are stored as, and whoever
-    reads a large collection item by item reads it again and again.
+    The latest one may take more: rows weigh several times what they are stored as, and a loop over
+    a large collection reads it again for each item.
     """
 
     def __init__(self, *, bytes_max: int) -> None:

@@ -35,7 +35,7 @@ def render_call(
     *,
     unit: PipelineUnit,
     scratch: PipelineState,
-    surrounding: CommandContext,
+    context: CommandContext,
     attempt: int,
     visit: int,
 ) -> Call:
@@ -44,9 +44,7 @@ def render_call(
     names["_task"] = task.name
     names["_attempt"] = attempt
     # What a noop is given is what it shows.
-    opened = (
-        json_render.check_json_value if task.kind == "noop" else surrounding.keychain.open_sealed
-    )
+    opened = json_render.check_json_value if task.kind == "noop" else context.keychain.open_sealed
     field = "input"
     try:
         given = task.input.render(names)
@@ -71,8 +69,8 @@ def render_call(
             timeout = parse_timeout(task.timeout.render(names), task.default_timeout_s)
     except TemplateError as error:
         step = unit.site.step
-        found = build_template_error(error, step=step, task=task.name, field=field)
-        raise ToolFailure(found) from error
+        error_object = build_template_error(error, step=step, task=task.name, field=field)
+        raise ToolFailure(error_object) from error
     if task.expects:
         _check_input(task.expects, given)
     is_python = task.kind == "python"
@@ -87,7 +85,7 @@ def render_call(
         auth=auth,
         timeout=timeout,
         iterator=_unwrap_values(unit.iterators) if is_python else {},
-        named=_collect_code_names(task, scratch, surrounding) if is_python else {},
+        named=_collect_code_names(task, scratch, context) if is_python else {},
         transaction=unit.transaction,
         sink=unit.emitter,
         may_share=task.is_result_unread,
@@ -96,14 +94,14 @@ def render_call(
     )
 
 
-def attach_observers(call: Call, hands: CommandServices) -> Call:
+def attach_observers(call: Call, services: CommandServices) -> Call:
     """Give a call what its tool tells its progress and its lines to."""
     if call.kind in KINDS_ON_SPARK:
-        call = structs.replace(call, tell_progress=hands.tell_progress)
+        call = structs.replace(call, tell_progress=services.tell_progress)
     # What is read for a script is told there.
     if call.kind not in KINDS_WITH_LOG and "script" not in call.fields:
         return call
-    task_log = hands.journal.open_log(call.site, task=call.task, task_attempt=call.attempt)
+    task_log = services.journal.open_log(call.site, task=call.task, task_attempt=call.attempt)
     return structs.replace(call, log=task_log)
 
 
@@ -126,7 +124,7 @@ def verify_outcome(task: CompiledTask, outcome: Outcome) -> Outcome:
 
 
 def _collect_code_names(
-    task: CompiledTask, scratch: PipelineState, surrounding: CommandContext
+    task: CompiledTask, scratch: PipelineState, context: CommandContext
 ) -> dict[str, Any]:
     """Gather what Python code mentions of the execution's state."""
     named: dict[str, Any] = {}
@@ -140,15 +138,15 @@ def _collect_code_names(
     if "ctx" in task.code_mentions:
         named["ctx"] = ctx
     if "workload" in task.code_mentions:
-        named["workload"] = surrounding.workload
+        named["workload"] = context.workload
     if "context" in task.code_mentions:
         named["context"] = {
-            **surrounding.workload,
+            **context.workload,
             **ctx,
-            **_unwrap_values(surrounding.steps),
+            **_unwrap_values(context.steps),
             "ctx": ctx,
-            "workload": surrounding.workload,
-            "execution_id": surrounding.command.execution_id,
+            "workload": context.workload,
+            "execution_id": context.command.execution_id,
         }
     return named
 
@@ -169,7 +167,7 @@ async def store_task_output(
     tried: AttemptResult,
     *,
     scratch: PipelineState,
-    hands: CommandServices,
+    services: CommandServices,
     loading: RenderLoader,
 ) -> AttemptResult:
     """Store what a task gave, unless the playbook sees it inline; raises `ToolFailure`."""
@@ -178,7 +176,7 @@ async def store_task_output(
     )
     assert output is not None, "no task is kept without a block that says so"
     try:
-        envelope = await hands.keeper.store_task_result(
+        envelope = await services.keeper.store_task_result(
             task.name, _drop_collection(tried.result, output), output=output
         )
     except SelectionTooLarge as problem:

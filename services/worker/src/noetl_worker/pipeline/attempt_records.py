@@ -1,4 +1,4 @@
-"""Counts the calls of tools, and their time."""
+"""Records of a task's attempts: counters, failed tries and metrics."""
 
 from datetime import datetime
 from functools import cache
@@ -19,6 +19,10 @@ from noetl_worker.pipeline.compiled_tasks import CompiledTask
 from noetl_worker.pipeline.parked_work import PipelinePosition
 from noetl_worker.tools.calls.call import Outcome, RequestMade
 
+_MESSAGE_CHARACTERS_MAX = 300
+# These tools tell in their data how many rows they moved; anyone's data may have the same keys.
+_KINDS_WITH_ROWS = frozenset({"artifact", "duckdb", "postgres", "spark", "transfer"})
+
 
 def count_call(kind: str, outcome: Outcome, duration_s: float) -> None:
     """Count a call, and its time."""
@@ -35,9 +39,6 @@ def _get_counters(kind: str, outcome: str) -> tuple[CounterSum, CounterSum]:
         instruments.get_counter_sum(names.TOOL_CALLS, labels=by_outcome),
         instruments.get_counter_sum(names.TOOL_SECONDS, labels={names.TOOL: kind}),
     )
-
-
-_MESSAGE_CHARACTERS_MAX = 300
 
 
 def record_failed_try(
@@ -60,10 +61,6 @@ def list_failed_tries(walk: PipelinePosition, task: str | None) -> list[FailedTr
     return [failed_try for failed_try in walk.tries if failed_try.task == task]
 
 
-# These tools tell in their data how many rows they moved; anyone's data may have the same keys.
-_KINDS_WITH_ROWS = frozenset({"artifact", "duckdb", "postgres", "spark", "transfer"})
-
-
 def record_metrics(
     walk: PipelinePosition,
     task: CompiledTask,
@@ -80,7 +77,7 @@ def record_metrics(
         _read_row_counts(outcome.data) if task.kind in _KINDS_WITH_ROWS else (None, None)
     )
     request = outcome.request
-    one = TaskMetrics(
+    task_metrics = TaskMetrics(
         attempts=1,
         failed_attempts=0 if outcome.error is None else 1,
         duration_ms=max(0, round(duration_s * 1000)),
@@ -91,7 +88,7 @@ def record_metrics(
         requests=0 if request is None else 1,
         last_request=None if request is None else _build_request_metrics(request, mask),
     )
-    walk.metrics = add_task_metrics(walk.metrics, {task.name: one})
+    walk.metrics = add_task_metrics(walk.metrics, {task.name: task_metrics})
 
 
 def _read_row_counts(data: Any) -> tuple[int | None, int | None]:

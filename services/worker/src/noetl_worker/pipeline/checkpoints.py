@@ -26,27 +26,27 @@ WALKS = "walks"
 class CheckpointWriter:
     """Writes the checkpoints of one attempt."""
 
-    def __init__(self, *, command: Command, hands: CommandServices, is_wanted: bool) -> None:
+    def __init__(self, *, command: Command, services: CommandServices, is_wanted: bool) -> None:
         self._command = command
-        self._hands = hands
+        self._services = services
         self._is_wanted = is_wanted
         self._number = 0
         self._pages = 0
-        self._at = hands.clock.monotonic_s()
+        self._at = services.clock.monotonic_s()
 
     async def count_jump(self, save: Callable[[], Awaitable[SavedPipeline]]) -> None:
         """Count a jump back; keep where the pipeline stands when enough has been done."""
         self._pages += 1
-        now = self._hands.clock.monotonic_s()
+        now = self._services.clock.monotonic_s()
         if not self._is_wanted or (self._pages < PAGES and now - self._at < SECONDS):
             return
-        data = self._hands.mask.mask_bytes(codec.encode_json(await save()))
+        data = self._services.mask.mask_bytes(codec.encode_json(await save()))
         self._number += 1
         name = build_checkpoint_name(
             self._command, attempt=self._command.attempt, number=self._number
         )
-        await self._hands.payloads.put_named(name, data)
-        self._pages, self._at = 0, self._hands.clock.monotonic_s()
+        await self._services.payloads.put_named(name, data)
+        self._pages, self._at = 0, self._services.clock.monotonic_s()
 
 
 def build_checkpoint_name(command: Command, *, attempt: int, number: int) -> str:
@@ -69,7 +69,7 @@ def has_repeats(block: CompiledPipeline) -> bool:
 
 
 async def find_checkpoint(
-    command: Command, hands: CommandServices, *, after: int
+    command: Command, services: CommandServices, *, after: int
 ) -> SavedPipeline | None:
     """Return the last checkpoint of the latest attempt that has one; raises `ToolFailure`.
 
@@ -78,7 +78,7 @@ async def find_checkpoint(
     for attempt in range(command.attempt - 1, after, -1):
         latest = None
         for number in itertools.count(start=1):
-            data = await hands.payloads.find_named(
+            data = await services.payloads.find_named(
                 build_checkpoint_name(command, attempt=attempt, number=number)
             )
             if data is None:

@@ -37,15 +37,15 @@ class ChunkEmitter:
         command: Command,
         known: int,
         stream: Stream,
-        hands: CommandServices,
+        services: CommandServices,
         reporter: AttemptReporter,
     ) -> None:
         self.is_over = False
         self._command = command
         self._stream = stream
-        self._hands = hands
+        self._services = services
         self._reporter = reporter
-        self._progress = hands.progress
+        self._progress = services.progress
         self._spool = RowSpool()
         self._sent = known
         self._unheard: dict[int, ChunkEmitted] = {}
@@ -110,7 +110,7 @@ class ChunkEmitter:
         notes: tuple[str, ...],
     ) -> ResultEnvelope:
         """Keep the task's result with all its rows, by reference."""
-        return await self._hands.keeper.store_spooled(
+        return await self._services.keeper.store_spooled(
             result,
             self._spool,
             columns=self._columns,
@@ -126,7 +126,7 @@ class ChunkEmitter:
 
     async def _emit_chunk(self, *, has_more: bool) -> None:
         count, index = len(self._rows), self._index
-        data = self._hands.mask.mask_bytes(b"[" + b",".join(self._rows) + b"]")
+        data = self._services.mask.mask_bytes(b"[" + b",".join(self._rows) + b"]")
         self._rows, self._bytes, self._index = [], 2, index + 1
         self._spool.add_rows(data[1:-1])
         if index < self._sent:
@@ -136,13 +136,13 @@ class ChunkEmitter:
             raise ToolFailure(build_error("limit", text, code="chunks"))
         while index - self._progress.taken.accepted >= self._stream.max_ahead:
             await self._wait_for_progress()
-        reference = await self._hands.payloads.store_payload(
+        reference = await self._services.payloads.store_payload(
             data, media_type=JSON_MEDIA_TYPE, row_count=count
         )
         fact = ChunkEmitted(
             command_id=self._command.command_id,
             attempt=self._command.attempt,
-            worker_id=self._hands.worker_id,
+            worker_id=self._services.worker_id,
             index=index,
             row_count=count,
             ref=reference,
@@ -157,7 +157,7 @@ class ChunkEmitter:
         return CommandHeartbeat(
             command_id=self._command.command_id,
             attempt=self._command.attempt,
-            worker_id=self._hands.worker_id,
+            worker_id=self._services.worker_id,
         )
 
     async def _wait_for_progress(self) -> None:
@@ -171,7 +171,7 @@ class ChunkEmitter:
         if self._unheard:
             self._reporter.report_facts(*self._unheard.values())
         elif not self._progress.taken.received:
-            # Whoever goes on with a stream has emitted nothing yet: any fact is answered.
+            # An attempt that continues a stream has emitted nothing yet: any fact gets an answer.
             self._reporter.report_facts(self._build_heartbeat())
         await self._reporter.flush_facts()
 
@@ -181,7 +181,7 @@ def build_emitter(
     work: StepWork,
     block: CompiledPipeline,
     *,
-    hands: CommandServices,
+    services: CommandServices,
     reporter: AttemptReporter,
 ) -> ChunkEmitter | None:
     """Return what emits a step's chunks, or None for a step that does not stream."""
@@ -189,17 +189,19 @@ def build_emitter(
     if stream is None:
         return None
     return ChunkEmitter(
-        command=command, known=work.chunks, stream=stream, hands=hands, reporter=reporter
+        command=command, known=work.chunks, stream=stream, services=services, reporter=reporter
     )
 
 
-async def run_streaming_call(call: Call, emitter: ChunkEmitter, hands: CommandServices) -> Outcome:
+async def run_streaming_call(
+    call: Call, emitter: ChunkEmitter, services: CommandServices
+) -> Outcome:
     """Run a call that streams: it ends when its last chunk has arrived."""
     if call.kind not in _KINDS:
         text = f"kind '{call.kind}' cannot stream: use {', '.join(sorted(_KINDS))}"
         return Outcome(error=build_error("unsupported_tool", text))
     emitter.restart_rows()
-    outcome = await hands.tools.run(call)
+    outcome = await services.tools.run(call)
     if outcome.error is not None:
         return outcome
     try:

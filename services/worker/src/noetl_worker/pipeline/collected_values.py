@@ -35,7 +35,7 @@ class StoredCollection:
         """Return what templates see under the collection's name."""
         return [] if self.collection.value is None else self.collection.value
 
-    async def store_chunks(self, hands: CommandServices) -> None:
+    async def store_chunks(self, services: CommandServices) -> None:
         """Store what a list has got since the last time, unless it is little."""
         value = self.collection.value
         if not isinstance(value, list):
@@ -43,10 +43,10 @@ class StoredCollection:
         if self.collection.is_replaced or len(value) < self._stored_count:
             self._chunks, self._stored_count = [], 0
         added = output_forms.to_plain(value[self._stored_count :])
-        data = hands.mask.mask_bytes(codec.encode_json(added))
+        data = services.mask.mask_bytes(codec.encode_json(added))
         if len(data) <= RESULT_INLINE_BYTES_MAX:
             return
-        reference = await hands.payloads.store_payload(
+        reference = await services.payloads.store_payload(
             data, media_type=JSON_MEDIA_TYPE, row_count=len(added)
         )
         self._chunks, self._stored_count = [*self._chunks, reference], len(value)
@@ -74,12 +74,12 @@ class StoredCollection:
             value = []
             for reference in saved.chunks:
                 value += await payloads.load_value(reference)
-        found = cls(saved.name, CollectedValue(value, size_bytes=saved.size_bytes))
-        found.collection.is_truncated = saved.is_truncated
+        stored_collection = cls(saved.name, CollectedValue(value, size_bytes=saved.size_bytes))
+        stored_collection.collection.is_truncated = saved.is_truncated
         if saved.chunks:
-            found._chunks, found._stored_count = saved.chunks, len(value)
-            found.collection.value += saved.rest
-        return found
+            stored_collection._chunks, stored_collection._stored_count = saved.chunks, len(value)
+            stored_collection.collection.value += saved.rest
+        return stored_collection
 
 
 class TaskCollections:
@@ -97,7 +97,9 @@ class TaskCollections:
     @property
     def row_count(self) -> int | None:
         """How many values are collected in lists, None where nothing is."""
-        values = [one.collection.value for one in self._by_task.values()]
+        values = [
+            stored_collection.collection.value for stored_collection in self._by_task.values()
+        ]
         counts = [len(value) for value in values if isinstance(value, list)]
         return sum(counts) if counts else None
 
@@ -110,18 +112,18 @@ class TaskCollections:
 
         Raises `NotAccumulable` or `CollectionFull`.
         """
-        held = self._by_task.get(task)
-        if held is None:
-            held = self._by_task[task] = StoredCollection(self._names[task])
-        held.collection.add_contribution(output, value)
-        return held.collection.is_truncated
+        stored_collection = self._by_task.get(task)
+        if stored_collection is None:
+            stored_collection = self._by_task[task] = StoredCollection(self._names[task])
+        stored_collection.collection.add_contribution(output, value)
+        return stored_collection.collection.is_truncated
 
     def note_absence(self, task: str, value: Any, notes: dict[str, None]) -> None:
         """Note that nothing was found to collect, until something is."""
-        held = self._by_task.get(task)
+        stored_collection = self._by_task.get(task)
         if value is not ABSENT:
             self._without_any.discard(task)
-        elif held is None or held.collection.value is None:
+        elif stored_collection is None or stored_collection.collection.value is None:
             self._without_any.add(task)
         notes.pop(COLLECTED_NOTHING, None)
         if self._without_any:
@@ -131,41 +133,45 @@ class TaskCollections:
         """Note again that nothing was found, until something is; return the other saved notes."""
         if COLLECTED_NOTHING in saved:
             self._without_any = {
-                task for task, held in self._by_task.items() if held.collection.value is None
+                task
+                for task, stored_collection in self._by_task.items()
+                if stored_collection.collection.value is None
             }
             notes.update({COLLECTED_NOTHING: None} if self._without_any else {})
         return [note for note in saved if note != COLLECTED_NOTHING]
 
     def copy_growing_lists(self, value: Any) -> Any:
         """Copy each list in a value that goes on growing: what is kept is the list as it is now."""
-        growing = [one.collection.value for one in self._by_task.values()]
+        growing = [
+            stored_collection.collection.value for stored_collection in self._by_task.values()
+        ]
         ids = {id(one) for one in growing if isinstance(one, list)}
         return _copy_growing(value, ids) if ids else value
 
-    async def store_chunks(self, hands: CommandServices) -> None:
+    async def store_chunks(self, services: CommandServices) -> None:
         """Store what was collected since the last time; raises `ToolFailure`."""
-        for held in self._by_task.values():
-            await held.store_chunks(hands)
+        for stored_collection in self._by_task.values():
+            await stored_collection.store_chunks(services)
 
     async def load_saved(self, saved: SavedState, payloads: TenantPayloads) -> None:
         """Take up what another worker had collected; raises `ToolFailure`."""
-        for task, one in saved.collected.items():
-            self._by_task[task] = await StoredCollection.load_saved(one, payloads)
+        for task, saved_collection in saved.collected.items():
+            self._by_task[task] = await StoredCollection.load_saved(saved_collection, payloads)
         for task, value in saved.collections.items():
             self._by_task[task] = StoredCollection(self._names[task], CollectedValue(value))
 
     def build_saved(self, variables: Mapping[str, Any]) -> dict[str, SavedCollection]:
         """Return the collections as another worker takes them up."""
         return {
-            task: one.build_saved(
-                [name for name, held in variables.items() if held is one.shown_value]
+            task: stored_collection.build_saved(
+                [name for name, held in variables.items() if held is stored_collection.shown_value]
             )
-            for task, one in self._by_task.items()
+            for task, stored_collection in self._by_task.items()
         }
 
     def drop_collected(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """Leave out of a result's names what is saved as a collection."""
-        shown = [one.shown_value for one in self._by_task.values()]
+        shown = [stored_collection.shown_value for stored_collection in self._by_task.values()]
         return {
             name: value for name, value in names.items() if all(value is not one for one in shown)
         }
@@ -176,10 +182,12 @@ class TaskCollections:
 
     def restore_result(self, task: str | None, result: TaskResult) -> TaskResult:
         """Give back to a result what its task has collected."""
-        held = self._by_task.get(task or "")
-        if held is None:
+        stored_collection = self._by_task.get(task or "")
+        if stored_collection is None:
             return result
-        return structs.replace(result, names={**result.names, held.name: held.shown_value})
+        return structs.replace(
+            result, names={**result.names, stored_collection.name: stored_collection.shown_value}
+        )
 
 
 def _copy_growing(value: Any, growing: AbstractSet[int]) -> Any:

@@ -1,4 +1,4 @@
-"""Tasks inside an `external` task: what it submits, and what calls that off."""
+"""A step's pipeline, compiled once: its tasks, rules, actions, templates and targets."""
 
 import re
 from functools import lru_cache
@@ -21,6 +21,21 @@ from noetl_worker.pipeline.output_blocks import OutputBlocks, build_output_block
 from noetl_worker.tools.calls.call import Timeout
 
 _SHARED = frozenset({"kind", "name", "input", "auth", "timeout", "desc"})
+TIMEOUT_S_BY_KIND = {"http": 60.0, "shell": 600.0, "container": 900.0, "external": 86_400.0}
+TIMEOUT_S = 3600.0
+_STATE_NAMES_ALL = frozenset({"context", "ctx", "workload"})
+_STATE_NAMES = re.compile(rf"\b(?:{'|'.join(sorted(_STATE_NAMES_ALL))})\b")
+# What an execution says for all its steps, where a step says nothing itself.
+_TIMEOUT = "timeout_s"
+_INLINE_MAX = "inline_max_bytes"
+# Names through which a template reaches the results of tasks that it does not name.
+_RESULT_READERS = frozenset({"_prev", "results", "result", "response", "outcome", "steps"})
+_FIELD_KEYS = ("fields", "input", "auth", "timeout")
+_OUTPUT_READERS = frozenset({"output", "output.result", "output.response", "output.rows"})
+# The tools that may leave rows in the store.
+_SPREADERS = frozenset({"spark", "duckdb", "postgres"})
+_SECRET_NAMES = frozenset({keychain.NAME, keychain.TOKEN})
+Room = Literal["ctx", "iter", "variable"]
 
 
 def read_nested_task(task: Task, which: str) -> Task | None:
@@ -41,29 +56,6 @@ def read_nested_task(task: Task, which: str) -> Task | None:
         auth=raw.get("auth"),
         timeout=raw.get("timeout"),
     )
-
-
-TIMEOUT_S_BY_KIND = {"http": 60.0, "shell": 600.0, "container": 900.0, "external": 86_400.0}
-TIMEOUT_S = 3600.0
-
-_STATE_NAMES_ALL = frozenset({"context", "ctx", "workload"})
-_STATE_NAMES = re.compile(rf"\b(?:{'|'.join(sorted(_STATE_NAMES_ALL))})\b")
-
-# What an execution says for all its steps, where a step says nothing itself.
-_TIMEOUT = "timeout_s"
-_INLINE_MAX = "inline_max_bytes"
-
-# Names through which a template reaches the results of tasks that it does not name.
-_RESULT_READERS = frozenset({"_prev", "results", "result", "response", "outcome", "steps"})
-_FIELD_KEYS = ("fields", "input", "auth", "timeout")
-_OUTPUT_READERS = frozenset({"output", "output.result", "output.response", "output.rows"})
-
-# The tools that may leave rows in the store.
-_SPREADERS = frozenset({"spark", "duckdb", "postgres"})
-
-_SECRET_NAMES = frozenset({keychain.NAME, keychain.TOKEN})
-
-Room = Literal["ctx", "iter", "variable"]
 
 
 class WriteTarget(Struct, frozen=True, kw_only=True):
@@ -194,7 +186,11 @@ def _compile_task(
         name=task.name,
         kind=task.kind,
         input=compile_value(task.input),
-        fields=tuple((name, one) for name, one in fields.items() if not one.is_constant),
+        fields=tuple(
+            (name, compiled_template)
+            for name, compiled_template in fields.items()
+            if not compiled_template.is_constant
+        ),
         constant_fields={name: one.source for name, one in fields.items() if one.is_constant},
         auth=compile_value(task.auth),
         timeout=timeout,
@@ -211,7 +207,11 @@ def _compile_task(
         code_mentions=_find_code_mentions(task),
         is_result_unread=_is_result_unread(task, step),
         may_spread=_may_spread(task, step),
-        bounds=tuple(one for one in map(find_repeat_bound, task.rules) if one is not None),
+        bounds=tuple(
+            repeat_bound
+            for repeat_bound in map(find_repeat_bound, task.rules)
+            if repeat_bound is not None
+        ),
         rate_limit=compile_limit(task.rate_limit),
         submit=_compile_nested(task, "submit", step),
         cancel=_compile_nested(task, "cancel", step),
@@ -232,7 +232,9 @@ def _find_code_mentions(task: Task) -> frozenset[str]:
 
 
 def _collect_names(fields: dict[str, CompiledTemplate]) -> frozenset[str]:
-    return frozenset[str]().union(*(one.names for one in fields.values()))
+    return frozenset[str]().union(
+        *(compiled_template.names for compiled_template in fields.values())
+    )
 
 
 def _is_result_unread(task: Task, step: Step) -> bool:
@@ -263,8 +265,8 @@ def _may_spread(task: Task, step: Step) -> bool:
 
     What comes after the step reads them by its reference.
     """
-    blocks = [one for one in (task.output, step.output) if one is not None]
-    takes = any(one.select or one.accumulate is not None for one in blocks)
+    blocks = [output for output in (task.output, step.output) if output is not None]
+    takes = any(block.select or block.accumulate is not None for block in blocks)
     if len(step.tool) > 1 or takes or step.tool[0].kind not in _SPREADERS:
         return False
     nearby = compile_value([codec.to_builtins(task.rules), task.set]).paths
@@ -297,7 +299,12 @@ def parse_timeout(value: Any, default_s: float) -> Timeout:
 
 def _collect_mentions(task: CompiledTask) -> frozenset[str]:
     """Gather every name that a task's templates read."""
-    parts = [task.input, task.auth, task.timeout, *(one for _, one in task.fields)]
+    parts = [
+        task.input,
+        task.auth,
+        task.timeout,
+        *(compiled_template for _, compiled_template in task.fields),
+    ]
     parts += [target.value for target in task.set]
     parts += task.rate_limit.template_parts if task.rate_limit is not None else ()
     found = frozenset[str]().union(*(part.names for part in parts))

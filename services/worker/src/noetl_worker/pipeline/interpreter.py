@@ -72,30 +72,30 @@ class Pipeline:
         *,
         block: CompiledPipeline,
         unit: PipelineUnit,
-        surrounding: CommandContext,
-        hands: CommandServices,
+        context: CommandContext,
+        services: CommandServices,
     ) -> None:
         self._block = block
         self._unit = unit
-        self._surrounding = surrounding
-        self._bounds = RuleLimits(surrounding.command.limits, step=unit.site.step)
-        self._hands = hands
+        self._context = context
+        self._bounds = RuleLimits(context.command.limits, step=unit.site.step)
+        self._services = services
         self._scratch = PipelineState(
-            block=block, unit=unit, surrounding=surrounding, worker_id=hands.worker_id
+            block=block, unit=unit, context=context, worker_id=services.worker_id
         )
         self._rules = TaskRules(bounds=self._bounds, scratch=self._scratch, site=unit.site)
         self._waits = TimeWaits(
-            clock=hands.clock,
-            held_s=hands.held_wait_s,
-            is_parkable=unit.may_park and hands.may_park,
+            clock=services.clock,
+            held_s=services.held_wait_s,
+            is_parkable=unit.may_park and services.may_park,
             emitter=unit.emitter,
             step=unit.site.step,
             place=unit.place,
         )
         self._checkpoints = CheckpointWriter(
-            command=surrounding.command,
-            hands=hands,
-            is_wanted=is_resumable(unit) and hands.may_park,
+            command=context.command,
+            services=services,
+            is_wanted=is_resumable(unit) and services.may_park,
         )
         self._notes: set[str] = set()
         self._walk = PipelinePosition(visits=[0] * len(block.tasks))
@@ -106,7 +106,7 @@ class Pipeline:
         """Run the tasks to the pipeline's end; raises `PipelineParked` when a task waits."""
         scratch = self._scratch
         if resumed is not None:
-            await scratch.restore_state(resumed.saved.scratch, self._hands.payloads)
+            await scratch.restore_state(resumed.saved.scratch, self._services.payloads)
             self._walk = resumed.saved.walk
             notes = scratch.task_collections.resume_notes(resumed.saved.notes, scratch.notes)
             self._notes.update(notes)
@@ -140,11 +140,11 @@ class Pipeline:
 
     async def build_saved(self) -> SavedPipeline:
         """Return the pipeline as another worker takes it up; raises `ToolFailure`."""
-        await self._scratch.task_collections.store_chunks(self._hands)
+        await self._scratch.task_collections.store_chunks(self._services)
         return SavedPipeline(
             walk=self._walk,
             scratch=await self._render_loading(self._scratch.save_state),
-            attempt=self._surrounding.command.attempt,
+            attempt=self._context.command.attempt,
             notes=sorted({*self._notes, *self._scratch.notes}),
         )
 
@@ -201,7 +201,7 @@ class Pipeline:
                 await self._render_loading(partial(self._scratch.write_targets, action.set, task))
                 walk.is_between_tries = True
                 if tried.error is not None:
-                    now = self._hands.clock.now()
+                    now = self._services.clock.now()
                     record_failed_try(walk, task.name, tried.error, now=now)
                 await self._waits.pause_for(await self._render_loading(wait_s), task, walk, "retry")
                 continue
@@ -217,7 +217,7 @@ class Pipeline:
 
     async def _try_task(self, task: CompiledTask, attempt: int) -> AttemptResult:
         """Run one attempt, or end the one that waited; make its outcome the current `output`."""
-        clock = self._hands.clock
+        clock = self._services.clock
         started = clock.monotonic_s()
         if self._resumed is None:
             self._waited_s = 0.0
@@ -229,10 +229,10 @@ class Pipeline:
             outcome = await self._end_wait(task, attempt, self._resumed)
             # Another worker began it: only the clocks on the wall tell how long it took.
             duration_s = max(0.0, (clock.now() - started_at).total_seconds())
-        record_metrics(self._walk, task, outcome, duration_s=duration_s, mask=self._hands.mask)
+        record_metrics(self._walk, task, outcome, duration_s=duration_s, mask=self._services.mask)
         error = None
         if outcome.error is not None:
-            error = self._locate_error(self._hands.mask.mask_error(outcome.error), task, attempt)
+            error = self._locate_error(self._services.mask.mask_error(outcome.error), task, attempt)
         tried = self._scratch.note_attempt(
             task,
             outcome,
@@ -243,7 +243,11 @@ class Pipeline:
         )
         if task.is_kept and tried.error is None:
             tried = await store_task_output(
-                task, tried, scratch=self._scratch, hands=self._hands, loading=self._render_loading
+                task,
+                tried,
+                scratch=self._scratch,
+                services=self._services,
+                loading=self._render_loading,
             )
         return tried
 
@@ -277,27 +281,27 @@ class Pipeline:
             return Outcome(error=problem.error)
         try:
             if self._unit.emitter is None:
-                outcome = await self._hands.tools.run(call)
+                outcome = await self._services.tools.run(call)
             else:
                 outcome = await chunk_emitter.run_streaming_call(
-                    call, self._unit.emitter, self._hands
+                    call, self._unit.emitter, self._services
                 )
         except UnicodeEncodeError:
             return Outcome(error=build_broken_text_error())
         if task.shows_secrets:
             # Its result is a rendered field, not data that a short secret could be a part of.
-            return structs.replace(outcome, data=self._hands.mask.mask_value(outcome.data))
+            return structs.replace(outcome, data=self._services.mask.mask_value(outcome.data))
         return verify_outcome(task, outcome)
 
     async def _wait_for_pace(self, task: CompiledTask, limit: CompiledLimit, call: Call) -> Call:
         """Wait until a call may go; one that has grown old meanwhile is rendered again."""
         step, scope = self._unit.site.step, self._scratch.scope
-        wanted = await self._render_loading(
+        call_limit = await self._render_loading(
             lambda: call_pacer.render_limit(limit, scope, step, task.name)
         )
         try:
-            self._waited_s = await self._hands.pacer.wait_for_turn(
-                wanted, self._surrounding.command, may_leave=self._waits.may_park
+            self._waited_s = await self._services.pacer.wait_for_turn(
+                call_limit, self._context.command, may_leave=self._waits.may_park
             )
         except call_pacer.LongWait as wait:
             # The attempt has not begun: it is made when the time has come.
@@ -314,12 +318,12 @@ class Pipeline:
                 task,
                 unit=self._unit,
                 scratch=self._scratch,
-                surrounding=self._surrounding,
+                context=self._context,
                 attempt=attempt,
                 visit=self._walk.visits[self._walk.position],
             )
         )
-        return attach_observers(call, self._hands)
+        return attach_observers(call, self._services)
 
     async def _park_task(self, task: CompiledTask, call: Call) -> None:
         """Let the pipeline wait: raises `PipelineParked`, or `ToolFailure` when it cannot."""
@@ -327,26 +331,28 @@ class Pipeline:
             raise ToolFailure(parked_work.build_cannot_wait_error(task.kind))
         walk = self._walk
         # The input was opened for the tool; what is kept is sealed again.
-        walk.input = self._surrounding.keychain.seal_secrets(call.input, is_secret=False)
+        walk.input = self._context.keychain.seal_secrets(call.input, is_secret=False)
         walk.wait, walk.submitted = None, None
         key = parked_work.build_wait_key(
             task.name, visit=call.visit, attempt=call.attempt, place=self._unit.place
         )
         if task.kind == parked_work.PLAYBOOK:
-            raise PipelineParked(await parked_work.build_child_wait(call, self._hands, key=key))
-        mask = self._hands.mask
+            raise PipelineParked(await parked_work.build_child_wait(call, self._services, key=key))
+        mask = self._services.mask
         shown = structs.replace(
             call, input=mask.mask_value(call.input), fields=mask.mask_value(call.fields)
         )
         walk.wait = task_waits.build_message_wait(
             shown,
             key=key,
-            command_id=self._surrounding.command.command_id,
+            command_id=self._context.command.command_id,
             names=self._scratch.scope,
             cancels=task.cancel is not None,
         )
         if task.submit is not None:
-            sent = await self._hands.tools.run(await self._prepare_call(task.submit, call.attempt))
+            sent = await self._services.tools.run(
+                await self._prepare_call(task.submit, call.attempt)
+            )
             if sent.error is not None:
                 raise ToolFailure(sent.error)
             walk.submitted = sent.data
@@ -358,8 +364,8 @@ class Pipeline:
             lambda: task_waits.name_answer_address(
                 task,
                 names=self._scratch.scope,
-                surrounding=self._surrounding,
-                hands=self._hands,
+                context=self._context,
+                services=self._services,
                 unit=self._unit.site.unit,
                 place=self._unit.place,
                 attempt=attempt,
@@ -375,13 +381,15 @@ class Pipeline:
         names["submitted"] = self._walk.submitted
         try:
             await self._name_answer_address(task, attempt)
-            outcome = await self._hands.tools.run(await self._prepare_call(task.cancel, attempt))
+            outcome = await self._services.tools.run(await self._prepare_call(task.cancel, attempt))
             error = outcome.error
         except ToolFailure as problem:
             error = problem.error
         if error is not None:
             log.warning(
-                "not called off", task=task.name, reason=self._hands.mask.mask_text(error.message)
+                "not called off",
+                task=task.name,
+                reason=self._services.mask.mask_text(error.message),
             )
         names["_task"], names[INPUT] = task.name, self._walk.input
 
@@ -436,4 +444,4 @@ class Pipeline:
         try:
             return render()
         except NeededForRender:
-            return await self._surrounding.render_with_loads(render, self._hands.payloads)
+            return await self._context.render_with_loads(render, self._services.payloads)

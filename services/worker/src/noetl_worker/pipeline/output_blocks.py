@@ -58,8 +58,8 @@ def build_output_blocks(step: Step, inline_max_bytes: int | None) -> OutputBlock
     if len(step.tool) > 1:
         return _build_for_several(step, inline_max_bytes)
     (task,) = step.tool
-    whole = _fill_inline_max(_overlay_block(step.output, task.output), inline_max_bytes)
-    own = whole
+    output = _fill_inline_max(_overlay_block(step.output, task.output), inline_max_bytes)
+    own = output
     if own is not None:
         accumulate = None if task.output is None else task.output.accumulate
         own = structs.replace(own, accumulate=accumulate)
@@ -67,7 +67,7 @@ def build_output_blocks(step: Step, inline_max_bytes: int | None) -> OutputBlock
     names = structs.replace(step.output, select=()) if collects and step.output else None
     return OutputBlocks(
         tasks=(own,),
-        whole={task.name: whole},
+        whole={task.name: output},
         names=names,
         collected=_list_collected_names(step),
         # Of what streams there is no result before the step has ended.
@@ -95,7 +95,9 @@ def _build_for_several(step: Step, inline_max_bytes: int | None) -> OutputBlocks
 
 def _list_collected_names(step: Step) -> tuple[str, ...]:
     blocks = [step.output, *(task.output for task in step.tool)]
-    names = [one.accumulate.manifest_as for one in blocks if one is not None and one.accumulate]
+    names = [
+        block.accumulate.manifest_as for block in blocks if block is not None and block.accumulate
+    ]
     return tuple(dict.fromkeys(names))
 
 
@@ -168,8 +170,8 @@ def render_output(
     try:
         given = compile_value(store.ttl).render(scope)
     except TemplateError as error:
-        found = build_template_error(error, step=step, task=task, field=field)
-        raise ToolFailure(found) from error
+        error_object = build_template_error(error, step=step, task=task, field=field)
+        raise ToolFailure(error_object) from error
     ttl_s = coercion.coerce_duration_s(given)
     if given is not None and (ttl_s is None or not ttl_s >= 0):
         place = f"step '{step}'" if task is None else f"step '{step}', task '{task}'"

@@ -1,7 +1,7 @@
 """Pipelines that wait for something else: kept as a payload, let go, and taken up again.
 
-What is kept is all that a pipeline has found out so far. Whoever takes it up goes on inside the
-attempt that waited, as if its tool had answered only now.
+The stored state is everything that the pipeline has computed so far. The worker that resumes it
+continues inside the attempt that waited, as if its tool had returned only now.
 """
 
 from collections.abc import Mapping
@@ -185,33 +185,33 @@ class PipelineHalted(Exception):  # noqa: N818 - it tells the lane to let go, wh
 S = TypeVar("S", SavedPipeline, SavedFrame)
 
 
-async def store_parked(saved: SavedPipeline | SavedFrame, hands: CommandServices) -> PayloadRef:
+async def store_parked(saved: SavedPipeline | SavedFrame, services: CommandServices) -> PayloadRef:
     """Store a pipeline or a frame, for any worker to take up; raises `ToolFailure`."""
     # Not canonical: the order of the tasks is part of the result.
-    data = hands.mask.mask_bytes(codec.encode_json(saved))
-    return await hands.payloads.store_payload(data, media_type=JSON_MEDIA_TYPE)
+    data = services.mask.mask_bytes(codec.encode_json(saved))
+    return await services.payloads.store_payload(data, media_type=JSON_MEDIA_TYPE)
 
 
-async def load_parked_pipeline(resume: Resume, hands: CommandServices) -> ResumedPipeline:
+async def load_parked_pipeline(resume: Resume, services: CommandServices) -> ResumedPipeline:
     """Load a pipeline and what its wait has brought; raises `ToolFailure`."""
-    saved = await _load_parked(resume, SavedPipeline, hands)
+    saved = await _load_parked(resume, SavedPipeline, services)
     return ResumedPipeline(
-        saved=saved, status=resume.status, outcome=await _build_outcome(resume, hands)
+        saved=saved, status=resume.status, outcome=await _build_outcome(resume, services)
     )
 
 
 async def load_parked_frame(
-    resume: Resume, hands: CommandServices
+    resume: Resume, services: CommandServices
 ) -> tuple[SavedFrame, ResumedPipeline]:
     """Load a frame, and the row of it whose wait has ended; raises `ToolFailure`."""
-    saved = await _load_parked(resume, SavedFrame, hands)
-    outcome = await _build_outcome(resume, hands)
+    saved = await _load_parked(resume, SavedFrame, services)
+    outcome = await _build_outcome(resume, services)
     first = saved.waiting[0]
     return saved, ResumedPipeline(saved=first.saved, status=resume.status, outcome=outcome)
 
 
-async def _load_parked(resume: Resume, kind: type[S], hands: CommandServices) -> S:
-    kept = await hands.payloads.load_value(resume.ref)
+async def _load_parked(resume: Resume, kind: type[S], services: CommandServices) -> S:
+    kept = await services.payloads.load_value(resume.ref)
     try:
         return codec.convert_value(kept, kind)
     except msgspec.ValidationError as problem:
@@ -219,23 +219,23 @@ async def _load_parked(resume: Resume, kind: type[S], hands: CommandServices) ->
         raise ToolFailure(build_error("internal", text)) from problem
 
 
-async def _build_outcome(resume: Resume, hands: CommandServices) -> Outcome:
+async def _build_outcome(resume: Resume, services: CommandServices) -> Outcome:
     if resume.error is not None:
         return Outcome(error=resume.error)
     about = {"execution_id": resume.child_execution_id, "status": resume.status}
     if resume.result is None:
         return Outcome(data=about)
-    value = await _load_plain_result(resume.result, str(resume.child_execution_id), hands)
+    value = await _load_plain_result(resume.result, str(resume.child_execution_id), services)
     if isinstance(value, Mapping) and resume.child_execution_id is not None:
         return Outcome(data={**about, **value})
     return Outcome(data=value)
 
 
 async def _load_plain_result(
-    result: ResultEnvelope, execution_id: str, hands: CommandServices
+    result: ResultEnvelope, execution_id: str, services: CommandServices
 ) -> Any:
     """Give another execution's result as a value of this one."""
-    loaded = await result_values.load_stored_result(hands.payloads.load_value, result)
+    loaded = await result_values.load_stored_result(services.payloads.load_value, result)
     shown = result_envelope.view_result(
         result,
         execution_id=execution_id,
@@ -246,7 +246,7 @@ async def _load_plain_result(
     return output_forms.to_plain(shown)
 
 
-async def build_child_wait(call: Call, hands: CommandServices, *, key: str) -> ChildWait:
+async def build_child_wait(call: Call, services: CommandServices, *, key: str) -> ChildWait:
     """Say which child a `playbook` task wants; raises `ToolFailure`."""
     fields = call.fields
     path = fields.get("path")
@@ -256,7 +256,7 @@ async def build_child_wait(call: Call, hands: CommandServices, *, key: str) -> C
     if call.site.keychain is not None:
         # The child's request is an event: its secrets travel sealed and open in its own tasks.
         request = call.site.keychain.seal_secrets(request, is_secret=False)
-    data = hands.mask.mask_bytes(codec.encode_json(request))
+    data = services.mask.mask_bytes(codec.encode_json(request))
     if len(data) > CHILD_INPUT_BYTES_MAX:
         text = (
             f"task '{call.task}': the inputs of the child take {len(data)} bytes, "
@@ -268,13 +268,13 @@ async def build_child_wait(call: Call, hands: CommandServices, *, key: str) -> C
     return ChildWait(
         key=key,
         task=call.task,
-        path=hands.mask.mask_text(path.strip("/ ")),
+        path=services.mask.mask_text(path.strip("/ ")),
         version=_parse_version(call),
         workload=codec.decode_json(data) if is_small else {},
         workload_ref=None
         if is_small
-        else await hands.payloads.store_payload(data, media_type=JSON_MEDIA_TYPE),
-        return_step=None if return_step is None else hands.mask.mask_text(str(return_step)),
+        else await services.payloads.store_payload(data, media_type=JSON_MEDIA_TYPE),
+        return_step=None if return_step is None else services.mask.mask_text(str(return_step)),
         is_awaited=_parse_is_awaited(call),
         timeout_s=call.timeout.total,
     )

@@ -83,7 +83,7 @@ class PipelineState:
         *,
         block: CompiledPipeline,
         unit: PipelineUnit,
-        surrounding: CommandContext,
+        context: CommandContext,
         worker_id: WorkerId,
     ) -> None:
         self.ctx = unit.ctx
@@ -93,10 +93,10 @@ class PipelineState:
         self._previous: TaskResult | None = None
         self.notes: dict[str, None] = {}
         self.site = unit.site
-        self._surrounding = surrounding
+        self._context = context
         self._variables: dict[str, Any] = {}
         self._views: dict[str, ResultView | PayloadHandle] = {}
-        self._kept: dict[str, ResultEnvelope] = {}
+        self._stored_results: dict[str, ResultEnvelope] = {}
         self._collections = TaskCollections(block.tasks)
         self._output: SavedOutput | None = None
         self._worker_id = worker_id
@@ -104,10 +104,10 @@ class PipelineState:
         self._step_names = (
             None if block.outputs.names is None else StepOutputNames(block.outputs.names)
         )
-        self._earlier = surrounding.steps.get(block.step.step)
-        self._own = block.step.step if block.step.step in block.mentions else None
-        self._steps = dict(surrounding.steps) if self._own else surrounding.steps
-        self.scope: TemplateScope = surrounding.build_scope(
+        self._earlier = context.steps.get(block.step.step)
+        self._own_step = block.step.step if block.step.step in block.mentions else None
+        self._steps = dict(context.steps) if self._own_step else context.steps
+        self.scope: TemplateScope = context.build_scope(
             unit.fixed,
             ctx=unit.ctx,
             variables=self._variables,
@@ -146,15 +146,17 @@ class PipelineState:
 
     def build_result(self, *, is_ok: bool = True) -> PipelineResult:
         """Return what the pipeline has produced, under the names that its step gives it too."""
-        found = PipelineResult(tasks=self.results, last=self.last)
+        pipeline_result = PipelineResult(tasks=self.results, last=self.last)
         return (
-            found if self._step_names is None else self._step_names.add_names_to(found, is_ok=is_ok)
+            pipeline_result
+            if self._step_names is None
+            else self._step_names.add_names_to(pipeline_result, is_ok=is_ok)
         )
 
     def save_state(self) -> SavedState:
         """Return all that was found out so far; raises `PayloadNeeded` to be called again."""
         collections = self._collections
-        kept_views = self._find_variables_of(self._kept)
+        kept_views = self._find_variables_of(self._stored_results)
         views = {
             name: TaskResult(
                 kind=value.kind,
@@ -166,7 +168,9 @@ class PipelineState:
             if isinstance(value, ResultView)
         }
         collected = collections.build_saved(self._variables)
-        left_out = {name for one in collected.values() for name in one.held_in}
+        left_out = {
+            name for saved_collection in collected.values() for name in saved_collection.held_in
+        }
         previous = self._previous
         return SavedState(
             ctx=output_forms.to_plain(self.ctx),
@@ -183,7 +187,7 @@ class PipelineState:
                 if name not in views and name not in kept_views and name not in left_out
             },
             views=views,
-            kept=self._kept,
+            kept=self._stored_results,
             kept_views=kept_views,
             collected=collected,
             view_tasks=self._find_variables_of(collected),
@@ -209,9 +213,7 @@ class PipelineState:
         return self._collections
 
     def _seal_value(self, value: Any) -> Any:
-        return self._surrounding.keychain.seal_secrets(
-            output_forms.to_plain(value), is_secret=False
-        )
+        return self._context.keychain.seal_secrets(output_forms.to_plain(value), is_secret=False)
 
     async def restore_state(self, saved: SavedState, payloads: TenantPayloads) -> None:
         """Go on with what another worker had found out; raises `ToolFailure`."""
@@ -221,18 +223,20 @@ class PipelineState:
         parts = structs.replace(self.scope.parts, ctx=self.ctx)
         self.scope = self.scope.extend_scope({"ctx": self.ctx}, parts=parts)
         self.scope["iter"].update(saved.iter)
-        self.results.update({task: whole_of(task, one) for task, one in saved.results.items()})
+        self.results.update(
+            {task: whole_of(task, task_result) for task, task_result in saved.results.items()}
+        )
         self._views.update({name: view_task(one) for name, one in self.results.items()})
         for name, envelope in saved.kept.items():
-            self._kept[name] = envelope
+            self._stored_results[name] = envelope
             self._views[name] = self._build_handle(name, envelope, view_task(self.results[name]))
         self._variables.update(saved.variables)
         for name, view in saved.views.items():
             task = saved.view_tasks.get(name)
             self._variables[name] = view_task(whole_of(task, view))
-        for collected, one in saved.collected.items():
+        for collected, saved_collection in saved.collected.items():
             shown = self._collections.get_shown_value(collected)
-            self._variables.update(dict.fromkeys(one.held_in, shown))
+            self._variables.update(dict.fromkeys(saved_collection.held_in, shown))
         self._variables.update({name: self._views[task] for name, task in saved.kept_views.items()})
         self.last = saved.last
         if saved.previous is not None:
@@ -244,8 +248,8 @@ class PipelineState:
         if saved.output is not None:
             result = whole_of(saved.output.task, saved.output.result)
             self._show_output(structs.replace(saved.output, result=result))
-        if self._own is not None and self.results:
-            self._steps[self._own] = view_pipeline(self.build_result())
+        if self._own_step is not None and self.results:
+            self._steps[self._own_step] = view_pipeline(self.build_result())
 
     def _build_handle(self, task: str, envelope: ResultEnvelope, view: ResultView) -> PayloadHandle:
         site = self.site
@@ -254,7 +258,7 @@ class PipelineState:
             view,
             execution_id=site.execution_id,
             step=site.step,
-            run=self._surrounding.command.run_id,
+            run=self._context.command.run_id,
             task=task,
         )
 
@@ -348,16 +352,16 @@ class PipelineState:
         self._views.pop(task.name, None)
         self._views[task.name] = tried.view
         if task.is_kept:
-            self._kept.pop(task.name, None)
+            self._stored_results.pop(task.name, None)
             if tried.kept is not None:
-                self._kept[task.name] = tried.kept
+                self._stored_results[task.name] = tried.kept
         if tried.error is None:
             self.last, self._previous = task.name, tried.result
             self.scope["_prev"] = tried.view
         if task.output is not None and task.output.as_ is not None:
             self._variables[task.output.as_] = tried.view
-        if self._own is not None:
-            self._steps[self._own] = view_pipeline(self.build_result())
+        if self._own_step is not None:
+            self._steps[self._own_step] = view_pipeline(self.build_result())
 
     def write_task_set(self, task: CompiledTask, tried: AttemptResult) -> None:
         """Apply a task's own `set`, which sees its raw result as `output`."""
@@ -397,13 +401,15 @@ class PipelineState:
         rooms = {"variable": self._variables, "iter": self.scope["iter"], "ctx": self.ctx}
         try:
             return compute_whole_values(
-                targets, values, before=lambda one: rooms[one.room].get(one.path[0], {})
+                targets,
+                values,
+                before=lambda write_target: rooms[write_target.room].get(write_target.path[0], {}),
             )
         except NotAMapping as problem:
             step = self.site.step
             text = f"step '{step}', task '{task.name}', field 'set.{problem.target}': {problem}"
-            found = build_error("validation", text, step=step, task=task.name)
-            raise ToolFailure(found) from problem
+            error_object = build_error("validation", text, step=step, task=task.name)
+            raise ToolFailure(error_object) from problem
 
     def _render_value(self, target: WriteTarget, task: CompiledTask) -> Any:
         render = target.value.render if target.room == "ctx" else target.value.evaluate
@@ -420,7 +426,7 @@ class PipelineState:
         if target.room != "ctx":
             return value
         # What is written to state leaves the worker: it must not carry a secret in the clear.
-        return self._surrounding.keychain.seal_secrets(value, is_secret=target.is_secret)
+        return self._context.keychain.seal_secrets(value, is_secret=target.is_secret)
 
     def _write_ctx(self, name: str, value: Any) -> None:
         """Write to this unit's own copy of `ctx`, and to the patch that it hands in."""

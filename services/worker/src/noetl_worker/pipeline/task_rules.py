@@ -123,8 +123,8 @@ class RuleLimits:
         try:
             return compiled.render(scope)
         except TemplateError as error:
-            found = build_template_error(error, step=self._step, task=task.name, field=field)
-            raise ToolFailure(found) from error
+            error_object = build_template_error(error, step=self._step, task=task.name, field=field)
+            raise ToolFailure(error_object) from error
 
     def _build_refusal(self, task: CompiledTask, field: str, why: str) -> ToolFailure:
         text = f"step '{self._step}', task '{task.name}', field '{field}': {why}"

@@ -1,4 +1,4 @@
-"""Time that a pipeline lets pass: here while it is short, else by a timer of the planner."""
+"""Waits of tasks: for a time, for a message, and the outcome that a message gives."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -31,6 +31,11 @@ from noetl_worker.pipeline.parked_work import (
 from noetl_worker.tools.calls.call import Call, Outcome
 
 Reason = Literal["retry", "jump", "continue", "rate_limit"]
+OPTIONS = ("approve", "reject")
+CORRELATION_KEY_CHARACTERS_MAX = 500
+_KEY = "correlation_key"
+_ERROR_FIELDS = ("message", "code", "retryable", "details")
+_FILLED = KINDS[parked_work.EXTERNAL].fields - set(NESTED_FIELDS)
 
 
 class TimeWaits(Struct, frozen=True, kw_only=True):
@@ -102,31 +107,24 @@ def sort_waiting_rows(rows: list[WaitingRow], now: datetime) -> list[WaitingRow]
     A wait for time goes on while the frame waits for another row, so it is as long as what is left.
     """
     timed = [(row, row.wait) for row in rows if isinstance(row.wait, TimeWait)]
-    others = [row for row in rows if not isinstance(row.wait, TimeWait)]
+    waiting_rows = [row for row in rows if not isinstance(row.wait, TimeWait)]
     timed.sort(key=lambda one: one[1].until)
     left = [
         structs.replace(row, wait=structs.replace(wait, timeout_s=_compute_left_s(wait, now)))
         for row, wait in timed
     ]
-    return [*sorted(others, key=lambda row: row.index or 0), *left]
+    return [*sorted(waiting_rows, key=lambda row: row.index or 0), *left]
 
 
 def _compute_left_s(wait: TimeWait, now: datetime) -> float:
     return max(0.0, (wait.until - now).total_seconds())
 
 
-OPTIONS = ("approve", "reject")
-CORRELATION_KEY_CHARACTERS_MAX = 500
-
-_KEY = "correlation_key"
-_ERROR_FIELDS = ("message", "code", "retryable", "details")
-
-
 def _build_default_key(
-    surrounding: CommandContext, *, unit: str, task: str, visit: int, attempt: int
+    context: CommandContext, *, unit: str, task: str, visit: int, attempt: int
 ) -> str:
     """Name a wait that its author gave no key: unlike every other wait of the tenant."""
-    parts = [surrounding.command.execution_id, surrounding.command.run_id, task, str(attempt)]
+    parts = [context.command.execution_id, context.command.run_id, task, str(attempt)]
     parts += [unit] if unit != "step" else []
     parts += [f"visit-{visit}"] if visit > 1 else []
     return ":".join(parts)
@@ -136,8 +134,8 @@ def name_answer_address(
     task: CompiledTask,
     *,
     names: TemplateScope,
-    surrounding: CommandContext,
-    hands: CommandServices,
+    context: CommandContext,
+    services: CommandServices,
     unit: str,
     place: str,
     attempt: int,
@@ -147,23 +145,25 @@ def name_answer_address(
 
     Raises `ToolFailure`, or `PayloadNeeded` to be called again.
     """
-    written = _render_key(task, names, step=surrounding.command.step)
+    written = _render_key(task, names, step=context.command.step)
     if written is None:
         where = f"{unit}-{place}" if place else unit
         written = _build_default_key(
-            surrounding, unit=where, task=task.name, visit=visit, attempt=attempt
+            context, unit=where, task=task.name, visit=visit, attempt=attempt
         )
-    correlation_key = _check_key(task.name, written, hands)
+    correlation_key = _check_key(task.name, written, services)
     key = parked_work.build_wait_key(task.name, visit=visit, attempt=attempt, place=place)
-    token = hands.callbacks.build_token(command_id=surrounding.command.command_id, key=key)
-    hands.mask.learn_secrets(token)
+    token = services.callbacks.build_token(command_id=context.command.command_id, key=key)
+    services.mask.learn_secrets(token)
     names["correlation"] = {"key": correlation_key}
-    names["callback"] = {"url": hands.callbacks.build_url(token), "token": token}
+    names["callback"] = {"url": services.callbacks.build_url(token), "token": token}
 
 
 def _render_key(task: CompiledTask, names: TemplateScope, *, step: str) -> Any:
     """Render the key that the task names, or else its input; None when neither does."""
-    template = next((one for name, one in task.fields if name == _KEY), None)
+    template = next(
+        (compiled_template for name, compiled_template in task.fields if name == _KEY), None
+    )
     field = "input"
     try:
         names[INPUT] = given = task.input.render(names)
@@ -214,10 +214,7 @@ def build_message_wait(
     )
 
 
-_FILLED = KINDS[parked_work.EXTERNAL].fields - set(NESTED_FIELDS)
-
-
-def _check_key(task: str, found: Any, hands: CommandServices) -> str:
+def _check_key(task: str, found: Any, services: CommandServices) -> str:
     """Admit a correlation key; raises `ToolFailure`.
 
     It is an address that everybody may read: masked, it would lead nowhere.
@@ -228,7 +225,7 @@ def _check_key(task: str, found: Any, hands: CommandServices) -> str:
         raise ToolFailure(
             build_error("validation", f"task '{task}', field 'correlation_key': {way}")
         )
-    if hands.mask.contains_secret(text):
+    if services.mask.contains_secret(text):
         way = "it holds a secret; make the key of what everybody may know"
         raise ToolFailure(
             build_error("validation", f"task '{task}', field 'correlation_key': {way}")

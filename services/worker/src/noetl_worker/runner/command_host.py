@@ -50,14 +50,14 @@ class HostServices(Struct, frozen=True, kw_only=True):
     tools: Tools
     payloads: Payloads
     remembered: PayloadCache
-    desk: FactPublisher
+    fact_publisher: FactPublisher
     mask: SecretMask
     hints: Hints
     dead_letters: DeadLetters
     pool: str
     lease_s: float
     commands_max: int
-    halts: CancelledExecutions
+    cancelled_executions: CancelledExecutions
     pacer: CallPacer
     callbacks: CallbackAddresses = CallbackAddresses()
     # What playbooks read as the store of a result.
@@ -110,13 +110,13 @@ class CommandHost:
             await running.adopt_delivery(delivery)
             return
         if delivery.delivery_count > 1:
-            # Whoever had it may still be at work: only a new attempt may run it.
+            # The worker that had it may still run it: only a new attempt may run it here.
             await self._publish_fact(command, build_lost(command, "redelivered"), key="lost")
             await delivery.ack()
             return
-        if command.execution_id in self._lane.halts:
+        if command.execution_id in self._lane.cancelled_executions:
             await self._publish_fact(
-                command, _build_stopped(command, self._lane.desk), key="stopped"
+                command, _build_stopped(command, self._lane.fact_publisher), key="stopped"
             )
             await delivery.ack()
             return
@@ -126,7 +126,7 @@ class CommandHost:
     async def listen_for_cancellations(self) -> None:
         """Hear of executions whose commands are not to begin any more; start waves."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._lane.halts.listen_for_cancellations())
+            group.create_task(self._lane.cancelled_executions.listen_for_cancellations())
             if self._lane.waves is not None:
                 group.create_task(self._lane.waves.serve_waves())
 
@@ -137,7 +137,7 @@ class CommandHost:
         lease = lease_terms.fit_lease(
             lease_s=command.lease_s, heartbeat_s=command.heartbeat_s, ack_wait_s=lane.lease_s
         )
-        hold = CommandLease(delivery, lease=lease, clock=lane.desk.clock)
+        hold = CommandLease(delivery, lease=lease, clock=lane.fact_publisher.clock)
         if hold.is_over:
             # It comes again, or has come to another worker already: only that one may settle it.
             instruments.add_to_counter(names.LEASES_LOST)
@@ -162,7 +162,7 @@ class CommandHost:
         """Work until the end or an interruption, and settle accordingly."""
         spoken_for = structs.replace(command, traceparent=tracing.get_traceparent())
         reporter = AttemptReporter(
-            desk=self._lane.desk,
+            fact_publisher=self._lane.fact_publisher,
             command=spoken_for,
             holder=hold.holder_name,
             count_file_entries=self._lane.tools.lender.count_entries,
@@ -172,7 +172,9 @@ class CommandHost:
             async with asyncio.TaskGroup() as group:
                 await self._work_until_settled(command, hold, reporter, group, heartbeat_s)
         except* Interruption as several:
-            interruptions = [one for one in several.exceptions if isinstance(one, Interruption)]
+            interruptions = [
+                exception for exception in several.exceptions if isinstance(exception, Interruption)
+            ]
         await self._settle_command(command, hold, interruptions[0] if interruptions else None)
 
     async def _work_until_settled(
@@ -184,8 +186,8 @@ class CommandHost:
         heartbeat_s: float,
     ) -> None:
         attendants: list[asyncio.Task[None]] = []
-        clock = self._lane.desk.clock
-        hands = self._build_services(command)
+        clock = self._lane.fact_publisher.clock
+        services = self._build_services(command)
 
         def on_beat() -> None:
             if clock.monotonic_s() - reporter.last_report_at >= heartbeat_s:
@@ -196,7 +198,7 @@ class CommandHost:
             attendants.append(group.create_task(reporter.publish_until_cancelled()))
             attendants.append(group.create_task(self._listen_for_stop(command, hold)))
             if isinstance(command.work, StepWork):
-                heard = hands.progress.listen_for_hints(self._lane.hints, command.command_id)
+                heard = services.progress.listen_for_hints(self._lane.hints, command.command_id)
                 attendants.append(group.create_task(heard))
             if isinstance(command.work, SlotWork):
                 attendants.append(group.create_task(self._listen_for_pause(command, hold)))
@@ -204,12 +206,12 @@ class CommandHost:
 
         try:
             with hold.extend_when_lasting(start_attendants):
-                if not await _run_to_end(command, hands, reporter, hold):
+                if not await _run_to_end(command, services, reporter, hold):
                     reporter.report_facts(build_lost(command, "released", is_release=True))
-                await hands.journal.flush_lines()
-                await self._flush_facts(command, hands, reporter)
+                await services.journal.flush_lines()
+                await self._flush_facts(command, services, reporter)
         except asyncio.CancelledError:
-            await hands.journal.abandon_log()
+            await services.journal.abandon_log()
             raise
         for attendant in attendants:
             attendant.cancel()
@@ -218,19 +220,19 @@ class CommandHost:
         return CommandHeartbeat(
             command_id=command.command_id,
             attempt=command.attempt,
-            worker_id=self._lane.desk.worker_id,
+            worker_id=self._lane.fact_publisher.worker_id,
             running=self.running_count,
             capacity=self._lane.commands_max,
         )
 
     async def _flush_facts(
-        self, command: Command, hands: CommandServices, reporter: AttemptReporter
+        self, command: Command, services: CommandServices, reporter: AttemptReporter
     ) -> None:
         try:
             await reporter.flush_facts()
         except ReportTooLarge as problem:
             reporter.report_facts(
-                build_failed(command, hands, build_error("payload_too_large", str(problem)))
+                build_failed(command, services, build_error("payload_too_large", str(problem)))
             )
             await reporter.flush_facts()
 
@@ -250,11 +252,11 @@ class CommandHost:
                 )
             case Stopped():
                 await self._publish_fact(
-                    command, _build_stopped(command, self._lane.desk), key="stopped"
+                    command, _build_stopped(command, self._lane.fact_publisher), key="stopped"
                 )
             case Released():
-                left = build_lost(command, "released", is_release=True)
-                await self._publish_fact(command, left, key="released")
+                command_lost = build_lost(command, "released", is_release=True)
+                await self._publish_fact(command, command_lost, key="released")
             case _:
                 pass
         try:
@@ -288,7 +290,7 @@ class CommandHost:
     async def _publish_fact(self, command: Command, fact: Fact, *, key: str) -> None:
         """Publish one fact outside a reporter; raises `TimeoutError` after a lease's time."""
         async with asyncio.timeout(self._lane.lease_s):
-            await self._lane.desk.publish_facts(
+            await self._lane.fact_publisher.publish_facts(
                 command, [fact], key=f"{command.command_id}/{command.attempt}/{key}"
             )
 
@@ -301,16 +303,16 @@ class CommandHost:
             payloads=payloads,
             keeper=ResultStore(payloads=payloads, mask=lane.mask, backend=lane.backend),
             mask=lane.mask,
-            clock=lane.desk.clock,
-            worker_id=lane.desk.worker_id,
+            clock=lane.fact_publisher.clock,
+            worker_id=lane.fact_publisher.worker_id,
             callbacks=lane.callbacks,
             pacer=lane.pacer,
             journal=LogJournal(
                 command,
                 payloads=payloads,
                 mask=lane.mask,
-                clock=lane.desk.clock,
-                worker_id=lane.desk.worker_id,
+                clock=lane.fact_publisher.clock,
+                worker_id=lane.fact_publisher.worker_id,
             ),
             waves=lane.waves,
             held_wait_s=lane.held_wait_s,
@@ -319,15 +321,17 @@ class CommandHost:
 
 
 async def _run_to_end(
-    command: Command, hands: CommandServices, reporter: AttemptReporter, hold: CommandLease
+    command: Command, services: CommandServices, reporter: AttemptReporter, hold: CommandLease
 ) -> bool:
     """Do the work; a defect in one command's work is that command's failure, not the worker's."""
     try:
-        return await run_command(command, hands=hands, reporter=reporter, draining=hold.leaving)
+        return await run_command(
+            command, services=services, reporter=reporter, draining=hold.leaving
+        )
     except Exception as problem:
         log.exception("work ended in a defect")
         text = f"the worker could not run step '{command.step}': {type(problem).__name__}"
-        reporter.report_facts(build_failed(command, hands, build_error("internal", text)))
+        reporter.report_facts(build_failed(command, services, build_error("internal", text)))
         return True
 
 
@@ -348,7 +352,7 @@ def _bind_log_context(command: Command) -> Iterator[None]:
         structlog.contextvars.reset_contextvars(**bound)
 
 
-def _build_stopped(command: Command, desk: FactPublisher) -> CommandStopped:
+def _build_stopped(command: Command, fact_publisher: FactPublisher) -> CommandStopped:
     return CommandStopped(
-        command_id=command.command_id, attempt=command.attempt, worker_id=desk.worker_id
+        command_id=command.command_id, attempt=command.attempt, worker_id=fact_publisher.worker_id
     )

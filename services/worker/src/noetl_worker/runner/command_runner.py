@@ -58,27 +58,31 @@ log = structlog.get_logger(__name__)
 
 
 async def run_command(
-    command: Command, *, hands: CommandServices, reporter: AttemptReporter, draining: asyncio.Event
+    command: Command,
+    *,
+    services: CommandServices,
+    reporter: AttemptReporter,
+    draining: asyncio.Event,
 ) -> bool:
     """Do a command's work and queue its facts; False when it is given back unfinished."""
     try:
-        return await _dispatch_work(command, hands, reporter, draining)
+        return await _dispatch_work(command, services, reporter, draining)
     except ToolFailure as problem:
-        reporter.report_facts(build_failed(command, hands, problem.error))
+        reporter.report_facts(build_failed(command, services, problem.error))
     except TemplateError as problem:
         reporter.report_facts(
-            build_failed(command, hands, build_template_error(problem, step=command.step))
+            build_failed(command, services, build_template_error(problem, step=command.step))
         )
     except (msgspec.ValidationError, msgspec.DecodeError) as problem:
         text = f"the definition of step '{command.step}' does not fit the model: {problem}"
-        reporter.report_facts(build_failed(command, hands, build_error("validation", text)))
+        reporter.report_facts(build_failed(command, services, build_error("validation", text)))
     except UnicodeEncodeError:
-        reporter.report_facts(build_failed(command, hands, build_broken_text_error()))
+        reporter.report_facts(build_failed(command, services, build_broken_text_error()))
     except FrameLost:
         reporter.report_facts(build_wave_lost(command))
     except TakenElsewhere as problem:
         if problem.is_same_message:
-            # As for any redelivery: whoever had it may be at work, so only a new attempt runs it.
+            # As for any redelivery: its former worker may still run it, so only a new attempt may.
             reporter.report_facts(build_lost(command, "redelivered"))
         else:
             log.info("a copy of a command that runs elsewhere", step=command.step)
@@ -86,14 +90,14 @@ async def run_command(
 
 
 def build_failed(
-    command: Command, hands: CommandServices, error: ErrorObject, end: PipelineEnd | None = None
+    command: Command, services: CommandServices, error: ErrorObject, end: PipelineEnd | None = None
 ) -> CommandFailed:
     """Say that a command failed."""
     placed = msgspec.structs.replace(error, step=error.step or command.step)
     return CommandFailed(
         command_id=command.command_id,
         attempt=command.attempt,
-        worker_id=hands.worker_id,
+        worker_id=services.worker_id,
         error=placed,
         patch={} if end is None else end.patch,
         tasks={} if end is None else end.metrics,
@@ -111,64 +115,64 @@ def build_lost(command: Command, reason: str, *, is_release: bool = False) -> Co
 
 
 async def _dispatch_work(
-    command: Command, hands: CommandServices, reporter: AttemptReporter, draining: asyncio.Event
+    command: Command, services: CommandServices, reporter: AttemptReporter, draining: asyncio.Event
 ) -> bool:
-    if hands.waves is not None and isinstance(command.work, FrameWork | ReduceWork):
-        in_wave = await hands.waves.run_command_frame(command)
+    if services.waves is not None and isinstance(command.work, FrameWork | ReduceWork):
+        in_wave = await services.waves.run_command_frame(command)
         # Its executors have journals of their own.
-        await hands.tools.lender.read_entries(command)
+        await services.tools.lender.read_entries(command)
         reporter.report_facts(in_wave)
         return True
-    block, surrounding = await prepare_command(command, hands)
+    block, context = await prepare_command(command, services)
     match command.work:
         case SlotWork() as work:
             slot = Slot(
                 command=command,
                 work=work,
                 block=block,
-                surrounding=surrounding,
-                hands=hands,
+                context=context,
+                services=services,
                 reporter=reporter,
                 draining=draining,
             )
-            return await _run_unless_parked(command, slot.run(), hands=hands, reporter=reporter)
+            return await _run_unless_parked(
+                command, slot.run(), services=services, reporter=reporter
+            )
         case ChunkWork() as work:
-            unit = _build_chunk_unit(work, surrounding)
+            unit = _build_chunk_unit(work, context)
         case StepWork() as work:
             unit = PipelineUnit(
-                site=surrounding.build_unit_scope(unit="step"),
+                site=context.build_unit_scope(unit="step"),
                 fixed={"iter": {}},
                 iterators={},
-                ctx=surrounding.ctx,
+                ctx=context.ctx,
                 may_park=True,
-                emitter=build_emitter(command, work, block, hands=hands, reporter=reporter),
+                emitter=build_emitter(command, work, block, services=services, reporter=reporter),
             )
         case ItemWork() as work:
-            unit = await _build_item_unit(work, surrounding, hands)
+            unit = await _build_item_unit(work, context, services)
         case FrameWork() | ReduceWork() as work:
-            framed = PlannerFrame(
-                command=command, block=block, surrounding=surrounding, hands=hands
-            )
+            framed = PlannerFrame(command=command, block=block, context=context, services=services)
             run = framed.run_slice(work) if isinstance(work, FrameWork) else framed.run_reduce(work)
             ended = _report_end(run, reporter)
-            return await _run_unless_parked(command, ended, hands=hands, reporter=reporter)
+            return await _run_unless_parked(command, ended, services=services, reporter=reporter)
         case _:
             assert_never(command.work)
     try:
-        return await _run_unit(command, block, unit, surrounding, hands=hands, reporter=reporter)
+        return await _run_unit(command, block, unit, context, services=services, reporter=reporter)
     finally:
         if unit.emitter is not None:
             unit.emitter.close()
 
 
 async def prepare_command(
-    command: Command, hands: CommandServices
+    command: Command, services: CommandServices
 ) -> tuple[CompiledPipeline, CommandContext]:
     """Compile a command's step and load what its templates may name; raises `ToolFailure`."""
-    block = compile_pipeline(await _load_definition(command, hands), command.defaults)
-    surrounding = await _load_context(command, block, hands)
-    await surrounding.keychain.resolve_required()
-    return block, surrounding
+    block = compile_pipeline(await _load_definition(command, services), command.defaults)
+    context = await _load_context(command, block, services)
+    await context.keychain.resolve_required()
+    return block, context
 
 
 async def _report_end(run: Awaitable[FrameClosed], reporter: AttemptReporter) -> bool:
@@ -177,7 +181,7 @@ async def _report_end(run: Awaitable[FrameClosed], reporter: AttemptReporter) ->
 
 
 async def _run_unless_parked(
-    command: Command, run: Awaitable[bool], *, hands: CommandServices, reporter: AttemptReporter
+    command: Command, run: Awaitable[bool], *, services: CommandServices, reporter: AttemptReporter
 ) -> bool:
     """Await the end of frames; when a row of one waits, keep the frame and let the command go."""
     try:
@@ -187,20 +191,20 @@ async def _run_unless_parked(
             CommandParked(
                 command_id=command.command_id,
                 attempt=command.attempt,
-                worker_id=hands.worker_id,
+                worker_id=services.worker_id,
                 wait=parked.saved.waiting[0].wait,
-                resume_ref=await parked_work.store_parked(parked.saved, hands),
+                resume_ref=await parked_work.store_parked(parked.saved, services),
                 frame_id=parked.saved.frame_id,
             )
         )
     except PipelineHalted:
-        reporter.report_facts(_build_stopped(command, hands))
+        reporter.report_facts(_build_stopped(command, services))
     return True
 
 
-def _build_stopped(command: Command, hands: CommandServices) -> CommandStopped:
+def _build_stopped(command: Command, services: CommandServices) -> CommandStopped:
     return CommandStopped(
-        command_id=command.command_id, attempt=command.attempt, worker_id=hands.worker_id
+        command_id=command.command_id, attempt=command.attempt, worker_id=services.worker_id
     )
 
 
@@ -208,88 +212,88 @@ async def _run_unit(
     command: Command,
     block: CompiledPipeline,
     unit: PipelineUnit,
-    surrounding: CommandContext,
+    context: CommandContext,
     *,
-    hands: CommandServices,
+    services: CommandServices,
     reporter: AttemptReporter,
 ) -> bool:
-    pipeline = Pipeline(block=block, unit=unit, surrounding=surrounding, hands=hands)
-    resumed = await _find_resume_point(command, block, unit, hands)
+    pipeline = Pipeline(block=block, unit=unit, context=context, services=services)
+    resumed = await _find_resume_point(command, block, unit, services)
     try:
-        async with hands.journal.keep_lines():
+        async with services.journal.keep_lines():
             end = await pipeline.run(resumed)
     except PipelineParked as parked:
-        reporter.report_facts(await _build_parked(command, pipeline, parked, hands))
+        reporter.report_facts(await _build_parked(command, pipeline, parked, services))
         return True
     except PipelineHalted:
-        reporter.report_facts(_build_stopped(command, hands))
+        reporter.report_facts(_build_stopped(command, services))
         return True
-    await _store_and_report(command, block, end, pipeline, hands, reporter, emitter=unit.emitter)
+    await _store_and_report(command, block, end, pipeline, services, reporter, emitter=unit.emitter)
     return True
 
 
 async def _find_resume_point(
-    command: Command, block: CompiledPipeline, unit: PipelineUnit, hands: CommandServices
+    command: Command, block: CompiledPipeline, unit: PipelineUnit, services: CommandServices
 ) -> ResumedPipeline | None:
     """Return where to go on: after a wait, or where an attempt that was lost last kept it."""
     resumed = (
         None
         if command.resume is None
-        else await parked_work.load_parked_pipeline(command.resume, hands)
+        else await parked_work.load_parked_pipeline(command.resume, services)
     )
     if not checkpoints.is_resumable(unit) or not checkpoints.has_repeats(block):
         return resumed
     since = 0 if resumed is None else resumed.saved.attempt
-    saved = await checkpoints.find_checkpoint(command, hands, after=since)
+    saved = await checkpoints.find_checkpoint(command, services, after=since)
     if saved is None:
         return resumed
     return ResumedPipeline(saved=saved, status=ELAPSED, outcome=Outcome())
 
 
 async def _build_parked(
-    command: Command, pipeline: Pipeline, parked: PipelineParked, hands: CommandServices
+    command: Command, pipeline: Pipeline, parked: PipelineParked, services: CommandServices
 ) -> CommandParked:
     """Keep a pipeline that waits, and say what it waits for."""
     return CommandParked(
         command_id=command.command_id,
         attempt=command.attempt,
-        worker_id=hands.worker_id,
+        worker_id=services.worker_id,
         wait=parked.wait,
-        resume_ref=await parked_work.store_parked(await pipeline.build_saved(), hands),
+        resume_ref=await parked_work.store_parked(await pipeline.build_saved(), services),
     )
 
 
-async def _load_definition(command: Command, hands: CommandServices) -> dict[str, Any]:
+async def _load_definition(command: Command, services: CommandServices) -> dict[str, Any]:
     if command.definition is not None:
         return command.definition
     if command.definition_ref is None:
         raise ToolFailure(build_error("internal", "the command carries no definition"))
-    definition: dict[str, Any] = await hands.payloads.load_value(command.definition_ref)
+    definition: dict[str, Any] = await services.payloads.load_value(command.definition_ref)
     return definition
 
 
 async def _load_context(
-    command: Command, block: CompiledPipeline, hands: CommandServices
+    command: Command, block: CompiledPipeline, services: CommandServices
 ) -> CommandContext:
     workload = command.slice.workload
     if command.slice.workload_ref is not None:
-        workload = await hands.payloads.load_value(command.slice.workload_ref)
+        workload = await services.payloads.load_value(command.slice.workload_ref)
     ctx = command.slice.ctx
     if command.slice.ctx_ref is not None:
-        ctx = await hands.payloads.load_value(command.slice.ctx_ref)
+        ctx = await services.payloads.load_value(command.slice.ctx_ref)
     source = block.step.loop or block.step.reduce
     return CommandContext(
         command,
         workload=workload,
         ctx=ctx,
         iterator=None if source is None else source.iterator,
-        clock=hands.clock,
-        keyring=hands.tools.keyring,
+        clock=services.clock,
+        keyring=services.tools.keyring,
     )
 
 
 async def _build_item_unit(
-    work: ItemWork, surrounding: CommandContext, hands: CommandServices
+    work: ItemWork, context: CommandContext, services: CommandServices
 ) -> PipelineUnit:
     item = work.item
     if work.collection_ref is not None or work.form is CollectionForm.RANGE:
@@ -298,25 +302,25 @@ async def _build_item_unit(
             work.form,
             start=work.index,
             end=work.index + 1,
-            payloads=hands.payloads,
+            payloads=services.payloads,
         )
-    fixed, iterators = build_item_names(surrounding, item=item, work=work)
+    fixed, iterators = build_item_names(context, item=item, work=work)
     return PipelineUnit(
-        site=surrounding.build_unit_scope(unit=f"item-{work.index}"),
+        site=context.build_unit_scope(unit=f"item-{work.index}"),
         fixed=fixed,
         iterators=iterators,
-        ctx=surrounding.ctx,
+        ctx=context.ctx,
         may_park=True,
     )
 
 
-def _build_chunk_unit(work: ChunkWork, surrounding: CommandContext) -> PipelineUnit:
-    named = surrounding.build_chunk_names(work.chunk)
+def _build_chunk_unit(work: ChunkWork, context: CommandContext) -> PipelineUnit:
+    named = context.build_chunk_names(work.chunk)
     return PipelineUnit(
-        site=surrounding.build_unit_scope(unit=f"chunk-{work.index}"),
+        site=context.build_unit_scope(unit=f"chunk-{work.index}"),
         fixed={"iter": {}, **named},
         iterators={},
-        ctx=surrounding.ctx,
+        ctx=context.ctx,
         may_park=True,
     )
 
@@ -326,13 +330,13 @@ async def _store_and_report(
     block: CompiledPipeline,
     end: PipelineEnd,
     pipeline: Pipeline,
-    hands: CommandServices,
+    services: CommandServices,
     reporter: AttemptReporter,
     *,
     emitter: ChunkEmitter | None,
 ) -> None:
     """Keep a pipeline's result and writes, then queue the fact that names them."""
-    end = msgspec.structs.replace(end, patch=await hands.keeper.store_patch(end.patch))
+    end = msgspec.structs.replace(end, patch=await services.keeper.store_patch(end.patch))
     status = "ok" if end.error is None else "error"
     collected, notes = block.outputs.collected, tuple(end.notes)
     try:
@@ -342,7 +346,7 @@ async def _store_and_report(
                 end.result, output=output, collected=collected, notes=notes
             )
         else:
-            envelope = await hands.keeper.store_result(
+            envelope = await services.keeper.store_result(
                 end.result,
                 status=status,
                 output=output,
@@ -352,21 +356,21 @@ async def _store_and_report(
             )
     except SelectionTooLarge as problem:
         reporter.report_facts(
-            build_failed(command, hands, build_error("payload_too_large", str(problem)), end)
+            build_failed(command, services, build_error("payload_too_large", str(problem)), end)
         )
         return
     except ToolFailure as problem:
-        reporter.report_facts(build_failed(command, hands, end.error or problem.error, end))
+        reporter.report_facts(build_failed(command, services, end.error or problem.error, end))
         return
     if end.error is not None:
-        fact = build_failed(command, hands, end.error, end)
+        fact = build_failed(command, services, end.error, end)
         reporter.report_facts(msgspec.structs.replace(fact, result=envelope))
         return
     reporter.report_facts(
         CommandCompleted(
             command_id=command.command_id,
             attempt=command.attempt,
-            worker_id=hands.worker_id,
+            worker_id=services.worker_id,
             result=envelope,
             patch=end.patch,
             notes=end.notes,

@@ -147,8 +147,8 @@ async def run_frame(
     frame: Frame,
     *,
     block: CompiledPipeline,
-    surrounding: CommandContext,
-    hands: CommandServices,
+    context: CommandContext,
+    services: CommandServices,
     may_leave_rows: bool,
     transaction: Transaction | None = None,
     resume: Resume | None = None,
@@ -158,7 +158,7 @@ async def run_frame(
     Raises `FrameParked` when a row waits and the frame may; `resume` is how such a wait ended.
     """
     run = _FrameRun(
-        frame=frame, block=block, surrounding=surrounding, hands=hands, transaction=transaction
+        frame=frame, block=block, context=context, services=services, transaction=transaction
     )
     if resume is not None:
         await run.resume_frame(resume)
@@ -177,17 +177,17 @@ class _FrameRun:
         *,
         frame: Frame,
         block: CompiledPipeline,
-        surrounding: CommandContext,
-        hands: CommandServices,
+        context: CommandContext,
+        services: CommandServices,
         transaction: Transaction | None,
     ) -> None:
         self._frame = frame
         self._block = block
-        self._surrounding = surrounding
-        self._hands = hands
+        self._context = context
+        self._services = services
         self._transaction = transaction
         self._keeps_results = _collects_results(block)
-        self._started_at = hands.clock.monotonic_s()
+        self._started_at = services.clock.monotonic_s()
         self._next = 0
         self._done = 0
         self._failed = 0
@@ -196,8 +196,8 @@ class _FrameRun:
         self._metrics: MetricsByTask = {}
         is_bounded = frame.may_flush and frame.policy.process == "row"
         self._outputs = RowOutputs(
-            payloads=hands.payloads,
-            mask=hands.mask,
+            payloads=services.payloads,
+            mask=services.mask,
             bytes_max=frame.policy.max_bytes if is_bounded else 0,
         )
         self._lanes: list[asyncio.Task[None]] = []
@@ -206,7 +206,7 @@ class _FrameRun:
 
     async def resume_frame(self, resume: Resume) -> None:
         """Go on from where the frame was parked, with the row whose wait has ended."""
-        saved, resumed = await parked_work.load_parked_frame(resume, self._hands)
+        saved, resumed = await parked_work.load_parked_frame(resume, self._services)
         if saved.frame_id != self._frame.frame_id:
             # Reports were lost, and the ledger knows an earlier frame as the open one.
             return
@@ -215,10 +215,10 @@ class _FrameRun:
         self._metrics = saved.metrics
         for index, value in saved.results:
             await self._outputs.put_output(index, value)
-        first, *others = saved.waiting
-        now = self._hands.clock.now()
-        due = [row for row in others if is_time_over(row.wait, now)]
-        self._waiting = [row for row in others if not is_time_over(row.wait, now)]
+        first, *waiting_rows = saved.waiting
+        now = self._services.clock.now()
+        due = [row for row in waiting_rows if is_time_over(row.wait, now)]
+        self._waiting = [row for row in waiting_rows if not is_time_over(row.wait, now)]
         await self._run_and_count(first.index, resumed)
         for row in due:
             passed = ResumedPipeline(saved=row.saved, status=ELAPSED, outcome=Outcome())
@@ -232,7 +232,7 @@ class _FrameRun:
         raise FrameParked(
             SavedFrame(
                 frame_id=self._frame.frame_id,
-                waiting=sort_waiting_rows(self._waiting, self._hands.clock.now()),
+                waiting=sort_waiting_rows(self._waiting, self._services.clock.now()),
                 next=self._next,
                 done=self._done,
                 failed=self._failed,
@@ -301,18 +301,18 @@ class _FrameRun:
                 lane.cancel()
 
     def _is_time_over(self) -> bool:
-        spent_s = self._hands.clock.monotonic_s() - self._started_at
+        spent_s = self._services.clock.monotonic_s() - self._started_at
         return spent_s >= self._frame.policy.max_seconds
 
     async def _run_row(
         self, index: int | None, resumed: ResumedPipeline | None = None
     ) -> PipelineEnd | None:
         frame = self._frame
-        fixed, iterators = build_frame_names(self._surrounding, frame, row_index=index)
+        fixed, iterators = build_frame_names(self._context, frame, row_index=index)
         row = None if index is None else frame.get_row_index(index)
-        ctx = self._surrounding.ctx
+        ctx = self._context.ctx
         unit = PipelineUnit(
-            site=self._surrounding.build_unit_scope(
+            site=self._context.build_unit_scope(
                 unit=frame.root_frame_id, row_index=row, frame_id=frame.frame_id
             ),
             fixed=fixed,
@@ -326,7 +326,7 @@ class _FrameRun:
             steady=self._steady,
         )
         pipeline = Pipeline(
-            block=self._block, unit=unit, surrounding=self._surrounding, hands=self._hands
+            block=self._block, unit=unit, context=self._context, services=self._services
         )
         try:
             end = await pipeline.run(resumed)
@@ -355,7 +355,7 @@ class _FrameRun:
         places = range(started) if self._has_failed_too_often() else outputs.row_indices
         kept_list = None
         if outputs.has_parts:
-            kept_list = await self._hands.keeper.store_result_pieces(
+            kept_list = await self._services.keeper.store_result_pieces(
                 lambda: outputs.iterate_pieces(places), row_count=len(places)
             )
         in_memory = self._keeps_results and kept_list is None
@@ -367,7 +367,7 @@ class _FrameRun:
             results=outputs.list_held(places) if in_memory else [],
             kept=kept_list,
             remaining=self._frame.rows[self._next :],
-            duration_s=self._hands.clock.monotonic_s() - self._started_at,
+            duration_s=self._services.clock.monotonic_s() - self._started_at,
             rows_cancelled=started - self._done - self._failed,
             metrics=self._metrics,
         )

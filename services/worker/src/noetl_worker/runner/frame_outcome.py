@@ -1,4 +1,4 @@
-"""The fact that ends a frame, whoever ran it."""
+"""The fact that ends a frame, for all kinds of frames."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ OVERSIZE_NOTE = "frame_oversize"
 
 def build_frame_closed(
     command: Command,
-    hands: CommandServices,
+    services: CommandServices,
     frame: Frame,
     result: FrameResult,
     envelope: ResultEnvelope | None,
@@ -36,7 +36,7 @@ def build_frame_closed(
     return FrameClosed(
         command_id=command.command_id,
         attempt=command.attempt,
-        worker_id=hands.worker_id,
+        worker_id=services.worker_id,
         stage_id=frame.stage_id,
         frame_id=frame.frame_id,
         slot=frame.slot,
@@ -81,8 +81,8 @@ async def run_recorded_frame(
     frame: Frame,
     *,
     block: CompiledPipeline,
-    surrounding: CommandContext,
-    hands: CommandServices,
+    context: CommandContext,
+    services: CommandServices,
     may_leave_rows: bool,
     resume: Resume | None = None,
 ) -> FrameOutcome:
@@ -92,20 +92,20 @@ async def run_recorded_frame(
     row waits.
     """
     if frame.policy.inside is not None:
-        result, _ = await run_local_loop(frame, block=block, surrounding=surrounding, hands=hands)
+        result, _ = await run_local_loop(frame, block=block, context=context, services=services)
     else:
         result = await run_frame_once(
             frame,
             block=block,
-            surrounding=surrounding,
-            hands=hands,
+            context=context,
+            services=services,
             may_leave_rows=may_leave_rows,
             resume=resume,
         )
-    return await _store_outcome(result, block, hands)
+    return await _store_outcome(result, block, services)
 
 
-async def run_empty_frame(block: CompiledPipeline, hands: CommandServices) -> FrameOutcome:
+async def run_empty_frame(block: CompiledPipeline, services: CommandServices) -> FrameOutcome:
     """Give what a frame without rows gives."""
     result = FrameResult(
         rows_done=0,
@@ -116,18 +116,18 @@ async def run_empty_frame(block: CompiledPipeline, hands: CommandServices) -> Fr
         remaining=[],
         duration_s=0.0,
     )
-    return await _store_outcome(result, block, hands)
+    return await _store_outcome(result, block, services)
 
 
 async def _store_outcome(
-    result: FrameResult, block: CompiledPipeline, hands: CommandServices
+    result: FrameResult, block: CompiledPipeline, services: CommandServices
 ) -> FrameOutcome:
     loop = block.step.loop
     collects = loop is not None and loop.spec.collect != "none"
     envelope = result.kept
     if envelope is None and collects:
-        envelope = await hands.keeper.store_row_results(result.results)
-    patch = await hands.keeper.store_patch(result.patch)
+        envelope = await services.keeper.store_row_results(result.results)
+    patch = await services.keeper.store_patch(result.patch)
     return FrameOutcome(
         result=structs.replace(result, patch=patch, results=[], remaining=[], kept=None),
         rows_left=len(result.remaining),

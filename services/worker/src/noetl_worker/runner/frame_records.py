@@ -72,17 +72,17 @@ class FrameRecords:
     async def take_over_frame(self, frame_id: FrameId) -> int:
         """Be the next to run a frame that an earlier attempt ran; return how many ran it before.
 
-        Whoever does so writes down its name behind the last one, which nobody else can do there:
+        The worker that takes it writes its name behind the last one, which no other can do there:
         all who ran a frame are told in their order, and none after a later attempt. Should this
         one die, its own delivery comes again and leads to a new attempt. Raises `TakenElsewhere`.
         """
-        mine = Takeover(
+        takeover = Takeover(
             command_id=self._command.command_id,
             fence=self._command.attempt,
             holder=self._holder,
             resumes=self._command.resume is not None,
         )
-        data = codec.encode_canonical(mine)
+        data = codec.encode_canonical(takeover)
         count = 1
         for place in itertools.count(start=1):
             name = frames.build_takeover_name(self._command.execution_id, frame_id, place=place)

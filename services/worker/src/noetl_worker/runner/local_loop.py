@@ -40,41 +40,41 @@ async def run_local_loop(
     frame: Frame,
     *,
     block: CompiledPipeline,
-    surrounding: CommandContext,
-    hands: CommandServices,
+    context: CommandContext,
+    services: CommandServices,
     layout: CollectionLayout | None = None,
 ) -> tuple[FrameResult, list[UnitEnd | None]]:
     """Run a frame unit by unit, as its policy cuts it; a unit that never ended is None."""
     inside = frame.policy.inside
     assert inside is not None, "only frames that are cut come here"
     run = _LoopRun(
-        frame, inside=inside, layout=layout, block=block, surrounding=surrounding, hands=hands
+        frame, inside=inside, layout=layout, block=block, context=context, services=services
     )
     await run.run_all_units()
     return run.build_outcome(), run.ended
 
 
 async def build_units_end(
-    ended: list[UnitEnd | None], *, hands: CommandServices, keeps: bool
+    ended: list[UnitEnd | None], *, services: CommandServices, keeps: bool
 ) -> UnitsEnd:
     """Count units for the ledger, and keep what each gave if the loop collects it."""
-    found = [one for one in ended if one is not None]
-    failed = sum(one.result.error is not None for one in found)
+    unit_ends = [unit_end for unit_end in ended if unit_end is not None]
+    failed = sum(one.result.error is not None for one in unit_ends)
     parts_ref = None
     if keeps:
-        parts = [await _build_part(index, one, hands) for index, one in enumerate(ended)]
-        parts_ref = await hands.payloads.store_payload(
+        parts = [await _build_part(index, one, services) for index, one in enumerate(ended)]
+        parts_ref = await services.payloads.store_payload(
             codec.encode_json(parts), media_type=JSON_MEDIA_TYPE, row_count=len(parts)
         )
     return UnitsEnd(
-        ok=len(found) - failed,
+        ok=len(unit_ends) - failed,
         failed=failed,
-        retried=sum(one.retried for one in found),
+        retried=sum(one.retried for one in unit_ends),
         parts_ref=parts_ref,
     )
 
 
-async def _build_part(index: int, end: UnitEnd | None, hands: CommandServices) -> LoopPart:
+async def _build_part(index: int, end: UnitEnd | None, services: CommandServices) -> LoopPart:
     if end is None:
         return LoopPart(index=index, key=str(index), status="cancelled")
     error = end.result.error
@@ -82,15 +82,15 @@ async def _build_part(index: int, end: UnitEnd | None, hands: CommandServices) -
         index=index,
         key=end.key,
         status="ok" if error is None else "error",
-        result=await hands.keeper.store_row_results(end.result.results),
-        error=None if error is None else codec.to_builtins(hands.mask.mask_error(error)),
+        result=await services.keeper.store_row_results(end.result.results),
+        error=None if error is None else codec.to_builtins(services.mask.mask_error(error)),
         row_count=end.row_count,
         is_single=end.is_single,
     )
 
 
 class _LoopRun:
-    """Hands out units in order to as many lanes as may run at once."""
+    """Runs the units of a loop in their order, as many at once as its limit allows."""
 
     def __init__(
         self,
@@ -99,21 +99,21 @@ class _LoopRun:
         inside: InnerCut,
         layout: CollectionLayout | None,
         block: CompiledPipeline,
-        surrounding: CommandContext,
-        hands: CommandServices,
+        context: CommandContext,
+        services: CommandServices,
     ) -> None:
         self._frame = frame
         self._inside = inside
         self._offsets = None if layout is None else layout.offsets
         self._cut = inside.cut_items(len(frame.rows))
         self._block = block
-        self._surrounding = surrounding
-        self._hands = hands
+        self._context = context
+        self._services = services
         self._next = 0
         self._patch: dict[str, Any] = {}
         self._error: ErrorObject | None = None
         self._lanes: list[asyncio.Task[None]] = []
-        self._started_at = hands.clock.monotonic_s()
+        self._started_at = services.clock.monotonic_s()
         self.ended: list[UnitEnd | None] = [None] * self._cut.units
 
     async def run_all_units(self) -> None:
@@ -160,20 +160,20 @@ class _LoopRun:
 
     async def _run_frames(self, unit: int, frame: Frame) -> FrameResult:
         """Run a unit's frame, and its rows that are left as frames of their own."""
-        surrounding = self._surrounding.with_ctx_patch(self._patch)
-        found: list[FrameResult] = []
+        context = self._context.with_ctx_patch(self._patch)
+        frame_results: list[FrameResult] = []
         while True:
             result = await run_frame_once(
                 frame,
                 block=self._block,
-                surrounding=surrounding,
-                hands=self._hands,
+                context=context,
+                services=self._services,
                 may_leave_rows=not self._inside.is_shard,
             )
-            found.append(result)
+            frame_results.append(result)
             if not result.remaining:
-                return _add_up_results(found)
-            surrounding = surrounding.with_ctx_patch(result.patch)
+                return _add_up_results(frame_results)
+            context = context.with_ctx_patch(result.patch)
             frame = self._build_continuation(unit, frame, len(result.remaining))
 
     def _build_continuation(self, unit: int, frame: Frame, left: int) -> Frame:
@@ -193,7 +193,7 @@ class _LoopRun:
         if not self._inside.is_shard:
             return frame
         return frames.with_shard_key(
-            frame, await render_shard_key(frame, self._block, self._surrounding, self._hands)
+            frame, await render_shard_key(frame, self._block, self._context, self._services)
         )
 
     def _cut_frame(
@@ -206,18 +206,18 @@ class _LoopRun:
         attempt: int,
         parent: FrameId | None,
     ) -> Frame:
-        whole = self._frame
-        names = {key: one for key, one in whole.policy_names.items() if key != "inside"}
+        frame = self._frame
+        names = {key: one for key, one in frame.policy_names.items() if key != "inside"}
         return structs.replace(
-            whole,
-            frame_id=ids.derive_inner_frame_id(whole.frame_id, unit=unit, frame_index=index),
-            root_frame_id=ids.derive_inner_frame_id(whole.frame_id, unit=unit, frame_index=0),
+            frame,
+            frame_id=ids.derive_inner_frame_id(frame.frame_id, unit=unit, frame_index=index),
+            root_frame_id=ids.derive_inner_frame_id(frame.frame_id, unit=unit, frame_index=0),
             slot=unit,
             frame_index=index,
-            base_index=whole.base_index + first,
+            base_index=frame.base_index + first,
             attempt=attempt,
-            rows=whole.rows[first:end],
-            policy=structs.replace(whole.policy, inside=None, failed_max=None),
+            rows=frame.rows[first:end],
+            policy=structs.replace(frame.policy, inside=None, failed_max=None),
             policy_names=names
             if self._inside.size is None
             else {**names, "max_rows": self._inside.size},
@@ -226,15 +226,17 @@ class _LoopRun:
         )
 
     def _build_slice(self, unit: int, first: int, end: int) -> CollectionSlice | None:
-        whole = self._frame.sliced
-        if whole is None:
+        collection_slice = self._frame.sliced
+        if collection_slice is None:
             return None
         _, done, failed = self._count_units()
         return structs.replace(
-            whole,
+            collection_slice,
             done=done,
             failed=failed,
-            indices=None if whole.indices is None else whole.indices[first:end],
+            indices=None
+            if collection_slice.indices is None
+            else collection_slice.indices[first:end],
             shard_key=str(unit) if self._inside.is_shard else None,
         )
 
@@ -244,12 +246,12 @@ class _LoopRun:
 
     def _count_units(self) -> tuple[int, int, int]:
         """Return how many units ended, succeeded and failed, as the failure policy counts them."""
-        found = [one.result for one in self.ended if one is not None]
+        frame_results = [unit_end.result for unit_end in self.ended if unit_end is not None]
         if self._inside.is_shard or self._frame.policy.process == "frame":
-            failed = sum(one.error is not None for one in found)
-            return len(found), len(found) - failed, failed
-        done = sum(one.rows_done for one in found)
-        failed = sum(one.rows_failed for one in found)
+            failed = sum(frame_result.error is not None for frame_result in frame_results)
+            return len(frame_results), len(frame_results) - failed, failed
+        done = sum(one.rows_done for one in frame_results)
+        failed = sum(one.rows_failed for one in frame_results)
         return done + failed, done, failed
 
     def _has_failed_too_often(self) -> bool:
@@ -265,53 +267,53 @@ class _LoopRun:
 
     def build_outcome(self) -> FrameResult:
         """Return what became of all units together."""
-        found = [one.result for one in self.ended if one is not None]
+        frame_results = [unit_end.result for unit_end in self.ended if unit_end is not None]
         rows = sum(one.row_count for one in self.ended if one is not None)
-        added = _add_up_results(found)
+        added = _add_up_results(frame_results)
         return structs.replace(
             added,
             error=self._error,
             patch=self._patch,
-            duration_s=self._hands.clock.monotonic_s() - self._started_at,
+            duration_s=self._services.clock.monotonic_s() - self._started_at,
             rows_cancelled=len(self._frame.rows) - rows + added.rows_cancelled,
         )
 
 
-def _add_up_results(found: list[FrameResult]) -> FrameResult:
+def _add_up_results(frame_results: list[FrameResult]) -> FrameResult:
     """Add up frames that followed each other."""
     patch: dict[str, Any] = {}
     metrics: MetricsByTask = {}
-    for one in found:
-        patch.update(one.patch)
-        metrics = add_task_metrics(metrics, one.metrics)
+    for frame_result in frame_results:
+        patch.update(frame_result.patch)
+        metrics = add_task_metrics(metrics, frame_result.metrics)
     return FrameResult(
-        rows_done=sum(one.rows_done for one in found),
-        rows_failed=sum(one.rows_failed for one in found),
-        error=next((one.error for one in found if one.error is not None), None),
+        rows_done=sum(one.rows_done for one in frame_results),
+        rows_failed=sum(one.rows_failed for one in frame_results),
+        error=next((one.error for one in frame_results if one.error is not None), None),
         patch=patch,
-        results=[value for one in found for value in one.results],
+        results=[value for one in frame_results for value in one.results],
         remaining=[],
-        duration_s=sum(one.duration_s for one in found),
-        rows_cancelled=sum(one.rows_cancelled for one in found),
+        duration_s=sum(one.duration_s for one in frame_results),
+        rows_cancelled=sum(one.rows_cancelled for one in frame_results),
         metrics=metrics,
     )
 
 
 async def render_shard_key(
-    frame: Frame, block: CompiledPipeline, surrounding: CommandContext, hands: CommandServices
+    frame: Frame, block: CompiledPipeline, context: CommandContext, services: CommandServices
 ) -> str:
     """Render what names a shard for its effects; without a template it is its index."""
     loop = block.step.loop
     template = loop.spec.fanout.key if loop is not None and loop.spec.fanout else None
     if template is None or not frame.rows:
         return str(frame.slot)
-    fixed, iterators = build_frame_names(surrounding, frame, row_index=0)
-    names = surrounding.build_scope(fixed, ctx=surrounding.ctx, iterators=iterators)
+    fixed, iterators = build_frame_names(context, frame, row_index=0)
+    names = context.build_scope(fixed, ctx=context.ctx, iterators=iterators)
     key: Any = await render_field(
         compile_value(template),
         names,
         "loop.spec.fanout.key",
-        surrounding=surrounding,
-        payloads=hands.payloads,
+        context=context,
+        payloads=services.payloads,
     )
     return str(key)

@@ -85,7 +85,7 @@ async def _split_into_parts(
         ref = await payloads.store_payload(part, media_type=JSON_MEDIA_TYPE, row_count=end - start)
         parts.append(ListPart(start=start, end=end, ref=ref))
     written = codec.encode_json(PartList(total=len(rows), parts=parts))
-    # Whoever was first has cut the same rows at the same places.
+    # If another process wrote it first, it has cut the same rows at the same places.
     return codec.decode_as(await payloads.put_named(name, written) or written, PartList)
 
 
@@ -105,8 +105,8 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
 
     command: Command
     block: CompiledPipeline
-    surrounding: CommandContext
-    hands: CommandServices
+    context: CommandContext
+    services: CommandServices
 
     async def run_slice(self, work: FrameWork) -> FrameClosed:
         """Run a frame over its slice; raises `ToolFailure` when it cannot be run at all."""
@@ -117,27 +117,27 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
         result = await run_frame_once(
             frame,
             block=self.block,
-            surrounding=self.surrounding,
-            hands=self.hands,
+            context=self.context,
+            services=self.services,
             may_leave_rows=not work.is_shard,
             resume=self.command.resume,
         )
         envelope = result.kept
         if envelope is None and self._collects_results:
-            envelope = await self.hands.keeper.store_row_results(result.results)
-        return build_frame_closed(self.command, self.hands, frame, result, envelope)
+            envelope = await self.services.keeper.store_row_results(result.results)
+        return build_frame_closed(self.command, self.services, frame, result, envelope)
 
     async def _run_local_loop(self, frame: Frame, layout: CollectionLayout | None) -> FrameClosed:
         """Run a whole loop; what its units gave is kept unit by unit."""
         result, ended = await run_local_loop(
             frame,
             block=self.block,
-            surrounding=self.surrounding,
-            hands=self.hands,
+            context=self.context,
+            services=self.services,
             layout=layout,
         )
-        units = await build_units_end(ended, hands=self.hands, keeps=self._collects_results)
-        return build_frame_closed(self.command, self.hands, frame, result, None, units)
+        units = await build_units_end(ended, services=self.services, keeps=self._collects_results)
+        return build_frame_closed(self.command, self.services, frame, result, None, units)
 
     @property
     def _collects_results(self) -> bool:
@@ -146,35 +146,35 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
 
     async def run_reduce(self, work: ReduceWork) -> FrameClosed:
         """Run the body once over a group of parts; raises `ToolFailure`."""
-        listed = await self.hands.payloads.load_value(work.parts_ref)
-        found = self.surrounding.find
+        listed = await self.services.payloads.load_value(work.parts_ref)
+        found = self.context.find
         views = LoopPartList(
             [
                 LoopPartView(
                     codec.convert_value(part, LoopPart),
-                    open_part=lambda one: result_envelope.build_part_output(one, found),
+                    open_part=lambda loop_part: result_envelope.build_part_output(loop_part, found),
                 )
                 for part in listed[work.start : work.end]
             ]
         )
-        fixed, iterators = build_part_names(self.surrounding, work, views)
-        site = self.surrounding.build_unit_scope(unit=work.frame_id, frame_id=work.frame_id)
+        fixed, iterators = build_part_names(self.context, work, views)
+        site = self.context.build_unit_scope(unit=work.frame_id, frame_id=work.frame_id)
         unit = PipelineUnit(
             site=site,
             fixed=fixed,
             iterators=iterators,
-            ctx=self.surrounding.ctx,
+            ctx=self.context.ctx,
             may_park=True,
             place=f"{work.attempt}.group",
         )
         pipeline = Pipeline(
-            block=self.block, unit=unit, surrounding=self.surrounding, hands=self.hands
+            block=self.block, unit=unit, context=self.context, services=self.services
         )
         resumed = None
         if self.command.resume is not None:
-            _, resumed = await parked_work.load_parked_frame(self.command.resume, self.hands)
+            _, resumed = await parked_work.load_parked_frame(self.command.resume, self.services)
         try:
-            async with self.hands.journal.keep_lines():
+            async with self.services.journal.keep_lines():
                 end = await pipeline.run(resumed)
         except PipelineParked as parked:
             row = WaitingRow(index=None, saved=await pipeline.build_saved(), wait=parked.wait)
@@ -186,7 +186,7 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
     ) -> FrameClosed:
         count = work.end - work.start
         try:
-            envelope = await self.hands.keeper.store_result(
+            envelope = await self.services.keeper.store_result(
                 end.result,
                 status="ok" if end.error is None else "error",
                 output=output,
@@ -197,7 +197,7 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
         return FrameClosed(
             command_id=self.command.command_id,
             attempt=self.command.attempt,
-            worker_id=self.hands.worker_id,
+            worker_id=self.services.worker_id,
             stage_id=work.stage_id,
             frame_id=work.frame_id,
             slot=work.unit,
@@ -214,7 +214,7 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
         if work.layout_ref is None:
             return None
         return codec.convert_value(
-            await self.hands.payloads.load_value(work.layout_ref), CollectionLayout
+            await self.services.payloads.load_value(work.layout_ref), CollectionLayout
         )
 
     async def _build_frame(self, work: FrameWork, layout: CollectionLayout | None) -> Frame:
@@ -225,7 +225,7 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
             work.form,
             start=work.start,
             end=work.end,
-            payloads=self.hands.payloads,
+            payloads=self.services.payloads,
         )
         policy = frames.parse_policy(work.frame)
         indices = None if layout is None else layout.order[work.start : work.end]
@@ -254,5 +254,5 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
         )
         if not work.is_shard:
             return frame
-        key = await render_shard_key(frame, self.block, self.surrounding, self.hands)
+        key = await render_shard_key(frame, self.block, self.context, self.services)
         return frames.with_shard_key(frame, key)

@@ -2,8 +2,7 @@
 
 The order within one frame is what makes it recoverable: identity, claim (committed), rows and
 record in the payload store, body. `FrameOpened` is told while the body runs and stored before
-`FrameClosed` is told. Whatever a crash leaves behind, the next attempt finds it under the same
-identity.
+`FrameClosed` is told. The next attempt finds what a crash left behind under the same identity.
 """
 
 import asyncio
@@ -71,21 +70,21 @@ class Slot:
         command: Command,
         work: SlotWork,
         block: CompiledPipeline,
-        surrounding: CommandContext,
-        hands: CommandServices,
+        context: CommandContext,
+        services: CommandServices,
         reporter: AttemptReporter,
         draining: asyncio.Event,
     ) -> None:
         self._command = command
         self._work = work
         self._block = block
-        self._surrounding = surrounding
-        self._hands = hands
+        self._context = context
+        self._services = services
         self._reporter = reporter
         self._draining = draining
         self._policy = frames.parse_policy(work.frame)
         self._book = FrameRecords(
-            command=command, payloads=hands.payloads, mask=hands.mask, holder=reporter.holder
+            command=command, payloads=services.payloads, mask=services.mask, holder=reporter.holder
         )
         self._rows_max = self._policy.max_rows
         self._frames = 0
@@ -128,7 +127,7 @@ class Slot:
         # At most one frame's facts are in flight, so a successor is never far behind.
         await self._reporter.flush_facts()
         left = frame.rows[len(frame.rows) - ran.rows_left :]
-        # Before the end is told: whoever goes on from there finds the rows that are left.
+        # Before the end is reported: the frame that continues from there finds the rows left.
         continued = await self._record_continuation(frame, left) if left else None
         self._report_closed(frame, structs.replace(ran.result, remaining=left), ran.envelope)
         self._rows_left = len(left)
@@ -137,36 +136,38 @@ class Slot:
     async def _execute_frame(self, frame: Frame, resume: Resume | None) -> FrameOutcome:
         """Run a frame here or in a wave; raises `FrameLost` for one that a wave has lost."""
         if not frame.rows:
-            return await run_empty_frame(self._block, self._hands)
+            return await run_empty_frame(self._block, self._services)
         may_leave_rows = not self._is_doubtful(frame.frame_index + 1)
-        if self._hands.waves is not None and frame.policy.inside is None:
-            return await self._hands.waves.run_slot_frame(
+        if self._services.waves is not None and frame.policy.inside is None:
+            return await self._services.waves.run_slot_frame(
                 self._command, frame, may_leave_rows=may_leave_rows
             )
         return await run_recorded_frame(
             frame,
             block=self._block,
-            surrounding=self._surrounding,
-            hands=self._hands,
+            context=self._context,
+            services=self._services,
             may_leave_rows=may_leave_rows,
             resume=resume,
         )
 
     async def _resume_open_frame(self) -> OpenedFrame | None:
         """Return the frame that the lost attempt left open, with exactly its rows."""
-        left = self._work.open_frame
-        if left is None:
+        open_frame = self._work.open_frame
+        if open_frame is None:
             return None
         record = codec.convert_value(
-            await self._hands.payloads.load_value(left.rows_ref), FrameRecord
+            await self._services.payloads.load_value(open_frame.rows_ref), FrameRecord
         )
-        dispatches = await self._book.take_over_frame(left.frame_id)
-        untold = max(0, dispatches - left.dispatches)
-        if not left.row_count:
+        dispatches = await self._book.take_over_frame(open_frame.frame_id)
+        untold = max(0, dispatches - open_frame.dispatches)
+        if not open_frame.row_count:
             record = structs.replace(record, rows=[])
-        frame = self._build_frame(left.frame_index, left.frame_id, record, left.rows_ref)
+        frame = self._build_frame(
+            open_frame.frame_index, open_frame.frame_id, record, open_frame.rows_ref
+        )
         return OpenedFrame(
-            frame=structs.replace(frame, attempt=left.dispatches + untold + 1),
+            frame=structs.replace(frame, attempt=open_frame.dispatches + untold + 1),
             attempts_before=untold,
         )
 
@@ -174,25 +175,25 @@ class Slot:
         """Claim the next window of rows; None when there are none."""
         frame_id = ids.derive_frame_id(self._work.stage_id, slot=self._work.slot, frame_index=index)
         if self._is_doubtful(index):
-            found = await self._book.find_recorded(frame_id)
-            if found is not None:
-                return self._build_opened(index, frame_id, self._drop_done_rows(found))
+            recorded_frame = await self._book.find_recorded(frame_id)
+            if recorded_frame is not None:
+                return self._build_opened(index, frame_id, self._drop_done_rows(recorded_frame))
         rows = await self._claim_rows(index, frame_id)
         if not rows:
             return None
         return await self._record_frame(index, frame_id, rows, root_frame_id=frame_id)
 
-    def _drop_done_rows(self, found: RecordedFrame) -> RecordedFrame:
+    def _drop_done_rows(self, recorded_frame: RecordedFrame) -> RecordedFrame:
         """Take the rows from a continuation whose frame has left none when it ran once more.
 
         It was recorded by an attempt that ended before it told of it. Its index is used up, so it
         becomes a frame without rows.
         """
-        is_done = found.record.parent_frame_id is not None and self._rows_left == 0
+        is_done = recorded_frame.record.parent_frame_id is not None and self._rows_left == 0
         return (
-            structs.replace(found, record=structs.replace(found.record, rows=[]))
+            structs.replace(recorded_frame, record=structs.replace(recorded_frame.record, rows=[]))
             if is_done
-            else found
+            else recorded_frame
         )
 
     async def _record_continuation(self, parent: Frame, rows: list[Row]) -> OpenedFrame:
@@ -240,8 +241,8 @@ class Slot:
     def _build_opened(self, index: int, frame_id: FrameId, recorded: RecordedFrame) -> OpenedFrame:
         frame = self._build_frame(index, frame_id, recorded.record, recorded.ref)
         if recorded.dispatches:
-            # Whoever used this index may have used the next: however many reports were refused,
-            # the indices of an attempt follow each other without a gap.
+            # The attempt that used this index may have used the next: also when reports were
+            # refused, the indices of an attempt follow each other without a gap.
             self._doubtful_until = max(self._doubtful_until, index + 2)
         return OpenedFrame(
             frame=structs.replace(frame, attempt=recorded.dispatches + 1),
@@ -275,7 +276,7 @@ class Slot:
         """
         call = await self._build_claim_call(index, frame_id)
         for tries in range(1, _CLAIM_TRIES_MAX + 1):
-            outcome = await self._hands.tools.run(call)
+            outcome = await self._services.tools.run(call)
             if outcome.error is None and isinstance(outcome.data, dict):
                 rows: list[Row] = outcome.data["rows"]
                 self._check_rows(rows, frame_id)
@@ -301,7 +302,7 @@ class Slot:
         cursor = self._cursor_loop.cursor
         assert cursor is not None, "only cursor loops have slots"
         bound = build_claim_scope(
-            self._surrounding,
+            self._context,
             frame_id=frame_id,
             frame_index=index,
             slot=self._work.slot,
@@ -312,9 +313,7 @@ class Slot:
             fields["params"] = await self._render_field(cursor.params, bound, "params")
         timeout = await self._render_field(cursor.options.statement_timeout_s, bound, "options")
         return Call(
-            site=self._surrounding.build_unit_scope(
-                unit=f"slot-{self._work.slot}", frame_id=frame_id
-            ),
+            site=self._context.build_unit_scope(unit=f"slot-{self._work.slot}", frame_id=frame_id),
             task="claim",
             kind="postgres",
             attempt=1,
@@ -330,8 +329,8 @@ class Slot:
             compile_value(source),
             bound,
             f"loop.cursor.{field}",
-            surrounding=self._surrounding,
-            payloads=self._hands.payloads,
+            context=self._context,
+            payloads=self._services.payloads,
         )
 
     def _check_rows(self, rows: list[Row], frame_id: FrameId) -> None:
@@ -352,7 +351,7 @@ class Slot:
             FrameOpened(
                 command_id=self._command.command_id,
                 attempt=self._command.attempt,
-                worker_id=self._hands.worker_id,
+                worker_id=self._services.worker_id,
                 stage_id=frame.stage_id,
                 frame_id=frame.frame_id,
                 slot=frame.slot,
@@ -369,7 +368,7 @@ class Slot:
         self, frame: Frame, result: FrameResult, envelope: ResultEnvelope | None
     ) -> None:
         self._reporter.report_facts(
-            build_frame_closed(self._command, self._hands, frame, result, envelope), lingers=True
+            build_frame_closed(self._command, self._services, frame, result, envelope), lingers=True
         )
 
     def _report_dry(self, index: int) -> None:
@@ -377,7 +376,7 @@ class Slot:
             SlotDry(
                 command_id=self._command.command_id,
                 attempt=self._command.attempt,
-                worker_id=self._hands.worker_id,
+                worker_id=self._services.worker_id,
                 frames=self._frames,
                 next_index=index,
             )

@@ -34,8 +34,8 @@ async def run_frame_once(
     frame: Frame,
     *,
     block: CompiledPipeline,
-    surrounding: CommandContext,
-    hands: CommandServices,
+    context: CommandContext,
+    services: CommandServices,
     may_leave_rows: bool,
     resume: Resume | None = None,
 ) -> FrameResult:
@@ -46,12 +46,12 @@ async def run_frame_once(
     once = _TransactionalFrame(
         frame=frame,
         block=block,
-        surrounding=surrounding,
-        hands=hands,
+        context=context,
+        services=services,
         may_leave_rows=may_leave_rows,
     )
     with start_frame_span(frame):
-        async with hands.journal.keep_lines():
+        async with services.journal.keep_lines():
             return await once.run_as_policy(resume)
 
 
@@ -63,19 +63,19 @@ class _TransactionalFrame:
         *,
         frame: Frame,
         block: CompiledPipeline,
-        surrounding: CommandContext,
-        hands: CommandServices,
+        context: CommandContext,
+        services: CommandServices,
         may_leave_rows: bool,
     ) -> None:
         self._frame = frame
         self._block = block
-        self._surrounding = surrounding
-        self._hands = hands
+        self._context = context
+        self._services = services
         self._may_leave_rows = may_leave_rows
 
     async def run_as_policy(self, resume: Resume | None) -> FrameResult:
         """Run the frame as its policy says."""
-        has_effects = any(one.kind == "postgres" for one in self._block.tasks)
+        has_effects = any(task.kind == "postgres" for task in self._block.tasks)
         if not self._frame.policy.transaction or not has_effects:
             return await self.run_body(resume=resume)
         return await self.run_in_transaction()
@@ -87,8 +87,8 @@ class _TransactionalFrame:
         return await run_frame(
             self._frame,
             block=self._block,
-            surrounding=self._surrounding,
-            hands=self._hands,
+            context=self._context,
+            services=self._services,
             may_leave_rows=self._may_leave_rows,
             transaction=effects,
             resume=resume,
@@ -118,8 +118,8 @@ class _TransactionalFrame:
 
     async def _attempt_transaction(self, auth: Any) -> FrameResult:
         frame = self._frame
-        site = self._surrounding.build_unit_scope(unit=frame.root_frame_id, frame_id=frame.frame_id)
-        async with open_effects(self._hands.tools.postgres, auth=auth, site=site) as effects:
+        site = self._context.build_unit_scope(unit=frame.root_frame_id, frame_id=frame.frame_id)
+        async with open_effects(self._services.tools.postgres, auth=auth, site=site) as effects:
             known = await effects.begin_effects()
             if known is not None:
                 return _recall_result(known, frame)
@@ -134,21 +134,23 @@ class _TransactionalFrame:
 
     def _mask_outcome(self, outcome: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = codec.decode_json(
-            self._hands.mask.mask_bytes(codec.encode_json(outcome))
+            self._services.mask.mask_bytes(codec.encode_json(outcome))
         )
         return found
 
     async def _render_auth(self) -> Any:
         """Render the credential that the frame's postgres tasks share."""
-        task = next(one for one in self._block.tasks if one.kind == "postgres")
-        fixed, iterators = build_frame_names(self._surrounding, self._frame, row_index=None)
-        scope = self._surrounding.build_scope(fixed, ctx=self._surrounding.ctx, iterators=iterators)
+        task = next(
+            compiled_task for compiled_task in self._block.tasks if compiled_task.kind == "postgres"
+        )
+        fixed, iterators = build_frame_names(self._context, self._frame, row_index=None)
+        scope = self._context.build_scope(fixed, ctx=self._context.ctx, iterators=iterators)
         return await render_field(
             task.auth,
             scope,
             f"tool.{task.name}.auth",
-            surrounding=self._surrounding,
-            payloads=self._hands.payloads,
+            context=self._context,
+            payloads=self._services.payloads,
         )
 
 

@@ -101,7 +101,7 @@ def _answer_call(ask: CallRequest, answers: BinaryIO, *, has_network: bool) -> C
         )
     except MissingDependency as problem:
         return CallAnswer(missing=str(problem), exception="ModuleNotFoundError")
-    except BaseException as problem:  # noqa: BLE001 - whatever user code raises is its answer
+    except BaseException as problem:  # noqa: BLE001 - every exception of user code is its answer
         return user_call.describe_exception(
             problem, source=ask.code, has_network=has_network, file=ask.file
         )

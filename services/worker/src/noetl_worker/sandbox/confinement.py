@@ -101,7 +101,7 @@ def _enter_namespaces(
 
 def _hide_folder(libc: ctypes.CDLL, hidden: str, shown: list[str]) -> bool:
     """Cover a directory with an empty one in which only the shown ones of it appear again."""
-    here = Path.cwd()
+    path = Path.cwd()
     inside = [folder for folder in shown if Path(folder).is_relative_to(hidden)]
     descriptors = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for folder in inside]
     try:
@@ -117,7 +117,7 @@ def _hide_folder(libc: ctypes.CDLL, hidden: str, shown: list[str]) -> bool:
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-    os.chdir(here)
+    os.chdir(path)
     return is_done
 
 

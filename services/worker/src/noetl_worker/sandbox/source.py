@@ -1,4 +1,4 @@
-"""User code, compiled once: which of the three contracts it follows, and how to call it."""
+"""User code: compiled once to one of three contracts, and the traceback of its errors."""
 
 import ast
 import inspect
@@ -17,6 +17,11 @@ Contract = Literal["body", "main", "result"]
 BODY = "__noetl_body__"
 FILE = "<code>"
 _SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+# The worker masks secrets and then keeps less: a secret that is cut here does not reach its part.
+_MESSAGE_CHARACTERS_MAX = 8 * 1024
+_TRACEBACK_CHARACTERS_MAX = 16 * 1024
+_LINE_CHARACTERS_MAX = 2 * 1024
+_CHAIN_MAX = 8
 
 
 class Program(Struct, frozen=True, kw_only=True):
@@ -97,13 +102,6 @@ def _binds_result(node: ast.AST) -> bool:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return node.name == "result"
     return isinstance(node, ast.alias) and (node.asname or node.name) == "result"
-
-
-# The worker masks secrets and then keeps less: a secret that is cut here does not reach its part.
-_MESSAGE_CHARACTERS_MAX = 8 * 1024
-_TRACEBACK_CHARACTERS_MAX = 16 * 1024
-_LINE_CHARACTERS_MAX = 2 * 1024
-_CHAIN_MAX = 8
 
 
 class UserTraceback(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What user code prints and logs, on its way out of the sandbox's process."""
+"""The output of user code, printed and logged, on its way out of the sandbox's process."""
 
 import contextlib
 import io
@@ -15,6 +15,11 @@ from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
 
 _LEVELS = ((logging.CRITICAL, "critical"), (logging.ERROR, "error"), (logging.WARNING, "warning"))
 _DESCRIPTORS = {STDOUT: 1, STDERR: 2}
+MARK = b"\x1e"
+# After the last record of a call.
+END = "end"
+# Longer texts are sent as several records: those up to 4 KiB come whole also from many threads.
+PIECE_BYTES = 2048
 
 
 class OutputChannel:
@@ -138,13 +143,6 @@ def _get_level_name(number: int) -> str:
         if number >= least:
             return level
     return "info" if number >= logging.INFO else "debug"
-
-
-MARK = b"\x1e"
-# After the last record of a call.
-END = "end"
-# Longer texts are sent as several records: those up to 4 KiB come whole also from many threads.
-PIECE_BYTES = 2048
 
 
 class OutputRecord(Struct, frozen=True, array_like=True):

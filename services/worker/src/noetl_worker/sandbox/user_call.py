@@ -1,4 +1,4 @@
-"""One call of user code: its names, its arguments, its result."""
+"""One call of user code: names and imports, arguments, result or exception."""
 
 import asyncio
 import errno
@@ -23,6 +23,10 @@ MODULES = (
     *("json", "os", "sys", "re", "math", "time", "datetime", "uuid", "random", "hashlib"),
     *("base64", "logging", "asyncio", "collections", "itertools", "functools"),
 )
+HandOver = Callable[[list[Any]], None]
+compiled: Callable[[str, tuple[str, ...], str], Program] = lru_cache(maxsize=256)(compile_source)
+_CHAIN_MAX = 8
+_UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EACCES, errno.EPERM})
 
 
 class CallRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,9 +79,6 @@ class StreamedResult(Struct, frozen=True):
     """Stands for the result of code whose rows were handed over while it ran."""
 
 
-HandOver = Callable[[list[Any]], None]
-
-
 class MissingDependency(Exception):  # noqa: N818 - it names what is missing
     """A module that the code asks for is not installed."""
 
@@ -92,11 +93,8 @@ class ReadOnly(dict[str, Any]):
     clear = pop = popitem = setdefault = update = _refuse_write
 
 
-compiled: Callable[[str, tuple[str, ...], str], Program] = lru_cache(maxsize=256)(compile_source)
-
-
 def run_user_call(ask: CallRequest, hand_over: HandOver) -> Any:
-    """Run user code and return its result as JSON-able values; raises whatever it raises.
+    """Run user code and return its result as JSON-able values; its exceptions pass through.
 
     What a generator of a task that streams yields is handed over, and the result is
     `StreamedResult`.
@@ -264,23 +262,19 @@ def _tabulate_items(items: list[Any]) -> dict[str, Any]:
     return {"columns": columns, "rows": rows, "row_count": len(rows)}
 
 
-_CHAIN_MAX = 8
-_UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EACCES, errno.EPERM})
-
-
 def describe_exception(
     problem: BaseException, *, source: str, has_network: bool, file: str = FILE
 ) -> CallAnswer:
     """Turn an exception into an answer whose traceback shows the source's own lines alone."""
-    found = read_user_traceback(problem, source=source, file=file)
+    user_traceback = read_user_traceback(problem, source=source, file=file)
     kind = type(problem)
     return CallAnswer(
         exception=kind.__name__,
         bases=[one.__name__ for one in kind.__mro__],
-        message=found.message,
-        traceback=found.traceback,
-        line=found.line,
-        line_text=found.line_text,
+        message=user_traceback.message,
+        traceback=user_traceback.traceback,
+        line=user_traceback.line,
+        line_text=user_traceback.line_text,
         lacks_network=not has_network and _is_unreachable(problem),
         absent_module=_find_absent_module(problem),
     )

@@ -27,14 +27,14 @@ def explained(problem: Exception) -> ErrorObject | None:
     match problem:
         case store_access.SparkRefusal():
             return _build_refusal_error(store_access.find_refusal(str(problem)) or {})
-        case CodeFailed(kind=kind, bases=bases, found=found):
+        case CodeFailed(kind=kind, bases=bases, found=user_traceback):
             return classify_exception(
                 kind,
                 bases,
-                found.message,
-                traceback=found.traceback,
-                line=found.line,
-                line_text=found.line_text,
+                user_traceback.message,
+                traceback=user_traceback.traceback,
+                line=user_traceback.line,
+                line_text=user_traceback.line_text,
             )
         case SparkLost():
             return build_error("connection", str(problem), code=_CODE, source="spark")

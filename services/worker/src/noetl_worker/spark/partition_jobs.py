@@ -34,7 +34,7 @@ def spread(session: SparkSession, shares: list[bytes], entry: Entry) -> list[byt
 
 def _spread_as_table(session: SparkSession, shares: list[bytes], entry: Entry) -> list[bytes]:
     """Do the same through a table of one column, the only way into a server elsewhere."""
-    batches = [pa.RecordBatch.from_pydict({"share": pa.array([one])}) for one in shares]
+    batches = [pa.RecordBatch.from_pydict({"share": pa.array([share])}) for share in shares]
     # A server elsewhere does not make a partition of each batch unless it is told.
     frame = session.createDataFrame(pa.Table.from_batches(batches)).repartition(len(shares))
     found = frame.mapInArrow(_TableEntry(entry), "found binary").toArrow()

@@ -87,18 +87,18 @@ class SharedSparkSession:
             telling.cancel()
             await asyncio.wait({telling})
 
-    async def _tell_progress(self, mine: _Job, tell_progress: TellProgress) -> None:
+    async def _tell_progress(self, job: _Job, tell_progress: TellProgress) -> None:
         """Tell the progress of a job for as long as nobody cancels this."""
         loop = asyncio.get_running_loop()
-        phase, began_at = mine.phase, loop.time()
+        phase, began_at = job.phase, loop.time()
         while True:
             await asyncio.sleep(_PROGRESS_S)
-            if phase != mine.phase:
-                phase, began_at = mine.phase, loop.time()
+            if phase != job.phase:
+                phase, began_at = job.phase, loop.time()
             jobs, stages = 0, ()
             if phase == "job" and (session := self._session) is not None:
                 jobs, stages = await asyncio.to_thread(
-                    load_driver().read_progress, session, mine.tag
+                    load_driver().read_progress, session, job.tag
                 )
             seconds = round(loop.time() - began_at, 1)
             await tell_progress(

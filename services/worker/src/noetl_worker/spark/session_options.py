@@ -1,4 +1,4 @@
-"""What a Spark session is started with."""
+"""Options of a Spark session: read from settings, turned into Spark's configuration, and probed."""
 
 import re
 import socket
@@ -17,6 +17,10 @@ from noetl_worker.spark.kubernetes import Kubernetes
 LOOPBACK = "127.0.0.1"
 _REMOTE = "sc://"
 _SECRET = re.compile(r"(?i)(secret|password|passphrase|token|access[.]?key|credential)")
+SETTING = "NOETL_WORKER_SPARK_REACH_S"
+_PORTS = {"spark": 7077, "sc": 15002, "https": 443, "http": 80}
+_PAUSE_S = 0.25
+_PROBE_S = 2.0
 
 
 class SparkUnavailable(Permanent):
@@ -99,7 +103,7 @@ def build_spark_settings(options: SessionOptions) -> dict[str, str]:
     """Return the configuration of a driver in this process's care; the operator's has precedence.
 
     Raises `SparkUnavailable` for executors on Kubernetes of which nobody said what they need.
-    A task is never tried again by Spark: whoever runs a second time has to be given a new fence.
+    Spark never retries a task: a second run needs a new fence, which only the planner gives.
     """
     folder = options.folder
     own = {
@@ -130,13 +134,6 @@ def build_spark_settings(options: SessionOptions) -> dict[str, str]:
             raise SparkUnavailable(text)
         own |= kubernetes.build_kubernetes_settings(options.kubernetes)
     return own | dict(options.conf)
-
-
-SETTING = "NOETL_WORKER_SPARK_REACH_S"
-
-_PORTS = {"spark": 7077, "sc": 15002, "https": 443, "http": 80}
-_PAUSE_S = 0.25
-_PROBE_S = 2.0
 
 
 def list_addresses(master: str) -> list[tuple[str, int]]:

@@ -17,7 +17,7 @@ _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
 _ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
 _EXECUTION = "org.apache.spark.sql.execution."
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-# Operators of queries. Commands, statements and whatever comes new with a release are not here.
+# Operators of queries. Commands, statements and the additions of newer releases are refused.
 _OPERATORS = frozenset(
     {
         *("Project", "Filter", "Aggregate", "Join", "LateralJoin", "AsOfJoin", "Sort", "Window"),

@@ -198,7 +198,9 @@ class WaveRunner:
         if not self._waiting:
             return await self._gather_members()
         group = self._waiting[0].sharing_key
-        chosen = [one for one in self._waiting if one.sharing_key == group][: self._size]
+        chosen = [wave_member for wave_member in self._waiting if wave_member.sharing_key == group][
+            : self._size
+        ]
         taken = set(chosen)
         self._waiting = deque(one for one in self._waiting if one not in taken)
         return chosen

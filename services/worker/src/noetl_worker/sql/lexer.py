@@ -1,4 +1,4 @@
-"""SQL text as tokens, as the engine that runs it would read them."""
+"""Tokens of SQL text in the dialect of its engine, and the statements that they make."""
 
 import importlib
 import re
@@ -20,6 +20,12 @@ _HIDDEN = re.compile(r"(?<![\w$])\$(?!(?:[^\W\d]\w*)?\$)|(?<=\{)#")
 _TOLD_START = re.compile(r"from \d+:(\d+)$")
 _COMMENT = re.compile(r"--|/\*|\*/")
 _LINE_END = re.compile(r"[\r\n]")
+_CLOSERS = {")": "(", "]": "[", "}": "{"}
+_ROUTINE = frozenset({"function", "procedure"})
+# Blocks of Spark's scripts that end with their own word behind `END`.
+_NAMED_ENDS = frozenset({"if", "while", "loop", "repeat", "for"})
+_BEFORE_LABEL = frozenset({"as", "."})
+_TEMPORARY = frozenset({"temp", "temporary"})
 
 
 class Token(Struct, frozen=True):
@@ -110,13 +116,6 @@ def _check_continued_string(text: str, start: int, at: int, end: int, dialect: D
         refuse_text(text, at, reason, dialect)
 
 
-_CLOSERS = {")": "(", "]": "[", "}": "{"}
-_ROUTINE = frozenset({"function", "procedure"})
-# Blocks of Spark's scripts that end with their own word behind `END`.
-_NAMED_ENDS = frozenset({"if", "while", "loop", "repeat", "for"})
-_BEFORE_LABEL = frozenset({"as", "."})
-
-
 class _StatementNesting:
     """The brackets and bodies of one statement that are open, in which no semicolon ends it."""
 
@@ -192,9 +191,6 @@ def split_statements(text: str, dialect: Dialect) -> Iterator[tuple[int, int, li
         refuse_text(text, token.start, f"'{token.raw}' is not closed", dialect)
     if nesting.tokens:
         yield start, len(text), nesting.tokens
-
-
-_TEMPORARY = frozenset({"temp", "temporary"})
 
 
 @lru_cache(maxsize=64)

@@ -36,6 +36,9 @@ _STATEFUL = ("set_config", "advisory", "dblink")
 # A pattern that begins with plain letters is looked for an order faster than one with a condition.
 _TEMPORARY = re.compile(r"temp(?<!\wtemp)(?:orary)?\b")
 _FIRST_WORD = re.compile(r"(?:\s+|--[^\n]*\n)*([A-Za-z]+)\b")
+# A text that is cut may end inside a secret, which no mask finds: what is longer is left out.
+_STATEMENT_CHARACTERS_MAX = 2_000
+_LINE_CHARACTERS_MAX = 300
 
 
 class PlaceholderError(Exception):
@@ -166,9 +169,9 @@ def cut_statements(text: str, style: str, dialect: Dialect = "postgres") -> tupl
 
 
 def _cut_uncached(text: str, style: str, dialect: Dialect) -> tuple[Statement, ...]:
-    one = _build_single_statement(text) if not style and ";" not in text else None
-    if one is not None:
-        return (one,)
+    statement = _build_single_statement(text) if not style and ";" not in text else None
+    if statement is not None:
+        return (statement,)
     placeholders = _PlaceholderWriter(text, style)
     return tuple(
         _build_statement(*placeholders.write_statement(start, end, tokens), tokens)
@@ -226,11 +229,6 @@ def _get_positional(params: Sequence[Any], index: int) -> Any:
             f"the statement names ${index + 1}, but params holds {len(params)} values"
         )
     return params[index]
-
-
-# A text that is cut may end inside a secret, which no mask finds: what is longer is left out.
-_STATEMENT_CHARACTERS_MAX = 2_000
-_LINE_CHARACTERS_MAX = 300
 
 
 def describe_fault_place(statement: str, position: int | None) -> dict[str, Any]:

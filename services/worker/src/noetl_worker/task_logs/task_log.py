@@ -9,6 +9,8 @@ from noetl_contracts.log_chunks import NOTICE, LogSource
 from noetl_worker.domain.secret_mask import SecretMask
 
 TRY_BYTES_MAX = 10 * 1024 * 1024
+LINE_CHARACTERS_MAX = 16 * 1024
+RAW_BYTES_MAX = 64 * 1024
 
 
 class LineStore(Protocol):
@@ -123,10 +125,6 @@ class NullTaskLog:
 
     def finish_lines(self) -> None:
         """Do nothing."""
-
-
-LINE_CHARACTERS_MAX = 16 * 1024
-RAW_BYTES_MAX = 64 * 1024
 
 
 class RawLine(Struct, frozen=True, kw_only=True):

@@ -148,7 +148,7 @@ class ShellTool:
         if fields.get("script") is not None:
             source = await self._scripts.load_text(fields["script"], call)
         scripts: list[Any] = source if isinstance(source, list) else [source]
-        if not scripts or any(not isinstance(one, str) for one in scripts):
+        if not scripts or any(not isinstance(script, str) for script in scripts):
             raise _build_invalid_failure("field 'cmds' must be a script or a list of scripts")
         shell = fields.get("shell") or _SHELL
         if not isinstance(shell, str) or not Path(shell).is_absolute():
@@ -169,7 +169,9 @@ class ShellTool:
         self, script: str, launch: ProcessLaunch, ran: list[ScriptRun], task_log: TaskLogPort
     ) -> None:
         """Run one script and note what came of it, also when it was ended."""
-        bytes_max = self._limits.output_bytes_max - sum(_count_characters(one) for one in ran)
+        bytes_max = self._limits.output_bytes_max - sum(
+            _count_characters(script_run) for script_run in ran
+        )
         captured = CapturedOutput(bytes_max, task_log)
         started = self._clock.monotonic_s()
         code: int | None = None
@@ -277,7 +279,7 @@ def _count_characters(ran: ScriptRun) -> int:
 
 
 def _build_data(ran: list[ScriptRun]) -> dict[str, Any]:
-    stdout = "".join(one.stdout for one in ran)
+    stdout = "".join(script_run.stdout for script_run in ran)
     code = ran[-1].returncode if ran else None
     return {
         "stdout": stdout,

@@ -105,7 +105,7 @@ class TaskFiles:
         wanted |= {f"{name.path}{suffix}" for suffix in _SIDE_FILES}
         await self._fetch_versions(checkout, wanted & (self._files.keys() | checkout.file_paths))
         path = checkout.folder / name.path
-        is_folder = any(one.startswith(f"{name.path}/") for one in self._files)
+        is_folder = any(file.startswith(f"{name.path}/") for file in self._files)
         await run_in_thread(_make_folder, path if is_folder else path.parent, name.path)
         if not is_folder and name.path not in self._files:
             self._missed.append(name.path)
@@ -253,9 +253,9 @@ class TaskFiles:
         if found is None:
             self._files, self._base = journal.latest_files, journal.entry_count
             return
-        entry, kept = found
+        entry, stored_outcome = found
         if self._call.sink is None:
-            raise RecordedOutcome(_build_outcome(kept))
+            raise RecordedOutcome(_build_outcome(stored_outcome))
         # Its rows are wanted again: it sees what it saw, and what it writes is there already.
         self._earlier = entry
         self._files, self._base = await journal.list_files_at(entry.base), entry.base
@@ -287,10 +287,10 @@ class TaskFiles:
             changes=tuple(described),
         )
         has_data = outcome.data is not UNSET
-        kept = StoredOutcome(
+        stored_outcome = StoredOutcome(
             data=outcome.data if has_data else None, has_data=has_data, error=outcome.error
         )
-        masked = self._workspaces.mask.mask_bytes(codec.encode_json(kept))
+        masked = self._workspaces.mask.mask_bytes(codec.encode_json(stored_outcome))
         return await journal.attach_outcome(entry, codec.decode_as(masked, StoredOutcome))
 
     def _check_conflicts(self, changes: FolderChanges, files: Files) -> None:
@@ -396,5 +396,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _build_outcome(kept: StoredOutcome) -> Outcome:
-    return Outcome(data=kept.data if kept.has_data else UNSET, error=kept.error)
+def _build_outcome(stored_outcome: StoredOutcome) -> Outcome:
+    return Outcome(
+        data=stored_outcome.data if stored_outcome.has_data else UNSET, error=stored_outcome.error
+    )

@@ -103,8 +103,8 @@ def check_frames(events: EventLog, terms: RunTerms) -> Check:
             otherwise=f"frame {name} was dispatched {dispatched} times, at most {most} expected",
         )
         if terms.is_fault_free:
-            spoilt = counts[names.FRAME_ABANDONED] + counts[names.FRAME_REJECTED]
-            check.expect_equal(f"abandoned or rejected, frame {name}", spoilt, 0)
+            unfinished = counts[names.FRAME_ABANDONED] + counts[names.FRAME_REJECTED]
+            check.expect_equal(f"abandoned or rejected, frame {name}", unfinished, 0)
     return check
 
 

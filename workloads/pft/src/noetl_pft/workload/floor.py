@@ -159,7 +159,7 @@ class RawFloor:
         table: str,
         columns: tuple[str, ...],
     ) -> None:
-        """Let a fixed crew fetch; whoever fills a batch copies it while the others go on."""
+        """Fetch with a fixed number of tasks; the one that fills a batch copies it alone."""
         todo = iter(items)
         rows: list[Row] = []
 

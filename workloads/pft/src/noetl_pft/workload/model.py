@@ -7,6 +7,19 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 Payload = dict[str, Any]
+FEWEST_MDS = 5
+PINNED_DIGESTS: dict[tuple[int, int], str] = {
+    (1, 50): "59d29b1ec233b91afdf5a0d59c114ca3a124833459550ef9349ee7fe791fab16",
+    (1, 1000): "94edf15c6ba71ab76eaf63a3f7ef76396a22992ebda283eb3d6dd8455319b849",
+    (10, 100): "a0225071fb869807fbecce970df335ec99db587ec6923cd83a1824b10e5091f8",
+    (10, 1000): "574712d2574e6aeb82c5b17fe5b755ff0a33ea56e629fd7d77ef78db34ee381a",
+}
+PINNED_PAGE_DIGESTS: dict[tuple[int, int], str] = {
+    (1, 50): "ed18da05a9d95cff22288ee81302ef995c38e48e1bdbdea9c1e5db1eca2ba353",
+    (1, 1000): "120af69bd9b6b9e0b242859836dca58b127758e179fabe96775f8b0fea537257",
+    (10, 100): "0f0e9336fed5863aaed5a52a940f217a93fd3a01876b932ad7a0ddc34e99ba02",
+    (10, 1000): "ee644e3e5ab48b41862e623ca61e8647e5e6608b24b4bdf1bcec9d1c2c7f4203",
+}
 
 
 class PagedKind(NamedTuple):
@@ -24,19 +37,6 @@ PAGED: dict[str, PagedKind] = {
     "vital_signs": PagedKind(1, 1, "VITA"),
 }
 KINDS = (*PAGED, "demographics")
-FEWEST_MDS = 5
-PINNED_DIGESTS: dict[tuple[int, int], str] = {
-    (1, 50): "59d29b1ec233b91afdf5a0d59c114ca3a124833459550ef9349ee7fe791fab16",
-    (1, 1000): "94edf15c6ba71ab76eaf63a3f7ef76396a22992ebda283eb3d6dd8455319b849",
-    (10, 100): "a0225071fb869807fbecce970df335ec99db587ec6923cd83a1824b10e5091f8",
-    (10, 1000): "574712d2574e6aeb82c5b17fe5b755ff0a33ea56e629fd7d77ef78db34ee381a",
-}
-PINNED_PAGE_DIGESTS: dict[tuple[int, int], str] = {
-    (1, 50): "ed18da05a9d95cff22288ee81302ef995c38e48e1bdbdea9c1e5db1eca2ba353",
-    (1, 1000): "120af69bd9b6b9e0b242859836dca58b127758e179fabe96775f8b0fea537257",
-    (10, 100): "0f0e9336fed5863aaed5a52a940f217a93fd3a01876b932ad7a0ddc34e99ba02",
-    (10, 1000): "ee644e3e5ab48b41862e623ca61e8647e5e6608b24b4bdf1bcec9d1c2c7f4203",
-}
 
 
 class Scale(NamedTuple):

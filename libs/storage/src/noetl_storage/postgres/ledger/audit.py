@@ -39,7 +39,7 @@ class PostgresLedgerAudit:
         """Return events of many histories as they are kept, each with the place it stands at."""
         found = await self._database.fetch_rows(
             _QUERIES["read_many"],
-            [int(one) for one in execution_ids],
+            [int(execution_id) for execution_id in execution_ids],
             int(after[0]),
             after[1],
             events_max,

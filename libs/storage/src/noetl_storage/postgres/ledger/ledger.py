@@ -116,7 +116,11 @@ class PostgresLedger:
             *(fence.shard, fence.owner, fence.epoch),
             [_build_stream_columns(stream) for stream in streams if not stream.expected_version],
             [_build_stream_columns(stream) for stream in streams if stream.expected_version],
-            [event_rows.build_event_columns(one) for stream in streams for one in stream.envelopes],
+            [
+                event_rows.build_event_columns(envelope)
+                for stream in streams
+                for envelope in stream.envelopes
+            ],
             [_build_message_columns(message) for message in batch.messages],
             [_build_settled_columns(request) for request in batch.settled_requests],
             batch.publish_lease_s,

@@ -41,7 +41,7 @@ class PostgresArchiveIndex:
 
 
 class PostgresHolds:
-    """Reads the tables; writes through functions that wait for whatever leaves right now."""
+    """Reads the tables; writes through functions that wait for a removal in progress."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -44,7 +44,9 @@ class PostgresCheckpoints:
             horizon_s,
             epochs_max,
         )
-        return sorted((_build_epoch(record) for record in found), key=lambda one: one.shard)
+        return sorted(
+            (_build_epoch(record) for record in found), key=lambda checkpoint: checkpoint.shard
+        )
 
 
 def _build_epoch(record: asyncpg.Record) -> CheckpointCommitted:

@@ -315,7 +315,7 @@ def _build_apply_query() -> str:
 
 
 def _to_storable(found: list[Mapping[str, Any]]) -> Any:
-    """Encode rows; only text that PostgreSQL cannot keep is decoded, mended and encoded again."""
+    """Encode rows; only text that PostgreSQL cannot store is decoded and has its NULs replaced."""
     text = codec.encode_text(found)
     return codec.decode_json(event_rows.replace_nul(text)) if "\\u0000" in text else found
 

@@ -42,10 +42,10 @@ async def read_entries(
     the workers.
     """
     # A large document takes seconds to read; the planner's loop must not wait for it.
-    found = await asyncio.to_thread(
+    parsed_playbooks = await asyncio.to_thread(
         parse_playbooks, source, level=level, read_script=_make_script_reader(scripts)
     )
-    entries = _build_entries(services, found, source=source, path=path)
+    entries = _build_entries(services, parsed_playbooks, source=source, path=path)
     taken = next((entry.path for entry in entries if entry.path in _RESERVED_PATHS), None)
     if taken is not None:
         raise problems.bad_request_error(f"path {taken!r} is reserved", hint="change metadata.path")
@@ -54,8 +54,8 @@ async def read_entries(
 
 async def keep_reserved_draft(services: ApiServices, source: str) -> CatalogEntry:
     """Keep a text of the API's own, with a reserved path, as a draft."""
-    found = await asyncio.to_thread(parse_playbooks, source, level=Level.TOLERANT)
-    (entry,) = _build_entries(services, found, source=source, path=None)
+    parsed_playbooks = await asyncio.to_thread(parse_playbooks, source, level=Level.TOLERANT)
+    (entry,) = _build_entries(services, parsed_playbooks, source=source, path=None)
     return await services.catalog.keep_draft(entry)
 
 
@@ -94,12 +94,16 @@ def _make_script_reader(scripts: Scripts | None) -> ReadScript | None:
 
 
 def _build_entries(
-    services: ApiServices, found: tuple[ParsedPlaybook, ...], *, source: str, path: str | None
+    services: ApiServices,
+    parsed_playbooks: tuple[ParsedPlaybook, ...],
+    *,
+    source: str,
+    path: str | None,
 ) -> list[CatalogEntry]:
     """Make an entry of every document, each with its own part of the text."""
-    problems_found = [problem for parsed in found for problem in parsed.problems]
+    problems_found = [problem for parsed in parsed_playbooks for problem in parsed.problems]
     errors = sum(1 for problem in problems_found if problem.is_error)
-    if errors or any(parsed.playbook is None for parsed in found):
+    if errors or any(parsed.playbook is None for parsed in parsed_playbooks):
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             code="playbook_invalid",
@@ -107,13 +111,15 @@ def _build_entries(
             hint="noetl lint FILE shows them with their lines",
             extra={"diagnostics": codec.to_builtins(problems_found)},
         )
-    if path is not None and len(found) > 1:
+    if path is not None and len(parsed_playbooks) > 1:
         raise problems.bad_request_error(
-            f"the text holds {len(found)} playbooks, and the request names one path",
+            f"the text holds {len(parsed_playbooks)} playbooks, and the request names one path",
             hint="leave `path` out",
         )
-    texts = yaml_document.split_documents(source, [parsed.begins for parsed in found])
-    own = [parsed.playbook.metadata.path for parsed in found if parsed.playbook is not None]
+    texts = yaml_document.split_documents(source, [parsed.begins for parsed in parsed_playbooks])
+    own = [
+        parsed.playbook.metadata.path for parsed in parsed_playbooks if parsed.playbook is not None
+    ]
     twice = next((one for one in own if own.count(one) > 1), None)
     if twice is not None:
         raise problems.bad_request_error(
@@ -122,7 +128,7 @@ def _build_entries(
         )
     return [
         _build_entry(services, parsed, source=text, path=path)
-        for parsed, text in zip(found, texts, strict=True)
+        for parsed, text in zip(parsed_playbooks, texts, strict=True)
     ]
 
 
@@ -157,7 +163,7 @@ async def get_playbook_entry(services: ApiServices, path: str, version: int | No
     wanted = path.strip("/")
     entry = await services.catalog.find_playbook(wanted, version=version, **services.place)
     if entry is not None:
-        services.known.keep_entry(version, entry)
+        services.playbook_cache.keep_entry(version, entry)
         return entry
     latest = (
         await services.catalog.find_playbook(wanted, **services.place)
@@ -169,9 +175,13 @@ async def get_playbook_entry(services: ApiServices, path: str, version: int | No
             f"playbook {wanted!r} has no version {version}",
             hint=f"its versions are 1 to {latest.version}",
         )
-    known = await services.catalog.list_playbooks(entries_max=SUGGESTIONS_MAX, **services.place)
+    catalog_entries = await services.catalog.list_playbooks(
+        entries_max=SUGGESTIONS_MAX, **services.place
+    )
     raise problems.not_found_error(
         f"no playbook is registered as {wanted!r}",
-        hint=spelling.suggest_word(wanted, [one.path for one in known])
+        hint=spelling.suggest_word(
+            wanted, [catalog_entry.path for catalog_entry in catalog_entries]
+        )
         or "register it first: noetl register FILE",
     )

@@ -84,9 +84,15 @@ async def register(
     services: Services, request: Request[Any, Any, Any], level: FromQuery[Level] = Level.TOLERANT
 ) -> Registered:
     """Register a playbook: YAML as the body, or JSON with `content`."""
-    asked = _decode_register_body(await request.body(), request.headers.get("content-type", ""))
+    register_body = _decode_register_body(
+        await request.body(), request.headers.get("content-type", "")
+    )
     return await register_text(
-        services, asked.content, level=level, path=asked.path, scripts=asked.scripts
+        services,
+        register_body.content,
+        level=level,
+        path=register_body.path,
+        scripts=register_body.scripts,
     )
 
 
@@ -152,9 +158,11 @@ async def register_entries(services: ApiServices, new: list[CatalogEntry]) -> li
             version=entry.version,
             catalog_id=entry.catalog_id,
             digest=entry.digest,
-            diagnostics=asked.diagnostics,
+            diagnostics=catalog_entry.diagnostics,
         )
-        for asked, entry in zip(new, await services.catalog.register_batch(new), strict=True)
+        for catalog_entry, entry in zip(
+            new, await services.catalog.register_batch(new), strict=True
+        )
     ]
 
 

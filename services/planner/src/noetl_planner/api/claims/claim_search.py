@@ -75,7 +75,7 @@ async def claim_command(
     Raises a 429 when too many wait at this place already.
     """
     preference = _read_preference(asker)
-    with services.rooms.limit_waiting(place, asker.worker_id):
+    with services.claim_limiter.limit_waiting(place, asker.worker_id):
         return await _wait_for_claim(services, asker, preference, candidates)
 
 
@@ -96,7 +96,10 @@ async def _wait_for_claim(
 
 def order_commands(waiting: list[IssuedCommand], *, lot: int) -> list[IssuedCommand]:
     """Order commands by urgency and by how long they wait, the first few by lot."""
-    ordered = sorted(waiting, key=lambda one: (_lane_urgency(one.lane), one.since))
+    ordered = sorted(
+        waiting,
+        key=lambda issued_command: (_lane_urgency(issued_command.lane), issued_command.since),
+    )
     first = [one for one in ordered[:SPREAD] if one.lane == ordered[0].lane]
     turn = lot % len(first) if first else 0
     return first[turn:] + first[:turn] + ordered[len(first) :]
@@ -127,13 +130,13 @@ async def _claim_first(
     token = identity.mint_token()
     ordered = order_commands(waiting, lot=int(token[:8], 16))
     async for known, command_id in _iterate_candidates(services, preference, ordered):
-        live = known.state.commands.get(CommandId(command_id))
-        if live is None or not _can_begin(known.state, live):
+        command_state = known.state.commands.get(CommandId(command_id))
+        if command_state is None or not _can_begin(known.state, command_state):
             continue
-        with services.rooms.reserve_command(live.command_id) as is_free:
-            is_ours = is_free and await _try_claim(known, live, asker, preference, token)
+        with services.claim_limiter.reserve_command(command_state.command_id) as is_free:
+            is_ours = is_free and await _try_claim(known, command_state, asker, preference, token)
         if is_ours:
-            return await _build_claim(services, known.state, live.command_id, asker)
+            return await _build_claim(services, known.state, command_state.command_id, asker)
     return None
 
 
@@ -141,60 +144,69 @@ async def _iterate_candidates(
     services: ApiServices, preference: PlacementPreference, ordered: list[IssuedCommand]
 ) -> AsyncIterator[tuple[ExecutionWatch, str]]:
     """Yield what is worth asking for: of what is equally urgent the nearest first."""
-    for one in ordered:
-        if one.pool not in services.pools.by_http:
-            raise leases.not_http_pool_error(one.pool)
+    for issued_command in ordered:
+        if issued_command.pool not in services.pools.by_http:
+            raise leases.not_http_pool_error(issued_command.pool)
     if not preference.place:
-        for one in ordered[:TRIES_MAX]:
-            yield await execution_watch.open_watch(services, one.execution_id), one.command_id
+        for issued_command in ordered[:TRIES_MAX]:
+            yield (
+                await execution_watch.open_watch(services, issued_command.execution_id),
+                issued_command.command_id,
+            )
         return
     known: dict[str, ExecutionWatch] = {}
     ranked: list[tuple[int, int, int]] = []
-    for number, one in enumerate(ordered):
-        if one.execution_id not in known and len(known) < TRIES_MAX:
-            known[one.execution_id] = await execution_watch.open_watch(services, one.execution_id)
-        source = _find_input_locality(known.get(one.execution_id), one.command_id)
+    for number, issued_command in enumerate(ordered):
+        if issued_command.execution_id not in known and len(known) < TRIES_MAX:
+            known[issued_command.execution_id] = await execution_watch.open_watch(
+                services, issued_command.execution_id
+            )
+        source = _find_input_locality(
+            known.get(issued_command.execution_id), issued_command.command_id
+        )
         if source is not None and preference.admits_source(source):
-            ranked.append((_lane_urgency(one.lane), preference.rank_source(source), number))
+            ranked.append(
+                (_lane_urgency(issued_command.lane), preference.rank_source(source), number)
+            )
     for _, _, number in sorted(ranked)[:TRIES_MAX]:
-        one = ordered[number]
-        yield known[one.execution_id], one.command_id
+        issued_command = ordered[number]
+        yield known[issued_command.execution_id], issued_command.command_id
 
 
 def _find_input_locality(known: ExecutionWatch | None, command_id: str) -> dict[str, str] | None:
-    live = known.state.commands.get(CommandId(command_id)) if known is not None else None
-    return None if live is None else live.source_locality
+    command_state = known.state.commands.get(CommandId(command_id)) if known is not None else None
+    return None if command_state is None else command_state.source_locality
 
 
-def _can_begin(state: ExecutionState, live: CommandState) -> bool:
+def _can_begin(state: ExecutionState, command_state: CommandState) -> bool:
     return (
-        live.status is CommandStatus.ISSUED
-        and live.command_id not in state.held
+        command_state.status is CommandStatus.ISSUED
+        and command_state.command_id not in state.held
         and not state.is_halted()
-        and live.slot is None
+        and command_state.slot is None
     )
 
 
 async def _try_claim(
     known: ExecutionWatch,
-    live: CommandState,
+    command_state: CommandState,
     asker: Asker,
     preference: PlacementPreference,
     token: str,
 ) -> bool:
     """Tell the planner that the asker takes an attempt; True when it is the asker's."""
-    attempt = live.attempt
+    attempt = command_state.attempt
     fact = CommandStarted(
-        command_id=live.command_id,
+        command_id=command_state.command_id,
         attempt=attempt,
         worker_id=WorkerId(asker.worker_id),
         locality={**asker.locality, **preference.place, CLAIM_KEY: token},
         max_distance=preference.max_distance if preference.has_distance_limit else None,
     )
-    await known.publish_fact(fact, key=f"{live.command_id}/{attempt}/claimed/{token}")
+    await known.publish_fact(fact, key=f"{command_state.command_id}/{attempt}/claimed/{token}")
 
     def is_claim_ours(_: Envelope | None) -> bool | None:
-        now = known.state.commands.get(live.command_id)
+        now = known.state.commands.get(command_state.command_id)
         if now is None or now.attempt != attempt:
             return False
         if now.status is CommandStatus.ISSUED:
@@ -207,7 +219,11 @@ async def _try_claim(
 async def _build_claim(
     services: ApiServices, state: ExecutionState, command_id: str, asker: Asker
 ) -> Claim:
-    live = next(one for one in state.commands.values() if one.command_id == command_id)
+    live = next(
+        command_state
+        for command_state in state.commands.values()
+        if command_state.command_id == command_id
+    )
     handed: CommandView = await command_view.build_command_view(services, state, live)
     return Claim(
         lease=Lease(

@@ -97,7 +97,7 @@ class Mistake(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Failed(Held, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """That the pipeline failed after whatever the worker tried."""
+    """A report that the pipeline failed, after all attempts of the worker."""
 
     error: Mistake
 
@@ -160,12 +160,12 @@ async def complete(
 async def fail(services: Services, command_id: FromPath[str], data: JSONBody[Failed]) -> Verdict:
     """End a command badly: what follows is the playbook's to say."""
     known, lease = await _read_step_command(services, command_id, data)
-    live = known.state.commands.get(CommandId(lease.command_id))
+    command_state = known.state.commands.get(CommandId(lease.command_id))
     fact = CommandFailed(
         command_id=CommandId(lease.command_id),
         attempt=lease.attempt,
         worker_id=WorkerId(lease.worker_id),
-        error=data.error.to_error(None if live is None else live.step),
+        error=data.error.to_error(None if command_state is None else command_state.step),
     )
     return await reports.settle_command(known, lease, fact, pools=services.pools.by_http)
 
@@ -197,10 +197,12 @@ async def release(services: Services, command_id: FromPath[str], data: JSONBody[
 
 async def record_heartbeat(services: ApiServices, known: ExecutionWatch, lease: Lease) -> Heard:
     """Write a sign of life down, unless the last one is fresh."""
-    live = known.state.commands[CommandId(lease.command_id)]
-    if (services.clock.now() - live.heard_at).total_seconds() >= HEARD_S:
+    command_state = known.state.commands[CommandId(lease.command_id)]
+    if (services.clock.now() - command_state.heard_at).total_seconds() >= HEARD_S:
         fact = CommandHeartbeat(
-            command_id=live.command_id, attempt=lease.attempt, worker_id=WorkerId(lease.worker_id)
+            command_id=command_state.command_id,
+            attempt=lease.attempt,
+            worker_id=WorkerId(lease.worker_id),
         )
         await known.publish_fact(
             fact, key=f"{lease.command_id}/{lease.attempt}/heard/{services.mint()}"
@@ -236,13 +238,13 @@ async def _read_step_command(
     """Read the execution of a command that is no frame's; raises a 409 for one that is."""
     known = await execution_watch.open_watch(services, held.execution_id)
     lease = held.to_lease(check_command_id(command_id))
-    live = known.state.commands.get(CommandId(lease.command_id))
-    if live is not None and live.frame_id is not None:
+    command_state = known.state.commands.get(CommandId(lease.command_id))
+    if command_state is not None and command_state.frame_id is not None:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="command_is_a_frame",
-            detail=f"command {lease.command_id} runs frame {live.frame_id}",
-            hint=f"POST /api/frames/{live.frame_id}/commit ends it",
+            detail=f"command {lease.command_id} runs frame {command_state.frame_id}",
+            hint=f"POST /api/frames/{command_state.frame_id}/commit ends it",
         )
     return known, lease
 
@@ -250,9 +252,9 @@ async def _read_step_command(
 async def _keep_step_result(
     services: ApiServices, known: ExecutionWatch, lease: Lease, data: Completed
 ) -> ResultEnvelope:
-    live = known.state.commands[CommandId(lease.command_id)]
+    command_state = known.state.commands[CommandId(lease.command_id)]
     program = await services.programs.get_begun_program(known.state)
-    task = program.steps[live.step].tool[-1].name
+    task = program.steps[command_state.step].tool[-1].name
     return await reports.keep_pipeline_result(services, data.result, task=task)
 
 

@@ -58,7 +58,7 @@ class FrameView(Struct, frozen=True, kw_only=True):
 
 
 class CommandView(Struct, frozen=True, kw_only=True):
-    """A command, and what can be worked out for whoever runs no templates."""
+    """A command with its rendered inputs, for workers that have no template engine."""
 
     command: dict[str, Any]
     tasks: list[TaskView]
@@ -67,7 +67,7 @@ class CommandView(Struct, frozen=True, kw_only=True):
 
 
 async def build_command_view(
-    services: ApiServices, state: ExecutionState, live: CommandState
+    services: ApiServices, state: ExecutionState, command_state: CommandState
 ) -> CommandView:
     """Build a claimed command; parts too large for a message are stored first."""
     program = await services.programs.get_begun_program(state)
@@ -82,7 +82,7 @@ async def build_command_view(
         limits=limits.lower_limits(services.limits, program.playbook.executor.spec.policy.limits),
         loaded={},
     )
-    command = command_messages.build_command(draft, live)
+    command = command_messages.build_command(draft, command_state)
     for data in draft.payloads.values():
         await services.payloads.put_payload(data, media_type=JSON_MEDIA_TYPE, **services.place)
     item = await _read_work_item(services, command)
@@ -91,7 +91,7 @@ async def build_command_view(
     shown.pop("keychain", None)
     return CommandView(
         command=shown,
-        tasks=await _view_tasks(services, draft, live, item),
+        tasks=await _view_tasks(services, draft, command_state, item),
         item=item,
         frame=await _view_frame_work(services, command),
     )
@@ -164,15 +164,15 @@ async def _read_work_item(services: ApiServices, command: Command) -> Any:
 
 
 async def _view_tasks(
-    services: ApiServices, draft: DecisionDraft, live: CommandState, item: Any
+    services: ApiServices, draft: DecisionDraft, command_state: CommandState, item: Any
 ) -> list[TaskView]:
-    step = draft.program.steps[live.step]
+    step = draft.program.steps[command_state.step]
     bound: dict[str, Any] = {}
-    if step.loop is not None and live.item_index is not None:
-        bound = {"iter": {step.loop.iterator: item, "_index": live.item_index}}
+    if step.loop is not None and command_state.item_index is not None:
+        bound = {"iter": {step.loop.iterator: item, "_index": command_state.item_index}}
     return [
-        await _view_task(services, draft, one, bound, step=live.step)
-        for one in draft.program.get_step_definition(live.step)["tool"]
+        await _view_task(services, draft, one, bound, step=command_state.step)
+        for one in draft.program.get_step_definition(command_state.step)["tool"]
     ]
 
 
@@ -211,7 +211,7 @@ async def _render_input(
 
     for _ in range(_LOADS_MAX):
         try:
-            return await services.children.render_computation(compute_input)
+            return await services.render_processes.render_computation(compute_input)
         except PayloadNeeded as needed:
             reference = needed.stored.reference
             loaded = await payload_reader.read_payload(services, reference)

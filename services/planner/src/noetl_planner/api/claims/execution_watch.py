@@ -67,7 +67,7 @@ class ExecutionWatch:
         Raises a 503 when nothing of the kind happens: the planner is away, or slow.
         """
         services, feed = self._services, EventFeed()
-        async with services.board.follow_execution(
+        async with services.commit_feed.follow_execution(
             services.hints, self.state.execution_id, feed
         ) as ears:
             await ears.listen_elsewhere()

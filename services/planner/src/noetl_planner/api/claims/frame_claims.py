@@ -27,7 +27,7 @@ from noetl_planner.api.lookup import execution_lookup
 from noetl_replay.state import ExecutionState, FrameState
 
 REDUCE = "reduce"
-# Where who asks for frames waits: whoever makes up stages finds no room of its own.
+# All claims of frames share the room of this one name: claims of invented stages get no more.
 STAGES = "stages"
 Count = Annotated[int, Meta(ge=0, le=leases.NUMBER_MAX)]
 Amount = Annotated[int, Meta(ge=-leases.NUMBER_MAX, le=leases.NUMBER_MAX)] | float
@@ -211,7 +211,7 @@ async def _find_stage_status(services: ApiServices, stage_id: str, asker: StageA
         return None
     row = await execution_lookup.get_execution_row(services, asker.execution_id)
     stages = await services.projections.list_rows("stage", ExecutionId(row["execution_id"]))
-    return next((one["status"] for one in stages if one["stage_id"] == stage_id), None)
+    return next((stage["status"] for stage in stages if stage["stage_id"] == stage_id), None)
 
 
 ROUTES = [claim, beat, commit]

@@ -52,14 +52,14 @@ def find_command_conflict(
     state: ExecutionState, lease: Lease, pools: tuple[str, ...]
 ) -> ApiError | None:
     """Say why a worker may not speak for a command, or None."""
-    live = state.commands.get(CommandId(lease.command_id))
-    if live is None:
+    command_state = state.commands.get(CommandId(lease.command_id))
+    if command_state is None:
         return _conflict_error(
             COMMAND_TERMINAL,
             f"command {lease.command_id} has ended, or was never issued",
             hint="what has ended never changes: drop the work and claim anew",
         )
-    return _find_holder_conflict(live, lease, pools)
+    return _find_holder_conflict(command_state, lease, pools)
 
 
 def find_frame_conflict(
@@ -67,38 +67,42 @@ def find_frame_conflict(
 ) -> ApiError | None:
     """Say why a worker may not speak for a frame, or None."""
     opened = state.frames.get(FrameId(frame_id))
-    live = state.commands.get(CommandId(lease.command_id))
-    if opened is None or live is None:
+    command_state = state.commands.get(CommandId(lease.command_id))
+    if opened is None or command_state is None:
         return _conflict_error(
             FRAME_TERMINAL,
             f"frame {frame_id} has ended, or was never dispatched",
             hint="what has ended never changes: drop the work and claim anew",
         )
-    if live.frame_id != opened.frame_id:
+    if command_state.frame_id != opened.frame_id:
         # Told to the planner, it would stand for what the worker says of its own frame.
         return _owner_mismatch_error(
-            f"command {live.command_id} does not run frame {frame_id}", live
+            f"command {command_state.command_id} does not run frame {frame_id}", command_state
         )
     if opened.command_id != lease.command_id or opened.status is FrameStatus.ABANDONED:
-        return _stale_lease_error(f"frame {frame_id} was taken back", live)
-    return _find_holder_conflict(live, lease, pools)
+        return _stale_lease_error(f"frame {frame_id} was taken back", command_state)
+    return _find_holder_conflict(command_state, lease, pools)
 
 
 def _find_holder_conflict(
-    live: CommandState, lease: Lease, pools: tuple[str, ...]
+    command_state: CommandState, lease: Lease, pools: tuple[str, ...]
 ) -> ApiError | None:
-    if live.pool not in pools:
-        return not_http_pool_error(live.pool)
-    if lease.attempt > live.attempt:
-        return _owner_mismatch_error(f"attempt {lease.attempt} was never issued", live)
-    if live.attempt != lease.attempt:
+    if command_state.pool not in pools:
+        return not_http_pool_error(command_state.pool)
+    if lease.attempt > command_state.attempt:
+        return _owner_mismatch_error(f"attempt {lease.attempt} was never issued", command_state)
+    if command_state.attempt != lease.attempt:
         return _stale_lease_error(
-            f"attempt {lease.attempt} of command {live.command_id} is over", live
+            f"attempt {lease.attempt} of command {command_state.command_id} is over", command_state
         )
-    if live.status is not CommandStatus.RUNNING:
-        return _owner_mismatch_error(f"nobody has claimed attempt {live.attempt}", live)
-    if live.worker_id != WorkerId(lease.worker_id):
-        return _owner_mismatch_error(f"worker {live.worker_id} holds attempt {live.attempt}", live)
+    if command_state.status is not CommandStatus.RUNNING:
+        return _owner_mismatch_error(
+            f"nobody has claimed attempt {command_state.attempt}", command_state
+        )
+    if command_state.worker_id != WorkerId(lease.worker_id):
+        return _owner_mismatch_error(
+            f"worker {command_state.worker_id} holds attempt {command_state.attempt}", command_state
+        )
     return None
 
 
@@ -122,21 +126,21 @@ def refused_report_error(code: str, detail: str, *, lease: Lease) -> ApiError:
     )
 
 
-def _stale_lease_error(detail: str, live: CommandState) -> ApiError:
+def _stale_lease_error(detail: str, command_state: CommandState) -> ApiError:
     return _conflict_error(
         STALE,
-        f"{detail}: the lease ended and attempt {live.attempt} is next",
+        f"{detail}: the lease ended and attempt {command_state.attempt} is next",
         hint="drop the work: another worker has it, or will; claim anew",
-        current_attempt=live.attempt,
+        current_attempt=command_state.attempt,
     )
 
 
-def _owner_mismatch_error(detail: str, live: CommandState) -> ApiError:
+def _owner_mismatch_error(detail: str, command_state: CommandState) -> ApiError:
     return _conflict_error(
         MISMATCH,
         detail,
         hint="report under the worker_id that claimed it, and only after claiming",
-        current_attempt=live.attempt,
+        current_attempt=command_state.attempt,
     )
 
 

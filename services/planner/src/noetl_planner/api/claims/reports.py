@@ -40,31 +40,40 @@ Found = Verdict | ApiError
 
 
 async def settle_command(
-    known: ExecutionWatch, lease: Lease, fact: Fact, *, pools: tuple[str, ...]
+    execution_watch: ExecutionWatch, lease: Lease, fact: Fact, *, pools: tuple[str, ...]
 ) -> Verdict:
     """Tell how a command ended; raises a 409 when the lease is not the worker's any more."""
-    conflict = leases.find_command_conflict(known.state, lease, pools)
-    await _send_report(known, lease, fact, conflict)
-    found: Found = await known.wait_until(lambda event: _match_command_event(event, lease))
+    conflict = leases.find_command_conflict(execution_watch.state, lease, pools)
+    await _send_report(execution_watch, lease, fact, conflict)
+    found: Found = await execution_watch.wait_until(
+        lambda event: _match_command_event(event, lease)
+    )
     if isinstance(found, ApiError):
         raise found
     return found
 
 
 async def settle_frame(
-    known: ExecutionWatch, lease: Lease, frame_id: str, fact: Fact, *, pools: tuple[str, ...]
+    execution_watch: ExecutionWatch,
+    lease: Lease,
+    frame_id: str,
+    fact: Fact,
+    *,
+    pools: tuple[str, ...],
 ) -> Verdict:
     """Tell how a frame ended; raises a 409 when the lease is not the worker's any more."""
-    conflict = leases.find_frame_conflict(known.state, lease, frame_id, pools)
-    await _send_report(known, lease, fact, conflict)
-    found: Found = await known.wait_until(lambda event: _match_frame_event(event, lease, frame_id))
+    conflict = leases.find_frame_conflict(execution_watch.state, lease, frame_id, pools)
+    await _send_report(execution_watch, lease, fact, conflict)
+    found: Found = await execution_watch.wait_until(
+        lambda event: _match_frame_event(event, lease, frame_id)
+    )
     if isinstance(found, ApiError):
         raise found
     return found
 
 
 async def _send_report(
-    known: ExecutionWatch, lease: Lease, fact: Fact, conflict: ApiError | None
+    execution_watch: ExecutionWatch, lease: Lease, fact: Fact, conflict: ApiError | None
 ) -> None:
     """Tell the planner what it may hear, then raise the conflict, if there is one.
 
@@ -72,22 +81,28 @@ async def _send_report(
     report that is made up beforehand would later stand in the way of the true one of that name.
     """
     is_recorded = (
-        conflict is not None and conflict.code in RECORDED and _is_past_attempt(known, lease)
+        conflict is not None
+        and conflict.code in RECORDED
+        and _is_past_attempt(execution_watch, lease)
     )
     if conflict is None or is_recorded:
         kind = str(fact.__struct_config__.tag)
         worker = codec.compute_checksum(lease.worker_id)[:16]
         key = f"{lease.command_id}/{lease.attempt}/{kind}/{worker}"
-        await known.publish_fact(fact, key=key)
+        await execution_watch.publish_fact(fact, key=key)
     if conflict is not None:
         raise conflict
 
 
-def _is_past_attempt(known: ExecutionWatch, lease: Lease) -> bool:
+def _is_past_attempt(execution_watch: ExecutionWatch, lease: Lease) -> bool:
     """Tell whether the history says that this attempt was there and has passed."""
     command_id = CommandId(lease.command_id)
-    live = known.state.commands.get(command_id)
-    current = known.state.fenced.get(command_id) if live is None else live.attempt
+    command_state = execution_watch.state.commands.get(command_id)
+    current = (
+        execution_watch.state.fenced.get(command_id)
+        if command_state is None
+        else command_state.attempt
+    )
     return current is not None and lease.attempt < current
 
 

@@ -16,15 +16,15 @@ _PORT_MAX = 65_535
 
 def get_credential_type(name: str) -> CredentialType:
     """Find a type by its name; raises `ApiError`."""
-    found = TYPES.get(TYPE_ALIASES.get(name, name))
-    if found is None:
+    credential_type = TYPES.get(TYPE_ALIASES.get(name, name))
+    if credential_type is None:
         known = ", ".join(TYPES)
         near = spelling.suggest_word(name, (*TYPES, *TYPE_ALIASES))
         raise problems.bad_request_error(
             f"{name!r} is not a type of credential",
             hint=f"{near} It is one of {known}" if near else f"it is one of {known}",
         )
-    return found
+    return credential_type
 
 
 def check_credential_fields(

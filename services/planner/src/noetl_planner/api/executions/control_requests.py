@@ -1,4 +1,4 @@
-"""Wishes about a running execution: to stop it, to hold it, to let it go on, to write its `ctx`."""
+"""Requests that control a running execution: cancel, pause, resume, write to its `ctx`."""
 
 from collections.abc import Callable
 from http import HTTPStatus

@@ -44,11 +44,11 @@ async def wait_for_end(
     """Return how an execution ended; None when it has not in time.
 
     None as well when too many clients wait already, the process ends, or the ledger is away: the
-    execution goes on, and whoever asked has its id.
+    execution goes on, and the client has its id.
     """
     if not within_s or not _has_free_seat(services, client, accepted.execution_id):
         return None
-    with services.seats.hold_seat(client, accepted.execution_id):
+    with services.follower_limiter.hold_seat(client, accepted.execution_id):
         try:
             async with asyncio.timeout(within_s):
                 end = await _wait_for_end_event(
@@ -63,7 +63,7 @@ async def wait_for_end(
 
 
 def _has_free_seat(services: ApiServices, client: str, execution_id: str) -> bool:
-    seats, most = services.seats, services.seat_limits
+    seats, most = services.follower_limiter, services.follower_limits
     return (
         seats.has_seat(most)
         and seats.has_client_seat(client, most)
@@ -80,7 +80,7 @@ async def _wait_for_end_event(
     ledger could be asked for. Raises `Retryable` when the ledger cannot be read.
     """
     awaited, poll_s = EndFeed(), event_stream.POLL_FIRST_S
-    async with services.board.follow_execution(services.hints, execution_id, awaited) as ears:
+    async with services.commit_feed.follow_execution(services.hints, execution_id, awaited) as ears:
         if is_new:
             await ears.wait_for_news(within_s=poll_s)
         while not services.stop.is_set():

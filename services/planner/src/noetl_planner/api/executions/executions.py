@@ -178,21 +178,21 @@ async def show_execution(
 ) -> ExecutionPage:
     """Show an execution and a page of its events."""
     skipped = (page - 1) * page_size
-    known, found, dropped = await execution_lookup.get_execution_page(
+    known, history_page, dropped = await execution_lookup.get_execution_page(
         services, execution_id, skipped=skipped, size=page_size
     )
     return ExecutionPage(
         execution_id=known,
-        path=found.path,
-        version=found.catalog_version,
-        status=found.status,
-        parent_execution_id=found.parent_execution_id,
-        events=views.view_shown_events(found.events),
+        path=history_page.path,
+        version=history_page.catalog_version,
+        status=history_page.status,
+        parent_execution_id=history_page.parent_execution_id,
+        events=views.view_shown_events(history_page.events),
         pagination=Pagination(
             page=page,
             page_size=page_size,
-            total=found.version,
-            has_next=skipped + page_size < found.version,
+            total=history_page.version,
+            has_next=skipped + page_size < history_page.version,
         ),
         dropped=dropped,
     )
@@ -272,9 +272,9 @@ async def cancel(
     data: JSONBody[CancelBody | None] = None,
 ) -> views.WishAnswer:
     """Stop an execution; what already ended stays as it is."""
-    asked = data or CancelBody()
+    cancel_body = data or CancelBody()
     return await control_requests.request_cancel(
-        services, execution_id, asked.reason, cascade=asked.cascade
+        services, execution_id, cancel_body.reason, cascade=cancel_body.cascade
     )
 
 

@@ -1,8 +1,8 @@
 """The plainest way to ask for an execution, past most of the framework.
 
 Values that are injected, models of signatures and classes of answers take a twentieth of the time
-of a small execution. Who asks in the usual way is answered here, with what the framework's handler
-calls too; whatever else a request may be goes on to that handler, as if it had not been here.
+of a small execution. The usual form of that request is answered here, by the functions that the
+framework's handler calls too. Every other request goes to that handler unchanged.
 """
 
 from collections.abc import Iterable

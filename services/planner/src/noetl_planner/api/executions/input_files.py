@@ -63,29 +63,29 @@ async def store_chunk(services: ApiServices, data: bytes) -> str:
 
 
 async def keep_run_files(
-    services: ApiServices, execution_id: ExecutionId, given: list[GivenFile]
+    services: ApiServices, execution_id: ExecutionId, given_files: list[GivenFile]
 ) -> str | None:
     """Write the first entry of an execution's files; return its digest, None without files.
 
     Raises a 400 for files that cannot lie beside each other, a 422 for one that is not stored.
     """
-    if not given:
+    if not given_files:
         return None
-    _check_paths(given)
-    await _check_chunks(services, given)
-    changes = tuple([await _describe_file(services, file) for file in given])
+    _check_paths(given_files)
+    await _check_chunks(services, given_files)
+    changes = tuple([await _describe_file(services, file) for file in given_files])
     entry = JournalEntry(
         sequence=1, key="", writer=RUN, base=0, written_at=services.clock.now(), changes=changes
     )
     await services.payloads.put_named(
         build_entry_name(execution_id, 1), codec.encode_json(entry), **services.place
     )
-    return codec.compute_checksum(codec.to_builtins(given))
+    return codec.compute_checksum(codec.to_builtins(given_files))
 
 
-def _check_paths(given: list[GivenFile]) -> None:
+def _check_paths(given_files: list[GivenFile]) -> None:
     paths: set[str] = set()
-    for file in given:
+    for file in given_files:
         try:
             path = normalize_file_path(file.path)
         except FilePathError as problem:
@@ -110,11 +110,11 @@ def _check_paths(given: list[GivenFile]) -> None:
             )
 
 
-async def _check_chunks(services: ApiServices, given: list[GivenFile]) -> None:
+async def _check_chunks(services: ApiServices, given_files: list[GivenFile]) -> None:
     """Look for each chunk in the store, a few at a time; raises a 422 that names the file."""
     # A chunk that several files share is looked for once.
     place_by_digest = {
-        digest: (file, index) for file in given for index, digest in enumerate(file.chunks)
+        digest: (file, index) for file in given_files for index, digest in enumerate(file.chunks)
     }
     waiting = iter(place_by_digest.values())
     missing: set[str] = set()

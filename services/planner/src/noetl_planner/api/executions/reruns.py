@@ -191,7 +191,7 @@ def _list_inherited_steps(
     """List what is remembered of the steps that are not to run again."""
     live = {run.step for run in before.runs.values()}
     downstream = graph.list_reachable(step) | {step}
-    found = {name: one for name, one in before.steps.items() if name not in live}
+    found = {name: step_state for name, step_state in before.steps.items() if name not in live}
     found |= {
         name: one
         for name, one in ended.steps.items()
@@ -203,20 +203,22 @@ def _list_inherited_steps(
 def list_ended_steps(state: ExecutionState, *, but: str) -> list[InheritedStep]:
     """List what a state remembers of the steps that had ended, without one."""
     live = {run.step for run in state.runs.values()} | {but}
-    return _build_inherited_steps(one for name, one in state.steps.items() if name not in live)
+    return _build_inherited_steps(
+        step_state for name, step_state in state.steps.items() if name not in live
+    )
 
 
 def _build_inherited_steps(steps: Iterable[StepState]) -> list[InheritedStep]:
     return [
         InheritedStep(
-            step=one.step,
-            run_id=one.run_id,
-            status=one.status,
-            result=one.result,
-            error=one.error,
+            step=step.step,
+            run_id=step.run_id,
+            status=step.status,
+            result=step.result,
+            error=step.error,
         )
-        for one in steps
-        if one.run_id is not None and one.status in _ENDED
+        for step in steps
+        if step.run_id is not None and step.status in _ENDED
     ]
 
 

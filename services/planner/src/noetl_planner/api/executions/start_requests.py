@@ -79,12 +79,12 @@ async def execute_playbook(
     version = _parse_version(body.version)
     # One for both tries: the first may have been committed although its answer was lost.
     execution_id = ExecutionId(services.mint())
-    known = services.known.find_entry(path.strip("/"), version)
-    if known is not None:
+    catalog_entry = services.playbook_cache.find_entry(path.strip("/"), version)
+    if catalog_entry is not None:
         with suppress(_UnsureVersionError, ApiError):
             is_sure = version is not None
             return await _execute_entry(
-                services, body, key, known, execution_id, is_sure=is_sure, flow=flow
+                services, body, key, catalog_entry, execution_id, is_sure=is_sure, flow=flow
             )
     entry = await catalog_entries.get_playbook_entry(services, path, version)
     return await _execute_entry(services, body, key, entry, execution_id, is_sure=True, flow=flow)
@@ -217,8 +217,8 @@ async def begin_execution(
     Where the shard is owned here, the execution has begun as well.
 
     `is_pinned` says that the version was asked for, and not merely the latest. Where it is not sure
-    to be that and the execution does not begin here, `_UnsureVersionError` is raised; whoever tries
-    again then gives the same `execution_id`.
+    to be that and the execution does not begin here, `_UnsureVersionError` is raised; the caller
+    tries again with the same `execution_id`.
     """
     execution_id = execution_id or ExecutionId(services.mint())
     request = build_request(
@@ -229,20 +229,22 @@ async def begin_execution(
         kind="execute",
     )
     request = structs.replace(request, idempotency_key=key)
-    # Before the first commit, which whoever follows it then finds.
-    services.board.accept_execution(execution_id, (services.tenant_id, services.organization_id))
-    # Whoever asks does not wait until large inputs are read.
-    is_begun = fact.workload_ref is None and await services.desk.start_execution(
+    # Before the first commit, so that a follower that comes after it finds that commit.
+    services.commit_feed.accept_execution(
+        execution_id, (services.tenant_id, services.organization_id)
+    )
+    # The client does not wait until large inputs are read.
+    is_begun = fact.workload_ref is None and await services.local_starts.start_execution(
         find_shard(execution_id, services.shard_count),
         request,
         latest=None if is_sure else entry.catalog_id,
     )
     if not is_begun and not is_sure:
-        services.board.forget_execution(execution_id)
+        services.commit_feed.forget_execution(execution_id)
         raise _UnsureVersionError
     accepted = execution_id if is_begun else await submit_request(services, request)
     if accepted != execution_id:
-        services.board.forget_execution(execution_id)
+        services.commit_feed.forget_execution(execution_id)
         return await _answer_earlier(services, accepted, fact, is_pinned=is_pinned)
     return views.Accepted(
         execution_id=accepted, status="PENDING", path=entry.path, version=entry.version
@@ -264,7 +266,7 @@ async def store_inputs(
 async def submit_request(services: ApiServices, request: Request) -> ExecutionId:
     """Keep a request, then publish it at once: the outbox sends the same message again later.
 
-    Whatever happens to this publication, the stream takes the message once.
+    Whether or not this publication succeeds, the stream takes the message once.
     """
     accepted = await services.requests.submit_request(request)
     message = Message(subject=request.subject, message_id=request.request_id, data=request.data)
@@ -331,9 +333,13 @@ async def _answer_earlier(
     services: ApiServices, execution_id: ExecutionId, fact: ExecutionRequested, *, is_pinned: bool
 ) -> views.Accepted:
     """Answer with the execution that the same key began; another request is a mistake."""
-    kept = await services.requests.find_request(execution_lookup.build_request_id(execution_id))
-    asked = execution_lookup.find_requested_execution(kept) if kept is not None else None
-    if asked is not None and not _is_same_request(asked, fact, is_pinned=is_pinned):
+    request = await services.requests.find_request(execution_lookup.build_request_id(execution_id))
+    execution_requested = (
+        execution_lookup.find_requested_execution(request) if request is not None else None
+    )
+    if execution_requested is not None and not _is_same_request(
+        execution_requested, fact, is_pinned=is_pinned
+    ):
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="idempotency_key_reused",

@@ -85,7 +85,7 @@ def _view_run(events: list[ShownEvent], now: datetime) -> StepRunView:
     exited = last if "status" in last.context else None
     ended_at = None if exited is None else exited.event_time
     context = {} if exited is None else exited.context
-    errors = [one.error or one.context.get("failure") for one in events]
+    errors = [event.error or event.context.get("failure") for event in events]
     return StepRunView(
         run_id=entered.context["run_id"],
         step=entered.context["step"],
@@ -99,7 +99,7 @@ def _view_run(events: list[ShownEvent], now: datetime) -> StepRunView:
         tasks=context.get("tasks", {}),
         notes=context.get("notes", []),
         error=error_view.show_error_summary(next((one for one in reversed(errors) if one), None)),
-        tries=[failed for one in events for failed in one.context.get("tries", [])],
+        tries=[failed for shown_event in events for failed in shown_event.context.get("tries", [])],
     )
 
 
@@ -108,11 +108,11 @@ async def _find_run_events(
 ) -> list[ShownEvent]:
     """Ask the ledger's index; a history that has left it is read from its archive."""
     execution_id = ExecutionId(row["execution_id"])
-    found = await services.pages.find_run_events(
+    shown_events = await services.pages.find_run_events(
         execution_id, after_version=after, runs_max=runs_max
     )
-    if found or not views.is_terminal(row):
-        return found
+    if shown_events or not views.is_terminal(row):
+        return shown_events
     chosen = RunEventFilter(runs_max=runs_max)
     while True:
         page = await services.ledger.read_events(

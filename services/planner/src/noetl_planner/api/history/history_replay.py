@@ -1,4 +1,4 @@
-"""Replays for the API: a history folded up to a version, with as much of it as is asked for."""
+"""The API of replays: a history up to a version, its differences, its payloads and its density."""
 
 import asyncio
 from http import HTTPStatus
@@ -33,7 +33,8 @@ from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissi
 from noetl_storage.ports.history_ports import TimeBucket
 
 PAGE_EVENTS = 1000
-# An answer holds no more rows than this; whoever wants more asks for one projection, or a bundle.
+# An answer holds no more rows than this; a client that needs more asks for one projection, or for
+# the evidence.
 ROWS_MAX = 200_000
 PAYLOADS_MAX = 5000
 _PAYLOADS_AT_ONCE = 8
@@ -51,7 +52,7 @@ async def replay_history(
     """
     begun = build_empty_state(execution_id, **services.place)
     if not has_rows:
-        kept = await services.past.find_snapshot_before(execution_id, until)
+        kept = await services.past_snapshots.find_snapshot_before(execution_id, until)
         begun = snapshot.restore_state(kept) or begun
     replay = HistoryReplay(begun)
     while replay.state.version < until:
@@ -100,12 +101,12 @@ def _check_row_count(replay: HistoryReplay) -> None:
         )
 
 
-def redact_event(one: StoredEvent) -> StoredEvent:
+def redact_event(stored_event: StoredEvent) -> StoredEvent:
     """Hide sealed values of an event; one without any is returned as it is."""
-    data = codec.encode_json(one)
+    data = codec.encode_json(stored_event)
     shown = redaction.mask_sealed_bytes(data)
     if shown is data:
-        return one
+        return stored_event
     return codec.convert_value({**codec.decode_json(shown), "concealed": True}, StoredEvent)
 
 
@@ -238,9 +239,9 @@ async def show_diff(
         services, history.execution_id, await _check_position(services, history, before)
     )
     if after is None:
-        live = await _read_live_rows(services, history.execution_id)
-        other: Any = evidence.index_rows_by_key(live.rows)
-        after = live.version
+        exported_rows = await _read_live_rows(services, history.execution_id)
+        other: Any = evidence.index_rows_by_key(exported_rows.rows)
+        after = exported_rows.version
         is_live = True
     else:
         after = await _check_position(services, history, after)
@@ -283,7 +284,7 @@ async def list_stored(
     last = page[-1].stream_version if page else after
     return StoredPage(
         execution_id=history.execution_id,
-        events=[redact_event(one) for one in page],
+        events=[redact_event(stored_event) for stored_event in page],
         next_after=last,
         has_more=last < history.version and bool(page),
     )
@@ -301,7 +302,9 @@ async def list_payloads(
         history.execution_id, after_version=after, events_max=limit
     )
     last = page[-1].stream_version if page else after
-    found = payload_references.collect_references([[one.event, one.payload_ref] for one in page])
+    found = payload_references.collect_references(
+        [[stored_event.event, stored_event.payload_ref] for stored_event in page]
+    )
     return PayloadPage(
         execution_id=history.execution_id,
         payloads=await check_payloads(services, found),

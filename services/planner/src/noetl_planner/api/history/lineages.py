@@ -55,7 +55,7 @@ async def list_lineage(
     head = await services.ledger.find_head(known)
     end = 0 if head is None else head.version
     try:
-        told, version = await _list_run_events(
+        lineage_events, version = await _list_run_events(
             services, known, after=after, end=end, events_max=limit
         )
     except (Permanent, LookupError, TypeError, ValueError) as failure:
@@ -67,7 +67,7 @@ async def list_lineage(
         ) from failure
     return LineagePage(
         execution_id=known,
-        events=[one.event for one in told],
+        events=[lineage_event.event for lineage_event in lineage_events],
         next_after=version,
         has_more=version < end,
     )
@@ -79,16 +79,16 @@ async def _list_run_events(
     """Tell what follows a version, and up to which version that is."""
     lineage = LineageState(execution_id=execution_id, **services.place)
     plan: Plan = {}
-    found: list[LineageEvent] = []
+    lineage_events: list[LineageEvent] = []
     async for envelope in _iterate_steps(services, execution_id, end):
         told = build_lineage_events(lineage, [envelope], plan)
         if not plan and lineage.catalog_id:
             plan = await _find_plan(services, lineage.catalog_id)
         if envelope.stream_version > after:
-            found += told
-        if len(found) >= events_max:
-            return found, envelope.stream_version
-    return found, end
+            lineage_events += told
+        if len(lineage_events) >= events_max:
+            return lineage_events, envelope.stream_version
+    return lineage_events, end
 
 
 async def _iterate_steps(

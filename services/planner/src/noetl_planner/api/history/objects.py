@@ -1,4 +1,4 @@
-"""What a business object was at a version of one execution."""
+"""The API of business objects: listed, and shown as they are or as they were at a version."""
 
 import asyncio
 from datetime import datetime
@@ -46,9 +46,9 @@ async def find_past_row(
                 services, execution_id, until=until, has_rows=True
             )
             return replay.surfaces["business_object"].get(object_id)
-        for one in page:
-            assert isinstance(one.event, BusinessObjectChanged), "its events are of one type"
-            fold_control.apply_object_change(state, one, one.event)
+        for envelope in page:
+            assert isinstance(envelope.event, BusinessObjectChanged), "its events are of one type"
+            fold_control.apply_object_change(state, envelope, envelope.event)
         if len(page) < PAGE_CHANGES:
             break
         after = page[-1].stream_version

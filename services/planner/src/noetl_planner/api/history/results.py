@@ -139,7 +139,7 @@ async def get_step_result(
 ) -> ResultView:
     """Read a window of the latest result of a step; raises a 404 when it has none."""
     known, steps = await _list_steps_with_results(services, execution_id)
-    found = next((one for one in steps if one.step == step), None)
+    found = next((step_state for step_state in steps if step_state.step == step), None)
     if found is None:
         await _check_playbook_step(services, execution_id, step)
         raise problems.not_found_error(
@@ -205,8 +205,8 @@ async def _get_run_result(
         return latest.result, error_view.show_error(
             latest.error
         ) if latest.error is not None else None
-    found = await services.ledger.find_outcome(execution_id, run)
-    match found.event if found is not None else None:
+    envelope = await services.ledger.find_outcome(execution_id, run)
+    match envelope.event if envelope is not None else None:
         case CallDone(step=of, result=result) | LoopDone(step=of, result=result) if of == step:
             return result, None
         case CallError(step=of, result=earlier, error=error) if of == step:
@@ -223,14 +223,14 @@ async def _get_task_result(
     context = result.context if result is not None else {}
     data = await result_values.load_result(partial(payload_reader.read_payload, services), result)
     is_pipeline = context.get("shape", result_envelope.PIPELINE) == result_envelope.PIPELINE
-    found = (
+    task_result = (
         result_envelope.convert_stored(data, PipelineResult).tasks.get(task)
         if is_pipeline
         else None
     )
-    if found is None:
+    if task_result is None:
         raise problems.not_found_error(f"task {task[:200]!r} of step {step[:200]!r} has no result")
-    return output_forms.to_plain(view_task(found))
+    return output_forms.to_plain(view_task(task_result))
 
 
 def _no_run_error(execution_id: ExecutionId, step: str, run: str) -> ApiError:
@@ -243,9 +243,11 @@ async def _list_steps_with_results(
     services: ApiServices, text: str
 ) -> tuple[ExecutionId, list[StepState]]:
     row = await execution_lookup.get_execution_row(services, text)
-    known = ExecutionId(row["execution_id"])
-    state = await execution_lookup.fold_execution(services, known)
-    return known, [one for one in state.steps.values() if one.result or one.error]
+    execution_id = ExecutionId(row["execution_id"])
+    state = await execution_lookup.fold_execution(services, execution_id)
+    return execution_id, [
+        step_state for step_state in state.steps.values() if step_state.result or step_state.error
+    ]
 
 
 async def _read_plain_result(
@@ -298,11 +300,15 @@ def _is_empty_result(result: ResultEnvelope | None) -> bool:
     if result.context.get("shape", result_envelope.PIPELINE) != result_envelope.PIPELINE:
         return False
     try:
-        kept = result_envelope.convert_stored(result.context.get("data", {}), PipelineResult)
+        pipeline_result = result_envelope.convert_stored(
+            result.context.get("data", {}), PipelineResult
+        )
     except ResultMalformed:
         # The reader is told what is wrong with it.
         return False
-    return all(task.error is None and task.raw in (None, {}) for task in kept.tasks.values())
+    return all(
+        task.error is None and task.raw in (None, {}) for task in pipeline_result.tasks.values()
+    )
 
 
 def _find_result_run(step: StepState) -> str | None:

@@ -64,29 +64,33 @@ async def show_trace(
     step = step.removeprefix("/")
     row = await execution_lookup.get_execution_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
-    found = await services.ledger.trace_runs(known, step, links_max=limit + 1)
-    if not found:
-        kept = await services.projections.trace_results(known, step, links_max=limit + 1)
-        if kept:
+    lineage_links = await services.ledger.trace_runs(known, step, links_max=limit + 1)
+    if not lineage_links:
+        stored_lineage_links = await services.projections.trace_results(
+            known, step, links_max=limit + 1
+        )
+        if stored_lineage_links:
             return Trace(
                 execution_id=known,
                 step=step,
                 source="references",
-                links=[_view_kept_link(known, link) for link in kept[:limit]],
-                has_more=len(kept) > limit,
+                links=[_view_kept_link(known, link) for link in stored_lineage_links[:limit]],
+                has_more=len(stored_lineage_links) > limit,
             )
         raise problems.not_found_error(
             f"step {step[:200]!r} of execution {known} was not entered",
             hint=f"noetl status {known} lists the steps that ran",
         )
-    parents = [link.ref_id for link in found[1:]] + [None]
-    links = [_view_link(known, link, parent) for link, parent in zip(found, parents, strict=True)]
+    parents = [link.ref_id for link in lineage_links[1:]] + [None]
+    links = [
+        _view_link(known, link, parent) for link, parent in zip(lineage_links, parents, strict=True)
+    ]
     return Trace(
         execution_id=known,
         step=step,
         source="ledger",
         links=links[:limit],
-        has_more=len(found) > limit,
+        has_more=len(lineage_links) > limit,
     )
 
 

@@ -17,7 +17,7 @@ from noetl_contracts import codec, json_values
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 
-# The largest body comes through in this time on a slow line; whoever dribbles is not waited for.
+# Time limit for a request's body: on a slow line the largest body takes less.
 BODY_S = 30.0
 # A value may be nested as deep as a result, within what carries it.
 DEPTH_MAX = json_values.DEPTH_MAX + 10

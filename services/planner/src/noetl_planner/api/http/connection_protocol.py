@@ -12,9 +12,9 @@ _JOINED_BYTES_MAX = 64 * 1024
 class CoalescingTransport:
     """A transport on which what is written at once leaves at once.
 
-    The server writes the head of an answer and its body one after the other; each would wake
-    whoever waits for them. What stands alone, such as the head of a stream, leaves with the next
-    turn of the loop.
+    The server writes the head of an answer and its body one after the other; each would wake the
+    client. A write that is not followed by another, such as the head of a stream, is sent in the
+    next turn of the loop.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -53,7 +53,7 @@ class CoalescingTransport:
             self._transport.write(held)
 
 
-# A request's head is small: whoever sends it a byte at a time is not waited for.
+# Time limit for a request's head, which is small: a client that sends single bytes is cut off.
 HEAD_S = 10.0
 
 

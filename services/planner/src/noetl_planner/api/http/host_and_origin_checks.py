@@ -1,4 +1,4 @@
-"""Other sites' pages: a browser must not carry their wishes to a planner within its reach.
+"""Checks of `Host` and `Origin`: a browser must not send requests of other sites' pages here.
 
 What a browser says of a page's site (Fetch Metadata) it says to trustworthy addresses alone, so the
 `Origin` of a write counts as well. And a page whose name was made to mean this address (DNS
@@ -92,7 +92,7 @@ def _is_private_name(name: str) -> bool:
 
 
 async def check_request(request: AnyRequest) -> None:
-    """Refuse what no route can serve: a 400 for NUL, and what `refuse_strangers` refuses."""
+    """Refuse what no route can serve: 400 for NUL; see `check_host_and_origin` for the rest."""
     await check_host_and_origin(request)
     if "\x00" in request.scope["path"] or _has_nul(request.scope["query_string"]):
         raise problems.bad_request_error(

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from noetl_planner.api.http.problems import ApiError
 
-# Who waits asks the database once a second: so many leave room for whoever reports.
+# Each waiting client queries the database once a second: this many leave room for reports.
 WAITING_MAX = 128
 # A worker asks for one command at a time, or for a few on behalf of its threads.
 WAITING_OF_WORKER_MAX = 8

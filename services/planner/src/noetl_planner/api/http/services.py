@@ -54,17 +54,17 @@ class PlaybookCache:
     """The last entries that were found, by path and by the version that was asked for."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[tuple[str, int | None], CatalogEntry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, int | None], CatalogEntry] = OrderedDict()
 
     def find_entry(self, path: str, version: int | None) -> CatalogEntry | None:
         """Return an entry; where no version is named, what was the latest when it was looked up."""
-        return self._found.get((path, version))
+        return self._entries.get((path, version))
 
     def keep_entry(self, version: int | None, entry: CatalogEntry) -> None:
         """Remember what was found for a version, or for none."""
-        self._found[entry.path, version] = entry
-        while len(self._found) > ENTRIES_MAX:
-            self._found.popitem(last=False)
+        self._entries[entry.path, version] = entry
+        while len(self._entries) > ENTRIES_MAX:
+            self._entries.popitem(last=False)
 
 
 # Where the application keeps what a request may touch.
@@ -93,13 +93,13 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     dead_letter_log: DeadLetterLog
     payloads: Payloads
     hints: Hints
-    crowd: WorkerPresence
-    board: CommitFeed = msgspec.field(default_factory=CommitFeed)
-    known: PlaybookCache = msgspec.field(default_factory=PlaybookCache)
-    desk: LocalStarts = msgspec.field(default_factory=LocalStarts)
-    rooms: ClaimLimiter = msgspec.field(default_factory=ClaimLimiter)
-    seats: FollowerLimiter = msgspec.field(default_factory=FollowerLimiter)
-    children: RenderProcesses = msgspec.field(default_factory=RenderProcesses)
+    worker_presence: WorkerPresence
+    commit_feed: CommitFeed = msgspec.field(default_factory=CommitFeed)
+    playbook_cache: PlaybookCache = msgspec.field(default_factory=PlaybookCache)
+    local_starts: LocalStarts = msgspec.field(default_factory=LocalStarts)
+    claim_limiter: ClaimLimiter = msgspec.field(default_factory=ClaimLimiter)
+    follower_limiter: FollowerLimiter = msgspec.field(default_factory=FollowerLimiter)
+    render_processes: RenderProcesses = msgspec.field(default_factory=RenderProcesses)
     backlogs: Backlogs
     publisher: Publisher
     clock: Clock
@@ -108,7 +108,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     shard_count: int
     snapshots: Snapshots
     audit: LedgerAudit
-    past: PastSnapshots
+    past_snapshots: PastSnapshots
     holds: Holds
     lineage: LineageHistories
     objects: ObjectRows
@@ -117,7 +117,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     organization_id: OrganizationId
     list_problems: Callable[[], Awaitable[dict[str, str]]]
     stop: asyncio.Event
-    seat_limits: FollowerLimits = FollowerLimits()
+    follower_limits: FollowerLimits = FollowerLimits()
     # Names by which this API may be called besides those that are private by themselves.
     http_hosts: tuple[str, ...] = ()
     limits: Limits = Limits()

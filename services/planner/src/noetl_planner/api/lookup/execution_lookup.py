@@ -74,10 +74,12 @@ async def _find_unprojected_row(services: ApiServices, execution_id: ExecutionId
     owner = (services.tenant_id, services.organization_id)
     request = await services.requests.find_request(build_request_id(execution_id))
     if request is not None:
-        asked = find_requested_execution(request)
-        if (request.tenant_id, request.organization_id) != owner or asked is None:
+        execution_requested = find_requested_execution(request)
+        if (request.tenant_id, request.organization_id) != owner or execution_requested is None:
             return None
-        return views.build_pending_row(execution_id, asked.path, asked.version)
+        return views.build_pending_row(
+            execution_id, execution_requested.path, execution_requested.version
+        )
     history = await services.ledger.read_events(execution_id, events_max=1)
     if not history or (history[0].tenant_id, history[0].organization_id) != owner:
         return None
@@ -147,7 +149,7 @@ async def fold_execution(services: ApiServices, execution_id: ExecutionId) -> Ex
             return state
 
 
-# Positions are 32 bits wide; whoever asks for a page beyond gets an empty one.
+# Positions are 32 bits wide; a page beyond the largest position is empty.
 _VERSION_MAX = 2**31 - 1
 
 

@@ -1,4 +1,4 @@
-"""Which messages from outside an execution waits for: approvals, signals and callbacks."""
+"""Views of executions, stages, loops, events, and messages that an execution waits for."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta

@@ -38,27 +38,27 @@ class ItemReader:
         """Return items after an index, up to which index was looked, and whether more follow."""
         if state is ItemState.FAILED:
             return await self._list_failed(after, limit)
-        found: list[ItemView] = []
+        item_views: list[ItemView] = []
         last, looked = after, 0
-        while len(found) < limit and last + 1 < self._total and looked < LOOKED_AT_MAX:
-            size = limit - len(found) if state is None else _WINDOW
+        while len(item_views) < limit and last + 1 < self._total and looked < LOOKED_AT_MAX:
+            size = limit - len(item_views) if state is None else _WINDOW
             end = min(self._total, last + 1 + size)
             window = await self._read_item_window(last + 1, end)
             matching = [view for view in window if state in (None, view.state)]
-            found += matching[: limit - len(found)]
+            item_views += matching[: limit - len(item_views)]
             looked += end - last - 1
-            last = found[-1].index if len(found) == limit else end - 1
-        return await self._complete_views(found), last, last + 1 < self._total
+            last = item_views[-1].index if len(item_views) == limit else end - 1
+        return await self._complete_views(item_views), last, last + 1 < self._total
 
     async def _list_failed(self, after: int, limit: int) -> Found:
         errors = await self._services.ledger.list_failed_items(
             self._record.execution_id, self._record.run_id, after_index=after, results_max=limit + 1
         )
-        found = await self._complete_views(
+        item_views = await self._complete_views(
             [self._view_ended_item(error) for error in errors[:limit]]
         )
-        last = found[-1].index if found else max(after, self._total - 1)
-        return found, last, len(errors) > limit
+        last = item_views[-1].index if item_views else max(after, self._total - 1)
+        return item_views, last, len(errors) > limit
 
     async def _read_item_window(self, first: int, end: int) -> list[ItemView]:
         """Show the items from `first` up to `end`, without what takes looking further."""
@@ -100,8 +100,8 @@ class ItemReader:
         )
 
     def _view_missing_item(self, index: int) -> ItemView:
-        live = self._record.live
-        is_waiting = live is not None and index >= live.next_index
+        loop_state = self._record.live
+        is_waiting = loop_state is not None and index >= loop_state.next_index
         return ItemView(
             index=index,
             state=ItemState.PENDING if is_waiting else ItemState.CANCELLED,

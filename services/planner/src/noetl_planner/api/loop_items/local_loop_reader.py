@@ -39,11 +39,11 @@ class LocalLoopReader:
     async def list_items(self, state: ItemState | None, *, after: int, limit: int) -> Found:
         """Return units after an item, up to which item was looked, and whether more follow."""
         views = [view async for view in self._iterate_views()]
-        found = [view for view in views if view.index > after and state in (None, view.state)]
-        last = found[limit - 1] if len(found) > limit else None
+        item_views = [view for view in views if view.index > after and state in (None, view.state)]
+        last = item_views[limit - 1] if len(item_views) > limit else None
         if last is None:
-            return found, max(after, self._record.cut.items - 1), False
-        return found[:limit], last.index + last.count - 1, True
+            return item_views, max(after, self._record.cut.items - 1), False
+        return item_views[:limit], last.index + last.count - 1, True
 
     async def _iterate_views(self) -> AsyncIterator[ItemView]:
         async for unit in self._rows.read_units(first=0):

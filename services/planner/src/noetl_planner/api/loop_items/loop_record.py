@@ -92,9 +92,9 @@ class CollectionReader:
 
     def _find_part(self, place: int) -> ListPart:
         assert self._parts is not None, "only collections in parts come here"
-        held = self._part[0] if self._part is not None else None
-        if held is not None and held.start <= place < held.end:
-            return held
+        list_part = self._part[0] if self._part is not None else None
+        if list_part is not None and list_part.start <= place < list_part.end:
+            return list_part
         return next(part for part in self._parts if part.start <= place < part.end)
 
 
@@ -169,9 +169,9 @@ class LoopRecord(Struct, frozen=True, kw_only=True):
 
 async def get_loop_record(services: ApiServices, state: ExecutionState, step: str) -> LoopRecord:
     """Return the latest epoch of a step's loop; raises a 404."""
-    known = state.steps.get(step)
-    run_id = known.run_id if known is not None else None
-    if known is None or run_id is None:
+    step_state = state.steps.get(step)
+    run_id = step_state.run_id if step_state is not None else None
+    if step_state is None or run_id is None:
         await execution_lookup.check_step_name(
             services,
             state.execution_id,
@@ -183,13 +183,13 @@ async def get_loop_record(services: ApiServices, state: ExecutionState, step: st
             f"step {step[:200]!r} of execution {state.execution_id} has not run",
             hint=f"noetl status {state.execution_id} lists loops",
         )
-    found = await services.ledger.find_by_key(
+    envelope = await services.ledger.find_by_key(
         state.execution_id, idempotency_keys.build_loop_started_key(run_id)
     )
-    if found is None or not isinstance(found.event, LoopStarted):
+    if envelope is None or not isinstance(envelope.event, LoopStarted):
         raise await _build_no_loop_error(services, state, step, run_id)
     run = state.runs.get(run_id)
-    stage_id = found.event.stage_id
+    stage_id = envelope.event.stage_id
     opened = None
     if stage_id is not None:
         key = idempotency_keys.build_stage_opened_key(stage_id)
@@ -197,8 +197,8 @@ async def get_loop_record(services: ApiServices, state: ExecutionState, step: st
     is_opened = opened is not None and isinstance(opened.event, StageOpened)
     return LoopRecord(
         state=state,
-        started=found.event,
-        version=found.stream_version,
+        started=envelope.event,
+        version=envelope.stream_version,
         live=run.loop if run is not None else None,
         policy=opened.event.frame_policy if is_opened else {},  # type: ignore[union-attr]  # just looked at
     )
@@ -232,16 +232,16 @@ async def count_units(services: ApiServices, record: LoopRecord) -> dict[str, in
             "failed": stats.failed,
             "cancelled": stats.cancelled,
         }
-    live = record.live
-    if live is None:
+    loop_state = record.live
+    if loop_state is None:
         # It was called off with its execution.
         rows = await services.projections.list_rows("loop", record.execution_id)
         return next((_count_from_row(row) for row in rows if row["run_id"] == record.run_id), {})
     return {
-        "total": live.total,
-        "completed": live.success,
-        "failed": live.failed,
-        "running": live.in_flight,
+        "total": loop_state.total,
+        "completed": loop_state.success,
+        "failed": loop_state.failed,
+        "running": loop_state.in_flight,
     }
 
 

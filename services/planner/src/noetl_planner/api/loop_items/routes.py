@@ -37,7 +37,7 @@ async def list_items(
     services: Services,
     execution_id: FromPath[str],
     step: FromPath[str],
-    wanted: Annotated[ItemState | None, QueryParameter(name="state")] = None,
+    item_state: Annotated[ItemState | None, QueryParameter(name="state")] = None,
     after: Annotated[str, QueryParameter(max_length=40)] = "",
     limit: Annotated[int, QueryParameter(ge=1, le=ITEMS_MAX)] = 100,
 ) -> ItemPage:
@@ -48,7 +48,9 @@ async def list_items(
     # A step may have any name, with slashes too; the path begins with the one before it.
     name = step.removeprefix("/")
     record = await loop_record.get_loop_record(services, folded, name)
-    (items, last, has_more), notes = await _list_loop_items(services, record, wanted, after, limit)
+    (items, last, has_more), notes = await _list_loop_items(
+        services, record, item_state, after, limit
+    )
     if any(item.record == "frame" for item in items) and not notes:
         notes = [UNRECORDED_NOTE]
     return ItemPage(

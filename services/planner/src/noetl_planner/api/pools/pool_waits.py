@@ -55,7 +55,11 @@ async def list_execution_waits(services: ApiServices, execution_id: ExecutionId)
         **services.place, execution_id=execution_id, commands_max=COMMANDS_MAX
     )
     now = services.clock.now()
-    late = [one for one in issued if (now - one.since).total_seconds() > WAITED_S]
+    late = [
+        issued_command
+        for issued_command in issued
+        if (now - issued_command.since).total_seconds() > WAITED_S
+    ]
     return [
         await _explain_wait(services, pool, lane, count)
         for (pool, lane), count in _count_places(late).most_common(PLACES_MAX)
@@ -67,23 +71,25 @@ async def list_pool_views(services: ApiServices) -> list[PoolView]:
     streamed = services.pools.by_stream or (
         (DEFAULT_POOL,) if not services.pools.pool_names else ()
     )
-    found = [await _view_streamed_pool(services, name) for name in streamed]
+    pool_views = [await _view_streamed_pool(services, name) for name in streamed]
     issued = await services.projections.list_urgent(
         **services.place, pools=services.pools.by_http, commands_max=COMMANDS_MAX
     )
-    return found + [_view_http_pool(name, issued) for name in services.pools.by_http]
+    return pool_views + [_view_http_pool(name, issued) for name in services.pools.by_http]
 
 
 async def _view_streamed_pool(services: ApiServices, name: str) -> PoolView:
     backlogs = {lane: await _find_backlog(services, name, lane) for lane in LANES}
-    lanes = [_view_lane(lane, one) for lane, one in backlogs.items() if one is not None]
+    lanes = [_view_lane(lane, backlog) for lane, backlog in backlogs.items() if backlog is not None]
     is_served = any(one is not None and one.is_served for one in backlogs.values())
     return PoolView(name=name, transport=JETSTREAM, served=is_served, lanes=lanes)
 
 
 def _view_http_pool(name: str, issued: Iterable[IssuedCommand]) -> PoolView:
     """Show a pool whose workers ask for commands: who they are is known when they ask."""
-    counts = Counter(one.lane for one in issued if one.pool == name)
+    counts = Counter(
+        issued_command.lane for issued_command in issued if issued_command.pool == name
+    )
     lanes = [
         LaneView(lane=lane, pending=count, unsettled=0, asking=0)
         for lane, count in sorted(counts.items())
@@ -92,7 +98,7 @@ def _view_http_pool(name: str, issued: Iterable[IssuedCommand]) -> PoolView:
 
 
 def _count_places(issued: Iterable[IssuedCommand]) -> Counter[tuple[str, str]]:
-    return Counter((one.pool, one.lane) for one in issued)
+    return Counter((issued_command.pool, issued_command.lane) for issued_command in issued)
 
 
 async def _explain_wait(services: ApiServices, pool: str, lane: str, count: int) -> Waiting:

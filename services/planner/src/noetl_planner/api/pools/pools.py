@@ -45,7 +45,9 @@ class WorkerList(Struct, frozen=True, kw_only=True):
 @get("/workers", tags=["pools"])
 async def list_workers(services: Services) -> WorkerList:
     """List the workers of all pools, where they are and what they could still take."""
-    seen = sorted(services.crowd.list_beats(), key=lambda beat: (beat.pool, beat.worker_id))
+    seen = sorted(
+        services.worker_presence.list_beats(), key=lambda beat: (beat.pool, beat.worker_id)
+    )
     return WorkerList(
         workers=[
             WorkerView(

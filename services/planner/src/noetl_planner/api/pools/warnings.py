@@ -13,11 +13,11 @@ def list_pool_warnings(model: Mapping[str, Any], pools: Pools, *, line: int) -> 
 
     They are warnings: pools may be made after playbooks. `line` is where the playbook begins.
     """
-    found = []
+    problems = []
     for index, wish in enumerate(wanted.list_pool_demands(model, None)):
         refusal = wanted.find_pool_error([wish], pools)
         if refusal is not None:
-            found.append(
+            problems.append(
                 Problem(
                     code=wanted.KIND,
                     severity=Severity.WARNING,
@@ -29,4 +29,4 @@ def list_pool_warnings(model: Mapping[str, Any], pools: Pools, *, line: int) -> 
                     step=wish.step,
                 )
             )
-    return found
+    return problems

@@ -91,18 +91,18 @@ class Acted(Struct, frozen=True, kw_only=True):
 @get("/dead-letters", tags=["dead letters"])
 async def list_letters(services: Services, after: After = 0, limit: Limit = 50) -> LetterPage:
     """List messages that were given up, the oldest first."""
-    found: list[LetterView] = []
+    letter_views: list[LetterView] = []
     for _ in range(0, LOOKED_AT_MAX, HELD_MAX):
         letters = await services.dead_letters.list_letters(letters_max=HELD_MAX, after=after)
         for letter in letters:
-            if len(found) == limit:
-                return LetterPage(letters=found, next_after=after, has_more=True)
+            if len(letter_views) == limit:
+                return LetterPage(letters=letter_views, next_after=after, has_more=True)
             after = letter.sequence
             if _is_visible_letter(services, letter):
-                found.append(_view_letter(letter))
+                letter_views.append(_view_letter(letter))
         if len(letters) < HELD_MAX:
-            return LetterPage(letters=found, next_after=after, has_more=False)
-    return LetterPage(letters=found, next_after=after, has_more=True)
+            return LetterPage(letters=letter_views, next_after=after, has_more=False)
+    return LetterPage(letters=letter_views, next_after=after, has_more=True)
 
 
 @get("/dead-letters/log", tags=["dead letters"])

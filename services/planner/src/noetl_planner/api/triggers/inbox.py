@@ -77,8 +77,8 @@ async def keep_decision(
     address = inbox.build_approval_address(_check_approval_id(approval_id))
     said = {"decision": decision, "by": by or PRODUCER, "comment": comment, "data": data}
     wait = await _find_wait(services, address)
-    known = await services.requests.find_message(address, **services.place)
-    if wait is None and known is None:
+    inbox_message = await services.requests.find_message(address, **services.place)
+    if wait is None and inbox_message is None:
         raise problems.not_found_error(
             f"nobody asks for approval {approval_id}",
             hint=_APPROVALS_HINT,
@@ -131,8 +131,8 @@ def _read_decision(letter: InboxMessage) -> dict[str, Any] | None:
     result = codec.decode_as(letter.data, ResultEnvelope)
     if result.reference is not None:
         return None
-    kept = result_envelope.convert_stored(result.context.get("data", {}), PipelineResult)
-    found = kept.tasks["message"].raw if "message" in kept.tasks else None
+    pipeline_result = result_envelope.convert_stored(result.context.get("data", {}), PipelineResult)
+    found = pipeline_result.tasks["message"].raw if "message" in pipeline_result.tasks else None
     return found if isinstance(found, dict) and {"decision", "by", "at"} <= found.keys() else None
 
 
@@ -161,8 +161,10 @@ async def _keep_checked_message(
 
 
 async def _find_wait(services: ApiServices, address: str) -> OpenWait | None:
-    found = await services.projections.list_waits(**services.place, address=address, waits_max=1)
-    return found[0] if found else None
+    open_waits = await services.projections.list_waits(
+        **services.place, address=address, waits_max=1
+    )
+    return open_waits[0] if open_waits else None
 
 
 async def _keep_letter(
@@ -194,12 +196,14 @@ async def _keep_letter(
 
 async def _store_message(services: ApiServices, body: Any) -> ResultEnvelope:
     """Carry a message as a result: a large one as a payload that is stored first."""
-    kept = PipelineResult(tasks={"message": TaskResult(kind="external", raw=body)}, last="message")
+    pipeline_result = PipelineResult(
+        tasks={"message": TaskResult(kind="external", raw=body)}, last="message"
+    )
     return await result_values.build_result_envelope(
         result_values.build_keep(services.payloads, **services.place),
-        codec.encode_json(kept),
-        inline=lambda: result_envelope.build_inline_context(kept),
-        beside=result_envelope.build_reference_context(kept, {}),
+        codec.encode_json(pipeline_result),
+        inline=lambda: result_envelope.build_inline_context(pipeline_result),
+        beside=result_envelope.build_reference_context(pipeline_result, {}),
     )
 
 

@@ -64,7 +64,7 @@ REPEATED = {HTTP_200_OK: ResponseSpec(Received, description="The same message wa
 async def take_callback(
     services: Services, token: FromPath[str], data: JSONBody[Any]
 ) -> Response[Received]:
-    """Take the answer to submitted work from whoever holds its token."""
+    """Take the answer to submitted work; the token of the work authorizes the caller."""
     return _answer_received(await inbox.keep_callback(services, token, data))
 
 
@@ -77,7 +77,7 @@ async def take_callback(
 async def take_signal(
     services: Services, correlation_key: FromPath[str], data: JSONBody[Any]
 ) -> Response[Received]:
-    """Take a message for whoever waits, or will wait, for a correlation key."""
+    """Take a message for the commands that wait, or will wait, for a correlation key."""
     return _answer_received(
         await inbox.keep_signal(services, correlation_key.removeprefix("/"), data)
     )
@@ -109,8 +109,8 @@ async def list_approvals(
     services: Services, limit: Annotated[int, QueryParameter(ge=1, le=WAITS_MAX)] = 100
 ) -> ApprovalList:
     """List the approvals that are asked for."""
-    found = await inbox.list_open_approvals(services, waits_max=limit)
-    return ApprovalList(approvals=[_view_approval(one) for one in found])
+    open_waits = await inbox.list_open_approvals(services, waits_max=limit)
+    return ApprovalList(approvals=[_view_approval(open_wait) for open_wait in open_waits])
 
 
 def _answer_received(repeated: bool) -> Response[Received]:  # noqa: FBT001 - the only argument
@@ -118,18 +118,18 @@ def _answer_received(repeated: bool) -> Response[Received]:  # noqa: FBT001 - th
     return Response(Received(accepted=True, repeated=repeated), status_code=status)
 
 
-def _view_approval(one: OpenWait) -> ApprovalView:
-    wait = one.wait
+def _view_approval(open_wait: OpenWait) -> ApprovalView:
+    wait = open_wait.wait
     return ApprovalView(
         approval_id=wait.address.partition("/")[2],
-        execution_id=one.execution_id,
-        step=one.step,
+        execution_id=open_wait.execution_id,
+        step=open_wait.step,
         task=wait.task,
         title=wait.title,
         description=wait.description,
         assignees=wait.assignees,
         options=wait.options,
-        since=one.since,
+        since=open_wait.since,
     )
 
 

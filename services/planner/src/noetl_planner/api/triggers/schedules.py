@@ -91,8 +91,8 @@ class Removed(Struct, frozen=True, kw_only=True):
 @get("/schedules", tags=["schedules"])
 async def list_schedules(services: Services) -> ScheduleList:
     """List the schedules."""
-    found = await _list_all_schedules(services)
-    return ScheduleList(schedules=[_view_schedule(one) for one in found])
+    schedules = await _list_all_schedules(services)
+    return ScheduleList(schedules=[_view_schedule(schedule) for schedule in schedules])
 
 
 @post("/schedules", status_code=HTTP_200_OK, tags=["schedules"])

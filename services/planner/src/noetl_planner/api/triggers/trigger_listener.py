@@ -162,7 +162,7 @@ async def _is_wanted_message(
     if trigger.filter is None:
         return True
     try:
-        return await services.children.evaluate_condition(trigger.filter, names)
+        return await services.render_processes.evaluate_condition(trigger.filter, names)
     except (TemplateError, PayloadNeeded) as error:
         raise problems.bad_request_error(
             f"the trigger's filter does not fit this message: {error}"
@@ -177,7 +177,7 @@ async def render_message_workload(
         body = names["body"]
         return body if isinstance(body, dict) else {"body": body}
     try:
-        rendered = await services.children.render_inputs(trigger.inputs, names)
+        rendered = await services.render_processes.render_inputs(trigger.inputs, names)
     except (TemplateError, PayloadNeeded) as error:
         raise problems.bad_request_error(
             f"the trigger's inputs do not fit this message: {error}"
@@ -187,7 +187,7 @@ async def render_message_workload(
 
 async def _get_trigger(services: ApiServices, subject: str) -> Trigger:
     known = await services.triggers.list_triggers(triggers_max=TRIGGERS_MAX, **services.place)
-    matching = [one for one in known if triggers.matches_subject(one.subject, subject)]
+    matching = [trigger for trigger in known if triggers.matches_subject(trigger.subject, subject)]
     found = next((one for one in matching if one.is_enabled), None)
     if found is not None:
         return found

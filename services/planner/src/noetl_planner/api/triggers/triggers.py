@@ -70,7 +70,9 @@ class Removed(Struct, frozen=True, kw_only=True):
 @get("/triggers", tags=["triggers"])
 async def list_triggers(services: Services) -> TriggerList:
     """List the triggers."""
-    return TriggerList(triggers=[_view_trigger(one) for one in await _list_all_triggers(services)])
+    return TriggerList(
+        triggers=[_view_trigger(trigger) for trigger in await _list_all_triggers(services)]
+    )
 
 
 @put("/triggers/{name:str}", status_code=HTTP_200_OK, tags=["triggers"])
@@ -84,10 +86,10 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[TriggerBo
 @get("/triggers/{name:str}", tags=["triggers"])
 async def show(services: Services, name: FromPath[str]) -> TriggerView:
     """Show a trigger."""
-    found = await services.triggers.find_trigger(name, **services.place)
-    if found is None:
+    trigger = await services.triggers.find_trigger(name, **services.place)
+    if trigger is None:
         raise await _build_missing_error(services, name)
-    return _view_trigger(found)
+    return _view_trigger(trigger)
 
 
 @delete("/triggers/{name:str}", status_code=HTTP_200_OK, tags=["triggers"])
@@ -104,7 +106,7 @@ async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) ->
         raise problems.bad_request_error(
             fault, hint="name what follows noetl.triggers.<tenant>.<org>., such as orders.*"
         )
-    others = [one for one in await _list_all_triggers(services) if one.name != name]
+    others = [trigger for trigger in await _list_all_triggers(services) if trigger.name != name]
     if len(others) >= TRIGGERS_MAX:
         raise problems.bad_request_error(f"an organization has at most {TRIGGERS_MAX} triggers")
     taken = next(
@@ -160,7 +162,7 @@ async def _list_all_triggers(services: ApiServices) -> list[Trigger]:
 
 
 async def _build_missing_error(services: ApiServices, name: str) -> ApiError:
-    known = [one.name for one in await _list_all_triggers(services)]
+    known = [trigger.name for trigger in await _list_all_triggers(services)]
     return problems.not_found_error(
         f"there is no trigger {name[:128]!r}",
         hint=spelling.suggest_word(name[:128], known) or "noetl trigger ls",

@@ -74,7 +74,7 @@ async def render_call_workload(
     shown = {name: value for name, value in headers.items() if name not in _HIDDEN_HEADERS}
     names = {"body": body, "headers": shown, "query": dict(query)}
     try:
-        rendered = await services.children.render_inputs(webhook.inputs, names)
+        rendered = await services.render_processes.render_inputs(webhook.inputs, names)
     except (TemplateError, PayloadNeeded) as error:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -130,7 +130,7 @@ async def open_secret(services: ApiServices, name: str) -> str:
 async def _get_webhook(services: ApiServices, name: str) -> Webhook:
     webhook = await services.webhooks.find_webhook(name, **services.place)
     if webhook is None or not webhook.is_enabled:
-        # A stranger is told no more.
+        # A caller without the secret must not learn that a disabled webhook exists.
         raise problems.not_found_error(f"there is no webhook {name[:128]!r}")
     return webhook
 

@@ -65,8 +65,8 @@ class Removed(Struct, frozen=True, kw_only=True):
 @get("/webhooks", tags=["webhooks"])
 async def list_webhooks(services: Services) -> WebhookList:
     """List the webhooks."""
-    found = await services.webhooks.list_webhooks(webhooks_max=WEBHOOKS_MAX, **services.place)
-    return WebhookList(webhooks=[_view_webhook(one) for one in found])
+    webhooks = await services.webhooks.list_webhooks(webhooks_max=WEBHOOKS_MAX, **services.place)
+    return WebhookList(webhooks=[_view_webhook(webhook) for webhook in webhooks])
 
 
 @put("/webhooks/{name:str}", status_code=HTTP_200_OK, tags=["webhooks"])
@@ -101,12 +101,12 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
 @get("/webhooks/{name:str}", tags=["webhooks"])
 async def show(services: Services, name: FromPath[str]) -> WebhookView:
     """Show a webhook."""
-    found = await services.webhooks.find_webhook(name, **services.place)
-    if found is None:
+    webhook = await services.webhooks.find_webhook(name, **services.place)
+    if webhook is None:
         raise problems.not_found_error(
             f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"
         )
-    return _view_webhook(found)
+    return _view_webhook(webhook)
 
 
 @delete("/webhooks/{name:str}", status_code=HTTP_200_OK, tags=["webhooks"])

@@ -1,4 +1,4 @@
-"""One execution's history as it is committed, for whoever waits for it here."""
+"""Server-sent events of one execution: its committed history, and the progress of its tasks."""
 
 import asyncio
 from collections import OrderedDict
@@ -70,7 +70,9 @@ class HistoryFollower:
         """
         services = self._services
         feed = EventFeed()
-        async with services.board.follow_execution(services.hints, self.execution_id, feed) as ears:
+        async with services.commit_feed.follow_execution(
+            services.hints, self.execution_id, feed
+        ) as ears:
             async for page in self._iterate_pages(feed, ears):
                 yield page
 
@@ -99,7 +101,9 @@ class HistoryFollower:
         )
         if page:
             self.after = page[-1].stream_version
-            self.is_over = self.is_over or any(isinstance(one.event, ExecutionEnd) for one in page)
+            self.is_over = self.is_over or any(
+                isinstance(envelope.event, ExecutionEnd) for envelope in page
+            )
         return page
 
 
@@ -196,7 +200,11 @@ class EventStream:
                     progress = await stack.enter_async_context(hearing)
                 pages = await stack.enter_async_context(aclosing(following.iterate_pages()))
                 async for page in pages:
-                    messages = [_build_event_message(one) for one in page if self._is_wanted(one)]
+                    messages = [
+                        _build_event_message(envelope)
+                        for envelope in page
+                        if self._is_wanted(envelope)
+                    ]
                     messages += map(_build_progress_message, progress.take_latest())
                     if messages:
                         yield messages
@@ -239,7 +247,7 @@ async def follow(
     owner = (services.tenant_id, services.organization_id)
     is_over = False
     # Who follows from the beginning sees the end when it is there.
-    if begin or not services.board.is_accepted(execution_id, owner):
+    if begin or not services.commit_feed.is_accepted(execution_id, owner):
         row = await execution_lookup.get_execution_row(services, execution_id)
         execution_id, is_over = row["execution_id"], views.is_terminal(row)
     client = get_client_address(request)
@@ -248,7 +256,7 @@ async def follow(
     hints = services.hints if has_progress else None
     pages = EventStream(following, types=types, hints=hints).iterate_messages()
     return Stream(
-        stream_pages(pages, services.seats.hold_seat(client, execution_id)),
+        stream_pages(pages, services.follower_limiter.hold_seat(client, execution_id)),
         media_type="text/event-stream",
         headers=STREAM_HEADERS,
     )
@@ -265,7 +273,7 @@ async def stream_pages(
 
 def check_follower_seats(services: ApiServices, client: str, execution_id: str) -> None:
     """Refuse one follower too many: of all, of this client, or of this execution."""
-    seats, most = services.seats, services.seat_limits
+    seats, most = services.follower_limiter, services.follower_limits
     if not seats.has_seat(most):
         raise _too_many_followers_error(
             HTTPStatus.SERVICE_UNAVAILABLE, f"{most.all} clients follow executions already"

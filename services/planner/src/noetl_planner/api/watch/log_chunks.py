@@ -174,11 +174,11 @@ async def explain_absence(services: ApiServices, row: Row, step: str | None) -> 
         return "no task wrote anything" if is_over else "no task has written anything so far"
     state = await execution_lookup.fold_execution(services, ExecutionId(row["execution_id"]))
     silent = await _list_silent_kinds(services, row, step, version=state.catalog_version)
-    found = state.steps.get(step)
+    step_state = state.steps.get(step)
     shown = f"step {step[:_NAME_SHOWN]!r}"
-    if found is None or found.run_id is None:
+    if step_state is None or step_state.run_id is None:
         text = f"{shown} did not run" if is_over else f"{shown} has not begun"
-    elif found.status in _LIVE and not is_over:
+    elif step_state.status in _LIVE and not is_over:
         text = f"{shown} has written nothing so far"
     else:
         text = f"{shown} wrote nothing"

@@ -164,7 +164,9 @@ async def follow_lines(
         after=None if cursor is None else cursor.name,
     )
     return Stream(
-        stream_pages(_iterate_messages(follower), services.seats.hold_seat(client, known)),
+        stream_pages(
+            _iterate_messages(follower), services.follower_limiter.hold_seat(client, known)
+        ),
         media_type="text/event-stream",
         headers=STREAM_HEADERS,
     )

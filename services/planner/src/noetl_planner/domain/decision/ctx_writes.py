@@ -87,11 +87,13 @@ def _is_forged_reference(draft: DecisionDraft, value: Any) -> bool:
         return False
     state = draft.state
     try:
-        found = ctx_references.get_marker_reference(value)
-        own = locators.build_payload_locator(state.tenant_id, state.organization_id, found.sha256)
+        payload_ref = ctx_references.get_marker_reference(value)
+        own = locators.build_payload_locator(
+            state.tenant_id, state.organization_id, payload_ref.sha256
+        )
     except (msgspec.ValidationError, LocatorError, KeyError, TypeError):
         return True
-    return found.uri != own
+    return payload_ref.uri != own
 
 
 _PREFIXES = ("ctx.", "step.")
@@ -158,21 +160,21 @@ def _set_refusal(key: str, step: str, why: str) -> Refusal:
 
 
 def render_ctx_writes(
-    draft: DecisionDraft, live: CommandState, fact: facts.CommandCompleted
+    draft: DecisionDraft, command_state: CommandState, fact: facts.CommandCompleted
 ) -> dict[str, Any]:
     """Return what a command writes to `ctx`; raises `Refusal` for a template that fails."""
-    run = draft.state.runs.get(live.run_id)
+    run = draft.state.runs.get(command_state.run_id)
     feed = run.feed if run is not None else None
-    block = draft.program.steps[live.step].set
-    if feed is None or live.item_index is None or not block:
+    block = draft.program.steps[command_state.step].set
+    if feed is None or command_state.item_index is None or not block:
         return fact.patch
-    result = StepState(step=live.step, run_id=live.run_id, result=fact.result)
-    chunk = feed.open[live.item_index]
+    result = StepState(step=command_state.step, run_id=command_state.run_id, result=fact.result)
+    chunk = feed.open[command_state.item_index]
     bound = {
         **output_view.build_chunk_names(chunk, evaluation.make_value_finder(draft)),
         "output": evaluation.view_output(draft, result),
-        live.step: evaluation.view_result(draft, result),
+        command_state.step: evaluation.view_result(draft, result),
     }
     names = evaluation.build_scope(draft, fact.patch, **bound)
     before = ctx_references.overlay_ctx(draft.state.ctx, fact.patch)
-    return {**fact.patch, **render_set_block(draft, block, names, before, step=live.step)}
+    return {**fact.patch, **render_set_block(draft, block, names, before, step=command_state.step)}

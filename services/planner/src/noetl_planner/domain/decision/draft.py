@@ -1,4 +1,4 @@
-"""What a decision looks into of what is kept by reference: bounded for a render, and for a fact."""
+"""The draft of one decision: its inputs and limits, and the events and messages it collects."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +35,26 @@ from noetl_playbook.views.payload_handle import PayloadNeeded
 from noetl_playbook.views.results import StoredResult
 from noetl_replay.fold import fold_event
 from noetl_replay.state import ExecutionState
+
+# A worker says itself what it is called.
+_REMEMBERED_CHARACTERS_MAX = 1024
+# Events that state what a worker did; every other event states what a planner decided.
+REPORTED_EVENTS = frozenset(
+    {
+        command_events.CommandStarted,
+        command_events.CommandHeartbeat,
+        command_events.CommandCompleted,
+        command_events.CommandFailed,
+        command_events.CommandParked,
+        frame_events.FrameStarted,
+        frame_events.FrameHeartbeat,
+        frame_events.FrameCommitted,
+        frame_events.FrameFailed,
+        step_events.CallPartial,
+    }
+)
+# What `ctx` may hold besides what it holds by reference.
+CTX_BYTES_MAX = 4 * 1024 * 1024
 
 
 class ReadBudget:
@@ -89,25 +109,6 @@ def _fact_limit_message(text: str) -> str:
     )
 
 
-# A worker says itself what it is called.
-_REMEMBERED_CHARACTERS_MAX = 1024
-# Events that state what a worker did; every other event states what a planner decided.
-REPORTED_EVENTS = frozenset(
-    {
-        command_events.CommandStarted,
-        command_events.CommandHeartbeat,
-        command_events.CommandCompleted,
-        command_events.CommandFailed,
-        command_events.CommandParked,
-        frame_events.FrameStarted,
-        frame_events.FrameHeartbeat,
-        frame_events.FrameCommitted,
-        frame_events.FrameFailed,
-        step_events.CallPartial,
-    }
-)
-
-
 def find_reporter(state: ExecutionState, fact: Fact) -> str | None:
     """Return the worker that reported a fact as a producer, None where no worker did."""
     worker_id: str | None = getattr(fact, "worker_id", None)
@@ -150,12 +151,12 @@ def _is_worker_locator(locator: str, worker_id: str) -> bool:
 
 def _find_worker_locator(state: ExecutionState, fact: Any) -> str | None:
     """Return what the worker of a command said when it started it."""
-    live = state.commands.get(fact.command_id)
-    return live.worker_locator if live is not None and live.worker_id == fact.worker_id else None
-
-
-# What `ctx` may hold besides what it holds by reference.
-CTX_BYTES_MAX = 4 * 1024 * 1024
+    command_state = state.commands.get(fact.command_id)
+    return (
+        command_state.worker_locator
+        if command_state is not None and command_state.worker_id == fact.worker_id
+        else None
+    )
 
 
 class DecisionInputs(Struct, frozen=True, kw_only=True):
@@ -235,7 +236,7 @@ class DecisionDraft:
         self.to_pause: dict[CommandId, None] = {}
         self.to_collect: dict[str, None] = {}
         self.taken: dict[CommandId, StreamProgress] = {}
-        self.told: list[FactBatch] = []
+        self.sent_facts: list[FactBatch] = []
         self.workers = stamp.workers
         self.offered_to: Counter[tuple[WorkerId, str]] = Counter()
         self.granted: dict[CommandId, int] = {}
@@ -305,7 +306,7 @@ class DecisionDraft:
 
     def send_fact(self, execution_id: ExecutionId, fact: Fact, *, key: str) -> None:
         """Send a fact to another execution of the tenant, with the events of this decision."""
-        self.told.append(
+        self.sent_facts.append(
             FactBatch(
                 key=key,
                 execution_id=execution_id,
@@ -376,7 +377,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     envelopes: list[Envelope]
     payloads: dict[str, bytes] = msgspec.field(default_factory=dict)
     commands: list[Command] = msgspec.field(default_factory=list)
-    told: list[FactBatch] = msgspec.field(default_factory=list)
+    sent_facts: list[FactBatch] = msgspec.field(default_factory=list)
     to_stop: list[CommandId] = msgspec.field(default_factory=list)
     to_pause: list[CommandId] = msgspec.field(default_factory=list)
     to_collect: list[str] = msgspec.field(default_factory=list)

@@ -298,10 +298,10 @@ def check_bounded_number(
 
 def find_fanin_counters(draft: DecisionDraft, step: str) -> dict[str, Any] | None:
     """Return the outcome that a loop step's latest result carries, or None."""
-    known = draft.state.steps.get(step)
-    if known is None or known.result is None:
+    step_state = draft.state.steps.get(step)
+    if step_state is None or step_state.result is None:
         return None
-    context = known.result.context
+    context = step_state.result.context
     found = context.get("fields", {}).get("fanin")
     if found is None and context.get("shape") == result_envelope.LOOP:
         found = context.get("data", {}).get("fanin")
@@ -329,8 +329,8 @@ def make_loop_result(
     results: list[Any], stats: dict[str, Any], fanin: dict[str, Any] | None = None
 ) -> ResultEnvelope:
     """Carry a small loop result."""
-    kept = LoopResult(results=results, stats=stats, fanin=fanin)
-    return ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))
+    loop_result = LoopResult(results=results, stats=stats, fanin=fanin)
+    return ResultEnvelope(status="ok", context=result_envelope.build_inline_context(loop_result))
 
 
 def _template_refusal(error: TemplateError, step: str, field: str) -> Refusal:

@@ -1,6 +1,7 @@
-"""Bounds in time: of the execution, and of one activation of a step (language, 11.1).
+"""Limits of an execution: bounds in time (language, 11.1), and limits that a playbook may lower.
 
-Both are rendered once, at the beginning, and recorded: whoever folds the history knows them.
+Both bounds are rendered once, at the beginning, and recorded in the history, so that a fold has
+them.
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,21 @@ from noetl_replay.state import RunState
 
 EXECUTOR = "(executor)"
 _SECONDS_MAX = 10 * 365 * 86_400
+MAX_STEPS = "max_steps"
+MAX_ITEMS = "max_items"
+MAX_SHARDS = "max_shards"
+MAX_IN_FLIGHT = "max_in_flight"
+MAX_CTX_BYTES = "max_ctx_bytes"
+# Names of `executor.spec.policy.limits`, and which bound of the planner each lowers.
+FIELD_BY_NAME = {
+    MAX_STEPS: "activations_max",
+    MAX_ITEMS: "items_max",
+    MAX_SHARDS: "shards_max",
+    MAX_IN_FLIGHT: "in_flight_max",
+    MAX_CTX_BYTES: "ctx_bytes_max",
+}
+# The others are the worker's: they travel with its commands.
+WORKER_NAMES = ("max_jumps", "attempts", "delay", "max_delay")
 
 
 def compute_execution_expiry(draft: DecisionDraft, names: TemplateScope) -> datetime | None:
@@ -96,24 +112,6 @@ def _parse_duration(rendered: Any, step: str, field: str) -> timedelta:
 
 def _timeout_error(step: str | None, message: str) -> ErrorObject:
     return ErrorObject(kind="timeout", code="TIMEOUT", step=step, message=message, retryable=True)
-
-
-MAX_STEPS = "max_steps"
-MAX_ITEMS = "max_items"
-MAX_SHARDS = "max_shards"
-MAX_IN_FLIGHT = "max_in_flight"
-MAX_CTX_BYTES = "max_ctx_bytes"
-
-# Names of `executor.spec.policy.limits`, and which bound of the planner each lowers.
-FIELD_BY_NAME = {
-    MAX_STEPS: "activations_max",
-    MAX_ITEMS: "items_max",
-    MAX_SHARDS: "shards_max",
-    MAX_IN_FLIGHT: "in_flight_max",
-    MAX_CTX_BYTES: "ctx_bytes_max",
-}
-# The others are the worker's: they travel with its commands.
-WORKER_NAMES = ("max_jumps", "attempts", "delay", "max_delay")
 
 
 def lower_limits(limits: Limits, wanted: Mapping[str, int]) -> Limits:

@@ -59,24 +59,24 @@ def start_cursor_loop(draft: DecisionDraft, run: RunState) -> None:
             stage_id=stage_id,
         )
     )
-    live, stage = get_loop_and_stage(draft, run)
-    for slot in live.slots:
+    loop_state, stage = get_loop_and_stage(draft, run)
+    for slot in loop_state.slots:
         _issue_slot(draft, run, stage, slot)
 
 
 def continue_cursor_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
     """Ask dry slots again where the drain rule wants it; close the stage when it is drained."""
-    live, stage = get_loop_and_stage(draft, run)
-    if policies.has_exceeded_failures(draft.program.steps[run.step], live):
+    loop_state, stage = get_loop_and_stage(draft, run)
+    if policies.has_exceeded_failures(draft.program.steps[run.step], loop_state):
         loop_ends.cancel_units_in_flight(draft, run, policies.FAILED_FAST)
         return _finish_drained_loop(draft, run)
-    active = live.slots[: live.max_in_flight]
-    if not all(slot.is_dry for slot in live.slots):
+    active = loop_state.slots[: loop_state.max_in_flight]
+    if not all(slot.is_dry for slot in loop_state.slots):
         for slot in active if draft.state.paused_at is None else ():
             if find_slot_due_at(draft, run, slot) is not None and _is_slot_due(draft, run, slot):
                 _issue_slot(draft, run, stage, slot)
         return None
-    stale = [slot for slot in active if not slot.has_failed and is_stale_slot(live, slot)]
+    stale = [slot for slot in active if not slot.has_failed and is_stale_slot(loop_state, slot)]
     for slot in stale if draft.state.paused_at is None else ():
         _issue_slot(draft, run, stage, slot)
     return None if stale else _finish_drained_loop(draft, run)
@@ -84,13 +84,13 @@ def continue_cursor_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | No
 
 def resize_slots(draft: DecisionDraft, run: RunState) -> None:
     """After the number of slots changed: let those beyond it end, and the others claim."""
-    live, stage = get_loop_and_stage(draft, run)
-    for slot in live.slots[live.max_in_flight :]:
+    loop_state, stage = get_loop_and_stage(draft, run)
+    for slot in loop_state.slots[loop_state.max_in_flight :]:
         if slot.command_id is not None:
             draft.to_pause[slot.command_id] = None
     if draft.state.paused_at is not None:
         return
-    for slot in live.slots[: live.max_in_flight]:
+    for slot in loop_state.slots[: loop_state.max_in_flight]:
         if slot.is_dry and slot.claimed_at is None and not slot.has_failed:
             _issue_slot(draft, run, stage, slot)
 
@@ -100,19 +100,19 @@ def is_surplus_slot(run: RunState, slot: int | None) -> bool:
     return slot is not None and run.loop is not None and slot >= run.loop.max_in_flight
 
 
-def is_stale_slot(live: LoopState, slot: SlotState) -> bool:
+def is_stale_slot(loop_state: LoopState, slot: SlotState) -> bool:
     """Tell whether a frame may have been committed after the slot's latest claim."""
-    return slot.commits_floor < live.commits
+    return slot.commits_floor < loop_state.commits
 
 
 def find_slot_due_at(draft: DecisionDraft, run: RunState, slot: SlotState) -> datetime | None:
     """Return when a dry slot may be asked again while others run; None when there is no need."""
-    live, stage = get_loop_and_stage(draft, run)
+    loop_state, stage = get_loop_and_stage(draft, run)
     if (
         not slot.is_dry
         or slot.has_failed
         or slot.claimed_at is None
-        or not is_stale_slot(live, slot)
+        or not is_stale_slot(loop_state, slot)
     ):
         return None
     written = get_cursor(draft, run).options.poll_interval_ms

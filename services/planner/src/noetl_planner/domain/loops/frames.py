@@ -1,4 +1,4 @@
-"""How a frame ends: committed, failed, or lost too often."""
+"""Frames of a loop: minted, retried, and ended as committed, failed or lost."""
 
 from datetime import timedelta
 from typing import Any
@@ -25,6 +25,10 @@ from noetl_planner.domain.loops.loop_collections import LoopCollection
 from noetl_planner.domain.steps import command_placement, commands, policies
 from noetl_playbook.model.playbook import FanoutOpts, Loop
 from noetl_replay.state import CommandState, FrameState, LoopState, RunState
+
+MODES = frozenset({"chunked", "fanout"})
+_RETRY_WAIT_S = 1.0
+_RETRY_WAIT_MAX_S = 3600.0
 
 
 def record_frame_end(draft: DecisionDraft, opened: FrameState, fact: facts.FrameClosed) -> None:
@@ -103,12 +107,6 @@ def fail_exhausted_frame(draft: DecisionDraft, lost: FrameState, reason: str) ->
     return error
 
 
-MODES = frozenset({"chunked", "fanout"})
-
-_RETRY_WAIT_S = 1.0
-_RETRY_WAIT_MAX_S = 3600.0
-
-
 def start_frame_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
     """Fix and cut the collection, open the stage and hand out the first frames."""
     definition = draft.program.steps[run.step]
@@ -185,22 +183,22 @@ def start_frame_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
 
 def continue_frame_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
     """Hand out what may be handed out; have the results gathered once every unit has ended."""
-    live, cut = get_loop_and_cut(run)
+    loop_state, cut = get_loop_and_cut(run)
     definition = draft.program.steps[run.step]
-    stopping = policies.has_exceeded_failures(definition, live)
+    stopping = policies.has_exceeded_failures(definition, loop_state)
     may_issue = not stopping and draft.state.paused_at is None
     if stopping:
         loop_ends.cancel_units_in_flight(draft, run, policies.FAILED_FAST)
     elif may_issue:
-        redispatch_due_frames(draft, live)
-    unit = reruns.find_next_unit(draft, run, live, cut)
-    while may_issue and unit is not None and live.in_flight < live.max_in_flight:
+        redispatch_due_frames(draft, loop_state)
+    unit = reruns.find_next_unit(draft, run, loop_state, cut)
+    while may_issue and unit is not None and loop_state.in_flight < loop_state.max_in_flight:
         start_at, end = loop_collections.get_unit_bounds(draft, cut, unit)
         mint_frame(draft, run, unit, start=start_at, end=end)
-        if _has_shards(live):
+        if _has_shards(loop_state):
             _append_shard_enqueued(draft, run, unit, end - start_at)
-        unit = reruns.find_next_unit(draft, run, live, cut)
-    if stopping or (live.in_flight == 0 and unit is None):
+        unit = reruns.find_next_unit(draft, run, loop_state, cut)
+    if stopping or (loop_state.in_flight == 0 and unit is None):
         spec = items.get_step_loop(definition).spec
         return items.finish_loop(draft, run, collects=spec.collect == "all" and cut.units > 0)
     return None
@@ -217,22 +215,22 @@ def mint_frame(
     parent: FrameId | None = None,
 ) -> None:
     """Issue the command of a new frame over the items from `start_frame_loop` up to `end`."""
-    live, _ = get_loop_and_cut(run)
-    assert live.stage_id is not None, "framed loops have a stage"
-    assert live.collection_ref is not None, "frames read their items from a payload"
-    stage = draft.state.stages[live.stage_id]
+    loop_state, _ = get_loop_and_cut(run)
+    assert loop_state.stage_id is not None, "framed loops have a stage"
+    assert loop_state.collection_ref is not None, "frames read their items from a payload"
+    stage = draft.state.stages[loop_state.stage_id]
     command_id = commands.issue_frame(
         draft,
         run,
         f"frame-{unit}-{index}",
-        stage_id=live.stage_id,
+        stage_id=loop_state.stage_id,
         attempts_max=policies.get_frame_attempts_max(stage),
         host=command_placement.choose_lane_host(draft, run),
     )
     draft.append_event(
         frame_events.FrameDispatched(
-            frame_id=ids.derive_frame_id(live.stage_id, slot=unit, frame_index=index),
-            stage_id=live.stage_id,
+            frame_id=ids.derive_frame_id(loop_state.stage_id, slot=unit, frame_index=index),
+            stage_id=loop_state.stage_id,
             step=run.step,
             command_id=command_id,
             slot=unit,
@@ -240,7 +238,7 @@ def mint_frame(
             attempt=1,
             fence=1,
             row_count=end - start,
-            rows_ref=live.collection_ref,
+            rows_ref=loop_state.collection_ref,
             parent_frame_id=parent,
             start=start,
         )
@@ -249,19 +247,19 @@ def mint_frame(
 
 def get_loop_and_cut(run: RunState) -> tuple[LoopState, CollectionCut]:
     """Return the loop of a framed run and how it is cut."""
-    live = loop_ends.get_loop(run)
-    assert live.cut is not None, "only framed runs come here"
-    return live, live.cut
+    loop_state = loop_ends.get_loop(run)
+    assert loop_state.cut is not None, "only framed runs come here"
+    return loop_state, loop_state.cut
 
 
 def close_frame(
-    draft: DecisionDraft, run: RunState, live: CommandState, fact: facts.FrameClosed
+    draft: DecisionDraft, run: RunState, command_state: CommandState, fact: facts.FrameClosed
 ) -> bool:
     """Accept what became of a frame; False when the report changes nothing."""
     opened = draft.state.frames.get(fact.frame_id)
-    if opened is None or live.frame_id != fact.frame_id or opened.retry_at is not None:
+    if opened is None or command_state.frame_id != fact.frame_id or opened.retry_at is not None:
         return False
-    commands.start_command(draft, live, fact.worker_id)
+    commands.start_command(draft, command_state, fact.worker_id)
     _, refused = ctx_writes.store_ctx_patch(draft, fact.patch, step=run.step)
     if refused is not None:
         fact = _replace_with_error(fact, refused)
@@ -269,7 +267,7 @@ def close_frame(
         schedule_frame_retry(draft, opened, fact.error, reason="its body failed")
         return True
     record_frame_end(draft, opened, fact)
-    commands.complete_command(draft, live, worker_id=fact.worker_id, metrics=fact.metrics)
+    commands.complete_command(draft, command_state, worker_id=fact.worker_id, metrics=fact.metrics)
     if fact.rows_left:
         end = (opened.start or 0) + fact.row_count + fact.rows_left
         mint_frame(
@@ -286,19 +284,23 @@ def close_frame(
 
 
 def fail_frame(
-    draft: DecisionDraft, run: RunState, live: CommandState, fact: facts.CommandFailed
+    draft: DecisionDraft, run: RunState, command_state: CommandState, fact: facts.CommandFailed
 ) -> bool:
     """Accept that a frame's command could not run it at all."""
-    opened = draft.state.frames.get(live.frame_id) if live.frame_id is not None else None
+    opened = (
+        draft.state.frames.get(command_state.frame_id)
+        if command_state.frame_id is not None
+        else None
+    )
     if opened is None:
         return False
     return close_frame(
         draft,
         run,
-        live,
+        command_state,
         facts.FrameClosed(
-            command_id=live.command_id,
-            attempt=live.attempt,
+            command_id=command_state.command_id,
+            attempt=command_state.attempt,
             worker_id=fact.worker_id,
             stage_id=opened.stage_id,
             frame_id=opened.frame_id,
@@ -312,10 +314,19 @@ def fail_frame(
 
 
 def lose_frame(
-    draft: DecisionDraft, run: RunState, live: CommandState, reason: str, *, is_release: bool
+    draft: DecisionDraft,
+    run: RunState,
+    command_state: CommandState,
+    reason: str,
+    *,
+    is_release: bool,
 ) -> bool:
     """Hand a lost frame out again with its own rows, or fail it when its attempts are used up."""
-    lost = draft.state.frames.get(live.frame_id) if live.frame_id is not None else None
+    lost = (
+        draft.state.frames.get(command_state.frame_id)
+        if command_state.frame_id is not None
+        else None
+    )
     if lost is None or lost.retry_at is not None:
         return False
     stage = draft.state.stages[lost.stage_id]
@@ -328,7 +339,7 @@ def lose_frame(
         redispatch_frame(draft, lost, reason)
         return True
     error = fail_exhausted_frame(draft, lost, reason)
-    commands.fail_command(draft, live, error, worker_id=live.worker_id)
+    commands.fail_command(draft, command_state, error, worker_id=command_state.worker_id)
     _append_shard_end(draft, run, lost, error, key=None)
     return True
 
@@ -342,9 +353,9 @@ def schedule_frame_retry(
     commands.abandon_frame(draft, lost, reason, retry_at=retry_at, error=error)
 
 
-def redispatch_due_frames(draft: DecisionDraft, live: LoopState) -> None:
+def redispatch_due_frames(draft: DecisionDraft, loop_state: LoopState) -> None:
     """Hand out again what has waited long enough."""
-    for frame_id in [one for one, at in live.retry_at.items() if at <= draft.now]:
+    for frame_id in [one for one, at in loop_state.retry_at.items() if at <= draft.now]:
         redispatch_frame(draft, draft.state.frames[frame_id], "retry")
 
 
@@ -378,10 +389,13 @@ def _find_rows_to_run(taken: TakenItems | None) -> LoopCollection | None:
     return LoopCollection(form=taken.frames.rows_form, total=taken.todo, ref=taken.frames.rows_ref)
 
 
-def _has_shards(live: LoopState | None) -> bool:
+def _has_shards(loop_state: LoopState | None) -> bool:
     """Tell whether a loop's frames are shards that the planner knows one by one."""
     return (
-        live is not None and live.mode == "fanout" and live.cut is not None and not live.cut.inside
+        loop_state is not None
+        and loop_state.mode == "fanout"
+        and loop_state.cut is not None
+        and not loop_state.cut.inside
     )
 
 

@@ -32,6 +32,8 @@ INLINE_BYTES_MAX = EVENT_INLINE_BYTES_MAX // 2
 NULL_NOTE = "loop_source_null"
 
 _FIELD = "loop.in"
+_ROWS_MAX = 10_000_000
+_HASHED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class LoopCollection(Struct, frozen=True, kw_only=True):
@@ -127,10 +129,6 @@ def _no_collection_refusal(what: str, step: str) -> Refusal:
     )
 
 
-_ROWS_MAX = 10_000_000
-_HASHED_BYTES_MAX = 16 * 1024 * 1024
-
-
 def cut_collection(
     draft: DecisionDraft,
     loop: Loop,
@@ -181,15 +179,17 @@ def _render_fanout_number(value: Any, names: TemplateScope, key: str, most: int,
     return evaluation.check_bounded_number(rendered, step=step, field=field, least=1, most=most)
 
 
-def _check_shard_count(draft: DecisionDraft, found: CollectionCut, step: str) -> CollectionCut:
-    if found.units > draft.limits.shards_max:
+def _check_shard_count(
+    draft: DecisionDraft, collection_cut: CollectionCut, step: str
+) -> CollectionCut:
+    if collection_cut.units > draft.limits.shards_max:
         raise Refusal.for_step(
             "limit",
             step,
-            f"step {step!r}, field 'loop.spec.fanout': {found.units} shards, "
+            f"step {step!r}, field 'loop.spec.fanout': {collection_cut.units} shards, "
             f"{draft.limits.shards_max} is the limit: raise shard_size",
         )
-    return found
+    return collection_cut
 
 
 def _check_hash_size(source: LoopCollection, step: str) -> None:
@@ -222,9 +222,9 @@ def _cut_by_hash(
         order += places[partition]
         offsets.append(len(order))
     layout = draft.store_bytes(codec.encode_json(CollectionLayout(offsets=offsets, order=order)))
-    found = CollectionCut(items=len(items), units=len(places), layout_ref=layout)
+    collection_cut = CollectionCut(items=len(items), units=len(places), layout_ref=layout)
     grouped = [items[place] for place in order]
-    return found, LoopCollection(
+    return collection_cut, LoopCollection(
         form=CollectionForm.LIST, total=len(items), items=grouped, notes=source.notes
     )
 

@@ -92,9 +92,12 @@ def find_parent_stage(draft: DecisionDraft) -> StageId | None:
 
 def close_stage(draft: DecisionDraft, stage: StageState, status: StageStatus) -> None:
     """Close a stage; frames that are still open are abandoned."""
-    for live in list(draft.state.frames.values()):
-        if live.stage_id == stage.stage_id and live.status is not FrameStatus.ABANDONED:
-            commands.abandon_frame(draft, live, "cancelled")
+    for frame_state in list(draft.state.frames.values()):
+        if (
+            frame_state.stage_id == stage.stage_id
+            and frame_state.status is not FrameStatus.ABANDONED
+        ):
+            commands.abandon_frame(draft, frame_state, "cancelled")
     draft.append_event(
         stage_events.StageClosed(
             stage_id=stage.stage_id,
@@ -110,10 +113,10 @@ def close_stage(draft: DecisionDraft, stage: StageState, status: StageStatus) ->
 
 def cancel_units_in_flight(draft: DecisionDraft, run: RunState, reason: str) -> None:
     """Call off a loop's units in flight although the loop itself goes on to its end."""
-    for live in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
-        draft.to_stop[live.command_id] = None
-        commands.cancel_command(draft, live, reason, item_index=live.item_index)
-        children.cancel_child_of_command(draft, live, reason=reason)
+    for command_state in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
+        draft.to_stop[command_state.command_id] = None
+        commands.cancel_command(draft, command_state, reason, item_index=command_state.item_index)
+        children.cancel_child_of_command(draft, command_state, reason=reason)
 
 
 def get_loop(run: RunState) -> LoopState:

@@ -33,14 +33,14 @@ def start_run_work(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
 
 def continue_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
     """Hand out what may be handed out next; return the outcome of what has ended."""
-    live = loop_ends.get_loop(run)
-    if live.mode == "reduce":
+    loop_state = loop_ends.get_loop(run)
+    if loop_state.mode == "reduce":
         return reduce_stages.continue_reduce(draft, run)
-    if live.cut is not None:
+    if loop_state.cut is not None:
         return frames.continue_frame_loop(draft, run)
     return (
         cursors.continue_cursor_loop(draft, run)
-        if live.slots
+        if loop_state.slots
         else items.continue_item_loop(draft, run)
     )
 

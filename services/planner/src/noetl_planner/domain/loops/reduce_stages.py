@@ -61,80 +61,95 @@ def start_reduce(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
 
 def continue_reduce(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
     """Hand out groups; a level that is done makes the next one, and one that failed ends all."""
-    live, cut = frames.get_loop_and_cut(run)
-    if live.failed:
+    loop_state, cut = frames.get_loop_and_cut(run)
+    if loop_state.failed:
         loop_ends.cancel_units_in_flight(draft, run, _CALLED_OFF)
-        _close_stage(draft, live, StageStatus.FAILED)
-        return RunOutcome(status=RunStatus.FAILED, error=live.first_error)
+        _close_stage(draft, loop_state, StageStatus.FAILED)
+        return RunOutcome(status=RunStatus.FAILED, error=loop_state.first_error)
     may_issue = draft.state.paused_at is None
-    while may_issue and live.next_index < cut.units and live.in_flight < live.max_in_flight:
-        unit = live.next_index
+    while (
+        may_issue
+        and loop_state.next_index < cut.units
+        and loop_state.in_flight < loop_state.max_in_flight
+    ):
+        unit = loop_state.next_index
         first, end = loop_collections.get_unit_bounds(draft, cut, unit)
-        frames.mint_frame(draft, run, unit, start=first, end=end, index=live.level)
-    if live.in_flight or live.next_index < cut.units:
+        frames.mint_frame(draft, run, unit, start=first, end=end, index=loop_state.level)
+    if loop_state.in_flight or loop_state.next_index < cut.units:
         return None
     if cut.units == 1:
-        _close_stage(draft, live, StageStatus.COMPLETED)
+        _close_stage(draft, loop_state, StageStatus.COMPLETED)
         return RunOutcome(status=RunStatus.COMPLETED)
     draft.to_collect[run.run_id] = None
     return None
 
 
 def close_group(
-    draft: DecisionDraft, run: RunState, live: CommandState, fact: facts.FrameClosed
+    draft: DecisionDraft, run: RunState, command_state: CommandState, fact: facts.FrameClosed
 ) -> bool:
     """Accept what became of a group; the last one's output is the step's."""
-    if not frames.close_frame(draft, run, live, fact):
+    if not frames.close_frame(draft, run, command_state, fact):
         return False
     _, cut = frames.get_loop_and_cut(run)
     if fact.error is not None:
-        _append_call_error(draft, live, fact.error)
+        _append_call_error(draft, command_state, fact.error)
     elif cut.units == 1 and fact.result is not None:
         draft.append_event(
             step_events.CallDone(
-                step=run.step, run_id=run.run_id, command_id=live.command_id, result=fact.result
+                step=run.step,
+                run_id=run.run_id,
+                command_id=command_state.command_id,
+                result=fact.result,
             )
         )
     return True
 
 
 def fail_group(
-    draft: DecisionDraft, run: RunState, live: CommandState, fact: facts.CommandFailed
+    draft: DecisionDraft, run: RunState, command_state: CommandState, fact: facts.CommandFailed
 ) -> bool:
     """Accept that a group could not be run at all."""
-    has_changed = frames.fail_frame(draft, run, live, fact)
+    has_changed = frames.fail_frame(draft, run, command_state, fact)
     if has_changed:
-        _append_call_error(draft, live, fact.error)
+        _append_call_error(draft, command_state, fact.error)
     return has_changed
 
 
 def lose_group(
-    draft: DecisionDraft, run: RunState, live: CommandState, reason: str, *, is_release: bool
+    draft: DecisionDraft,
+    run: RunState,
+    command_state: CommandState,
+    reason: str,
+    *,
+    is_release: bool,
 ) -> bool:
     """Hand a lost group out again, or fail the step when its attempts are used up."""
-    has_changed = frames.lose_frame(draft, run, live, reason, is_release=is_release)
+    has_changed = frames.lose_frame(draft, run, command_state, reason, is_release=is_release)
     error = run.loop.first_error if run.loop is not None and run.loop.failed else None
     if has_changed and error is not None:
-        _append_call_error(draft, live, error)
+        _append_call_error(draft, command_state, error)
     return has_changed
 
 
 def open_next_level(draft: DecisionDraft, fact: facts.PartsCollected) -> RunOutcome | None:
     """Open the next level over the outputs of the one that is done; anything else is old news."""
-    run = next((one for one in draft.state.runs.values() if one.run_id == fact.run_id), None)
+    run = next(
+        (run_state for run_state in draft.state.runs.values() if run_state.run_id == fact.run_id),
+        None,
+    )
     if run is None or run.loop is None or run.loop.mode != "reduce":
         return None
-    live, cut = frames.get_loop_and_cut(run)
-    if live.level != fact.level or live.in_flight or live.next_index < cut.units:
+    loop_state, cut = frames.get_loop_and_cut(run)
+    if loop_state.level != fact.level or loop_state.in_flight or loop_state.next_index < cut.units:
         return None
     assert cut.size is not None, "only a tree has levels"
     _open_level(
         draft,
         run,
-        level=live.level + 1,
+        level=loop_state.level + 1,
         cut=_cut_into_groups(fact.parts, cut.size),
         parts_ref=fact.parts_ref,
-        max_in_flight=live.max_in_flight,
+        max_in_flight=loop_state.max_in_flight,
     )
     return continue_reduce(draft, run)
 
@@ -235,15 +250,20 @@ def _open_level(
     )
 
 
-def _close_stage(draft: DecisionDraft, live: LoopState, status: StageStatus) -> None:
-    assert live.stage_id is not None, "a reduce has a stage"
-    loop_ends.close_stage(draft, draft.state.stages[live.stage_id], status)
+def _close_stage(draft: DecisionDraft, loop_state: LoopState, status: StageStatus) -> None:
+    assert loop_state.stage_id is not None, "a reduce has a stage"
+    loop_ends.close_stage(draft, draft.state.stages[loop_state.stage_id], status)
 
 
-def _append_call_error(draft: DecisionDraft, live: CommandState, error: ErrorObject) -> None:
+def _append_call_error(
+    draft: DecisionDraft, command_state: CommandState, error: ErrorObject
+) -> None:
     draft.append_event(
         step_events.CallError(
-            step=live.step, run_id=live.run_id, command_id=live.command_id, error=error
+            step=command_state.step,
+            run_id=command_state.run_id,
+            command_id=command_state.command_id,
+            error=error,
         )
     )
 

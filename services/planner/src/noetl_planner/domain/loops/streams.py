@@ -49,20 +49,24 @@ def is_stream_run(run: RunState) -> bool:
 
 def count_chunks(run: RunState) -> dict[str, int]:
     """Count a stream's chunks as `event.chunks` shows them."""
-    live = run.stream
-    if live is None:
+    stream_state = run.stream
+    if stream_state is None:
         return {"total": 0, "done": 0, "failed": 0}
-    return {"total": live.received, "done": live.done, "failed": live.failed}
+    return {
+        "total": stream_state.received,
+        "done": stream_state.done,
+        "failed": stream_state.failed,
+    }
 
 
 def receive_chunk(
-    draft: DecisionDraft, live: CommandState, fact: facts.ChunkEmitted
+    draft: DecisionDraft, command_state: CommandState, fact: facts.ChunkEmitted
 ) -> StreamEnd | None:
     """Take the next chunk in; what came before is answered, what comes too early is sent again."""
-    run = draft.state.runs[live.run_id]
+    run = draft.state.runs[command_state.run_id]
     received = run.stream.received if run.stream is not None else 0
     if fact.index != received:
-        _record_accepted_chunks(draft, run, live)
+        _record_accepted_chunks(draft, run, command_state)
         return None
     chunk = Chunk(index=fact.index, row_count=fact.row_count, ref=fact.ref, has_more=fact.has_more)
     try:
@@ -73,10 +77,10 @@ def receive_chunk(
         return abort_stream(draft, run, refusal.error)
     draft.append_event(
         step_events.CallPartial(
-            step=live.step,
-            run_id=live.run_id,
-            command_id=live.command_id,
-            attempt=live.attempt,
+            step=command_state.step,
+            run_id=command_state.run_id,
+            command_id=command_state.command_id,
+            attempt=command_state.attempt,
             chunk=chunk,
             targets=[arc.step for arc in arcs],
             patch=patch,
@@ -88,7 +92,7 @@ def receive_chunk(
 def continue_stream(draft: DecisionDraft, run: RunState) -> StreamEnd | None:
     """Dispatch what may be dispatched; return the end of a stream that is over."""
     producer = _get_producer(draft, run)
-    live = _get_stream(producer)
+    stream_state = _get_stream(producer)
     definition = draft.program.steps[producer.step]
     is_stopping = policies.has_exceeded_failures(definition, _view_as_loop(producer))
     if is_stopping:
@@ -97,7 +101,7 @@ def continue_stream(draft: DecisionDraft, run: RunState) -> StreamEnd | None:
     for target in targets:
         _dispatch_chunks(draft, target, is_stopping=is_stopping)
     report_accepted_chunks(draft, producer)
-    if not live.has_ended:
+    if not stream_state.has_ended:
         return None
     for target in targets:
         loop = _get_target_loop(target)
@@ -152,18 +156,22 @@ def abort_stream(draft: DecisionDraft, run: RunState, error: ErrorObject) -> Str
 
 def report_accepted_chunks(draft: DecisionDraft, run: RunState) -> None:
     """Tell the worker that streams how far the planner is."""
-    live = draft.state.commands.get(run.stream.command_id) if run.stream is not None else None
-    if live is not None:
-        _record_accepted_chunks(draft, run, live)
+    command_state = (
+        draft.state.commands.get(run.stream.command_id) if run.stream is not None else None
+    )
+    if command_state is not None:
+        _record_accepted_chunks(draft, run, command_state)
 
 
-def _record_accepted_chunks(draft: DecisionDraft, run: RunState, live: CommandState) -> None:
+def _record_accepted_chunks(
+    draft: DecisionDraft, run: RunState, command_state: CommandState
+) -> None:
     received = accepted = run.stream.received if run.stream is not None else 0
     for target in _list_targets(draft, run):
         loop = _get_target_loop(target)
         if target.feed is not None and loop.next_index < loop.total:
             accepted = min(accepted, target.feed.open[loop.next_index].index)
-    draft.taken[live.command_id] = StreamProgress(received=received, accepted=accepted)
+    draft.taken[command_state.command_id] = StreamProgress(received=received, accepted=accepted)
 
 
 def _route_chunk(
@@ -272,19 +280,21 @@ def _cancel_stream_commands(draft: DecisionDraft, producer: RunState) -> None:
         if producer.stream
         else {producer.run_id}
     )
-    for live in [one for one in draft.state.commands.values() if one.run_id in runs]:
-        draft.to_stop[live.command_id] = None
-        commands.cancel_command(draft, live, _STOPPED)
+    for command_state in [one for one in draft.state.commands.values() if one.run_id in runs]:
+        draft.to_stop[command_state.command_id] = None
+        commands.cancel_command(draft, command_state, _STOPPED)
 
 
 def _stream_outcome(draft: DecisionDraft, producer: RunState) -> RunOutcome:
-    live, shown = _get_stream(producer), _view_as_loop(producer)
-    error = live.error
+    stream_state, shown = _get_stream(producer), _view_as_loop(producer)
+    error = stream_state.error
     if error is None:
-        found = policies.find_loop_failure(
+        error_object = policies.find_loop_failure(
             draft.program.steps[producer.step], shown, _chunk_stats(shown)
         )
-        error = found and _chunk_failure_error(producer.step, shown, live.first_error)
+        error = error_object and _chunk_failure_error(
+            producer.step, shown, stream_state.first_error
+        )
     status = RunStatus.COMPLETED if error is None else RunStatus.FAILED
     return RunOutcome(status=status, error=error)
 
@@ -332,7 +342,7 @@ def _get_producer(draft: DecisionDraft, run: RunState) -> RunState:
 def _list_targets(draft: DecisionDraft, producer: RunState) -> list[RunState]:
     if producer.stream is None:
         return []
-    live = (draft.state.runs.get(one) for one in producer.stream.targets.values())
+    live = (draft.state.runs.get(run_id) for run_id in producer.stream.targets.values())
     return [run for run in live if run is not None]
 
 

@@ -28,19 +28,19 @@ def execution_depth(draft: DecisionDraft) -> int:
 
 
 def start_child(
-    draft: DecisionDraft, live: CommandState, wait: ChildWait, *, depth: int
+    draft: DecisionDraft, command_state: CommandState, wait: ChildWait, *, depth: int
 ) -> ExecutionId:
     """Ask for a child, or find the one that the same attempt of a task began before."""
-    known = _find_child(draft, live)
-    if known is not None and known.wait.key == wait.key:
-        return known.child_execution_id
+    child_state = _find_child(draft, command_state)
+    if child_state is not None and child_state.wait.key == wait.key:
+        return child_state.child_execution_id
     child_id = draft.new_execution_id()
     draft.append_event(
         events.ChildStarted(
             child_execution_id=child_id,
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
+            command_id=command_state.command_id,
+            run_id=command_state.run_id,
+            step=command_state.step,
             wait=wait,
         )
     )
@@ -89,16 +89,20 @@ def repeat_child_requests(draft: DecisionDraft) -> None:
         _request_child(draft, child, depth=execution_depth(draft) + 1, key=key)
 
 
-def cancel_child_of_command(draft: DecisionDraft, live: CommandState, *, reason: str) -> None:
+def cancel_child_of_command(
+    draft: DecisionDraft, command_state: CommandState, *, reason: str
+) -> None:
     """Stop the child that a command waits for."""
-    child = _find_child(draft, live)
+    child = _find_child(draft, command_state)
     if child is not None and child.wait.is_awaited:
         _cancel_child(draft, child, reason)
 
 
-def _find_child(draft: DecisionDraft, live: CommandState) -> ChildState | None:
+def _find_child(draft: DecisionDraft, command_state: CommandState) -> ChildState | None:
     """Return the latest child of a command while it has not ended."""
-    return None if live.child_id is None else draft.state.children.get(live.child_id)
+    return (
+        None if command_state.child_id is None else draft.state.children.get(command_state.child_id)
+    )
 
 
 def cancel_children(draft: DecisionDraft, *, reason: str) -> None:
@@ -145,9 +149,9 @@ def repeat_parent_report(draft: DecisionDraft, fact: facts.Fact) -> None:
 
 def _select_result(draft: DecisionDraft, parent: ParentLink) -> ResultEnvelope | None:
     state = draft.state
-    wanted = state.steps.get(parent.return_step) if parent.return_step is not None else None
-    if wanted is not None and wanted.result is not None:
-        return wanted.result
+    step_state = state.steps.get(parent.return_step) if parent.return_step is not None else None
+    if step_state is not None and step_state.result is not None:
+        return step_state.result
     return state.result
 
 

@@ -34,8 +34,8 @@ def choose_lane_host(draft: DecisionDraft, run: RunState) -> str:
 
     `auto` is Spark for bodies that only compute: from the start over at least as many rows as the
     deployment says are worth it, else for what is left once the pace of the first frames shows
-    that it ends sooner there. A body that is a Spark job itself is the driver's, and one that may
-    wait for someone cannot wait in an executor, whatever is written.
+    that it ends sooner there. A body that is a Spark job itself runs on the driver. A body that may
+    park cannot run in an executor, also when the playbook asks for it.
     """
     loop = run.loop
     if loop is None or loop.stage_id is None:
@@ -110,15 +110,18 @@ def choose_offer(
     return chosen, draft.now + timedelta(seconds=draft.limits.offer_s)
 
 
-def grant_offer(draft: DecisionDraft, live: CommandState, worker_id: WorkerId) -> None:
+def grant_offer(draft: DecisionDraft, command_state: CommandState, worker_id: WorkerId) -> None:
     """Tell a worker to whom a command was offered that it has it; hints get lost, so again."""
-    if live.target is not None and live.target == worker_id == live.worker_id:
-        draft.granted[live.command_id] = live.attempt
+    if (
+        command_state.target is not None
+        and command_state.target == worker_id == command_state.worker_id
+    ):
+        draft.granted[command_state.command_id] = command_state.attempt
 
 
 def list_untaken_commands(draft: DecisionDraft) -> list[CommandId]:
     """List the commands whose offer has ended and that nobody has."""
-    return [one for one, until in draft.state.offered.items() if until <= draft.now]
+    return [command_id for command_id, until in draft.state.offered.items() if until <= draft.now]
 
 
 def _has_stored_result(step: StepState) -> bool:

@@ -28,10 +28,10 @@ def find_live_command(
     worker_id: WorkerId | None = None,
 ) -> CommandState | None:
     """Return the command when the fact bears its fence; else record the rejection, once."""
-    live = draft.state.commands.get(command_id)
+    command_state = draft.state.commands.get(command_id)
     current = find_current_attempt(draft, command_id)
-    if live is not None and attempt == live.attempt:
-        return live
+    if command_state is not None and attempt == command_state.attempt:
+        return command_state
     key = f"{command_id}/{attempt}/{fact}"
     if current is None or attempt >= current or key in draft.state.rejections:
         return None
@@ -41,7 +41,7 @@ def find_live_command(
             attempt=attempt,
             current_attempt=current,
             fact=fact,
-            reason=STALE if live is not None else SETTLED,
+            reason=STALE if command_state is not None else SETTLED,
             worker_id=worker_id,
         )
     )
@@ -54,8 +54,10 @@ def find_current_attempt(draft: DecisionDraft, command_id: CommandId) -> int | N
     A command that ended on its first attempt needs no memory: any late fact about it repeats one
     that was accepted.
     """
-    live = draft.state.commands.get(command_id)
-    return live.attempt if live is not None else draft.state.fenced.get(command_id)
+    command_state = draft.state.commands.get(command_id)
+    return (
+        command_state.attempt if command_state is not None else draft.state.fenced.get(command_id)
+    )
 
 
 def reject_frame_commit(
@@ -127,7 +129,7 @@ def issue_frame(
 
 def complete_command(
     draft: DecisionDraft,
-    live: CommandState,
+    command_state: CommandState,
     *,
     worker_id: WorkerId,
     metrics: dict[str, Any],
@@ -136,13 +138,13 @@ def complete_command(
     """Record that a frame's or a slot's command ended well."""
     draft.append_event(
         command_events.CommandCompleted(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt,
+            command_id=command_state.command_id,
+            run_id=command_state.run_id,
+            step=command_state.step,
+            attempt=command_state.attempt,
             worker_id=worker_id,
-            stage_id=live.stage_id,
-            slot=live.slot,
+            stage_id=command_state.stage_id,
+            slot=command_state.slot,
             is_dry=is_dry,
             metrics=metrics,
         )
@@ -151,7 +153,7 @@ def complete_command(
 
 def fail_command(
     draft: DecisionDraft,
-    live: CommandState,
+    command_state: CommandState,
     error: ErrorObject,
     *,
     worker_id: WorkerId | None,
@@ -160,14 +162,14 @@ def fail_command(
     """Record that a command failed for good."""
     draft.append_event(
         command_events.CommandFailed(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt,
+            command_id=command_state.command_id,
+            run_id=command_state.run_id,
+            step=command_state.step,
+            attempt=command_state.attempt,
             error=error,
             worker_id=worker_id,
-            stage_id=live.stage_id,
-            slot=live.slot,
+            stage_id=command_state.stage_id,
+            slot=command_state.slot,
             tasks=tasks,
         )
     )
@@ -191,7 +193,7 @@ def reissue_command(draft: DecisionDraft, lost: CommandState, reason: str) -> No
 
 def start_command(
     draft: DecisionDraft,
-    live: CommandState,
+    command_state: CommandState,
     worker_id: WorkerId,
     *,
     worker_locator: str | None = None,
@@ -199,49 +201,55 @@ def start_command(
     max_distance: str | None = None,
 ) -> None:
     """Record that a worker took a command; a repetition changes nothing."""
-    if live.status is not CommandStatus.ISSUED:
+    if command_state.status is not CommandStatus.ISSUED:
         return
     draft.append_event(
         command_events.CommandStarted(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt,
+            command_id=command_state.command_id,
+            run_id=command_state.run_id,
+            step=command_state.step,
+            attempt=command_state.attempt,
             worker_id=worker_id,
             worker_locator=worker_locator,
             locality=locality or {},
-            stage_id=live.stage_id,
+            stage_id=command_state.stage_id,
             placement=placement.evaluate_placement(
-                live.source_locality, locality or {}, max_distance=max_distance
+                command_state.source_locality, locality or {}, max_distance=max_distance
             ),
         )
     )
-    held = draft.state.frames.get(live.frame_id) if live.frame_id is not None else None
-    if held is not None and held.status is FrameStatus.CLAIMED:
+    frame_state = (
+        draft.state.frames.get(command_state.frame_id)
+        if command_state.frame_id is not None
+        else None
+    )
+    if frame_state is not None and frame_state.status is FrameStatus.CLAIMED:
         # A frame that waited and goes on has started before.
         draft.append_event(
             frame_events.FrameStarted(
-                frame_id=held.frame_id,
-                stage_id=held.stage_id,
-                step=live.step,
-                attempt=held.attempts,
+                frame_id=frame_state.frame_id,
+                stage_id=frame_state.stage_id,
+                step=command_state.step,
+                attempt=frame_state.attempts,
                 worker_id=worker_id,
             )
         )
 
 
-def record_heartbeat(draft: DecisionDraft, live: CommandState, worker_id: WorkerId) -> None:
+def record_heartbeat(
+    draft: DecisionDraft, command_state: CommandState, worker_id: WorkerId
+) -> None:
     """Record a sign of life: of the frame that a command is at, else of the command."""
-    at = _find_running_frame(draft, live)
+    at = _find_running_frame(draft, command_state)
     if at is None:
         draft.append_event(
             command_events.CommandHeartbeat(
-                command_id=live.command_id,
-                run_id=live.run_id,
-                step=live.step,
-                attempt=live.attempt,
+                command_id=command_state.command_id,
+                run_id=command_state.run_id,
+                step=command_state.step,
+                attempt=command_state.attempt,
                 worker_id=worker_id,
-                stage_id=live.stage_id,
+                stage_id=command_state.stage_id,
             )
         )
         return
@@ -249,36 +257,38 @@ def record_heartbeat(draft: DecisionDraft, live: CommandState, worker_id: Worker
         frame_events.FrameHeartbeat(
             frame_id=at.frame_id,
             stage_id=at.stage_id,
-            step=live.step,
+            step=command_state.step,
             attempt=at.attempts,
             worker_id=worker_id,
         )
     )
 
 
-def _find_running_frame(draft: DecisionDraft, live: CommandState) -> FrameState | None:
+def _find_running_frame(draft: DecisionDraft, command_state: CommandState) -> FrameState | None:
     """Return the frame that a command runs by what is known, its own or its slot's."""
-    frame_id = live.frame_id
-    run = draft.state.runs.get(live.run_id)
-    if live.slot is not None and run is not None and run.loop is not None:
-        frame_id = run.loop.slots[live.slot].open_frame_id
+    frame_id = command_state.frame_id
+    run = draft.state.runs.get(command_state.run_id)
+    if command_state.slot is not None and run is not None and run.loop is not None:
+        frame_id = run.loop.slots[command_state.slot].open_frame_id
     at = draft.state.frames.get(frame_id) if frame_id is not None else None
     return None if at is None or at.status is FrameStatus.ABANDONED else at
 
 
 def cancel_command(
-    draft: DecisionDraft, live: CommandState, reason: str, *, item_index: int | None = None
+    draft: DecisionDraft, command_state: CommandState, reason: str, *, item_index: int | None = None
 ) -> None:
     """End a command that nobody is to finish; `item_index` is for a loop that goes on."""
     draft.append_event(
         command_events.CommandCancelled(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt,
+            command_id=command_state.command_id,
+            run_id=command_state.run_id,
+            step=command_state.step,
+            attempt=command_state.attempt,
             reason=reason,
-            stage_id=live.stage_id,
-            error=ErrorObject(kind="cancelled", code="CANCELLED", step=live.step, message=reason),
+            stage_id=command_state.stage_id,
+            error=ErrorObject(
+                kind="cancelled", code="CANCELLED", step=command_state.step, message=reason
+            ),
             item_index=item_index,
         )
     )

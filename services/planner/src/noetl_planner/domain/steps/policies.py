@@ -1,4 +1,4 @@
-"""When failed units make a loop fail (language, 7.2)."""
+"""Policies of loops and frames: failed units (language, 7.2), retries, and admission of steps."""
 
 import math
 from fractions import Fraction
@@ -20,14 +20,22 @@ from noetl_replay.state import LoopState, RunState, StageState
 _FIELDS = ("max_failed", "min_success")
 _PERCENT = 100
 FAILED_FAST = "another unit of the loop failed"
+_ATTEMPTS_MAX = 3
+_NUMBERS = {
+    "max_rows": (1, 1_000_000),
+    "max_bytes": (1, 1 << 34),
+    "row_concurrency": (1, 10_000),
+    "max_attempts": (1, 1_000),
+}
+_SECONDS_MAX = {"max_seconds": 86_400, "lease_seconds": 86_400, "heartbeat_seconds": 43_200}
 
 
 def select_failure_policy(step: Step) -> Failure:
     """Return the policy that governs a loop: its own, the step's, or the mode's default."""
     loop = step.loop
-    own = loop.spec.policy.failure if loop is not None else None
-    if own is not None:
-        return own
+    failure = loop.spec.policy.failure if loop is not None else None
+    if failure is not None:
+        return failure
     if step.spec.policy.failure is not None:
         return step.spec.policy.failure
     return Failure(mode="best_effort" if loop is not None and loop.cursor is not None else "drain")
@@ -113,18 +121,6 @@ def _parse_unit_bound(policy: Failure, field: str, total: int, step: str) -> int
         )
     # As it is written: a binary fraction near it may come to one unit less.
     return max(0, int(Fraction(str(found)) * total // _PERCENT if is_share else found))
-
-
-_ATTEMPTS_MAX = 3
-_NUMBERS = {
-    "max_rows": (1, 1_000_000),
-    "max_bytes": (1, 1 << 34),
-    "row_concurrency": (1, 10_000),
-    "max_attempts": (1, 1_000),
-}
-
-
-_SECONDS_MAX = {"max_seconds": 86_400, "lease_seconds": 86_400, "heartbeat_seconds": 43_200}
 
 
 def render_frame_policy(

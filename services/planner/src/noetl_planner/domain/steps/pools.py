@@ -35,12 +35,12 @@ def select_pool_and_lane(
 
     A step's own word counts most, then the request's, then the playbook's.
     """
-    own = draft.program.steps[name].spec
-    whole = draft.program.playbook.executor.spec
-    pool = own.pool or draft.state.pool or whole.pool or DEFAULT_POOL
+    step_spec = draft.program.steps[name].spec
+    exec_spec = draft.program.playbook.executor.spec
+    pool = step_spec.pool or draft.state.pool or exec_spec.pool or DEFAULT_POOL
     if host != IO_LANE:
         return pool, host
-    priority = own.priority or draft.state.priority or whole.priority or Priority.NORMAL
+    priority = step_spec.priority or draft.state.priority or exec_spec.priority or Priority.NORMAL
     return pool, build_lane_name(host, Priority(priority))
 
 
@@ -59,9 +59,9 @@ def list_pool_demands(model: Mapping[str, Any], requested: str | None) -> list[P
     ]
 
 
-def find_pool_error(found: Iterable[PoolDemand], pools: Pools) -> ErrorObject | None:
+def find_pool_error(pool_demands: Iterable[PoolDemand], pools: Pools) -> ErrorObject | None:
     """Name the first step whose commands nobody could ever take, or None."""
-    for wish in found:
+    for wish in pool_demands:
         if not pools.has_pool(wish.pool):
             known = ", ".join(sorted(pools.pool_names))
             guess = spelling.suggest_word(wish.pool, pools.pool_names)
@@ -120,9 +120,9 @@ def find_missing_requirement(draft: DecisionDraft, pool: str | None) -> ErrorObj
     program = draft.program
     executor = codec.to_builtins(program.playbook.executor)
     steps = [program.get_step_definition(name) for name in program.order]
-    wanted = list_pool_demands({"executor": executor, "workflow": steps}, pool)
+    pool_demands = list_pool_demands({"executor": executor, "workflow": steps}, pool)
     return find_missing_tools(required, enabled=draft.limits.tools) or find_pool_error(
-        wanted, draft.limits.pools
+        pool_demands, draft.limits.pools
     )
 
 

@@ -18,6 +18,11 @@ from noetl_playbook.templates.scope import TemplateScope
 from noetl_playbook.views import error_view
 from noetl_replay.state import RunState, StepState
 
+# What the event of a failure, a loop or a stream has alone.
+_SOMETIMES = frozenset({"error", "stats", "chunks"})
+OBJECTS_MAX = 1000
+ID_CHARACTERS_MAX = 200
+
 
 def emit_custom_events(draft: DecisionDraft, run: RunState, status: RunStatus) -> None:
     """Append the step's own events, each name once."""
@@ -28,10 +33,6 @@ def emit_custom_events(draft: DecisionDraft, run: RunState, status: RunStatus) -
                 name=name, step=run.step, run_id=run.run_id, status=str(status)
             )
         )
-
-
-# What the event of a failure, a loop or a stream has alone.
-_SOMETIMES = frozenset({"error", "stats", "chunks"})
 
 
 def build_step_end_event(
@@ -56,23 +57,19 @@ def build_step_end_event(
     return Record(fields, optional=_SOMETIMES)
 
 
-OBJECTS_MAX = 1000
-ID_CHARACTERS_MAX = 200
-
-
 def render_business_objects(
     draft: DecisionDraft, run: RunState, names: TemplateScope
 ) -> list[BusinessObjectChanged]:
     """Return what a step says of its objects; raises `Refusal` for what no event may hold."""
     emitted = draft.program.steps[run.step].spec.policy.emit.objects
     found: dict[str, BusinessObjectChanged] = {}
-    for index, one in enumerate(emitted):
+    for index, emitted_object in enumerate(emitted):
         place = f"spec.policy.emit.objects[{index}]"
-        if one.when is not None and not evaluation.is_condition_true(
-            one.when, names, step=run.step, field=f"{place}.when"
+        if emitted_object.when is not None and not evaluation.is_condition_true(
+            emitted_object.when, names, step=run.step, field=f"{place}.when"
         ):
             continue
-        changed = _render_business_object(draft, run, names, one, place)
+        changed = _render_business_object(draft, run, names, emitted_object, place)
         found[changed.object_id] = changed
     fresh = sum(name not in draft.state.objects for name in found)
     if fresh and len(draft.state.objects) + fresh > OBJECTS_MAX:
@@ -85,9 +82,13 @@ def render_business_objects(
 
 
 def _render_business_object(
-    draft: DecisionDraft, run: RunState, names: TemplateScope, one: EmittedObject, place: str
+    draft: DecisionDraft,
+    run: RunState,
+    names: TemplateScope,
+    emitted_object: EmittedObject,
+    place: str,
 ) -> BusinessObjectChanged:
-    identity = evaluation.render_value(one.id, names, step=run.step, field=f"{place}.id")
+    identity = evaluation.render_value(emitted_object.id, names, step=run.step, field=f"{place}.id")
     if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
         raise Refusal.for_step("validation", run.step, f"{place}.id is neither a text nor a number")
     if len(str(identity)) > ID_CHARACTERS_MAX:
@@ -95,11 +96,13 @@ def _render_business_object(
             "validation", run.step, f"{place}.id has more than {ID_CHARACTERS_MAX} characters"
         )
     attributes = evaluation.render_value(
-        one.attributes, names, step=run.step, field=f"{place}.attributes"
+        emitted_object.attributes, names, step=run.step, field=f"{place}.attributes"
     )
     if not isinstance(attributes, Mapping):
         raise Refusal.for_step("validation", run.step, f"{place}.attributes is not a mapping")
-    status = evaluation.render_value(one.status, names, step=run.step, field=f"{place}.status")
+    status = evaluation.render_value(
+        emitted_object.status, names, step=run.step, field=f"{place}.status"
+    )
     plain = codec.to_builtins(dict(attributes))
     taken = len(codec.encode_json(plain))
     if taken > ATTRIBUTES_BYTES_MAX:
@@ -111,12 +114,12 @@ def _render_business_object(
         )
     result = draft.state.steps[run.step].result
     return BusinessObjectChanged(
-        object_type=one.type,
-        object_id=f"{one.type}/{identity}",
+        object_type=emitted_object.type,
+        object_id=f"{emitted_object.type}/{identity}",
         step=run.step,
         run_id=run.run_id,
         status=None if status is None else str(status),
         attributes=plain,
         result_ref=None if result is None else result.reference,
-        is_deleted=one.deleted,
+        is_deleted=emitted_object.deleted,
     )

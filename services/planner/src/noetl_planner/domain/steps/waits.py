@@ -30,40 +30,47 @@ from noetl_planner.domain.steps import children, commands
 from noetl_replay.state import CommandState
 
 
-def park_command(draft: DecisionDraft, live: CommandState, fact: facts.CommandParked) -> None:
+def park_command(
+    draft: DecisionDraft, command_state: CommandState, fact: facts.CommandParked
+) -> None:
     """Let a command wait, and begin what it waits for."""
-    if live.status is CommandStatus.PARKED:
+    if command_state.status is CommandStatus.PARKED:
         return
     wait = fact.wait
     is_cancelled = draft.state.cancelling_at is not None
     if is_cancelled and not _must_cancel_remotely(wait):
-        commands.cancel_command(draft, live, "execution cancelled")
+        commands.cancel_command(draft, command_state, "execution cancelled")
         return
     draft.append_event(
         events.CommandParked(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt,
+            command_id=command_state.command_id,
+            run_id=command_state.run_id,
+            step=command_state.step,
+            attempt=command_state.attempt,
             worker_id=fact.worker_id,
             resume_ref=fact.resume_ref,
             wait=wait,
         )
     )
     if is_cancelled:
-        resume_command(draft, live, status=STOPPED)
+        resume_command(draft, command_state, status=STOPPED)
     elif isinstance(wait, ChildWait):
-        _start_child(draft, live, wait)
+        _start_child(draft, command_state, wait)
 
 
-def _start_child(draft: DecisionDraft, live: CommandState, wait: ChildWait) -> None:
+def _start_child(draft: DecisionDraft, command_state: CommandState, wait: ChildWait) -> None:
     depth = children.execution_depth(draft) + 1
     if depth > CHILD_DEPTH_MAX:
-        resume_command(draft, live, status=ExecutionStatus.FAILED, error=_child_depth_error(live))
+        resume_command(
+            draft,
+            command_state,
+            status=ExecutionStatus.FAILED,
+            error=_child_depth_error(command_state),
+        )
         return
-    child = children.start_child(draft, live, wait, depth=depth)
+    child = children.start_child(draft, command_state, wait, depth=depth)
     if not wait.is_awaited:
-        resume_command(draft, live, status=STARTED, child=child)
+        resume_command(draft, command_state, status=STARTED, child=child)
 
 
 def end_child(draft: DecisionDraft, fact: facts.ChildEnded) -> None:
@@ -81,13 +88,17 @@ def end_child(draft: DecisionDraft, fact: facts.ChildEnded) -> None:
             error=fact.error,
         )
     )
-    live = draft.state.commands.get(child.command_id)
-    if live is None or live.parked is None or live.parked.wait.key != child.wait.key:
+    command_state = draft.state.commands.get(child.command_id)
+    if (
+        command_state is None
+        or command_state.parked is None
+        or command_state.parked.wait.key != child.wait.key
+    ):
         return
     error = children.find_child_error(fact, path=child.wait.path)
     resume_command(
         draft,
-        live,
+        command_state,
         status=fact.status,
         child=fact.child_execution_id,
         result=fact.result if error is None else None,
@@ -97,16 +108,20 @@ def end_child(draft: DecisionDraft, fact: facts.ChildEnded) -> None:
 
 def deliver_message(draft: DecisionDraft, fact: facts.MessageArrived) -> None:
     """Hand a message to the command that waits for it; the first one ends the wait."""
-    live = draft.state.commands.get(fact.command_id)
-    if live is None or live.parked is None or live.parked.wait.key != fact.key:
+    command_state = draft.state.commands.get(fact.command_id)
+    if (
+        command_state is None
+        or command_state.parked is None
+        or command_state.parked.wait.key != fact.key
+    ):
         return
-    if isinstance(live.parked.wait, MessageWait):
-        resume_command(draft, live, status=DELIVERED, result=fact.result)
+    if isinstance(command_state.parked.wait, MessageWait):
+        resume_command(draft, command_state, status=DELIVERED, result=fact.result)
 
 
 def resume_command(
     draft: DecisionDraft,
-    live: CommandState,
+    command_state: CommandState,
     *,
     status: str,
     child: ExecutionId | None = None,
@@ -114,36 +129,38 @@ def resume_command(
     error: ErrorObject | None = None,
 ) -> None:
     """Send a parked command out again, with how its wait ended."""
-    assert live.parked is not None, "only a parked command is resumed"
+    assert command_state.parked is not None, "only a parked command is resumed"
     draft.append_event(
         events.CommandResumed(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt + 1,
-            key=live.parked.wait.key,
+            command_id=command_state.command_id,
+            run_id=command_state.run_id,
+            step=command_state.step,
+            attempt=command_state.attempt + 1,
+            key=command_state.parked.wait.key,
             status=status,
             child_execution_id=child,
             result=result,
             error=error,
         )
     )
-    draft.to_send[live.command_id] = None
+    draft.to_send[command_state.command_id] = None
 
 
 def expire_waits(draft: DecisionDraft) -> None:
     """End the waits whose time is over; what was waited for in vain is called off."""
     due = [command for command, at in draft.state.deadlines.items() if at <= draft.now]
     for command_id in due:
-        live = draft.state.commands[command_id]
-        assert live.parked is not None, "only a parked command has a deadline"
-        wait = live.parked.wait
+        command_state = draft.state.commands[command_id]
+        assert command_state.parked is not None, "only a parked command has a deadline"
+        wait = command_state.parked.wait
         match wait:
             case TimeWait():
-                resume_command(draft, live, status=ELAPSED)
+                resume_command(draft, command_state, status=ELAPSED)
                 continue
             case ChildWait():
-                children.cancel_child_of_command(draft, live, reason="its parent's task timed out")
+                children.cancel_child_of_command(
+                    draft, command_state, reason="its parent's task timed out"
+                )
                 missed = f"playbook {wait.path!r} did not end"
             case MessageWait():
                 missed = f"no message came for task {wait.task!r}"
@@ -151,7 +168,7 @@ def expire_waits(draft: DecisionDraft) -> None:
                 assert_never(wait)
         is_ok = isinstance(wait, MessageWait) and wait.is_timeout_ok
         error = None if is_ok else _wait_timeout_error(f"{missed} within {wait.timeout_s:g} s")
-        resume_command(draft, live, status=TIMED_OUT, error=error)
+        resume_command(draft, command_state, status=TIMED_OUT, error=error)
 
 
 def find_next_deadline(draft: DecisionDraft) -> datetime | None:
@@ -164,11 +181,11 @@ def cancel_parked_commands(draft: DecisionDraft, reason: str) -> None:
 
     What was submitted elsewhere is called off by a worker first, within the grace period.
     """
-    for live in [one for one in draft.state.commands.values() if one.parked is not None]:
-        if live.parked is not None and _must_cancel_remotely(live.parked.wait):
-            resume_command(draft, live, status=STOPPED)
+    for command_state in [one for one in draft.state.commands.values() if one.parked is not None]:
+        if command_state.parked is not None and _must_cancel_remotely(command_state.parked.wait):
+            resume_command(draft, command_state, status=STOPPED)
         else:
-            commands.cancel_command(draft, live, reason)
+            commands.cancel_command(draft, command_state, reason)
 
 
 def _must_cancel_remotely(wait: Wait) -> bool:
@@ -180,11 +197,11 @@ def _wait_timeout_error(message: str) -> ErrorObject:
     return ErrorObject(kind="timeout", code="TIMEOUT", retryable=True, message=message)
 
 
-def _child_depth_error(live: CommandState) -> ErrorObject:
+def _child_depth_error(command_state: CommandState) -> ErrorObject:
     return ErrorObject(
         kind="limit",
         code="child_depth",
-        step=live.step,
-        message=f"step {live.step!r} would start a child at a depth of more than "
+        step=command_state.step,
+        message=f"step {command_state.step!r} would start a child at a depth of more than "
         f"{CHILD_DEPTH_MAX}: call fewer playbooks from within each other",
     )

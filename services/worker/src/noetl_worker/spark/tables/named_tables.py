@@ -78,16 +78,16 @@ class TableWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[Any]) -> None:
         """Give the parts their name; raises `SparkRefusal` when it is another table's."""
-        manifests = [one for message in messages if message for one in message.manifests]
+        manifests = [manifest for message in messages if message for manifest in message.manifests]
         columns = self._schema.names
         if manifests:
-            found = part_writer.build_spread(manifests, self._plan, columns)
+            spread_table = part_writer.build_spread(manifests, self._plan, columns)
         else:
             schema = part_writer.encode_schema(build_arrow_schema(self._schema))
-            found = SpreadTable(
+            spread_table = SpreadTable(
                 row_count=0, payload_bytes=0, schema=schema, columns=columns, parts=[]
             )
-        data = codec.encode_json(found)
+        data = codec.encode_json(spread_table)
         before = _put_named(self._plan.home, self._name, data)
         if before is not None and before != data:
             text = f"the table {self._name!r} is there already: tables are written once"

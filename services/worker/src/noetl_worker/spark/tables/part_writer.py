@@ -199,8 +199,8 @@ def build_spread(manifests: list[PartManifest], plan: WritePlan, columns: list[s
         raise SparkRefusal("limit", text)
     first = manifests[0]
     return SpreadTable(
-        row_count=sum(one.row_count for one in manifests),
-        payload_bytes=sum(one.payload_bytes for one in manifests),
+        row_count=sum(manifest.row_count for manifest in manifests),
+        payload_bytes=sum(part_manifest.payload_bytes for part_manifest in manifests),
         schema=first.schema,
         columns=columns,
         parts=[one.ref for one in manifests if one.ref is not None],

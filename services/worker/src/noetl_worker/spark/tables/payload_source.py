@@ -171,7 +171,7 @@ def _list_slices(
     if ref.media_type == SPREAD_MEDIA_TYPE:
         found = spread_table.find_spread_table(_decode_payload(home, ref), owner=ref)
         if found is not None:
-            return [PayloadSlice(one, part=part) for one in found.parts]
+            return [PayloadSlice(payload_ref, part=part) for payload_ref in found.parts]
     is_table = ref.media_type in (ARROW_MEDIA_TYPE, PARQUET_MEDIA_TYPE) and ref.codec is None
     # Every slice checks the digest of the whole object, but decodes its own rows alone.
     count = min(slices, ref.payload_bytes // _SLICE_BYTES) if is_table else 1

@@ -186,7 +186,7 @@ def _cut_ranges(column: str, low: int, high: int, count: int) -> Iterator[str]:
 async def _read_columns(connection: Connection, options: Any) -> list[tuple[str, str]]:
     """Return the names of a query's columns and of their types."""
     prepared = await connection.prepare(options["query"])
-    columns = [(one.name, one.type.name) for one in prepared.get_attributes()]
+    columns = [(attribute.name, attribute.type.name) for attribute in prepared.get_attributes()]
     if not columns:
         raise SparkRefusal("validation", "the query returns no columns")
     return columns
@@ -323,7 +323,7 @@ class _Copier:
                 await connection.copy_to_table(
                     plan.table,
                     schema_name=plan.schema,
-                    columns=[one.name for one in plan.columns],
+                    columns=[column.name for column in plan.columns],
                     source=iterate_pieces(),
                     format="csv",
                 )
@@ -334,10 +334,10 @@ class _Copier:
 
 def _encode_csv(batch: pa.RecordBatch, columns: list[CopyColumn]) -> bytes:
     """Write rows as texts: an absent value is nothing, a text is quoted."""
-    arrays = [_build_texts(batch, one) for one in columns]
+    arrays = [_build_texts(batch, column) for column in columns]
     sink = io.BytesIO()
     pyarrow.csv.write_csv(
-        pa.RecordBatch.from_arrays(arrays, names=[one.name for one in columns]),
+        pa.RecordBatch.from_arrays(arrays, names=[copy_column.name for copy_column in columns]),
         sink,
         pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid"),
     )

@@ -184,7 +184,7 @@ class RequestMade(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What an attempt produced; with an error, `data` is whatever there still is."""
+    """What an attempt produced; with an error, `data` may hold a partial result."""
 
     data: Any | UnsetType = UNSET
     error: ErrorObject | None = None

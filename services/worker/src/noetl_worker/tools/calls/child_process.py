@@ -24,6 +24,9 @@ from noetl_worker.task_logs.task_log import NullTaskLog, TaskLogPort
 Stream = int | IO[bytes]
 # More than the launcher itself takes, which waits 10 s for what it has killed.
 _LAUNCHER_S = 15.0
+_CHUNK_BYTES = 64 * 1024
+# For output that is still in the pipes.
+_LAST_WORDS_S = 1.0
 
 
 class SupervisedProcess:
@@ -115,11 +118,6 @@ async def start_process(
     finally:
         os.close(source)
     return SupervisedProcess(process, os.fdopen(life, "wb", 0), grace_s=grace_s)
-
-
-_CHUNK_BYTES = 64 * 1024
-# For output that is still in the pipes.
-_LAST_WORDS_S = 1.0
 
 
 class OutputTooLong(Exception):  # noqa: N818 - it says what happened

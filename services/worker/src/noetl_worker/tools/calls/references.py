@@ -140,7 +140,7 @@ def get_shown_value(loaded: Any) -> Any:
     """Return the value of a result as it is kept; of one task, what that task returned."""
     if isinstance(loaded, dict) and "results" in loaded and "tasks" not in loaded:
         return view_loop(msgspec.convert(loaded, LoopResult)).to_plain()
-    kept = msgspec.convert(loaded, PipelineResult)
-    if len(kept.tasks) == 1:
-        return next(iter(kept.tasks.values())).raw
-    return output_forms.to_plain(view_pipeline(kept))
+    pipeline_result = msgspec.convert(loaded, PipelineResult)
+    if len(pipeline_result.tasks) == 1:
+        return next(iter(pipeline_result.tasks.values())).raw
+    return output_forms.to_plain(view_pipeline(pipeline_result))

@@ -71,8 +71,8 @@ def open_work_folder(root: str) -> Iterator[WorkFolder]:
         Path(root).mkdir(parents=True, exist_ok=True)
         yield WorkFolder(Path(root))
         return
-    with hold_scratch_folder("work") as own:
-        yield WorkFolder(own, is_lasting=False)
+    with hold_scratch_folder("work") as path:
+        yield WorkFolder(path, is_lasting=False)
 
 
 def _build_folder_failure(text: str) -> ToolFailure:
@@ -85,9 +85,9 @@ _PAUSE_S = 0.02
 class PathLocks:
     """Locks of files in the work directory, which other processes respect as well.
 
-    No two calls wait for each other. Whoever needs several files names them together, and gets
-    their locks in the order of the paths, which is the same for everybody. Only who has them all
-    waits for more: a place of DuckDB's, which nobody holds who waits for a lock, and then
+    No two calls wait for each other. A call that needs several files names them together and gets
+    their locks in the order of the paths, which is the same for all calls. Only with all locks does
+    it wait for more: a place of DuckDB's, which no call holds while it waits for a lock, and then
     connections, of which in each pool one at least is held by nobody who does (`Pool`).
     """
 
@@ -112,7 +112,7 @@ class PathLocks:
 async def _hold_file_lock(path: Path) -> AsyncIterator[None]:
     """Hold a file's lock, which other processes of the machine respect.
 
-    Whoever waits holds the turn meanwhile: a busy process cannot take the lock again before it.
+    A waiting process holds the turn meanwhile: a busy process cannot take the lock again before it.
     """
     async with _hold_flock(path.with_suffix(".turn")) as turn, _hold_flock(path):
         os.close(turn.pop())

@@ -1,4 +1,4 @@
-"""Opens a NATS server with a credential."""
+"""Probes of the servers of a credential: NATS and PostgreSQL."""
 
 from typing import Any
 
@@ -14,6 +14,20 @@ from noetl_worker.tools.postgres.postgres_pool import open_postgres_connection
 from noetl_worker.tools.postgres.postgres_tool import classify_postgres_error
 
 _FLUSH_S = 5
+_CLOSE_S = 2.0
+_QUERY = """
+    SELECT current_setting('server_version') AS server_version,
+           current_user::text AS "user",
+           current_database()::text AS database,
+           pg_is_in_recovery() AS is_standby,
+           EXISTS (
+               SELECT FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl
+           ) AS is_encrypted
+"""
+_WAYS_OUT = {
+    "auth": "check user and password of the credential, and the server's pg_hba.conf",
+    "db_connection": "check host, port and sslmode, and whether this worker reaches the server",
+}
 
 
 async def probe_nats(credential: Credential) -> dict[str, Any]:
@@ -45,22 +59,6 @@ async def _ask_jetstream(client: Client) -> dict[str, Any]:
         note = f"the connection is good; JetStream did not answer this user: {reason}"
         return {"jetstream": False, "note": note}
     return {"jetstream": True, "streams": account.streams}
-
-
-_CLOSE_S = 2.0
-_QUERY = """
-    SELECT current_setting('server_version') AS server_version,
-           current_user::text AS "user",
-           current_database()::text AS database,
-           pg_is_in_recovery() AS is_standby,
-           EXISTS (
-               SELECT FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl
-           ) AS is_encrypted
-"""
-_WAYS_OUT = {
-    "auth": "check user and password of the credential, and the server's pg_hba.conf",
-    "db_connection": "check host, port and sslmode, and whether this worker reaches the server",
-}
 
 
 async def probe_postgres(credential: Credential) -> dict[str, Any]:

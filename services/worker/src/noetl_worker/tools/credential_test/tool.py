@@ -68,8 +68,12 @@ class CredentialTool:
             case "aws":
                 return await aws_probe.probe_identity(credential)
             case kind:
-                known = TYPES.get(kind)
-                why = known.untestable if known is not None else "its type is not known"
+                credential_type = TYPES.get(kind)
+                why = (
+                    credential_type.untestable
+                    if credential_type is not None
+                    else "its type is not known"
+                )
                 raise credential.build_unusable_failure(f"of type '{kind}' cannot be tested: {why}")
 
 

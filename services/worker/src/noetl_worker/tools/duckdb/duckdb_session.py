@@ -220,7 +220,10 @@ class DuckdbSession:
     def run_statements(self, statements: list[tuple[Statement, list[Any]]]) -> dict[str, Any]:
         """Run statements in one transaction; raises `ToolFailure` that names the failing one."""
         connection = self._get_connection()
-        planned = [self._plan_statement(index, one) for index, (one, _) in enumerate(statements)]
+        planned = [
+            self._plan_statement(index, statement)
+            for index, (statement, _) in enumerate(statements)
+        ]
         alone = len(planned) == 1 or any(part.type in _ALONE for one in planned for part in one)
         if alone:
             return self._run_all(statements, planned)
@@ -233,9 +236,9 @@ class DuckdbSession:
         connection.execute(_COMMANDS["commit"])
         return raw
 
-    def _plan_statement(self, index: int, one: Statement) -> list[duckdb.Statement]:
+    def _plan_statement(self, index: int, statement: Statement) -> list[duckdb.Statement]:
         try:
-            return _parse_statements(self._get_connection(), one.text)
+            return _parse_statements(self._get_connection(), statement.text)
         except duckdb.Error as problem:
             raise ToolFailure(classify_duckdb_error(problem, index)) from problem
 

@@ -124,8 +124,8 @@ class DuckdbTool:
     async def _run_call(self, call: Call) -> dict[str, Any]:
         params = call.fields.get("params")
         statements = [
-            (one, sql_statements.order_arguments(one, params))
-            for one in parse_statements(call, "duckdb")
+            (statement, sql_statements.order_arguments(statement, params))
+            for statement in parse_statements(call, "duckdb")
         ]
         work = _DuckdbWork(
             database=parse_database_name(call.fields.get("database"), call),
@@ -206,7 +206,7 @@ class DuckdbTool:
     async def lease_sessions(self, count: int) -> AsyncIterator[list[SessionThread]]:
         """Have as many sessions as a call has databases, in one place, while the block runs.
 
-        Whoever comes here has the locks of all their files already (`PathLocks`): a place is
+        A call that comes here has the locks of all its files already (`PathLocks`): a place is
         never held by a call that waits for a lock.
         """
         async with AsyncExitStack() as stack:

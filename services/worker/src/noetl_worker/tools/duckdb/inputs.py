@@ -44,8 +44,8 @@ class StoredTables:
     async def open_table(self, ref: PayloadRef) -> Any:
         """Return a table or a data set that shares the payload's bytes; None where it is not one.
 
-        It is not one, too, when the rows alone are not what the reference means: then whoever
-        reads the value decodes it, and says what is wrong with it.
+        None, too, when the rows alone are not what the reference means: then the reader of the
+        value decodes it and reports what is wrong with it.
         """
         if self._near is None:
             return None
@@ -149,7 +149,9 @@ class _GatheredRows:
         if len(schemas) == 1 and self._tables[0].column_names == list(columns):
             joined = pa.concat_tables(self._tables)
             return await asyncio.to_thread(joined.combine_chunks)
-        kinds = table_schema.unify_kinds([(one.kinds, one.column_names()) for one in self._pieces])
+        kinds = table_schema.unify_kinds(
+            [(piece.kinds, piece.column_names()) for piece in self._pieces]
+        )
         rows = [row for one in self._pieces for row in one.rows]
         return await asyncio.to_thread(row_tables.build_table, rows, list(columns), kinds)
 

@@ -11,7 +11,7 @@ import pyarrow.dataset as datasets
 
 
 class FrugalDataset(datasets.UnionDataset):  # type: ignore[misc]  # the library has no types
-    """Files below each other; whoever scans them holds a batch or two, and not what follows."""
+    """Files as one table; a scan holds a batch or two in memory and reads no further ahead."""
 
     def scanner(self, **options: Any) -> Any:
         """Scan without reading ahead, and a column's pages as they are wanted."""

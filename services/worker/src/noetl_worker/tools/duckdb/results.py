@@ -98,6 +98,6 @@ class SpooledRows:
 
     def close(self) -> None:
         """Give the disk space back."""
-        # What it could not write it tries once more; whoever wrote knows that.
+        # Closing tries a failed write once more; the writer has already got that error.
         with suppress(OSError):
             self._file.close()

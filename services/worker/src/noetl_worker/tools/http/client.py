@@ -65,11 +65,11 @@ class HttpClient:
         self._transfers.close()
 
     async def fetch_response(
-        self, request: HttpRequest, *, patience: Timeout, is_verified: bool, bytes_max: int
+        self, request: HttpRequest, *, time_limits: Timeout, is_verified: bool, bytes_max: int
     ) -> HttpResponse:
         """Send a request; return the whole answer."""
         exchange = self._begin_exchange(
-            request, patience, is_verified=is_verified, bytes_max=bytes_max
+            request, time_limits, is_verified=is_verified, bytes_max=bytes_max
         )
         try:
             await exchange.ended
@@ -80,10 +80,12 @@ class HttpClient:
 
     @asynccontextmanager
     async def stream_response(
-        self, request: HttpRequest, *, patience: Timeout, is_verified: bool
+        self, request: HttpRequest, *, time_limits: Timeout, is_verified: bool
     ) -> AsyncIterator[tuple[HttpResponse, AsyncIterator[bytes]]]:
         """Send a request; hold the answer without its body, and the body in pieces."""
-        exchange = self._begin_exchange(request, patience, is_verified=is_verified, bytes_max=None)
+        exchange = self._begin_exchange(
+            request, time_limits, is_verified=is_verified, bytes_max=None
+        )
         try:
             await exchange.wait_for_body()
             yield exchange.build_response(), exchange.iterate_pieces()
@@ -91,7 +93,12 @@ class HttpClient:
             self._end_exchange(exchange)
 
     def _begin_exchange(
-        self, request: HttpRequest, patience: Timeout, *, is_verified: bool, bytes_max: int | None
+        self,
+        request: HttpRequest,
+        time_limits: Timeout,
+        *,
+        is_verified: bool,
+        bytes_max: int | None,
     ) -> Exchange:
         """Begin an exchange that is to be ended; with no bound its body is read while it comes."""
         host, port = request.address.host, request.address.port
@@ -104,15 +111,15 @@ class HttpClient:
         curl = exchange.curl
         curl.setopt(pycurl.URL, request.address.url)
         curl.setopt(pycurl.HTTPHEADER, headers)
-        if exchange.patience is not patience:
-            exchange.patience = patience
-            _set_timeouts(curl, patience)
+        if exchange.time_limits is not time_limits:
+            exchange.time_limits = time_limits
+            _set_timeouts(curl, time_limits)
         if not is_plain:
             _set_method(curl, request, is_verified=is_verified)
         self._set_addresses(curl, host, port)
         exchange.begin_exchange(host=host, port=port, bytes_max=bytes_max)
-        if patience.read is not None:
-            exchange.guard_reads(patience.read, self._transfers.cancel_transfer)
+        if time_limits.read is not None:
+            exchange.guard_reads(time_limits.read, self._transfers.cancel_transfer)
         self._transfers.begin_transfer(curl, exchange.note_end)
         return exchange
 
@@ -129,7 +136,7 @@ class HttpClient:
         """Tell libcurl the addresses of a host, where somebody else knows them."""
         if self._rules.names is None:
             return
-        places = (f"[{one}]" if ":" in one else one for one in self._rules.names(host))
+        places = (f"[{name}]" if ":" in name else name for name in self._rules.names(host))
         curl.setopt(pycurl.RESOLVE, [f"-{host}:{port}", f"{host}:{port}:{','.join(places)}"])
 
 
@@ -143,10 +150,10 @@ def _build_handle() -> pycurl.Curl:
     return curl
 
 
-def _set_timeouts(curl: pycurl.Curl, patience: Timeout) -> None:
+def _set_timeouts(curl: pycurl.Curl, time_limits: Timeout) -> None:
     """Set how long a handle may take."""
-    curl.setopt(pycurl.TIMEOUT_MS, _to_milliseconds(patience.total))
-    connect_s = patience.connect or min(_CONNECT_S, patience.total)
+    curl.setopt(pycurl.TIMEOUT_MS, _to_milliseconds(time_limits.total))
+    connect_s = time_limits.connect or min(_CONNECT_S, time_limits.total)
     curl.setopt(pycurl.CONNECTTIMEOUT_MS, _to_milliseconds(connect_s))
 
 

@@ -18,7 +18,7 @@ _UNBOUNDED_BYTES = 1 << 62
 _STATUS_LINE = b"HTTP/"
 # Lines of headers up to this length are remembered.
 _KNOWN_BYTES_MAX = 128
-# Headers that the standards know are written as they write them, whatever a server does.
+# Headers of the standards are spelled as the standards do, in any spelling of a server.
 _NAMES = {
     name.lower().encode(): name
     for name in (
@@ -79,7 +79,7 @@ class Exchange:
         # Whether the handle has only what every GET sets anew.
         self.is_plain = is_plain
         # What its times are bounded by.
-        self.patience: object = None
+        self.time_limits: object = None
         self._loop = asyncio.get_running_loop()
         self._check = check
         self._head: list[bytes] = []

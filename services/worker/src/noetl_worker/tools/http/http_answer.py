@@ -1,7 +1,7 @@
-"""The character sets that an answer may name; a server's word chooses among them and no more.
+"""Answers of HTTP calls: inflated within limits, decoded, and read as values or lines.
 
-Python's codecs would do much else for a name: some refuse every text, some take escapes apart, and
-each name that they do not know is remembered for good.
+Only character sets are taken from the server. Python's codecs would do much else for a name: some
+refuse every text, some take escapes apart, and each name that they do not know is remembered.
 """
 
 import zlib
@@ -39,18 +39,8 @@ _CODECS = {
     **{name: name for name in (*aliases.aliases.values(), *_SINGLE)},
     **aliases.aliases,
 }
-
-
-@lru_cache(maxsize=256)
-def get_codec_name(charset: str | None) -> str:
-    """Name the codec for what an answer calls its character set, UTF-8 for what nobody knows."""
-    found = _CODECS.get(normalize_encoding(charset or DEFAULT).lower(), DEFAULT)
-    return DEFAULT if found in _NO_CHARSETS else found
-
-
 ResponseType = Literal["auto", "json", "text", "bytes", "ndjson"]
 _RESPONSE_TYPES: tuple[ResponseType, ...] = get_args(ResponseType)
-
 _CHUNK_BYTES = 256 * 1024
 _STATUS_ERROR = 400
 _MASKED_CHARACTERS_MAX = 16 * 1024
@@ -62,6 +52,17 @@ _DEFLATE_METHOD = 8
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEXT_TYPES = ("text/", "application/xml", "application/javascript", "application/yaml")
 _TEXT_ENDINGS = ("+xml", "+yaml", "x-www-form-urlencoded", "x-yaml", "ecmascript")
+_PLAIN = frozenset({"identity"})
+_PACKED = frozenset({"gzip", "x-gzip", "deflate"})
+# No bound but the stream's own: what was read is gone when the next piece comes.
+_BYTES_MAX = 1 << 62
+
+
+@lru_cache(maxsize=256)
+def get_codec_name(charset: str | None) -> str:
+    """Name the codec for what an answer calls its character set, UTF-8 for what nobody knows."""
+    found = _CODECS.get(normalize_encoding(charset or DEFAULT).lower(), DEFAULT)
+    return DEFAULT if found in _NO_CHARSETS else found
 
 
 class HttpAnswer(Struct, frozen=True, kw_only=True):
@@ -260,12 +261,6 @@ def extract_body_start(answer: HttpAnswer, mask: SecretMask) -> str:
     # What is cut first may end inside a secret: only so much is masked, and less is kept.
     shown = mask.mask_text(text[:_MASKED_CHARACTERS_MAX])
     return shorten_text(" ".join(shown.split()), _START_CHARACTERS_MAX)
-
-
-_PLAIN = frozenset({"identity"})
-_PACKED = frozenset({"gzip", "x-gzip", "deflate"})
-# No bound but the stream's own: what was read is gone when the next piece comes.
-_BYTES_MAX = 1 << 62
 
 
 def check_lines_type(response_type: ResponseType) -> None:

@@ -1,4 +1,4 @@
-"""Files that an http task sends: text, values as JSON, and payloads by reference."""
+"""Requests of http tasks: address, headers, login, query, body and the files that they send."""
 
 import re
 from base64 import b64encode
@@ -24,6 +24,18 @@ from noetl_worker.keychain.credential_vault import Credential
 from noetl_worker.payloads.payload_retry import retry_store_call
 
 _TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json"
+_FORM = "application/x-www-form-urlencoded"
+_CLEAN_URL = re.compile(r"https?://[A-Za-z0-9\[][A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*")
+# Nothing of such a URL is written in another way: only whom it asks is to be found.
+_PLAIN_URL = re.compile(
+    r"(https?://[a-z0-9][a-z0-9.-]*(?::[0-9]+)?/)[A-Za-z0-9._~:/\[\]@!$&'()*+,;=%-]*(?:\?[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+)?"
+)
+_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9_.~-]*")
+# What may go along when a redirect leads to another host; anything else may be a secret.
+_HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_DATA_PARTS = frozenset({"query", "params", "body", "json", "form"})
+_USERINFO = re.compile(r"//[^/?#@]*@")
 
 
 class MultipartPart(Struct, frozen=True, kw_only=True):
@@ -83,20 +95,6 @@ async def _load_referenced(
     result = view_pipeline(codec.decode_as(data, PipelineResult)).to_plain()
     media_type = _TEXT if isinstance(result, str) else JSON_MEDIA_TYPE
     return MultipartPart(name=name, data=format_text(result).encode(), media_type=media_type)
-
-
-_JSON = "application/json"
-_FORM = "application/x-www-form-urlencoded"
-_CLEAN_URL = re.compile(r"https?://[A-Za-z0-9\[][A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*")
-# Nothing of such a URL is written in another way: only whom it asks is to be found.
-_PLAIN_URL = re.compile(
-    r"(https?://[a-z0-9][a-z0-9.-]*(?::[0-9]+)?/)[A-Za-z0-9._~:/\[\]@!$&'()*+,;=%-]*(?:\?[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+)?"
-)
-_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9_.~-]*")
-# What may go along when a redirect leads to another host; anything else may be a secret.
-_HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
-_DATA_PARTS = frozenset({"query", "params", "body", "json", "form"})
-_USERINFO = re.compile(r"//[^/?#@]*@")
 
 
 class RequestAddress(Struct, frozen=True):
@@ -260,10 +258,10 @@ def _parse_address(text: Any, params: Any, headers: dict[str, str]) -> RequestAd
 def _find_root(url: str) -> RequestAddress | None:
     """Tell where the root of a server is; None when it is usually written in another way."""
     try:
-        found = build_address(URL(url, encoded=True))
+        request_address = build_address(URL(url, encoded=True))
     except ValueError:
         return None
-    return found if found.url == url and found.host else None
+    return request_address if request_address.url == url and request_address.host else None
 
 
 def _parse_url(text: str) -> URL:
@@ -307,7 +305,7 @@ def _quote_value(value: Any) -> str:
 
 
 def _encode_body(fields: dict[str, Any], headers: dict[str, str]) -> bytes | None:
-    """Encode whichever body there is and name its type unless the task did."""
+    """Encode the body, if there is one, and set its type unless the task did."""
     form = fields.get("form")
     if form is not None:
         _set_content_type(headers, _FORM)

@@ -1,4 +1,4 @@
-"""Where the HTTP tool may not go: said before a request, or when its connection is opened."""
+"""The http tool: it checks where a request may go, sends it, and classifies what came back."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,6 +35,16 @@ from noetl_worker.tools.http.http_answer import (
 )
 from noetl_worker.tools.http.http_request import HttpRequest
 
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_ENDLESS_S = 1e9
+_REDIRECTS_MAX = 10
+_STATUS_ERROR = 400
+_STATUS_RATE_LIMIT = 429
+# A server does not put a task off for longer than a day.
+_RETRY_AFTER_MAX_S = 86_400.0
+# What the standard library raises for texts that are no dates, and for dates that it cannot hold.
+_NO_DATE = (ValueError, ArithmeticError, LookupError, TypeError)
+
 
 def check_literal_address(host: str, port: int, allowances: tuple[egress.Allowance, ...]) -> None:
     """Refuse a URL whose host is a forbidden address; names are checked when they resolve."""
@@ -59,17 +69,6 @@ def build_denied_failure(host: str, port: int) -> ToolFailure:
             source="http",
         )
     )
-
-
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_ENDLESS_S = 1e9
-_REDIRECTS_MAX = 10
-_STATUS_ERROR = 400
-_STATUS_RATE_LIMIT = 429
-# A server does not put a task off for longer than a day.
-_RETRY_AFTER_MAX_S = 86_400.0
-# What the standard library raises for texts that are no dates, and for dates that it cannot hold.
-_NO_DATE = (ValueError, ArithmeticError, LookupError, TypeError)
 
 
 class HttpLimits(Struct, frozen=True, kw_only=True):
@@ -212,7 +211,7 @@ class HttpTool:
         is_verified = _parse_flag(call.fields, "verify_ssl")
         if call.sink is None:
             response = await self._client.fetch_response(
-                request, patience=call.timeout, is_verified=is_verified, bytes_max=bytes_max
+                request, time_limits=call.timeout, is_verified=is_verified, bytes_max=bytes_max
             )
             response.body = inflate_body(response, url=url, bytes_max=bytes_max)
             return response
@@ -220,7 +219,7 @@ class HttpTool:
         endless = structs.replace(call.timeout, total=_ENDLESS_S)
         async with (
             task_timeout(call.timeout.total),
-            self._client.stream_response(request, patience=endless, is_verified=is_verified) as (
+            self._client.stream_response(request, time_limits=endless, is_verified=is_verified) as (
                 response,
                 pieces,
             ),

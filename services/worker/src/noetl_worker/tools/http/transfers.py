@@ -28,7 +28,7 @@ class EpollWatcher:
     """Watches through a set of the kernel's that the loop watches as one.
 
     A request on a kept connection asks for its socket anew; here that is two short calls of the
-    system, and whatever became ready together is acted on together.
+    system, and sockets that became ready together are handled together.
     """
 
     def __init__(self, loop: AbstractEventLoop, act: Callable[[Iterator[Ready]], None]) -> None:
@@ -101,7 +101,7 @@ def build_watcher(loop: AbstractEventLoop, act: Callable[[Iterator[Ready]], None
 
 
 def _translate_event(ready: tuple[int, int]) -> Ready:
-    """Say in libcurl's words what epoll found; an error shows to whoever reads or writes."""
+    """Translate an event of epoll for libcurl; an error makes a socket readable and writable."""
     socket, found = ready
     is_lost = found & (select.EPOLLERR | select.EPOLLHUP)
     reads = pycurl.CSELECT_IN if found & select.EPOLLIN or is_lost else 0

@@ -1,4 +1,4 @@
-"""What a credential of type `nats` says about its server, as the client takes it."""
+"""Connections to NATS: built from a credential, shared by calls, and their refusals as failures."""
 
 import asyncio
 import re
@@ -30,6 +30,10 @@ _JWT, _SEED = (
     re.compile(rf"^-+BEGIN {part}-+\s+([A-Za-z0-9_.-]+)\s+-+END {part}-+\s*$", re.MULTILINE)
     for part in ("NATS USER JWT", "USER NKEY SEED")
 )
+_CONNECTIONS_MAX = 32
+_CONNECT_S = 10
+_PORT = 4222
+Key = tuple[str, str, str]
 
 
 def build_nats_arguments(credential: Credential) -> dict[str, Any]:
@@ -83,13 +87,6 @@ def _is_seed(text: str) -> bool:
     return True
 
 
-_CONNECTIONS_MAX = 32
-_CONNECT_S = 10
-_PORT = 4222
-
-Key = tuple[str, str, str]
-
-
 class NatsConnection(Struct, kw_only=True):
     """A connection, the version of its credential, and what the server complained of last."""
 
@@ -122,10 +119,10 @@ class NatsConnections:
         if len(self._connecting) > 2 * _CONNECTIONS_MAX:
             self._forget_failures()
         async with self._connecting.setdefault(key, asyncio.Lock()):
-            found = self._connected_by_key.get(key)
-            if found is not None and _is_usable(found, credential):
-                return found
-            if found is not None:
+            nats_connection = self._connected_by_key.get(key)
+            if nats_connection is not None and _is_usable(nats_connection, credential):
+                return nats_connection
+            if nats_connection is not None:
                 self._drop_connection(key)
             while len(self._connected_by_key) >= _CONNECTIONS_MAX:
                 self._drop_connection(next(iter(self._connected_by_key)))
@@ -151,8 +148,8 @@ class NatsConnections:
         await self._leftovers.wait_for_all()
 
 
-def _is_usable(found: NatsConnection, credential: Credential) -> bool:
-    return found.version == credential.version and found.client.is_connected
+def _is_usable(nats_connection: NatsConnection, credential: Credential) -> bool:
+    return nats_connection.version == credential.version and nats_connection.client.is_connected
 
 
 async def open_nats_connection(credential: Credential) -> NatsConnection:

@@ -1,6 +1,6 @@
 """The Postgres effects of one frame as one transaction, with a marker that commits with them.
 
-Whoever runs the frame again finds the marker and the outcome beside it, and repeats nothing.
+A later run of the frame finds the marker and the outcome beside it, and repeats nothing.
 """
 
 import asyncio
@@ -92,7 +92,10 @@ class FrameEffects:
                 )
             )
         parsed = parse_statements(call)
-        if any(one.is_transaction_control or one.is_outside_transactions for one in parsed):
+        if any(
+            statement.is_transaction_control or statement.is_outside_transactions
+            for statement in parsed
+        ):
             raise ToolFailure(
                 build_error(
                     "config",

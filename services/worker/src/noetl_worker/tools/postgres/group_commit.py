@@ -51,14 +51,14 @@ class RunBatch(Struct, eq=False):
 
     def cancel_if_unwanted(self) -> None:
         """Cancel it on the server once nobody waits for any of it."""
-        if all(one.has_left for one in self.waiters):
+        if all(waiter.has_left for waiter in self.waiters):
             self.sending.cancel()
 
 
 class StatementLane(Struct, eq=False):
     """The runs of one statement: those that have not been sent yet, and all without an answer.
 
-    They have one timer, of whoever waits the shortest: most of a worker's statements come this way.
+    They have one timer, that of the shortest wait: most of a worker's statements come this way.
     """
 
     text: str
@@ -82,12 +82,12 @@ class StatementLane(Struct, eq=False):
 
     def _expire_runs(self) -> None:
         self.alarm = None
-        for one in self.unanswered:
-            if one.until_s <= self.alarm_s and not one.answer.done():
-                one.is_expired = True
-                one.answer.set_exception(TimeoutError())
-                if one.batch is not None:
-                    one.batch.cancel_if_unwanted()
+        for shared_run in self.unanswered:
+            if shared_run.until_s <= self.alarm_s and not shared_run.answer.done():
+                shared_run.is_expired = True
+                shared_run.answer.set_exception(TimeoutError())
+                if shared_run.batch is not None:
+                    shared_run.batch.cancel_if_unwanted()
         if left := [one.until_s for one in self.unanswered if not one.is_expired]:
             self._set_alarm(min(left))
 
@@ -135,7 +135,11 @@ class GroupCommit:
     def _get_lane(self, text: str) -> StatementLane:
         lane = self._lane_by_text.get(text)
         if lane is None:
-            idle = [key for key, one in self._lane_by_text.items() if not one.batches]
+            idle = [
+                key
+                for key, statement_lane in self._lane_by_text.items()
+                if not statement_lane.batches
+            ]
             if len(self._lane_by_text) >= _STATEMENTS_MAX and idle:
                 del self._lane_by_text[idle[0]]
             lane = self._lane_by_text[text] = StatementLane(text, [], set())
@@ -147,7 +151,9 @@ class GroupCommit:
             while lane.waiting:
                 batch = lane.waiting[:BATCH_RUNS_MAX]
                 del lane.waiting[:BATCH_RUNS_MAX]
-                await self._send_wanted(lane.text, [one for one in batch if not one.answer.done()])
+                await self._send_wanted(
+                    lane.text, [shared_run for shared_run in batch if not shared_run.answer.done()]
+                )
         finally:
             lane.batches -= 1
 
@@ -157,8 +163,8 @@ class GroupCommit:
             return
         sending = asyncio.ensure_future(self._send_batch(text, batch))
         together = RunBatch(batch, sending)
-        for one in batch:
-            one.batch = together
+        for shared_run in batch:
+            shared_run.batch = together
         try:
             await asyncio.wait([sending])
         finally:
@@ -187,7 +193,10 @@ class GroupCommit:
             plan = await session.get_plan(text)
             if plan.columns or len(batch) == 1:
                 return await self._run_one_by_one(session, text, batch)
-            bound = [bind_values(one.values, plan.binders, plan.parameter_types) for one in batch]
+            bound = [
+                bind_values(shared_run.values, plan.binders, plan.parameter_types)
+                for shared_run in batch
+            ]
             await session.run_batch(text, bound)
         except UnfitValue:
             # Each run tells by itself whether its values fit.
@@ -234,7 +243,7 @@ class GroupCommit:
 
 
 def can_share(statements: tuple[Statement, ...], call: Call) -> bool:
-    """Tell whether a call is one plain statement without wishes for its session."""
+    """Tell whether a call is one plain statement without session settings of its own."""
     first = statements[0]
     return len(statements) == 1 and not (
         first.is_transaction_control

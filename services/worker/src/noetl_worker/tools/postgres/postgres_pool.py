@@ -1,8 +1,8 @@
-"""How a connection's client reads and writes PostgreSQL's values.
+"""Connections to PostgreSQL: opened with codecs, pooled by credential, and reset between calls.
 
 The client's own forms of dates, times, timestamps and intervals are Python's, which have no
-infinity, no year 10000 and no months. These codecs take PostgreSQL's numbers instead, so the same
-value has the same JSON form wherever it stands: in a column, an array, a range or a composite.
+infinity, no year 10000 and no months. The codecs take PostgreSQL's numbers instead, so the same
+value has the same JSON form everywhere: in a column, an array, a range or a composite.
 """
 
 import asyncio
@@ -42,6 +42,10 @@ _CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "timetz": (write_timetz, read_timetz),
     "interval": (write_interval, read_interval),
 }
+_CLOSE_S = 5.0
+# Longer than a few short statements take, and short beside a slow one.
+_PATIENCE_S = 0.25
+_SETTING = "NOETL_WORKER_POSTGRES_CONNECTIONS_MAX"
 
 
 async def set_codecs(connection: "asyncpg.Connection[Any]") -> None:
@@ -50,12 +54,6 @@ async def set_codecs(connection: "asyncpg.Connection[Any]") -> None:
         await connection.set_type_codec(
             name, schema="pg_catalog", encoder=encoder, decoder=decoder, format="tuple"
         )
-
-
-_CLOSE_S = 5.0
-# Longer than a short statement takes, with others before it; a moment to whoever runs slow ones.
-_PATIENCE_S = 0.25
-_SETTING = "NOETL_WORKER_POSTGRES_CONNECTIONS_MAX"
 
 
 class PoolLimits(Struct, frozen=True, kw_only=True):

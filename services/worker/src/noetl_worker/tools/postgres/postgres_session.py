@@ -235,9 +235,9 @@ class PostgresSession:
         """
         if not self._is_naming:
             return await self._describe_plan(text, _NAMELESS)
-        known = self._find_plan(text)
-        if known is not None and await self._is_current(text, known):
-            return known
+        statement_plan = self._find_plan(text)
+        if statement_plan is not None and await self._is_current(text, statement_plan):
+            return statement_plan
         return await self._prepare_plan(text)
 
     def _find_trusted_plan(self, text: str) -> StatementPlan | None:

@@ -159,9 +159,9 @@ class PostgresTool:
         )
         _check_kind(credential)
         name = credential.name if credential.version else repr(sorted(credential.fields.items()))
-        wanted = hints or PoolHints()
-        size = min(wanted.size_max or self._room.most, self._room.most)
-        key = (site.tenant_id, site.organization_id, name, wanted.name, size)
+        pool_hints = hints or PoolHints()
+        size = min(pool_hints.size_max or self._room.most, self._room.most)
+        key = (site.tenant_id, site.organization_id, name, pool_hints.name, size)
         pool = self._pool_by_key.get(key)
         if pool is not None and pool.version == credential.version:
             return pool
@@ -174,7 +174,7 @@ class PostgresTool:
             credential,
             room=structs.replace(self._room, most=size),
             leftovers=self._leftovers,
-            name=wanted.name,
+            name=pool_hints.name,
         )
         self._pool_by_key[key] = fresh
         return fresh
@@ -200,7 +200,10 @@ async def _run_attempt(
     alone = (
         is_autocommit(call.fields)
         or len(statements) == 1
-        or any(one.is_transaction_control or one.is_outside_transactions for one in statements)
+        or any(
+            statement.is_transaction_control or statement.is_outside_transactions
+            for statement in statements
+        )
     )
     if alone:
         return await run_statements(session, statements, call)
@@ -240,7 +243,10 @@ async def _run_streamed(
 ) -> Outcome:
     """Run the statements, and pour the rows of the last one; all in one transaction."""
     *earlier, last = statements
-    if any(one.is_transaction_control or one.is_outside_transactions for one in statements):
+    if any(
+        statement.is_transaction_control or statement.is_outside_transactions
+        for statement in statements
+    ):
         text = "field 'stream' needs a transaction: leave out what begins, ends or refuses one"
         raise ToolFailure(build_error("validation", text, source="postgres"))
     timeout_s = parse_statement_timeout_s(call.fields)

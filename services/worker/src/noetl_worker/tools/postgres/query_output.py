@@ -1,4 +1,4 @@
-"""Rows of one statement poured into a stream, through a server-side cursor."""
+"""Rows of a query through a server-side cursor: as a stream of chunks or as a table."""
 
 import re
 from collections.abc import Mapping
@@ -26,6 +26,22 @@ from noetl_worker.tools.postgres.value_types import bind_values
 from noetl_worker.tools.tables import stored_parts
 
 _WINDOW_ROWS = 100
+# What `COPY (…) TO` takes.
+_QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
+_FORMATS = frozenset({"arrow", "parquet"})
+# The columns whose text reads as the values that rows would have.
+_KINDS = {
+    "bool": pa.bool_(),
+    "int8": pa.int64(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    **dict.fromkeys(("text", "varchar", "bpchar", "name", "uuid"), pa.string()),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+}
 
 
 async def stream_rows(session: PostgresSession, statement: Statement, call: Call) -> str:
@@ -52,24 +68,6 @@ async def stream_rows(session: PostgresSession, statement: Statement, call: Call
             return "SELECT"
         await call.sink.write_rows(build_rows(records, plan, rows_before=count), plan.columns)
         count += len(records)
-
-
-# What `COPY (…) TO` takes.
-_QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
-_FORMATS = frozenset({"arrow", "parquet"})
-# The columns whose text reads as the values that rows would have.
-_KINDS = {
-    "bool": pa.bool_(),
-    "int8": pa.int64(),
-    "int2": pa.int16(),
-    "int4": pa.int32(),
-    "float4": pa.float32(),
-    "float8": pa.float64(),
-    **dict.fromkeys(("text", "varchar", "bpchar", "name", "uuid"), pa.string()),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-}
 
 
 def is_table_wanted(statements: tuple[Statement, ...], call: Call) -> bool:
@@ -112,7 +110,7 @@ async def _read_inside(
     mask: SecretMask,
 ) -> dict[str, Any] | None:
     plan = await session.describe_statement(statement.text)
-    kinds = {one.name: one.type.name for one in plan.prepared.get_attributes()}
+    kinds = {attribute.name: attribute.type.name for attribute in plan.prepared.get_attributes()}
     is_plain = all(kind in _KINDS for kind in kinds.values())
     if not kinds or len(kinds) < len(plan.columns) or not is_plain:
         return None

@@ -61,12 +61,12 @@ async def read_windows(
     rows yields one empty window, which names the columns. Of `json_texts`, the columns of JSON
     come as their texts.
     """
-    found = parse_one_statement(query, params)
+    statement = parse_one_statement(query, params)
     own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
     async with own:
-        plan = keep_json_as_text(await session.describe_statement(found.text), json_texts)
+        plan = keep_json_as_text(await session.describe_statement(statement.text), json_texts)
         values = bind_values(
-            sql_statements.order_arguments(found, params), plan.binders, plan.parameter_types
+            sql_statements.order_arguments(statement, params), plan.binders, plan.parameter_types
         )
         cursor = await plan.prepared.cursor(*values)
         count = 0
@@ -88,11 +88,11 @@ def parse_one_statement(query: Any, params: Any) -> sql_statements.Statement:
     """Read the one statement of a source; raises `ToolFailure`."""
     if not isinstance(query, str):
         raise ToolFailure(build_error("validation", "field 'query' must be SQL text"))
-    found = sql_statements.cut_statements(query, sql_statements.get_placeholder_style(params))
-    if len(found) != 1:
-        text = f"field 'query' must hold one statement, not {len(found)}"
+    statements = sql_statements.cut_statements(query, sql_statements.get_placeholder_style(params))
+    if len(statements) != 1:
+        text = f"field 'query' must hold one statement, not {len(statements)}"
         raise ToolFailure(build_error("validation", text))
-    return found[0]
+    return statements[0]
 
 
 async def read_query_windows(

@@ -109,15 +109,17 @@ def parse_statements(call: Call, dialect: Dialect = "postgres") -> tuple[Stateme
     texts: list[Any] = query if isinstance(query, list) else [query]
     if any(not isinstance(text, str) for text in texts):
         raise ToolFailure(build_error("validation", "field 'query' must be SQL text"))
-    found = tuple(
-        one for text in texts for one in sql_statements.cut_statements(text, style, dialect)
+    statements = tuple(
+        statement
+        for text in texts
+        for statement in sql_statements.cut_statements(text, style, dialect)
     )
-    if not found:
+    if not statements:
         raise ToolFailure(build_error("validation", "field 'query' holds no statement"))
-    if any(one.is_client_copy for one in found):
+    if any(one.is_client_copy for one in statements):
         text = "COPY with STDIN or STDOUT has no other end here: move rows with kind transfer"
         raise ToolFailure(build_error("validation", text, source="postgres"))
-    return found
+    return statements
 
 
 def name_parameters(message: str, statement: Statement) -> str:

@@ -1,4 +1,4 @@
-"""JSON columns as values: a number with a fraction that a float would change is a text."""
+"""Text forms of PostgreSQL's values: JSON with exact numbers, ranges, floats and paths."""
 
 import math
 import re
@@ -13,6 +13,21 @@ from noetl_worker.domain.text_values import format_text
 
 # Fifteen digits and a point pass through a float unchanged.
 _EXACT_CHARACTERS = 16
+Convert = Callable[[Any], Any]
+# A bound with one of these stands in quotes, as an empty one does.
+_SPECIAL = re.compile(r'[\s"\\,()\[\]]')
+_BOUND = r'(?P<{name}>(?:"(?:[^"\\]|\\.|"")*"|\\.|[^"\\,()\[\]])*)'
+_RANGE = re.compile(
+    r"\s*(?P<open>[\[(])"
+    + _BOUND.format(name="lower")
+    + ","
+    + _BOUND.format(name="upper")
+    + r"(?P<close>[\])])\s*",
+    re.DOTALL,
+)
+_UNQUOTED = re.compile(r'\\(.)|"((?:[^"\\]|\\.|"")*)"', re.DOTALL)
+_ESCAPED = re.compile(r'\\(.)|""', re.DOTALL)
+_POINT = re.compile(r"\(\s*([^(),\s]+)\s*,\s*([^(),\s]+)\s*\)")
 
 
 def read_json(text: str) -> Any:
@@ -31,24 +46,6 @@ def _exact_number(text: str) -> float | str:
 
 
 _decoder = msgspec.json.Decoder(float_hook=_exact_number)
-
-
-Convert = Callable[[Any], Any]
-
-# A bound with one of these stands in quotes, as an empty one does.
-_SPECIAL = re.compile(r'[\s"\\,()\[\]]')
-_BOUND = r'(?P<{name}>(?:"(?:[^"\\]|\\.|"")*"|\\.|[^"\\,()\[\]])*)'
-_RANGE = re.compile(
-    r"\s*(?P<open>[\[(])"
-    + _BOUND.format(name="lower")
-    + ","
-    + _BOUND.format(name="upper")
-    + r"(?P<close>[\])])\s*",
-    re.DOTALL,
-)
-_UNQUOTED = re.compile(r'\\(.)|"((?:[^"\\]|\\.|"")*)"', re.DOTALL)
-_ESCAPED = re.compile(r'\\(.)|""', re.DOTALL)
-_POINT = re.compile(r"\(\s*([^(),\s]+)\s*,\s*([^(),\s]+)\s*\)")
 
 
 def read_range(value: Any, element: Convert) -> str:
@@ -87,8 +84,8 @@ def read_float(value: float) -> float | str:
 def read_path(value: Any) -> str:
     """Write a path as PostgreSQL does: it may be open or closed."""
     points = ",".join(
-        f"({format_text(read_float(one[0]))},{format_text(read_float(one[1]))})"
-        for one in value.points
+        f"({format_text(read_float(point[0]))},{format_text(read_float(point[1]))})"
+        for point in value.points
     )
     return f"({points})" if value.is_closed else f"[{points}]"
 

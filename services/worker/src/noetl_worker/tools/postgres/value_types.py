@@ -47,6 +47,29 @@ _FIXED = frozenset(
 _SMALL_DIGITS = 18
 _INT8_MAX = 2**63 - 1
 _CHAR_BYTES = 1
+_RANGE_ELEMENTS = {
+    "int4range": "int4",
+    "int8range": "int8",
+    "numrange": "numeric",
+    "daterange": "date",
+    "tsrange": "timestamp",
+    "tstzrange": "timestamptz",
+}
+_MULTIRANGES = {
+    "int4multirange": "int4range",
+    "int8multirange": "int8range",
+    "nummultirange": "numrange",
+    "datemultirange": "daterange",
+    "tsmultirange": "tsrange",
+    "tstzmultirange": "tstzrange",
+}
+_UNCHANGED = frozenset(
+    {
+        *("int2", "int4", "int8", "oid", "text", "varchar", "bpchar", "name", "bool", "xml"),
+        # The connection's codecs give their JSON forms.
+        *("timestamptz", "timestamp", "date", "time", "timetz", "interval"),
+    }
+)
 
 
 class UnfitValue(Exception):  # noqa: N818 - reads as what it is: a value that fits no parameter
@@ -146,22 +169,6 @@ _BINDERS: dict[str, Convert] = {
     **dict.fromkeys(("bit", "varbit"), _bind_bits),
     "path": write_path,
     **dict.fromkeys(("point", "box", "lseg", "line", "polygon", "circle"), _bind_shape),
-}
-_RANGE_ELEMENTS = {
-    "int4range": "int4",
-    "int8range": "int8",
-    "numrange": "numeric",
-    "daterange": "date",
-    "tsrange": "timestamp",
-    "tstzrange": "timestamptz",
-}
-_MULTIRANGES = {
-    "int4multirange": "int4range",
-    "int8multirange": "int8range",
-    "nummultirange": "numrange",
-    "datemultirange": "daterange",
-    "tsmultirange": "tsrange",
-    "tstzmultirange": "tstzrange",
 }
 
 
@@ -299,13 +306,6 @@ def _encode_base64(value: bytes) -> str:
     return b64encode(value).decode()
 
 
-_UNCHANGED = frozenset(
-    {
-        *("int2", "int4", "int8", "oid", "text", "varchar", "bpchar", "name", "bool", "xml"),
-        # The connection's codecs give their JSON forms.
-        *("timestamptz", "timestamp", "date", "time", "timetz", "interval"),
-    }
-)
 _READERS: dict[str, Convert] = {
     **dict.fromkeys(("json", "jsonb"), read_json),
     **dict.fromkeys(("float4", "float8"), read_float),

@@ -193,12 +193,12 @@ class PackageEnvironments:
                 f"{self._options.bytes_max} ({BYTES_SETTING}): require fewer"
             )
             raise ToolFailure(build_error("limit", text, code="ENVIRONMENT_BYTES", source="python"))
-        for one in metadata.distributions(path=[str(folder)]):
-            name = one.name.lower().replace("_", "-")
-            if name in LOADED and one.version != metadata.version(name):
+        for distribution in metadata.distributions(path=[str(folder)]):
+            name = distribution.name.lower().replace("_", "-")
+            if name in LOADED and distribution.version != metadata.version(name):
                 text = (
-                    f"field 'requirements': it brings {name} {one.version}, and the process "
-                    f"that runs the code has loaded {metadata.version(name)} already: require "
+                    f"field 'requirements': it brings {name} {distribution.version}, and the "
+                    f"process that runs the code has {metadata.version(name)} loaded: require "
                     f"{name}=={metadata.version(name)}, or packages that work with it"
                 )
                 raise ToolFailure(build_error("config", text, source="python"))

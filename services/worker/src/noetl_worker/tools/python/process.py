@@ -1,4 +1,4 @@
-"""Reads what the code of Python tasks writes: records and plain bytes out of two pipes."""
+"""The child process of a python task: its scope, its two output pipes, and the records in them."""
 
 import asyncio
 import os
@@ -26,6 +26,10 @@ _REST_S = 1.0
 _NO_RECORD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _decoder = msgspec.json.Decoder(OutputRecord)
+_REST_BYTES = 64 * 1024
+_LENGTH = struct.Struct(">I")
+_END_S = 2.0
+Owner = tuple[str, str]
 
 
 class OutputParser:
@@ -168,13 +172,6 @@ def open_output_pipe() -> tuple[BinaryIO, int]:
     """Open a pipe; return what to read from, and the descriptor that a process writes to."""
     source, end = os.pipe()
     return os.fdopen(source, "rb", 0), end
-
-
-_REST_BYTES = 64 * 1024
-_LENGTH = struct.Struct(">I")
-_END_S = 2.0
-
-Owner = tuple[str, str]
 
 
 class ProcessScope(Struct, frozen=True, kw_only=True):

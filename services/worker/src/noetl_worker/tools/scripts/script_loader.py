@@ -152,11 +152,11 @@ def _path_within(root: Path, given: Any) -> Path:
     if not isinstance(given, str) or not given or "\0" in given:
         text = f"field 'script.uri' must be a path, not {given!r}"
         raise ToolFailure(build_error("validation", text))
-    found = (root / given).resolve()
-    if not found.is_relative_to(root.resolve()):
+    path = (root / given).resolve()
+    if not path.is_relative_to(root.resolve()):
         text = f"field 'script.uri': '{given}' leads out of the directory that tasks may use"
         raise ToolFailure(build_error("config", text))
-    return found
+    return path
 
 
 def _get_source_type(script: dict[str, Any], source: dict[str, Any]) -> Type:

@@ -133,17 +133,17 @@ class SparkInputReader:
 
     async def get_credential_name(self, auth: Any, site: UnitScope, home: StoreAddress) -> str:
         """Return the name under which executors find a credential; raises `ToolFailure`."""
-        found = await self._vault.resolve_auth(auth, site)
+        credential = await self._vault.resolve_auth(auth, site)
         stored = None
-        if found.version:
-            stored = await self._vault.get_stored(found.name, site)
-        if found.kind != "postgres" or stored is None or home.is_in_process:
+        if credential.version:
+            stored = await self._vault.get_stored(credential.name, site)
+        if credential.kind != "postgres" or stored is None or home.is_in_process:
             text = (
                 f"Spark's executors open credentials of type postgres that are stored, and "
-                f"'{found.name}' is not: register it with `noetl credential put`"
+                f"'{credential.name}' is not: register it with `noetl credential put`"
             )
             raise ToolFailure(build_error("config", text, source="spark"))
-        return found.name
+        return credential.name
 
     async def _load_rows(self, name: str, source: Any, call: Call) -> RowsInput:
         """Read stored rows here: executors have no way into this process's memory."""
@@ -167,13 +167,13 @@ def _find_references(source: Any, site: UnitScope) -> list[PayloadRef] | None:
     parts = source if isinstance(source, list) else [source]
     if not parts:
         return None
-    found: list[PayloadRef] = []
+    payload_refs: list[PayloadRef] = []
     for part in parts:
         ref = references.find_reference(references.get_part_reference(part), site)
         if ref is None:
             return None
-        found.append(ref)
-    return found
+        payload_refs.append(ref)
+    return payload_refs
 
 
 def _is_part_list(source: Any) -> bool:
@@ -188,14 +188,14 @@ def _parse_statement(name: str, source: dict[str, Any], params: Any) -> sql_stat
     if query is None:
         parts = transfer_rows.parse_table_parts(source["table"])
         query = f"table {sql_ident(parts)}"
-    found = (
+    statements = (
         sql_statements.cut_statements(query, sql_statements.get_placeholder_style(params))
         if isinstance(query, str)
         else ()
     )
-    if len(found) != 1:
+    if len(statements) != 1:
         raise _build_invalid_failure(f"input '{name}': the query must be one statement")
-    return found[0]
+    return statements[0]
 
 
 def _order_values(name: str, statement: sql_statements.Statement, params: Any) -> list[Any]:

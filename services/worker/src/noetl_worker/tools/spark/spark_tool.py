@@ -141,7 +141,9 @@ class SparkTool:
         texts = sql if isinstance(sql, list) else [sql]
         if not all(isinstance(text, str) for text in texts):
             raise _build_invalid_failure("field 'sql' must be SQL text")
-        found = tuple(one for text in texts for one in lexer.cut_spark_statements(str(text)))
+        found = tuple(
+            statement for text in texts for statement in lexer.cut_spark_statements(str(text))
+        )
         if not found:
             raise _build_invalid_failure("field 'sql' holds no statement")
         return None, found
@@ -184,25 +186,27 @@ class SparkTool:
         return WritePlan(home=home, format=format_, partition_by=tuple(partition_by))
 
     async def _build_tabular(
-        self, given: SparkResult, ask: SparkRequest, call: Call
+        self, spark_result: SparkResult, ask: SparkRequest, call: Call
     ) -> dict[str, Any]:
-        manifests = given.manifests or []
-        count = sum(one.row_count for one in manifests)
+        manifests = spark_result.manifests or []
+        count = sum(manifest.row_count for manifest in manifests)
         raw: dict[str, Any] = {
             "rows": [],
             "row_count": count,
-            "columns": given.columns,
-            "types": given.types,
+            "columns": spark_result.columns,
+            "types": spark_result.types,
             "statement_count": max(1, len(ask.statements)),
             "status": "ok",
         }
         if call.sink is not None:
-            await self._stream_rows(call.sink, given, call)
+            await self._stream_rows(call.sink, spark_result, call)
             return {"statement_count": raw["statement_count"], "status": "ok"}
         if call.may_spread and await self._is_large(manifests, ask, call):
-            raw["rows"] = spread_table.build_marker(await self._store_parts(given, ask, call))
+            raw["rows"] = spread_table.build_marker(
+                await self._store_parts(spark_result, ask, call)
+            )
             return raw
-        size = sum(one.payload_bytes for one in manifests)
+        size = sum(part_manifest.payload_bytes for part_manifest in manifests)
         if size > self._limits.result_bytes_max:
             raise ToolFailure(_build_too_large_error(size, self._limits.result_bytes_max))
         raw["rows"] = await self._read_all_rows(manifests, call)
@@ -210,61 +214,76 @@ class SparkTool:
 
     async def _is_large(self, manifests: list[PartManifest], ask: SparkRequest, call: Call) -> bool:
         """Tell whether rows stay in the store: a few travel with the result, as those of others."""
-        if not manifests or any(one.data is None for one in manifests) or ask.plan.partition_by:
+        if (
+            not manifests
+            or any(manifest.data is None for manifest in manifests)
+            or ask.plan.partition_by
+        ):
             return bool(manifests)
-        if sum(one.payload_bytes for one in manifests) > ask.plan.inline_bytes_max:
+        if (
+            sum(part_manifest.payload_bytes for part_manifest in manifests)
+            > ask.plan.inline_bytes_max
+        ):
             return True
         rows = await self._read_all_rows(manifests, call)
         return len(codec.encode_json(rows)) > _get_inline_max(call)
 
     async def _read_all_rows(self, manifests: list[PartManifest], call: Call) -> list[Any]:
-        return [row for one in manifests for row in await self._read_rows(one, call)]
+        return [row for manifest in manifests for row in await self._read_rows(manifest, call)]
 
-    async def _store_parts(self, given: SparkResult, ask: SparkRequest, call: Call) -> SpreadTable:
+    async def _store_parts(
+        self, spark_result: SparkResult, ask: SparkRequest, call: Call
+    ) -> SpreadTable:
         """Store what executors handed over as bytes, and describe the whole table."""
         payloads = self._references.get_payloads(call.site)
         stored = [
-            one if one.ref is not None else await _store_part(payloads, one, ask.plan)
-            for one in given.manifests or []
+            part_manifest
+            if part_manifest.ref is not None
+            else await _store_part(payloads, part_manifest, ask.plan)
+            for part_manifest in spark_result.manifests or []
         ]
         try:
-            return part_writer.build_spread(stored, ask.plan, given.columns)
+            return part_writer.build_spread(stored, ask.plan, spark_result.columns)
         except Exception as problem:
             error = job_loader.explain_failure(problem)
             if error is None:
                 raise
             raise ToolFailure(error) from problem
 
-    async def _read_rows(self, one: PartManifest, call: Call) -> list[Any]:
-        data = one.data
+    async def _read_rows(self, part_manifest: PartManifest, call: Call) -> list[Any]:
+        data = part_manifest.data
         if data is None:
-            assert one.ref is not None, "a part is in the store or in its manifest"
-            data = await self._references.get_payloads(call.site).read_payload(one.ref)
+            assert part_manifest.ref is not None, "a part is in the store or in its manifest"
+            data = await self._references.get_payloads(call.site).read_payload(part_manifest.ref)
         try:
             return await asyncio.to_thread(result_values.read_table_rows, data)
         except PayloadUnreadable as problem:
             raise ToolFailure(build_error("schema", str(problem), source="spark")) from problem
 
-    async def _stream_rows(self, sink: RowSink, given: SparkResult, call: Call) -> None:
-        await sink.write_rows([], given.columns)
-        for one in given.manifests or []:
-            rows = await self._read_rows(one, call)
+    async def _stream_rows(self, sink: RowSink, spark_result: SparkResult, call: Call) -> None:
+        await sink.write_rows([], spark_result.columns)
+        for part_manifest in spark_result.manifests or []:
+            rows = await self._read_rows(part_manifest, call)
             for start in range(0, len(rows), sink.window_rows):
-                await sink.write_rows(rows[start : start + sink.window_rows], given.columns)
+                await sink.write_rows(rows[start : start + sink.window_rows], spark_result.columns)
 
 
-async def _store_part(payloads: TenantPayloads, one: PartManifest, plan: WritePlan) -> PartManifest:
-    assert one.data is not None, "a part is in the store or in its manifest"
+async def _store_part(
+    payloads: TenantPayloads, part_manifest: PartManifest, plan: WritePlan
+) -> PartManifest:
+    assert part_manifest.data is not None, "a part is in the store or in its manifest"
     ref: PayloadRef = await payloads.store_payload(
-        one.data, media_type=part_writer.get_media_type(plan.format), row_count=one.row_count
+        part_manifest.data,
+        media_type=part_writer.get_media_type(plan.format),
+        row_count=part_manifest.row_count,
     )
     return PartManifest(
-        row_count=one.row_count,
-        payload_bytes=one.payload_bytes,
-        schema=one.schema,
+        row_count=part_manifest.row_count,
+        payload_bytes=part_manifest.payload_bytes,
+        schema=part_manifest.schema,
         ref=ref,
-        values=one.values,
-        head=one.head,
+        values=part_manifest.values,
+        head=part_manifest.head,
     )
 
 

@@ -1,4 +1,4 @@
-"""JSON files as tables: a mapping a line is read piece by piece, one value as a whole."""
+"""Files as tables: JSON piece by piece, CSV and Parquet in batches."""
 
 import re
 from collections.abc import Iterator
@@ -25,6 +25,9 @@ WHOLE_BYTES_MAX = 64 * 1024 * 1024
 _TEXT_RATIO = 4
 _PIECE_ROWS = 10_000
 _LONG_NUMBER = re.compile(rb"[\d.]{17}|[\d.][eE]\+?\d{3}")
+FORMATS = ("parquet", "csv", "json", "ndjson")
+BATCH_ROWS = 10_000
+BYTES_MAX = 256 * 1024 * 1024
 
 
 def read_json(path: Path, kinds: Kinds | None, *, is_lines: bool, bytes_max: int) -> pa.Table:
@@ -91,11 +94,6 @@ def _iterate_row_pieces(lines: IO[bytes]) -> Iterator[list[dict[str, Any]]]:
 def _check_whole(what: str, size: int) -> None:
     if size > WHOLE_BYTES_MAX:
         raise build_too_large_error(what, size, WHOLE_BYTES_MAX)
-
-
-FORMATS = ("parquet", "csv", "json", "ndjson")
-BATCH_ROWS = 10_000
-BYTES_MAX = 256 * 1024 * 1024
 
 
 def build_rows(batch: pa.RecordBatch, kinds: list[str]) -> list[dict[str, Any]]:

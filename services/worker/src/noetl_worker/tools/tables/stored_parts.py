@@ -160,8 +160,8 @@ class PartStore:
         """Give back what the part that was begun takes on the disk; it blocks."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            # It writes its end even when nobody wants it, so it goes before its file; that there
-            # is no room for it says nothing that whoever gave up does not know.
+            # Closing writes the end of the file, so the writer closes before the file. A full disk
+            # here is not reported: the caller has already given up.
             with suppress(OSError, pa.ArrowException):
                 writer.close()
         if self._file is not None:

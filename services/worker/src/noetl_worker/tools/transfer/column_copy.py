@@ -1,4 +1,4 @@
-"""A Parquet file into a PostgreSQL table by columns, where that gives what rows would give."""
+"""Copies by columns between Parquet files and PostgreSQL tables, with the result of row copies."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -20,6 +20,24 @@ from noetl_worker.tools.tables import file_tables
 from noetl_worker.tools.tables.transfer_rows import ChunkTarget, TransferAim
 from noetl_worker.tools.transfer import file_target
 from noetl_worker.tools.transfer.postgres_target import PostgresTable
+
+# What `COPY (…) TO` takes.
+_QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
+_IN_FILES = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "text": pa.string(),
+    "varchar": pa.string(),
+    "uuid": pa.string(),
+}
+# Moments go as the text of one server for the same type of the other.
+_TIMES = {
+    "date": "date",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+}
 
 
 async def copy_parquet_columns(
@@ -82,25 +100,6 @@ class _CountedFileBatches:
             raise file_target.build_unread_failure(self._path, "parquet", problem) from problem
 
 
-# What `COPY (…) TO` takes.
-_QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
-_IN_FILES = {
-    "bool": pa.bool_(),
-    "int2": pa.int16(),
-    "int4": pa.int32(),
-    "int8": pa.int64(),
-    "text": pa.string(),
-    "varchar": pa.string(),
-    "uuid": pa.string(),
-}
-# Moments go as the text of one server for the same type of the other.
-_TIMES = {
-    "date": "date",
-    "timestamp": "timestamp without time zone",
-    "timestamptz": "timestamp with time zone",
-}
-
-
 class ColumnSink(Protocol):
     """A file that takes columns."""
 
@@ -124,28 +123,28 @@ async def copy_query_columns(
     """Copy a query's columns; None where it has to go by rows, which also say what is wrong."""
     if aim.mode == "upsert" or aim.mapping is not None:
         return None
-    found = parse_one_statement(source.get("query"), source.get("params"))
-    if not _QUERY.match(found.text):
+    statement = parse_one_statement(source.get("query"), source.get("params"))
+    if not _QUERY.match(statement.text):
         return None
     is_inside = session.connection.is_in_transaction()
     own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
     async with own:
         return await _copy_in_transaction(
-            source, found, session, size=size, table=table, sheet=sheet
+            source, statement, session, size=size, table=table, sheet=sheet
         )
 
 
 async def _copy_in_transaction(
     source: dict[str, Any],
-    found: sql_statements.Statement,
+    statement: sql_statements.Statement,
     session: PostgresSession,
     *,
     size: int,
     table: ChunkTarget | None,
     sheet: ColumnSink | None,
 ) -> dict[str, int] | None:
-    plan = await session.describe_statement(found.text)
-    kinds = {one.name: one.type.name for one in plan.prepared.get_attributes()}
+    plan = await session.describe_statement(statement.text)
+    kinds = {attribute.name: attribute.type.name for attribute in plan.prepared.get_attributes()}
     if not kinds or len(kinds) < len(plan.columns):
         return None
     write: Callable[[_CountedBatches], Any]
@@ -159,11 +158,11 @@ async def _copy_in_transaction(
     else:
         return None
     values = bind_values(
-        sql_statements.order_arguments(found, source.get("params")),
+        sql_statements.order_arguments(statement, source.get("params")),
         plan.binders,
         plan.parameter_types,
     )
-    reading = copy_columns.read_columns(session, found.text, values, types=types)
+    reading = copy_columns.read_columns(session, statement.text, values, types=types)
     async with aclosing(reading):
         counted = _CountedBatches(reading)
         moved = await write(counted)

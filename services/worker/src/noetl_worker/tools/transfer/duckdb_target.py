@@ -110,9 +110,9 @@ class DuckdbStatement:
 
     def write_chunk(self, rows: list[dict[str, Any]], _: Kinds) -> int:
         """Run the statement for every row of a chunk."""
-        found = parse_statement(self._query, "duckdb")
+        statement = parse_statement(self._query, "duckdb")
         for row in rows:
-            self._session.fetch_rows(found.text, sql_statements.order_arguments(found, row))
+            self._session.fetch_rows(statement.text, sql_statements.order_arguments(statement, row))
         return len(rows)
 
 
@@ -120,14 +120,14 @@ def iterate_query_windows(
     session: DuckdbSession, query: Any, params: Any, *, size: int
 ) -> Iterator[RowWindow]:
     """Give a query's rows some at a time; each step blocks. Raises `ToolFailure`."""
-    found = sql_statements.cut_statements(
+    statements = sql_statements.cut_statements(
         str(query), sql_statements.get_placeholder_style(params), "duckdb"
     )
-    if not found:
+    if not statements:
         raise ToolFailure(build_error("validation", "source.query holds no statement"))
-    for statement in found[:-1]:
+    for statement in statements[:-1]:
         session.fetch_rows(statement.text, sql_statements.order_arguments(statement, params))
-    last = found[-1]
+    last = statements[-1]
     values = sql_statements.order_arguments(last, params)
     columns, types, batches = session.read_windows(last.text, values, size=size)
     kinds = table_schema.parse_column_kinds(columns, types)

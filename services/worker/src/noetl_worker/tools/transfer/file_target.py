@@ -243,8 +243,8 @@ class FileTarget:
 
     def discard_file(self) -> None:
         """Remove what was begun and not finished."""
-        # Parquet writes its end even when nobody wants it, so it goes before its file, which may
-        # have some left to write as well. Whoever gave up knows why: no room says nothing more.
+        # Closing Parquet writes the end of the file, so it closes before the file, which may have
+        # bytes left to write as well. A full disk here is not reported: the caller has given up.
         with suppress(OSError, pa.ArrowException):
             if self._parquet is not None:
                 self._parquet.close()

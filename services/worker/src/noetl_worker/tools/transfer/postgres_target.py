@@ -62,17 +62,24 @@ class PostgresTable:
 
     def can_copy(self, schema: Any) -> bool:
         """Tell whether columns of an Arrow schema are appended as their rows would be."""
-        known = {one.name: (one.type, one.category) for one in self._columns.values()}
+        known = {
+            target_column.name: (target_column.type, target_column.category)
+            for target_column in self._columns.values()
+        }
         return self._is_plain and bool(schema.names) and copy_columns.can_copy_schema(schema, known)
 
     def find_column_type(self, name: str) -> str | None:
         """Return the type of a column as the catalog spells it, None for one that is not there."""
-        known = self._columns.get(name)
-        return None if known is None else known.type
+        target_column = self._columns.get(name)
+        return None if target_column is None else target_column.type
 
     def list_json_sources(self, mapping: Mapping[str, str] | None) -> list[str]:
         """Name the source columns that become JSON as they are."""
-        kept = [one.name for one in self._columns.values() if one.type in _JSON]
+        kept = [
+            target_column.name
+            for target_column in self._columns.values()
+            if target_column.type in _JSON
+        ]
         if mapping is None:
             return kept
         # What else is taken out of the same column needs it as a value.
@@ -94,12 +101,15 @@ class PostgresTable:
         if self._aim.mode == "upsert":
             keys = transfer_rows.list_keys(self._aim, names)
             rows = transfer_rows.keep_latest_by_key(rows, keys)
-        for one in columns:
-            kind = kinds.get(one.name)
+        for column in columns:
+            kind = kinds.get(column.name)
             if getattr(kind, "unit", None) == "ns":
-                values = [row.get(one.name) for row in rows]
-                transfer_rows.check_nanoseconds(one.name, values, kind, one.type)
-        arrays = [[_format_value(row.get(one.name), one) for row in rows] for one in columns]
+                values = [row.get(column.name) for row in rows]
+                transfer_rows.check_nanoseconds(column.name, values, kind, column.type)
+        arrays = [
+            [_format_value(row.get(target_column.name), target_column) for row in rows]
+            for target_column in columns
+        ]
         text = self._build_statement(columns, keys)
         plan = self._plan_by_text.get(text)
         if plan is None:
@@ -108,11 +118,11 @@ class PostgresTable:
         return int((plan.prepared.get_statusmsg() or "0").rpartition(" ")[2])
 
     def _build_statement(self, columns: list[TargetColumn], keys: list[str]) -> str:
-        others = [one.name for one in columns if one.name not in keys]
+        others = [column.name for column in columns if column.name not in keys]
         wanted = "append" if not keys else "upsert" if others else "upsert_keys"
         return _QUERIES[wanted].format(
             table=sql_ident(self._parts),
-            columns=transfer_rows.quote_names(one.name for one in columns),
+            columns=transfer_rows.quote_names(target_column.name for target_column in columns),
             values=", ".join(build_value_expression(one) for one in columns),
             arrays=", ".join(f"${index}::text[]" for index in range(1, len(columns) + 1)),
             keys=transfer_rows.quote_names(keys),
@@ -162,13 +172,13 @@ class PostgresStatement:
 
     async def write_chunk(self, rows: list[dict[str, Any]], _: Kinds) -> int:
         """Run the statement for every row of a chunk."""
-        found = parse_statement(self._query)
+        statement = parse_statement(self._query)
         if self._plan is None:
-            self._plan = await self._session.describe_statement(found.text)
+            self._plan = await self._session.describe_statement(statement.text)
         plan = self._plan
         values = [
             bind_values(
-                sql_statements.order_arguments(found, row), plan.binders, plan.parameter_types
+                sql_statements.order_arguments(statement, row), plan.binders, plan.parameter_types
             )
             for row in rows
         ]
@@ -178,13 +188,13 @@ class PostgresStatement:
 
 def parse_statement(query: Any, dialect: Dialect = "postgres") -> sql_statements.Statement:
     """Read the one statement of a target; raises `ToolFailure`."""
-    found = (
+    statements = (
         sql_statements.cut_statements(query, "mapping", dialect) if isinstance(query, str) else ()
     )
-    if len(found) != 1:
+    if len(statements) != 1:
         text = "field 'target.query' must hold one statement with :named parameters"
         raise ToolFailure(build_error("validation", text, source="transfer"))
-    return found[0]
+    return statements[0]
 
 
 def build_value_expression(column: TargetColumn) -> str:

@@ -135,7 +135,7 @@ class SparkMover:
                 schema=table.schema,
                 table=staging,
                 done_table=f"{staging}_done",
-                columns={one.name: one.is_array for one in columns},
+                columns={column.name: column.is_array for column in columns},
             )
             copied: CopyCounts = await self._spark.run_job(
                 lambda _: job_loader.load_jobs().copied(frame, plan), call
@@ -235,7 +235,7 @@ async def _create_staging(session: PostgresSession, call: Call, table: _TargetTa
     )
     for row in left:
         await _drop_table(session, table.schema, row["name"])
-    texts = ", ".join(f"{sql_ident(one)} text" for one in table.columns)
+    texts = ", ".join(f"{sql_ident(column)} text" for column in table.columns)
     await connection.execute(
         _QUERIES["make_staging"].format(staging=sql_ident([table.schema, name]), columns=texts)
     )
@@ -256,7 +256,7 @@ async def _get_target(session: PostgresSession, named: Any) -> _TargetTable:
 def _build_statement(
     aim: TransferAim, table: _TargetTable, columns: list[TargetColumn], staging: str
 ) -> str:
-    names = [one.name for one in columns]
+    names = [column.name for column in columns]
     keys = transfer_rows.list_keys(aim, names) if aim.mode == "upsert" else []
     others = [name for name in names if name not in keys]
     wanted = "append" if not keys else "upsert" if others else "upsert_keys"
@@ -264,7 +264,7 @@ def _build_statement(
         table=table.quoted_name,
         staging=staging,
         columns=transfer_rows.quote_names(names),
-        values=", ".join(build_value_expression(one) for one in columns),
+        values=", ".join(build_value_expression(target_column) for target_column in columns),
         keys=transfer_rows.quote_names(keys),
         changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in others),
     )

@@ -114,13 +114,13 @@ class TransferTool:
     async def _move_rows(self, plan: TransferPlan, call: Call) -> dict[str, Any]:
         fetched = moved = chunks = 0
         async with AsyncExitStack() as stack:
-            held = await stack.enter_async_context(self._hold_ends(plan, call))
-            target = await stack.enter_async_context(self._open_target(plan, call, held))
+            held_ends = await stack.enter_async_context(self._hold_ends(plan, call))
+            target = await stack.enter_async_context(self._open_target(plan, call, held_ends))
             by_columns = await copy_parquet_columns(
                 plan.source, target, plan.aim, files=call.task_files, size=plan.size
             )
             if by_columns is None and plan.source["type"] == "postgres":
-                session = await self._get_session(plan.source, call, held)
+                session = await self._get_session(plan.source, call, held_ends)
                 sheet = target.file_target if isinstance(target, _BlockingTarget) else None
                 by_columns = await copy_query_columns(
                     plan.source, session, plan.aim, size=plan.size, table=target, sheet=sheet
@@ -132,14 +132,14 @@ class TransferTool:
                 if isinstance(target, PostgresTable)
                 else []
             )
-            reading = self._iterate_windows(plan, call, held, json_texts=texts)
+            reading = self._iterate_windows(plan, call, held_ends, json_texts=texts)
             windows = await stack.enter_async_context(aclosing(reading))
             async for window in windows:
                 if not window.rows:
                     continue
                 fetched += len(window.rows)
-                given = transfer_rows.map_window(window, plan.aim)
-                moved += await target.write_chunk(given.rows, given.kinds)
+                row_window = transfer_rows.map_window(window, plan.aim)
+                moved += await target.write_chunk(row_window.rows, row_window.kinds)
                 chunks += 1
         return {"rows_transferred": moved, "chunks": chunks, "records_fetched": fetched}
 
@@ -174,27 +174,27 @@ class TransferTool:
             yield _HeldEnds(leases=found, sessions=sessions, file=file)
 
     async def _get_session(
-        self, end: dict[str, Any], call: Call, held: _HeldEnds
+        self, end: dict[str, Any], call: Call, held_ends: _HeldEnds
     ) -> PostgresSession:
         pool = await self._postgres.get_pool(find_auth(end, call), call.site)
-        session = held.sessions.get(pool)
+        session = held_ends.sessions.get(pool)
         # The credential was replaced between two looks at it.
         if session is None:
             text = "the credential has just changed: try again"
             raise ToolFailure(build_error("db_connection", text, source="transfer"))
         return session
 
-    def _get_lease(self, end: dict[str, Any], call: Call, held: _HeldEnds) -> SessionThread:
-        return held.leases[parse_database_name(end.get("database"), call)]
+    def _get_lease(self, end: dict[str, Any], call: Call, held_ends: _HeldEnds) -> SessionThread:
+        return held_ends.leases[parse_database_name(end.get("database"), call)]
 
     @asynccontextmanager
     async def _open_target(
-        self, plan: TransferPlan, call: Call, held: _HeldEnds
+        self, plan: TransferPlan, call: Call, held_ends: _HeldEnds
     ) -> AsyncIterator[ChunkTarget]:
         target, aim = plan.target, plan.aim
         match target["type"]:
             case "postgres":
-                session = await self._get_session(target, call, held)
+                session = await self._get_session(target, call, held_ends)
                 async with session.connection.transaction():
                     end: PostgresTable | PostgresStatement = (
                         PostgresStatement(session, query=target["query"])
@@ -208,13 +208,13 @@ class TransferTool:
                     await end.open_target()
                     yield end
             case "duckdb":
-                lease = self._get_lease(target, call, held)
+                lease = self._get_lease(target, call, held_ends)
                 async with _open_duckdb_target(lease, target, aim) as blocking:
                     yield _BlockingTarget(blocking, lease=lease)
             case _:
-                assert held.file is not None, "its lock is held"
-                format_ = file_tables.choose_format(held.file, target.get("format"))
-                file = FileTarget(held.file, format_=format_, mode=aim.mode)
+                assert held_ends.file is not None, "its lock is held"
+                format_ = file_tables.choose_format(held_ends.file, target.get("format"))
+                file = FileTarget(held_ends.file, format_=format_, mode=aim.mode)
                 try:
                     await run_in_thread(file.open_target)
                     yield _BlockingTarget(file, lease=None)
@@ -226,12 +226,12 @@ class TransferTool:
                         await run_in_thread(file.discard_file)
 
     async def _iterate_windows(
-        self, plan: TransferPlan, call: Call, held: _HeldEnds, *, json_texts: list[str]
+        self, plan: TransferPlan, call: Call, held_ends: _HeldEnds, *, json_texts: list[str]
     ) -> AsyncGenerator[RowWindow, None]:
         source, size = plan.source, plan.size
         match source["type"]:
             case "postgres":
-                session = await self._get_session(source, call, held)
+                session = await self._get_session(source, call, held_ends)
                 found = read_windows(
                     session,
                     source.get("query"),
@@ -244,10 +244,10 @@ class TransferTool:
                     async for columns, rows, kinds in found:
                         yield RowWindow(rows=rows, columns=columns, kinds=kinds)
             case "duckdb":
-                lease = self._get_lease(source, call, held)
+                lease = self._get_lease(source, call, held_ends)
                 query, params = get_text(source, "query", "source"), source.get("params")
                 steps = await lease.run_work(
-                    lambda one: duck_windows(one, query, params, size=size)
+                    lambda duckdb_session: duck_windows(duckdb_session, query, params, size=size)
                 )
                 while (window := await lease.run_work(lambda _: next(steps, None))) is not None:
                     yield window
