@@ -292,10 +292,11 @@ async def _discard_session(session: PostgresSession) -> None:
 
 async def _connect(arguments: dict[str, Any]) -> "asyncpg.Connection[Any]":
     try:
-        return await asyncpg.connect(**arguments)
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(**arguments)
     except TimeoutError as problem:
         text = f"no answer within {postgres_connection.CONNECT_S:g} s"
         raise ConnectionError(text) from problem
+    return connection
 
 
 async def open_postgres_connection(credential: Credential) -> "asyncpg.Connection[Any]":
@@ -308,7 +309,7 @@ async def open_postgres_connection(credential: Credential) -> "asyncpg.Connectio
     try:
         known = postgres_connection.build_connect_arguments(fields, application="noetl-worker")
         with postgres_connection.translate_credential_errors(fields):
-            connection: asyncpg.Connection[Any] = await _connect(known)
+            connection = await _connect(known)
     except postgres_connection.UnusableCredential as problem:
         raise credential.build_unusable_failure(f"cannot be used: {problem}") from problem
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as problem:
