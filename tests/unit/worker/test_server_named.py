@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from noetl_worker.domain import postgres_connection
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.keychain.credential_vault import Credential
 from noetl_worker.sql.server_names import describe_server
@@ -79,3 +80,19 @@ async def test_the_error_of_a_dead_nats_server_names_it(closed_port: int) -> Non
     assert f"at 127.0.0.1:{closed_port} is not reachable" in caught.value.error.message
     assert "credential 'main_db'" in caught.value.error.message
     assert "secret" not in caught.value.error.message
+
+
+async def test_a_server_that_does_not_answer_is_no_end_of_the_tasks_own_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(postgres_connection, "CONNECT_S", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        credential = a_credential("postgres", host="127.0.0.1", port=port, database="shop")
+        with pytest.raises(ConnectionError) as caught:
+            await open_postgres_connection(credential)
+    error = classify_postgres_error(caught.value, None)
+    assert error.kind == "db_connection"
+    assert f"no answer within 0.2 s (database 'shop' at 127.0.0.1:{port}" in error.message

@@ -288,16 +288,26 @@ async def _discard_session(session: PostgresSession) -> None:
         session.connection.terminate()
 
 
+async def _connect(arguments: dict[str, Any]) -> "asyncpg.Connection[Any]":
+    try:
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(**arguments)
+    except TimeoutError as problem:
+        text = f"no answer within {postgres_connection.CONNECT_S:g} s"
+        raise ConnectionError(text) from problem
+    return connection
+
+
 async def open_postgres_connection(credential: Credential) -> "asyncpg.Connection[Any]":
     """Open a connection; raises `ToolFailure` for a credential that cannot be used.
 
-    What the client raises has a note that names the server.
+    What the client raises has a note that names the server. A server that does not answer is a
+    `ConnectionError`, so that nobody takes it for the end of a task's own time.
     """
     fields = credential.fields
     try:
         known = postgres_connection.build_connect_arguments(fields, application="noetl-worker")
         with postgres_connection.translate_credential_errors(fields):
-            connection: asyncpg.Connection[Any] = await asyncpg.connect(**known)
+            connection = await _connect(known)
     except postgres_connection.UnusableCredential as problem:
         raise credential.build_unusable_failure(f"cannot be used: {problem}") from problem
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as problem:

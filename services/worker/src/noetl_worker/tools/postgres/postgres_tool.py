@@ -82,10 +82,7 @@ class PostgresTool:
                 return await self._run_in_session(statements, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
-        except TimeoutError as problem:
-            if hasattr(problem, "__notes__"):
-                # It is the client's: the server did not answer.
-                return Outcome(error=classify_postgres_error(problem, None))
+        except TimeoutError:
             text = f"the statements did not end within {call.timeout.total:g} s"
             return Outcome(error=build_error("timeout", text, source="postgres"))
         except (PlaceholderError, UnfitValue) as problem:
