@@ -15,7 +15,7 @@ from noetl_contracts.credentials import CREDENTIAL_TEST_PATH
 from noetl_contracts.status import ExecutionStatus
 
 _PAGE_MAX = 1000
-# How many executions are looked at, whatever is left out.
+# How many executions are looked at, with those that are left out.
 _READ_MAX = 20_000
 
 
