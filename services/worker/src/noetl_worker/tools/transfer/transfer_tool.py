@@ -165,7 +165,7 @@ class TransferTool:
         async with AsyncExitStack() as stack:
             leases = await stack.enter_async_context(self._duckdb.lease_sessions(len(databases)))
             for lease, places in zip(leases, databases.values(), strict=True):
-                await lease.run_work(lambda session, places=places: session.open(places, {}))  # type: ignore[misc]  # the default binds the loop's places
+                await lease.run_work(lambda session, places=places: session.open_database(places, {}))  # type: ignore[misc]  # the default binds the loop's places
             sessions = {
                 pool: await stack.enter_async_context(hold_session(pool))
                 for pool in sorted(pools, key=id)
