@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ class TransferTool:
         async with AsyncExitStack() as stack:
             leases = await stack.enter_async_context(self._duckdb.lease_sessions(len(databases)))
             for lease, places in zip(leases, databases.values(), strict=True):
-                await lease.run_work(lambda session, places=places: session.open(places, {}))  # type: ignore[misc]  # the default binds the loop's places
+                await lease.run_work(partial(_open_database, places=places))
             sessions = {
                 pool: await stack.enter_async_context(hold_session(pool))
                 for pool in sorted(pools, key=id)
@@ -314,6 +315,10 @@ class _BlockingTarget:
         if self._lease is None:
             return await run_in_thread(self._end.write_chunk, rows, kinds)
         return await self._lease.run_work(lambda _: self._end.write_chunk(rows, kinds))
+
+
+def _open_database(session: DuckdbSession, *, places: DatabasePlaces) -> None:
+    session.open_database(places, {})
 
 
 @asynccontextmanager
