@@ -47,7 +47,7 @@ async def test_a_begun_request_is_kept_settled_and_never_sent(stores: Stores) ->
     request = a_request(data=b"\x00\xff", idempotency_key="k")
     (written,) = (await stores.ledger.append(_begins(fence, request))).outbox_ids
     assert await stores.requests.find_request(request.request_id) == request
-    assert len(await stores.ledger.read(request.execution_id)) == 1
+    assert len(await stores.ledger.read_events(request.execution_id)) == 1
     (row,) = await stores.outbox.claim_rows(owner="a", lease_s=LONG_S, rows_max=9)
     assert row.outbox_id == written
     assert await stores.requests.redrive_requests(older_than_s=-1.0, requests_max=9) == 0
@@ -83,7 +83,7 @@ async def test_what_is_known_is_refused_and_nothing_written(
     for other in (again, a_request(idempotency_key="once")):
         with pytest.raises(RequestKnown, match="kept before"):
             await stores.ledger.append(_begins(fence, other))
-        assert await stores.ledger.read(other.execution_id) == []
+        assert await stores.ledger.read_events(other.execution_id) == []
     assert (await stores.outbox.count_backlog())[0] == before[0]
     elsewhere = a_request(idempotency_key="once", tenant_id="other")
     await stores.ledger.append(_begins(fence, elsewhere))
@@ -111,7 +111,7 @@ async def test_one_key_at_once_begins_one_execution(stores: Stores) -> None:
     assert all(isinstance(one, RequestKnown) for one in refused)
     kept = [one for one in requests if await stores.requests.find_request(one.request_id)]
     assert len(kept) == 1
-    begun = [one for one in requests if await stores.ledger.read(one.execution_id)]
+    begun = [one for one in requests if await stores.ledger.read_events(one.execution_id)]
     assert begun in (kept, [])
     assert {one for one in answers if isinstance(one, str)} <= {kept[0].execution_id}
 
@@ -127,7 +127,7 @@ async def test_a_playbook_begins_only_as_the_latest_of_its_path(stores: Stores) 
     with pytest.raises(PlaybookOutdated, match="not the latest"):
         await stores.ledger.append(_begins(fence, request, latest=first))
     assert await stores.requests.find_request(request.request_id) is None
-    assert await stores.ledger.read(request.execution_id) == []
+    assert await stores.ledger.read_events(request.execution_id) == []
     await stores.ledger.append(_begins(fence, request, latest=second))
     # Nothing was said of the playbook: one that has a later version is as good.
     await stores.ledger.append(_begins(fence, a_request()))

@@ -141,7 +141,7 @@ async def test_silence_in_an_answer_ends_it(server: Script) -> None:
     server.answers(begin)
     async with client() as opened:
         with pytest.raises(TimeoutError, match="nothing came"):
-            await fetch(opened, request(server.url), time_limits=Timeout(total=60, read=0.2))
+            await fetch(opened, request(server.url), patience=Timeout(total=60, read=0.2))
 
 
 async def test_an_answer_cut_short_is_an_error(server: Script) -> None:
