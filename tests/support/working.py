@@ -33,6 +33,7 @@ from noetl_messaging.memory.registers import MemoryRegisters
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import Message, Registers
 from noetl_playbook.parse.playbook import parse_playbook
+from noetl_playbook.templates.lookup import Lookup
 from noetl_playbook.views import result_envelope
 from noetl_playbook.views.payload_handle import PayloadHandle
 from noetl_storage.arrow import result_values
@@ -219,7 +220,7 @@ class Bench(Struct, frozen=True, kw_only=True):
             run="1",
             find=result_envelope.make_payload_finder(loaded),
         )
-        return view.plain() if hasattr(view, "plain") else view
+        return view.to_plain() if isinstance(view, Lookup) else view
 
 
 def is_stored(view: Any) -> bool:

@@ -66,7 +66,7 @@ async def project(stores: Any, history: History) -> None:
     replay = HistoryReplay(build_empty_state(history.execution_id, TENANT, ORGANIZATION))
     replay.feed_events(history.envelopes)
     rows = {surface: list(kept.values()) for surface, kept in replay.surfaces.items()}
-    await stores.rebuilds.replace(
+    await stores.rebuilds.replace_rows(
         shard=0, execution_id=history.execution_id, rows=rows, version=len(history.envelopes)
     )
 

@@ -27,7 +27,7 @@ HOT = [
     ("projections", "list_stalled", "execution_live"),
     ("snapshots", "find", "projection_snapshot_pkey"),
     ("snapshots", "find_before", "projection_past_pkey"),
-    ("pages", "find_page", "execution_head_pkey"),
+    ("history_pages", "find_page", "execution_head_pkey"),
     ("audit", "read_stored", "_pkey"),
     ("audit", "find_version_at", "_pkey"),
     ("audit", "find_version_of", "_execution_id_event_id_idx"),
@@ -88,7 +88,7 @@ async def test_an_execution_is_shown_by_reading_one_row(database: str) -> None:
         for query, key in (
             (queries.load_queries("projections")["list_execution"], "5000"),
             (queries.load_queries("ledger")["list_heads"], "array[5000]"),
-            (queries.load_queries("pages")["find_page"], "5000, 'acme', 'west', 0, 100"),
+            (queries.load_queries("history_pages")["find_page"], "5000, 'acme', 'west', 0, 100"),
         ):
             async with opened.open_transaction() as transaction:
                 await transaction.execute_statement(f"prepare shown as {query}")

@@ -350,10 +350,10 @@ async def test_the_archivist_needs_no_more_than_its_role(world: World) -> None:
 KILLS = [
     ("put_named", 1),
     ("put_named", 3),
-    ("advance", 1),
-    ("advance", 2),
-    ("compact", 1),
-    ("compact", 2),
+    ("advance_unit", 1),
+    ("advance_unit", 2),
+    ("compact_unit", 1),
+    ("compact_unit", 2),
 ]
 
 

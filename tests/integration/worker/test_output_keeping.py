@@ -117,14 +117,14 @@ async def test_what_is_small_is_inline_to_the_playbook_and_still_no_part_of_its_
     assert len(codec.encode_json(kept)) < 2048
     found = handle(kept)
     names = ("_ref", "_store", "_bytes", "_preview")
-    assert [found.find(name) is MISSING for name in names] == [True] * 4
-    assert (found.find("columns"), found.find("row_count")) == (["i", "t", "x"], 500)
+    assert [found.find_member(name) is MISSING for name in names] == [True] * 4
+    assert (found.find_member("columns"), found.find_member("row_count")) == (["i", "t", "x"], 500)
     assert (await worker.value(kept))["rows"][499]["x"] == {"n": [499]}
     # As JSON: a table is for what the playbook sees as stored.
     assert kept.reference.media_type == "application/json"
     # Who speaks of the reference gets one.
     for wish in ("{select: [{path: count}]}", "{store: {compression: zstd}}", "{scope: step}"):
-        assert handle(await keep(worker, MANY, wish)).find("_ref") is not MISSING, wish
+        assert handle(await keep(worker, MANY, wish)).find_member("_ref") is not MISSING, wish
 
 
 async def test_large_tables_are_arrow_unless_they_are_to_be_json(worker: Bench) -> None:
@@ -133,7 +133,7 @@ async def test_large_tables_are_arrow_unless_they_are_to_be_json(worker: Bench) 
     assert kept.reference is not None
     assert kept.reference.media_type == ARROW_MEDIA_TYPE
     assert kept.reference.schema_digest is not None
-    assert handle(kept).find("_ref")["media_type"] == ARROW_MEDIA_TYPE
+    assert handle(kept).find_member("_ref")["media_type"] == ARROW_MEDIA_TYPE
     as_json = await keep(worker, code, "{format: json}")
     assert as_json.reference is not None
     assert as_json.reference.media_type == "application/json"

@@ -266,7 +266,7 @@ class Away:
 WRITE = "open('a', 'wb').write(b'x' * 300_000); open('b', 'w').write('b'); return 1"
 
 
-@pytest.mark.parametrize("method", ["store", "put_named"])
+@pytest.mark.parametrize("method", ["store_payload", "put_named"])
 @pytest.mark.parametrize("is_cancelled", [True, False])
 async def test_a_publication_that_is_broken_off_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, method: str, *, is_cancelled: bool

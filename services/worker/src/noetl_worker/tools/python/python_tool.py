@@ -159,7 +159,7 @@ class PythonTool:
         if child.execution_id != call.site.execution_id:
             try:
                 if not child.checkout.is_bare:
-                    await run_in_thread(child.checkout.clear)
+                    await run_in_thread(child.checkout.clear_files)
             except OSError as problem:
                 name = str(problem.filename or child.checkout.folder)
                 raise ToolFailure(classify_file_error(problem, name, source="python")) from problem
