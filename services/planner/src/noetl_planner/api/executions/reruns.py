@@ -1,4 +1,4 @@
-"""Reruns: a new execution that begins at a step of an earlier one (language, 18; see the docs).
+"""Reruns: a new execution that begins at a step of an earlier one (language reference, 18).
 
 What the new one takes over is folded from the earlier one's history, up to the latest entry of the
 step: `ctx`, and the results of the steps that had ended. Steps of other branches that ended later
