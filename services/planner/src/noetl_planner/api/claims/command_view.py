@@ -1,4 +1,4 @@
-"""What a worker over HTTP is handed: its command as any worker gets it, and the rows of a frame."""
+"""The command as a worker over HTTP gets it, with the items or rows to run."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How a worker over HTTP ends what it claimed: the planner's own verdict is the answer."""
+"""Reports of workers over HTTP: publishes the fact, and waits for the planner's decision."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Audits: where histories end, to be kept elsewhere, and whether one is as it was written."""
+"""Audit API: heads of histories, and whether a history is as it was written."""
 
 import asyncio
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Retention: who holds which histories and why, how long they stay, and what has left."""
+"""Retention API: policies, holds, and the archive units of histories."""
 
 from typing import Annotated
 

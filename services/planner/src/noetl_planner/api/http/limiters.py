@@ -1,4 +1,4 @@
-"""How many may wait for work at once: so many a pool, so many a worker, and none beyond."""
+"""Limits how many requests may wait for work at once, per pool and per worker."""
 
 from collections import Counter
 from collections.abc import Iterator

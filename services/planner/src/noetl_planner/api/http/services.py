@@ -1,4 +1,4 @@
-"""Playbooks that were looked up: an entry never changes, but its path may get a later one."""
+"""What API handlers use: stores, caches, limits and settings, with the cache of playbooks."""
 
 import asyncio
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Rows that a cursor claimed: they belong to frames, and have no place in a collection."""
+"""Reads items of cursor loops: rows by frame, without an index in a collection."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which loop of an execution a rerun of failed items begins with."""
+"""A rerun of failed items: finds the loop, and stores what it takes over from completed items."""
 
 from collections.abc import AsyncIterator
 from http import HTTPStatus

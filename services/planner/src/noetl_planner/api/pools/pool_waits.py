@@ -1,4 +1,4 @@
-"""Why commands that nobody has begun wait: behind others, or for a pool without workers."""
+"""Explains why a command waits: other commands are ahead, or its pool has no worker."""
 
 from collections import Counter
 from collections.abc import Iterable

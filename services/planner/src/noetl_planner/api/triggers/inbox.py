@@ -1,4 +1,4 @@
-"""How a message is taken: checked, kept, and handed to the command that waits for it.
+"""Takes messages from outside: checks, stores, and delivers them to waiting commands.
 
 A message that nobody waits for yet is kept; the reaper hands it over when somebody does.
 """

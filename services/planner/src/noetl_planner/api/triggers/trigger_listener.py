@@ -1,4 +1,4 @@
-"""How a message becomes an execution: matched, read, asked for once, and only then settled.
+"""Starts executions from messages of triggers, once a message, then settles the message.
 
 Every planner takes part; each message is handed to one of them, and comes again to any when that
 one dies. The request's idempotency key is the message's own identity, else its place in the stream.

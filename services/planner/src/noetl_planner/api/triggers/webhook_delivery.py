@@ -1,4 +1,4 @@
-"""How a call from outside becomes an execution: found, trusted, read, asked for once."""
+"""Starts executions from webhook calls: checks the signature, renders inputs, requests once."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
