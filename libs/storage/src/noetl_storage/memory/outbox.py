@@ -146,7 +146,7 @@ class MemoryRequests:
         return inbox_matches[:matches_max]
 
     def _list_at_address(self, letter: InboxMessage) -> list[StoredInboxMessage]:
-        place = (letter.tenant_id, letter.organization_id, letter.address)
+        address_key = (letter.tenant_id, letter.organization_id, letter.address)
         return [
             stored_inbox_message
             for stored_inbox_message in self._store.letter_by_id.values()
@@ -155,7 +155,7 @@ class MemoryRequests:
                 stored_inbox_message.letter.organization_id,
                 stored_inbox_message.letter.address,
             )
-            == place
+            == address_key
         ]
 
     def _enqueue_request(self, request: Request, *, message_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Ports for services that run playbooks: ledger, outbox, requests, shards, projections."""
+"""Ports for services that run playbooks: ledger, outbox, shards, projections and payloads."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime

@@ -11,7 +11,10 @@ from noetl_replay.state import ExecutionState
 
 
 class Wakeups:
-    """The latest wakeup of each execution; losing it costs time, for the reaper nudges too."""
+    """The next wake-up of each execution, in memory.
+
+    A wake-up that is lost with the process comes later: the reaper wakes overdue executions too.
+    """
 
     def __init__(self) -> None:
         self._queue: list[tuple[datetime, ExecutionId]] = []
@@ -20,7 +23,7 @@ class Wakeups:
         self._order = count()
 
     def set_wakeup(self, state: ExecutionState, at: datetime | None) -> None:
-        """Remember, move or forget an execution's wakeup."""
+        """Set or move the wake-up of an execution; None for `at` removes it."""
         if at is None:
             self._wakeup_by_execution.pop(state.execution_id, None)
             return

@@ -38,7 +38,7 @@ class FrameRecord(Struct, frozen=True, kw_only=True):
     It holds the rows themselves, so that recording a frame is one write; `rows_ref` of every
     event refers to it. A continuation runs the rows that an earlier frame left: `root_frame_id` is
     the frame that claimed them, `base_index` the index of its first row there. `command_id`,
-    `fence` (the attempt) and `holder` (the worker) name the run that wrote it.
+    `fence` (the attempt) and `holder` (the delivery) name the run that wrote it.
     """
 
     rows: list[Row]

@@ -140,7 +140,7 @@ _WAITING = frozenset({"retry", "jump", "continue"})
 
 
 class TaskRules:
-    """Asks a task's rules; raises `ToolFailure`, or `PayloadNeeded` to be asked again."""
+    """Evaluates a task's rules; raises `ToolFailure`, or `PayloadNeeded` to load and try again."""
 
     def __init__(self, *, bounds: RuleLimits, scratch: PipelineState, site: UnitScope) -> None:
         self._bounds = bounds

@@ -69,7 +69,7 @@ async def check_playbook_calls(services: ApiServices, new: Sequence[CatalogEntry
             called = new_by_path.get(call.path) if call.version is None else None
             if called is None:
                 called = await services.catalog.find_playbook(
-                    call.path, version=call.version, **services.place
+                    call.path, version=call.version, **services.tenant_scope
                 )
             if called is not None and not inputs.is_lenient(called.model):
                 _check_playbook_call(entry, call, called)

@@ -192,7 +192,7 @@ async def _externalize_result(
     services: ApiServices, result: PipelineResult | LoopResult, *, row_count: int | None
 ) -> ResultEnvelope:
     return await result_values.build_result_envelope(
-        result_values.build_keep(services.payloads, **services.place),
+        result_values.build_keep(services.payloads, **services.tenant_scope),
         codec.encode_json(result),
         inline=lambda: result_envelope.build_inline_context(result),
         beside=result_envelope.build_reference_context(result, {}),

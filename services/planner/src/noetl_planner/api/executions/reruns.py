@@ -247,7 +247,7 @@ async def build_rerun(
     ):
         return Rerun(source=source, came_from=came_from, inherited=inherited)
     reference = await services.payloads.put_payload(
-        data, media_type=JSON_MEDIA_TYPE, **services.place
+        data, media_type=JSON_MEDIA_TYPE, **services.tenant_scope
     )
     return Rerun(source=source, came_from=came_from, inherited_ref=reference)
 

@@ -259,7 +259,7 @@ async def store_inputs(
     if len(data) <= INLINE_BYTES_MAX and not is_nested_deeper(workload, DEPTH_MAX):
         return workload, None
     return {}, await services.payloads.put_payload(
-        data, media_type=JSON_MEDIA_TYPE, **services.place
+        data, media_type=JSON_MEDIA_TYPE, **services.tenant_scope
     )
 
 

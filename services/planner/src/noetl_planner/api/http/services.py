@@ -134,7 +134,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
         return self.limits.pools
 
     @property
-    def place(self) -> TenantScope:
+    def tenant_scope(self) -> TenantScope:
         """Say whose things this API serves."""
         return TenantScope(tenant_id=self.tenant_id, organization_id=self.organization_id)
 

@@ -74,7 +74,7 @@ class CollectionReader:
         except ApiError:
             # A worker cuts what is large into parts before it runs items of it.
             name = f"slices/{self._reference.sha256}"
-            cut = await self._services.payloads.find_named(name, **self._services.place)
+            cut = await self._services.payloads.find_named(name, **self._services.tenant_scope)
             if cut is None:
                 raise
             self._parts = codec.decode_as(cut, PartList).parts
