@@ -114,7 +114,7 @@ async def types(opened: LocalSystem, execution_id: ExecutionId) -> list[str]:
 
 async def children(opened: LocalSystem, parent: ExecutionId) -> list[dict[str, Any]]:
     found = await opened.adapters.projections.list_executions(
-        **opened.services.place, status=None, path=None, before=None, executions_max=1000
+        **opened.services.tenant_scope, status=None, path=None, before=None, executions_max=1000
     )
     return [row for row in found if row["parent_execution_id"] == parent]
 

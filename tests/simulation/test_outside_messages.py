@@ -52,7 +52,9 @@ async def open_wait(opened: LocalSystem, execution_id: ExecutionId) -> OpenWait:
     """The wait of an execution, once its projection shows it."""
 
     async def find() -> OpenWait | None:
-        found = await opened.services.projections.list_waits(**opened.services.place, waits_max=99)
+        found = await opened.services.projections.list_waits(
+            **opened.services.tenant_scope, waits_max=99
+        )
         return next((one for one in found if one.execution_id == execution_id), None)
 
     found = await eventually(find, timeout_s=PATIENCE_S)

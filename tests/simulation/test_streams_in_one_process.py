@@ -197,7 +197,7 @@ async def test_no_chunk_is_lost_or_taken_twice_whatever_the_broker_does(
     monkeypatch.setattr(
         system, "MemoryBroker", lambda declared, clock: ShakyBroker(declared, clock, chance=chance)
     )
-    monkeypatch.setattr(chunk_emitter, "_ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr(chunk_emitter, "_RESEND_S", 0.1)
     async with running(tmp_path) as opened:
         execution_id = await begin(opened, playbook(size=10), rows=45)
         history = await ended(opened, execution_id)

@@ -66,12 +66,12 @@ class World(Struct):
         batch = FactBatch(
             key=f"lost/{lease['command_id']}/{lease['attempt']}",
             execution_id=lease["execution_id"],
-            **services.place,
+            **services.tenant_scope,
             producer="reaper",
             facts=[fact],
         )
         shard = ids.find_shard(lease["execution_id"], services.shard_count)
-        subject = subjects.build_ingest_subject(shard, **services.place)
+        subject = subjects.build_ingest_subject(shard, **services.tenant_scope)
         await services.publisher.publish_message(
             Message(subject=subject, message_id=batch.key, data=codec.encode_json(batch))
         )

@@ -1,4 +1,4 @@
-"""What people read on a terminal, and programs in a pipe."""
+"""Prints the output of commands: text, tables and spinners on a terminal, plain text in a pipe."""
 
 import sys
 import threading

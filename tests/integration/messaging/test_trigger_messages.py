@@ -30,7 +30,7 @@ async def serving(world: ApiWorld) -> ApiServices:
     services = world.services()
     await playbooks.register_text(services, PLAYBOOK, level=Level.TOLERANT)
     await services.triggers.put_trigger(
-        Trigger(**services.place, name="orders", subject="orders.*", path="demo/hello")
+        Trigger(**services.tenant_scope, name="orders", subject="orders.*", path="demo/hello")
     )
     return services
 
@@ -47,7 +47,7 @@ def begun(world: ApiWorld) -> list[int]:
 async def publish(nats: NatsServer, services: ApiServices) -> None:
     source = Client()
     await source.connect(nats.url_for("source"))
-    place = services.place
+    place = services.tenant_scope
     subject = f"noetl.triggers.{place['tenant_id']}.{place['organization_id']}.orders.created"
     for n in range(MESSAGES):
         await source.jetstream().publish(subject, b'{"n": %d}' % n)
@@ -90,7 +90,7 @@ async def test_each_message_starts_one_execution_whichever_planner_dies(nats: Na
 async def test_a_filter_judges_messages_of_a_real_stream(nats: NatsServer) -> None:
     world = ApiWorld()
     services = await serving(world)
-    trigger = await services.triggers.find_trigger("orders", **services.place)
+    trigger = await services.triggers.find_trigger("orders", **services.tenant_scope)
     assert trigger is not None
     wanted = structs.replace(trigger, filter="{{ body.n >= 15 }}")
     await services.triggers.put_trigger(wanted)

@@ -193,7 +193,7 @@ async def test_a_generator_that_breaks_fails_the_step_after_what_it_gave(worker:
 async def test_a_producer_waits_until_its_chunks_are_accepted(
     worker: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunk_emitter, "_ASK_AGAIN_S", 0.05)
+    monkeypatch.setattr(chunk_emitter, "_RESEND_S", 0.05)
     command = command_of(PYTHON % (100, 10, 3))
     async with planner(worker, command, accepts=2) as found, asyncio.TaskGroup() as tasks:
         working = tasks.create_task(attend(worker, command))
@@ -211,7 +211,7 @@ async def test_a_producer_waits_until_its_chunks_are_accepted(
 async def test_facts_that_are_not_heard_of_are_sent_again(
     worker: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunk_emitter, "_ASK_AGAIN_S", 0.05)
+    monkeypatch.setattr(chunk_emitter, "_RESEND_S", 0.05)
     command = command_of(PYTHON % (4, 1, 2))
     async with asyncio.TaskGroup() as tasks:
         working = tasks.create_task(attend(worker, command))

@@ -34,7 +34,7 @@ class Bus:
         self.services: ApiServices = world.services(**changes)
         self.broker = MemoryBroker(topology.declare_topology(shard_count=1), SystemClock())
         self.letters = MemoryDeadLetters(self.broker)
-        place = self.services.place
+        place = self.services.tenant_scope
         self.prefix = f"noetl.triggers.{place['tenant_id']}.{place['organization_id']}"
 
     async def publish(self, subject: str, data: bytes, *, message_id: str = "") -> None:

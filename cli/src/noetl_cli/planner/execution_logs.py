@@ -1,4 +1,4 @@
-"""What the tasks of an execution wrote, as the command line shows it: so far, or as it comes."""
+"""Prints the log lines of an execution's tasks: those so far, or each as it arrives."""
 
 import time
 from collections import deque
@@ -16,13 +16,14 @@ from noetl_cli.planner.execution_stream import END, PATIENCE_S, REST_MAX_S, Conn
 from noetl_contracts import codec
 
 PAGE_LINES = 5000
+# An execution and a step.
 _ARGUMENTS_MAX = 2
 
 LineView = dict[str, Any]
 
 
 class LogsRequest(Struct, frozen=True, kw_only=True):
-    """Whose lines are wanted, and how they are shown; `lines` are the last ones, None is all."""
+    """Which log lines to print, and how; `lines` is how many of the last ones, None is all."""
 
     execution_id: str
     step: str | None
@@ -32,12 +33,12 @@ class LogsRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def stream_address(self) -> str:
-        """Return where the planner shows them."""
+        """Return the address of the log lines at the planner."""
         return f"/api/executions/{client.escape_segment(self.execution_id)}/logs"
 
 
 class LogPrinter:
-    """Writes each line once: what is followed again after a broken connection may repeat."""
+    """Prints each line once: after a broken connection the stream may repeat lines."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json

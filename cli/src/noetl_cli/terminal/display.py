@@ -82,7 +82,7 @@ class JsonDisplay(_NoRestore):
         """Leave it out: it is no event."""
 
     def show_notice(self, text: str) -> None:
-        """Write beside the output proper."""
+        """Print a note on standard error, apart from the output."""
         terminal_output.print_note(text)
 
 
@@ -118,7 +118,7 @@ class LineDisplay(_NoRestore):
         self._write(flatten_text(f"{progress.step}: {text}, {progress.spark.seconds:.0f} s"))
 
     def show_notice(self, text: str) -> None:
-        """Write beside the output proper."""
+        """Print a note on standard error, apart from the output."""
         terminal_output.print_note(text)
 
 

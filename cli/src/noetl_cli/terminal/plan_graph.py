@@ -9,7 +9,7 @@ LABEL_CHARACTERS_MAX = 60
 
 def tree_lines(outline: Outline) -> Iterator[str]:
     """Write the steps below those that lead to them; a step that stands above is only named."""
-    yield f"{outline.path}: {_count_noun(len(outline.steps), 'step')}, begins at {outline.entry}"
+    yield f"{outline.path}: {_format_count(len(outline.steps), 'step')}, begins at {outline.entry}"
     by_name = {step.step: step for step in outline.steps}
     shown: set[str] = set()
     yield from _branch_lines(by_name, outline.entry, shown)
@@ -70,9 +70,9 @@ def _step_details(step: PlanStep) -> Iterator[str]:
 def _format_stage(stage: Stage) -> str:
     parts = [f"{stage.kind}: {stage.mode}, {stage.max_in_flight} in flight"]
     parts += [f"from {', '.join(stage.sources)}"] if stage.sources else []
-    parts += [_count_noun(stage.units, "unit")] if stage.units is not None else []
+    parts += [_format_count(stage.units, "unit")] if stage.units is not None else []
     parts += (
-        [_count_noun(stage.frames, "frame")] if stage.frames is not None and stage.frame else []
+        [_format_count(stage.frames, "frame")] if stage.frames is not None and stage.frame else []
     )
     if stage.frame is not None:
         frame = stage.frame
@@ -122,5 +122,5 @@ def _escape_label(text: str) -> str:
     return "".join(marks.get(each, each) for each in text)
 
 
-def _count_noun(number: int, what: str) -> str:
+def _format_count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

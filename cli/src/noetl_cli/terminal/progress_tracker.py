@@ -40,9 +40,9 @@ def describe_tasks(tasks: Mapping[str, TaskMetrics]) -> str:
     last_rows = [one.rows_out for one in tasks.values() if one.rows_out is not None]
     if last_rows:
         # The rows of a task that another one takes over are not more rows.
-        parts.append(_count_noun(last_rows[-1], "row"))
+        parts.append(_format_count(last_rows[-1], "row"))
     if total.failed_attempts:
-        parts.append(_count_noun(total.failed_attempts, "failed attempt"))
+        parts.append(_format_count(total.failed_attempts, "failed attempt"))
     if total.last_request is not None:
         request = total.last_request
         answer = "no answer" if request.status is None else str(request.status)
@@ -60,7 +60,7 @@ def _sum_metrics(parts: Iterable[TaskMetrics]) -> TaskMetrics:
     return total
 
 
-def _count_noun(number: int, unit: str) -> str:
+def _format_count(number: int, unit: str) -> str:
     return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
 
 

@@ -1,4 +1,4 @@
-"""How a process starts, is told to stop, and says why it could not start."""
+"""Starts and stops a service process: telemetry, signals, health port and exit code."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""What a process knows to be secret, kept out of everything that it logs."""
+"""Secrets of a process, masked in everything that it logs."""
 
 import re
 from collections.abc import Callable, Iterator

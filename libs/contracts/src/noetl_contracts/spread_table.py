@@ -1,4 +1,4 @@
-"""A table whose rows lie in many objects: what stands for them in the result that owns them."""
+"""A table whose rows are stored as several payloads: its manifest in a result."""
 
 from typing import Any
 

@@ -1,14 +1,17 @@
-"""Objects in the payload store that nobody needs once the executions are over that wrote them."""
+"""Names of objects in the payload store that are garbage once their execution has ended.
+
+The Spark lane writes waves, the script loader pins scripts; the payload collection removes both.
+"""
 
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 
-# The first part of their names.
+# The folder of each kind is the first part of its names.
 WAVES = "waves"
 
 
 def build_wave_name(execution_id: ExecutionId, token: str) -> str:
-    """Name a wave of frames, below which lies what its executors say."""
+    """Build the name of a wave (frames of one Spark job), under which executors put manifests."""
     return f"{WAVES}/{execution_id}/{token}"
 
 
@@ -16,6 +19,6 @@ SCRIPTS = "scripts"
 
 
 def build_pin_name(execution_id: ExecutionId, *, uri: str, auth: str) -> str:
-    """Name the object that holds what an execution has read first from an address."""
+    """Build the name of a pinned script: the text that an execution read first from `uri`."""
     digest = codec.digest_hex(codec.encode_canonical([uri, auth])).removeprefix("sha256:")
     return f"{SCRIPTS}/{execution_id}/{digest}"

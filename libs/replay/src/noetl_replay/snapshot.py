@@ -1,4 +1,8 @@
-"""Folds remembered at a version: accelerators that are checked before they are believed."""
+"""Snapshots of an execution's folded state, so that a load need not fold its whole history.
+
+The projector writes them; planner and API restore them. A snapshot is used only when its checksum,
+fold version and upcasters are those of this release.
+"""
 
 from typing import Any
 
@@ -13,7 +17,7 @@ from noetl_replay.state import Changes, ExecutionState
 
 
 def build_snapshot(state: ExecutionState) -> Snapshot:
-    """Remember a state; what it has touched is not part of it."""
+    """Build the snapshot of a state, without its list of changes."""
     body = codec.encode_json(msgspec.structs.replace(state, changes=Changes()))
     return Snapshot(
         execution_id=state.execution_id,
@@ -28,25 +32,31 @@ def build_snapshot(state: ExecutionState) -> Snapshot:
 
 
 def _describe_payloads(state: ExecutionState, body: bytes) -> dict[str, Any]:
-    """Say which payloads a state refers to, whose they are, and by which keys they are sealed."""
-    # Most states refer to none: a look for the word costs far less than the whole value.
-    found = (
+    """Return the digest of the payload references in a state, their owner and their seal keys."""
+    # Most states refer to no payload: a search for the word costs far less than decoding the state.
+    reference_by_digest = (
         payload_references.collect_references(codec.decode_json(body))
         if b'"sha256"' in body
         else {}
     )
     return {
-        "payload_digest": codec.compute_checksum(sorted(found)),
+        "payload_digest": codec.compute_checksum(sorted(reference_by_digest)),
         "encryption": {
             "tenant_id": state.tenant_id,
             "organization_id": state.organization_id,
-            "key_ids": sorted({one["key_id"] for one in found.values() if one.get("key_id")}),
+            "key_ids": sorted(
+                {
+                    reference["key_id"]
+                    for reference in reference_by_digest.values()
+                    if reference.get("key_id")
+                }
+            ),
         },
     }
 
 
 def restore_state(snapshot: Snapshot | None) -> ExecutionState | None:
-    """Return the remembered state, or None when anything about it is in doubt."""
+    """Return the state of a snapshot, or None when there is none or it cannot be used."""
     if snapshot is None or not is_snapshot_usable(snapshot):
         return None
     try:

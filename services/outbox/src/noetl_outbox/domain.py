@@ -1,4 +1,4 @@
-"""What becomes of claimed rows. Rows and what was stored of them in, a verdict out."""
+"""Decides what happens to claimed outbox rows, from which of them the stream stored."""
 
 from collections.abc import Sequence
 

@@ -80,9 +80,10 @@ class ShardPlanner:
         return moved
 
     async def start_execution(self, request: Request, *, latest: CatalogId | None) -> bool:
-        """Decide on a request that nobody has kept, and keep it with what follows from it.
+        """Commit a new request, its first events and their messages in one transaction.
 
-        False when it is to be sent instead, like what has to be looked at again by a turn soon.
+        False when the request must go by message instead, for instance when its first decision
+        needs another turn soon.
         """
         decided = await self._decide_work(fact_intake.decode_request(request))
         if decided is None or not decided.decision.envelopes or self._is_urgent(decided):

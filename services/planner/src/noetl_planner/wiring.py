@@ -184,7 +184,7 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
 def build_shard_planner(
     fence: ShardFence, adapters: Adapters, together: ShardContext, config: Settings
 ) -> ShardPlanner:
-    """Build the planner of one shard, and let the doors hand new executions to it."""
+    """Build the planner of one shard, and register it as the starter of its new executions."""
     planner = ShardPlanner(
         fence=fence,
         consumer=adapters.consumer(name=topology.build_planner_consumer(fence.shard)),
@@ -267,7 +267,7 @@ def open_payload_store(config: Settings) -> AbstractAsyncContextManager[Payloads
 
 
 async def run_planner(adapters: Adapters, config: Settings, process: ServiceProcess) -> None:
-    """Run the planner and its HTTP doors until told to stop."""
+    """Run the planner and its HTTP API until `stop` is set."""
     together = build_shard_context(
         adapters, config, producer=name_producer(config, process.instance)
     )

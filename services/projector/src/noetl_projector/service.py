@@ -140,7 +140,7 @@ class Projector:
         self._epochs.show_epoch_age()
 
     async def _project_and_take(self, arrived: FetchedBatch, *, is_last: bool) -> FetchedBatch:
-        """Project what came, or give it back; return what has come meanwhile."""
+        """Project a fetched batch, or nak it; return the batch that was fetched meanwhile."""
         try:
             done, following = await asyncio.gather(
                 self._project_in_span(arrived),

@@ -81,8 +81,10 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read the process environment, once."""
     found = settings.load_settings(Settings, prefix=PREFIX, environ=environ)
     if found.pod_name:
-        is_told = f"{PREFIX}SHARD_INDEX" in environ
-        found = structs.replace(found, shard_index=_read_ordinal(found, is_told=is_told))
+        has_shard_index = f"{PREFIX}SHARD_INDEX" in environ
+        found = structs.replace(
+            found, shard_index=_read_ordinal(found, has_shard_index=has_shard_index)
+        )
     if found.shard_index >= found.shard_count:
         raise settings.SettingsError(
             f"{PREFIX}SHARD_INDEX is {found.shard_index} but {PREFIX}SHARD_COUNT is "
@@ -96,7 +98,7 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     return found
 
 
-def _read_ordinal(found: Settings, *, is_told: bool) -> int:
+def _read_ordinal(found: Settings, *, has_shard_index: bool) -> int:
     """Read a projector's number from its pod's name; raises `SettingsError`."""
     digits = _ORDINAL.search(found.pod_name)
     if digits is None:
@@ -105,7 +107,7 @@ def _read_ordinal(found: Settings, *, is_told: bool) -> int:
             f"a stateful set, or set {PREFIX}SHARD_INDEX instead."
         )
     ordinal = int(digits[1])
-    if is_told and ordinal != found.shard_index:
+    if has_shard_index and ordinal != found.shard_index:
         raise settings.SettingsError(
             f"{PREFIX}SHARD_INDEX is {found.shard_index} but {PREFIX}POD_NAME {found.pod_name!r} "
             f"says {ordinal}: set one of them."

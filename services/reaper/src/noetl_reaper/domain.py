@@ -1,4 +1,4 @@
-"""Which silence means loss. What the projections and the queues show in, facts out."""
+"""Decides which silent commands are lost: projections and queues in, facts out."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta

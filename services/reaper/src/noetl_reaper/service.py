@@ -185,7 +185,7 @@ class Reaper:
         await self._count_sent_requests(len(stalled), names.EXECUTIONS_NUDGED)
 
     async def hand_over_letters(self) -> None:
-        """Tell commands of messages that came before they waited, or that nobody told them of."""
+        """Deliver inbox messages that came before their command waited, or were not delivered."""
         handed = 0
         for match in await self._tables.requests.list_matches(
             matches_max=self._bounds.requests_max
@@ -202,7 +202,7 @@ class Reaper:
         await self._count_sent_requests(handed, names.LETTERS_HANDED_OVER)
 
     async def collect_dead_letters(self) -> None:
-        """Keep what ran out of deliveries, and show how many letters wait."""
+        """Store messages without deliveries left as dead letters; measure how many there are."""
         for letter in await self._letters.collect_given_up(letters_max=self._bounds.letters_max):
             labels = {names.STREAM: letter.stream, names.CONSUMER: letter.consumer}
             instruments.add_to_counter(names.DEAD_LETTERS_BURIED, labels=labels)

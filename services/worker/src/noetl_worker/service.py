@@ -1,4 +1,4 @@
-"""Fetch commands, attend to each, give back what is left when it is time to go."""
+"""The worker's loop: fetches commands, runs each, and releases the rest at shutdown."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -166,7 +166,7 @@ def read_java_environ() -> dict[str, str]:
 
 
 class ExecutorKeys(Struct, frozen=True, kw_only=True):
-    """What Spark's executors open stores and credentials with, from their own environment."""
+    """Keys with which Spark's executors open the payload store and credentials."""
 
     payload_access_key: str = ""
     payload_secret_key: str = ""
@@ -175,12 +175,12 @@ class ExecutorKeys(Struct, frozen=True, kw_only=True):
     secret_key: str = ""
 
     def build_environ(self) -> dict[str, str]:
-        """Return the variables by which executors that this process starts are told."""
+        """Return the environment variables for executors that this process starts."""
         return {f"{PREFIX}{name.upper()}": value for name, value in asdict(self).items() if value}
 
 
 def read_executor_keys() -> ExecutorKeys:
-    """Read the keys where an executor runs."""
+    """Read the keys from the environment, inside a Spark executor."""
     names = ExecutorKeys.__struct_fields__
     return ExecutorKeys(**{name: os.environ.get(f"{PREFIX}{name.upper()}", "") for name in names})
 

@@ -71,7 +71,7 @@ def lint(
     found: list[tuple[str, Problem]] = []
     sources: dict[str, str] = {}
     is_for_people = form in (LintFormat.HUMAN, LintFormat.TEXT)
-    with show_spinner(f"Checking {_count_noun(len(files), 'file')}", is_quiet=not is_for_people):
+    with show_spinner(f"Checking {_format_count(len(files), 'file')}", is_quiet=not is_for_people):
         for file, is_searched in files:
             name = STANDARD_INPUT_NAME if file == command_inputs.STANDARD_INPUT else str(file)
             data = command_inputs.read_file_bytes(file, bytes_max=DOCUMENT_BYTES_MAX + 1)
@@ -177,14 +177,14 @@ def _explain_code(word: str) -> None:
 
 
 def _print_totals(files: int, *, errors: int, warnings: int) -> None:
-    checked = _count_noun(files, "playbook file")
+    checked = _format_count(files, "playbook file")
     if errors or warnings:
         terminal_output.print_note(
-            f"{_count_noun(errors, 'error')}, {_count_noun(warnings, 'warning')} in {checked}."
+            f"{_format_count(errors, 'error')}, {_format_count(warnings, 'warning')} in {checked}."
         )
     else:
         terminal_output.print_note(f"{checked} checked: nothing to complain about.")
 
 
-def _count_noun(number: int, what: str) -> str:
+def _format_count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

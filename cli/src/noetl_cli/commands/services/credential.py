@@ -17,15 +17,16 @@ from noetl_cli.terminal import error_text
 from noetl_cli.terminal_output import show_spinner
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 
+# The step of a test's execution whose result is the outcome.
 STEP = "test"
-# Below what the client waits for an answer.
+# How long one request waits for the end of the test: less than the client's own timeout.
 WAIT_S = 20
 POLL_S = 0.5
 _CANCEL_REASON = "the test was given up"
 
 
 class CredentialTest(Struct, frozen=True, kw_only=True):
-    """How a test ended: what was found, or the error."""
+    """The outcome of a test: the fields that it found, or its error."""
 
     execution_id: str
     found: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""`noetl pools`: which pools there are, and what waits in them."""
+"""`noetl pools`: lists the pools, with waiting and running commands."""
 
 from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Server

@@ -46,10 +46,12 @@ class CredentialSealer:
         tenant_id: TenantId,
         organization_id: OrganizationId,
     ) -> SealedCredential:
-        """Seal a credential's fields to their place."""
+        """Seal a credential's fields, bound to its name, version and owner."""
         nonce = os.urandom(NONCE_BYTES)
-        place = credentials.build_associated_data(tenant_id, organization_id, name, version)
-        ciphertext = self._cipher.encrypt(nonce, codec.encode_json(fields), place)
+        associated_data = credentials.build_associated_data(
+            tenant_id, organization_id, name, version
+        )
+        ciphertext = self._cipher.encrypt(nonce, codec.encode_json(fields), associated_data)
         return SealedCredential(
             name=name,
             version=version,
@@ -63,12 +65,12 @@ class CredentialSealer:
         self, sealed: SealedCredential, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> dict[str, Any]:
         """Return a credential's fields; raises `SealBroken`."""
-        place = credentials.build_associated_data(
+        associated_data = credentials.build_associated_data(
             tenant_id, organization_id, sealed.name, sealed.version
         )
         try:
             opened = self._cipher.decrypt(
-                b64decode(sealed.nonce), b64decode(sealed.ciphertext), place
+                b64decode(sealed.nonce), b64decode(sealed.ciphertext), associated_data
             )
             return codec.decode_as(opened, dict[str, Any])
         except (InvalidTag, binascii.Error, ValueError, msgspec.DecodeError) as failure:
@@ -80,8 +82,8 @@ class CredentialSealer:
     def seal_text(self, text: str, *, tenant_id: TenantId, organization_id: OrganizationId) -> str:
         """Seal one text to its tenant; the sealed form may stand in any value."""
         nonce = os.urandom(NONCE_BYTES)
-        place = _build_text_place(tenant_id, organization_id)
-        sealed = nonce + self._cipher.encrypt(nonce, text.encode(), place)
+        associated_data = _build_text_associated_data(tenant_id, organization_id)
+        sealed = nonce + self._cipher.encrypt(nonce, text.encode(), associated_data)
         written = urlsafe_b64encode(sealed).decode().rstrip("=")
         return f"{TEXT_PREFIX}{self.key_id}:{written}"
 
@@ -92,8 +94,10 @@ class CredentialSealer:
         key_id, _, written = sealed.removeprefix(TEXT_PREFIX).partition(":")
         try:
             raw = urlsafe_b64decode(written + "=" * (-len(written) % 4))
-            place = _build_text_place(tenant_id, organization_id)
-            return self._cipher.decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], place).decode()
+            associated_data = _build_text_associated_data(tenant_id, organization_id)
+            return self._cipher.decrypt(
+                raw[:NONCE_BYTES], raw[NONCE_BYTES:], associated_data
+            ).decode()
         except (InvalidTag, binascii.Error, ValueError) as failure:
             raise SealBroken(
                 f"a sealed value was made with key {key_id!r} or for another tenant, and does not "
@@ -101,7 +105,7 @@ class CredentialSealer:
             ) from failure
 
 
-def _build_text_place(tenant_id: TenantId, organization_id: OrganizationId) -> bytes:
+def _build_text_associated_data(tenant_id: TenantId, organization_id: OrganizationId) -> bytes:
     return f"text/{tenant_id}/{organization_id}".encode()
 
 

@@ -1,4 +1,4 @@
-"""Master keys that somebody else holds: each tenant's key is wrapped with one, and travels along.
+"""Master keys in a key management service: each tenant's key is wrapped with one of them.
 
 A process makes a key for a tenant when it first seals for it, has it wrapped once, and wraps the
 keys of objects with it itself. What it writes beside an object is the tenant's key, wrapped, and
@@ -124,20 +124,22 @@ class ManagedKeys:
         """Name the master key that wraps now."""
         return self._management.get_key_id()
 
-    def wrap_key(self, owner: Owner, key: bytes, place: bytes) -> bytes:
+    def wrap_key(self, owner: Owner, key: bytes, associated_data: bytes) -> bytes:
         """Wrap an object's key with the tenant's, and put that one before it, wrapped."""
         made = self._get_tenant_key(owner)
         nonce = os.urandom(NONCE_BYTES)
         length = len(made.wrapped).to_bytes(_LENGTH_BYTES, "big")
-        return length + made.wrapped + nonce + made.cipher.encrypt(nonce, key, place)
+        return length + made.wrapped + nonce + made.cipher.encrypt(nonce, key, associated_data)
 
-    def unwrap_key(self, owner: Owner, key_id: str, wrapped: bytes, place: bytes) -> bytes:
+    def unwrap_key(
+        self, owner: Owner, key_id: str, wrapped: bytes, associated_data: bytes
+    ) -> bytes:
         """Return an object's key; raises as the key management does."""
         end = _LENGTH_BYTES + int.from_bytes(wrapped[:_LENGTH_BYTES], "big")
         tenant_key, rest = wrapped[_LENGTH_BYTES:end], wrapped[end:]
         try:
             cipher = self._unwrap_tenant_key(owner, key_id, tenant_key)
-            return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], place)
+            return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], associated_data)
         except (InvalidTag, ValueError) as failure:
             raise PayloadSealBroken(
                 f"the key of a sealed payload does not open under master key {key_id!r}"

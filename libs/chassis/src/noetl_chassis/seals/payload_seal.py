@@ -41,7 +41,7 @@ _MANAGED, _MANAGED_FILE = "kms+", "kms+file://"
 
 
 class Owner(Protocol):
-    """Whose object it is."""
+    """The tenant and organization that an object belongs to."""
 
     @property
     def tenant_id(self) -> TenantId:
@@ -53,18 +53,20 @@ class Owner(Protocol):
 
 
 class KeyService(Protocol):
-    """Who holds the tenants' keys: this process, or a key management service behind this port.
+    """Wraps keys with the tenants' keys: in this process, or by a key management service.
 
-    `place` is bound into the wrapping: what was wrapped for one place does not unwrap at another.
+    `associated_data` names the object: a key wrapped for one object does not unwrap for another.
     """
 
     def get_key_id(self, owner: Owner) -> str:
         """Name the key that wraps for an owner now."""
 
-    def wrap_key(self, owner: Owner, key: bytes, place: bytes) -> bytes:
+    def wrap_key(self, owner: Owner, key: bytes, associated_data: bytes) -> bytes:
         """Wrap an object's key with the owner's current key."""
 
-    def unwrap_key(self, owner: Owner, key_id: str, wrapped: bytes, place: bytes) -> bytes:
+    def unwrap_key(
+        self, owner: Owner, key_id: str, wrapped: bytes, associated_data: bytes
+    ) -> bytes:
         """Return an object's key; raises `PayloadKeyUnknown`, `PayloadSealBroken`."""
 
 
@@ -80,12 +82,14 @@ class KeyRing:
         """Name the newest key."""
         return self._current
 
-    def wrap_key(self, owner: Owner, key: bytes, place: bytes) -> bytes:
+    def wrap_key(self, owner: Owner, key: bytes, associated_data: bytes) -> bytes:
         """Wrap an object's key with the owner's current key."""
         nonce = os.urandom(NONCE_BYTES)
-        return nonce + self._get_cipher(owner, self._current).encrypt(nonce, key, place)
+        return nonce + self._get_cipher(owner, self._current).encrypt(nonce, key, associated_data)
 
-    def unwrap_key(self, owner: Owner, key_id: str, wrapped: bytes, place: bytes) -> bytes:
+    def unwrap_key(
+        self, owner: Owner, key_id: str, wrapped: bytes, associated_data: bytes
+    ) -> bytes:
         """Return an object's key; raises `PayloadKeyUnknown`, `PayloadSealBroken`."""
         if key_id not in self._keys:
             raise PayloadKeyUnknown(
@@ -95,7 +99,7 @@ class KeyRing:
             )
         try:
             cipher = self._get_cipher(owner, key_id)
-            return cipher.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], place)
+            return cipher.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], associated_data)
         except (InvalidTag, ValueError) as failure:
             raise PayloadSealBroken(
                 f"the key of a sealed payload does not open with key {key_id!r}"
@@ -111,10 +115,9 @@ class KeyRing:
 
 
 class KeyMigration:
-    """Keys that move from this process to who holds them from now on: the ring only opens.
+    """Key service during a move from local keys to managed keys: local keys only unwrap.
 
-    Which of the two wrapped a key is told by its length: the ring's has one length, and no other
-    key is that short.
+    The length of a wrapped key tells which of the two wrapped it: those of the ring are shorter.
     """
 
     def __init__(self, managed: ManagedKeys, *, before: KeyRing) -> None:
@@ -125,14 +128,16 @@ class KeyMigration:
         """Name the master key that wraps now."""
         return self._managed.get_key_id(owner)
 
-    def wrap_key(self, owner: Owner, key: bytes, place: bytes) -> bytes:
-        """Wrap an object's key as those who hold the keys now do."""
-        return self._managed.wrap_key(owner, key, place)
+    def wrap_key(self, owner: Owner, key: bytes, associated_data: bytes) -> bytes:
+        """Wrap an object's key with the managed keys."""
+        return self._managed.wrap_key(owner, key, associated_data)
 
-    def unwrap_key(self, owner: Owner, key_id: str, wrapped: bytes, place: bytes) -> bytes:
+    def unwrap_key(
+        self, owner: Owner, key_id: str, wrapped: bytes, associated_data: bytes
+    ) -> bytes:
         """Return an object's key; raises `PayloadKeyUnknown`, `PayloadSealBroken`."""
         keys: KeyService = self._before if len(wrapped) == _RING_BYTES else self._managed
-        return keys.unwrap_key(owner, key_id, wrapped, place)
+        return keys.unwrap_key(owner, key_id, wrapped, associated_data)
 
 
 class _SealHead(Struct, frozen=True, kw_only=True):
@@ -154,12 +159,17 @@ class PayloadSeals:
         key = AESGCM.generate_key(KEY_BYTES * 8)
         head = self._build_head(owner, name, key)
         return _PayloadSealer(
-            key, head=head, place=_build_place(owner, name), key_id=self._keys.get_key_id(owner)
+            key,
+            head=head,
+            associated_data=_build_associated_data(owner, name),
+            key_id=self._keys.get_key_id(owner),
         )
 
     def start_unsealing(self, owner: Owner, name: str) -> "_PayloadUnsealer":
-        """Begin to open what was sealed at this place."""
-        return _PayloadUnsealer(self._keys, owner=owner, place=_build_place(owner, name))
+        """Begin to open the object with this name."""
+        return _PayloadUnsealer(
+            self._keys, owner=owner, associated_data=_build_associated_data(owner, name)
+        )
 
     def reseal_head(self, owner: Owner, name: str, head: bytes) -> tuple[int, bytes | None]:
         """Return the length of a head, and the one that the current key makes of it."""
@@ -168,11 +178,11 @@ class PayloadSeals:
             raise PayloadSealBroken("a sealed payload ends in its head")
         if seal_head.key_id == self._keys.get_key_id(owner):
             return head_bytes, None
-        key = _unwrap_object_key(self._keys, owner, seal_head, _build_place(owner, name))
+        key = _unwrap_object_key(self._keys, owner, seal_head, _build_associated_data(owner, name))
         return head_bytes, self._build_head(owner, name, key)
 
     def _build_head(self, owner: Owner, name: str, key: bytes) -> bytes:
-        wrapped = self._keys.wrap_key(owner, key, _build_place(owner, name))
+        wrapped = self._keys.wrap_key(owner, key, _build_associated_data(owner, name))
         about = _SealHead(
             v=_FORMAT, key_id=self._keys.get_key_id(owner), key=b64encode(wrapped).decode()
         )
@@ -183,9 +193,9 @@ class PayloadSeals:
 class _PayloadSealer:
     """Cuts what comes into pieces and seals each; the last one is sealed by `finish_sealing`."""
 
-    def __init__(self, key: bytes, *, head: bytes, place: bytes, key_id: str) -> None:
+    def __init__(self, key: bytes, *, head: bytes, associated_data: bytes, key_id: str) -> None:
         self._cipher = AESGCM(key)
-        self._place = place
+        self._associated_data = associated_data
         self._held = bytearray()
         self._ready = bytearray(head)
         self._count = 0
@@ -205,7 +215,7 @@ class _PayloadSealer:
 
     def _seal_piece(self, piece: bytes | bytearray, *, is_last: bool) -> None:
         self._ready += self._cipher.encrypt(
-            _build_nonce(self._count, is_last=is_last), bytes(piece), self._place
+            _build_nonce(self._count, is_last=is_last), bytes(piece), self._associated_data
         )
         self._count += 1
 
@@ -218,10 +228,10 @@ class _PayloadSealer:
 class _PayloadUnsealer:
     """Opens piece by piece; the last one is opened by `finish_sealing`."""
 
-    def __init__(self, keys: KeyService, *, owner: Owner, place: bytes) -> None:
+    def __init__(self, keys: KeyService, *, owner: Owner, associated_data: bytes) -> None:
         self._keys = keys
         self._owner = owner
-        self._place = place
+        self._associated_data = associated_data
         self._cipher: AESGCM | None = None
         self._held = bytearray()
         self._count = 0
@@ -246,7 +256,9 @@ class _PayloadUnsealer:
         head, head_bytes = _read_head(self._held)
         if head is None:
             return False
-        self._cipher = AESGCM(_unwrap_object_key(self._keys, self._owner, head, self._place))
+        self._cipher = AESGCM(
+            _unwrap_object_key(self._keys, self._owner, head, self._associated_data)
+        )
         del self._held[:head_bytes]
         return True
 
@@ -254,7 +266,7 @@ class _PayloadUnsealer:
         assert self._cipher is not None
         try:
             nonce = _build_nonce(self._count, is_last=is_last)
-            opened = self._cipher.decrypt(nonce, bytes(piece), self._place)
+            opened = self._cipher.decrypt(nonce, bytes(piece), self._associated_data)
         except (InvalidTag, ValueError) as failure:
             raise PayloadSealBroken(
                 f"piece {self._count} of a sealed payload was changed, moved or cut"
@@ -360,16 +372,18 @@ def _read_head(data: bytes | bytearray) -> tuple[_SealHead | None, int]:
     return head, start + written_bytes
 
 
-def _unwrap_object_key(keys: KeyService, owner: Owner, head: _SealHead, place: bytes) -> bytes:
+def _unwrap_object_key(
+    keys: KeyService, owner: Owner, head: _SealHead, associated_data: bytes
+) -> bytes:
     try:
         wrapped = b64decode(head.key, validate=True)
     except binascii.Error as failure:
         raise PayloadSealBroken("the head of a sealed payload was changed") from failure
-    return keys.unwrap_key(owner, head.key_id, wrapped, place)
+    return keys.unwrap_key(owner, head.key_id, wrapped, associated_data)
 
 
 def _cut_pieces(held: bytearray, piece: bytes, whole: int) -> Iterator[bytes]:
-    """Yield whole pieces of what was held and what came, and hold the rest: one byte at least."""
+    """Yield whole pieces of `held` and `piece`; keep the rest, at least one byte, in `held`."""
     if len(held) + len(piece) <= whole:
         held += piece
         return
@@ -381,7 +395,7 @@ def _cut_pieces(held: bytearray, piece: bytes, whole: int) -> Iterator[bytes]:
     held[:] = data[start:]
 
 
-def _build_place(owner: Owner, name: str) -> bytes:
+def _build_associated_data(owner: Owner, name: str) -> bytes:
     return f"payload/{owner.tenant_id}/{owner.organization_id}/{name}".encode()
 
 

@@ -1,4 +1,4 @@
-"""Where work is best done: what places share, how far apart they are, who of many is nearest."""
+"""Distance between places (cluster, region, zone, node), and the choice of the nearest worker."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

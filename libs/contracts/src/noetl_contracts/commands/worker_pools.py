@@ -1,4 +1,4 @@
-"""Where a command waits: the pool that serves it, and the lane by host and priority."""
+"""Pools and lanes: which queue a command waits in, and the heartbeats of workers."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What happens to a stage: a unit of orchestration."""
+"""Events of loops and stages: opened, resized, completed and failed; shards and reduce levels."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The archive's format: what a manifest says, where its parts lie, what queries see of an event.
+"""Format of the archive: manifests, names of parts, and the columns of an event.
 
 A part is a Parquet file with one row an event, by execution and version. `envelope` holds the event
 as it is stored, so that the fold and the chain read an archived event like one of the ledger; the

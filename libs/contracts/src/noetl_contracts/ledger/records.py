@@ -1,4 +1,4 @@
-"""What a projector commits about a shard each second: how far it is projected beyond doubt."""
+"""Records that storage and services exchange: appends, messages, leases, requests, snapshots."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -189,7 +189,7 @@ class InboxMessage(Struct, frozen=True, kw_only=True):
 
 
 class InboxOutcome(StrEnum):
-    """What became of a letter: kept, the repetition of one that was, or refused beside it."""
+    """Outcome of taking an inbox message: stored, repeated, or refused for an earlier one."""
 
     KEPT = "kept"
     REPEATED = "repeated"
@@ -209,7 +209,7 @@ class OpenWait(Struct, frozen=True, kw_only=True):
 
 
 class InboxMatch(Struct, frozen=True, kw_only=True):
-    """A letter that nobody has been told of, and the command that waits for it."""
+    """An undelivered inbox message, and the command that waits for it."""
 
     letter: InboxMessage
     wait: OpenWait
@@ -241,10 +241,10 @@ class IssuedCommand(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """A fold remembered at a version: an accelerator that may always be ignored or lost.
+    """A state folded up to a version; it only saves time, and may be ignored or lost.
 
     `event_id` is the last event that it covers, `payload_digest` the digest of the set of payloads
-    that it refers to, and `encryption` whose they are and by which keys they are sealed.
+    that it refers to, and `encryption` their owner and the keys that seal them.
     """
 
     execution_id: ExecutionId

@@ -1,4 +1,4 @@
-"""An event as the ledger keeps it: plain values, before any release gives them a meaning.
+"""An event as the ledger stores it: plain fields, before an upcaster or decoder reads them.
 
 The checksum chain covers these and not the event that they are read as, so that a field which a
 later release adds, renames or drops leaves every older event provable.

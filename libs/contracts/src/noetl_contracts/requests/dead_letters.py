@@ -1,4 +1,4 @@
-"""What people did about messages that were given up, and whose messages they are."""
+"""Records of what people did with dead letters, and the owner of a dead letter."""
 
 from datetime import datetime
 from enum import StrEnum

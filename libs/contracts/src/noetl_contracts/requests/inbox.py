@@ -1,4 +1,4 @@
-"""Messages from outside: where they are sent, what they must hold, and who is told."""
+"""Messages from outside for waiting commands: their subjects, fields and delivery."""
 
 import shlex
 from collections.abc import Mapping

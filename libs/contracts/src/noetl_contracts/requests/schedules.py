@@ -1,4 +1,4 @@
-"""What starts a playbook by the clock, and what a look at the clock asks for."""
+"""Schedules: playbooks started by time, and which nominal times are due."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 class DueFirings(Struct, frozen=True, kw_only=True):
-    """What is to be fired, in order, and how many times are passed over."""
+    """Nominal times to fire, in order, and how many times are passed over."""
 
     fire: list[datetime]
     passed: int
@@ -73,10 +73,9 @@ class DueFirings(Struct, frozen=True, kw_only=True):
 
 
 def find_due_firings(schedule: Schedule, now: datetime) -> DueFirings:
-    """Say what a schedule owes at a moment; does nothing when it is not due.
+    """Return the nominal times that a schedule must fire at `now`, by its catch-up rule.
 
-    Of many missed times only the most recent are computed: what `passed` counts is at least one
-    when there were others.
+    Only the most recent missed times are computed: then `passed` is a lower bound.
     """
     if not schedule.is_enabled or schedule.next_at is None or schedule.next_at > now:
         return DueFirings(fire=[], passed=0, next_at=schedule.next_at)
@@ -105,7 +104,7 @@ def find_next_time(schedule: Schedule, moment: datetime) -> datetime | None:
 def build_fired_workload(
     workload: Mapping[str, Any], name: str, nominal_at: datetime
 ) -> dict[str, Any]:
-    """Add to the inputs which schedule fired, and for which time."""
+    """Return the workload with the name of the schedule and its nominal time."""
     moment = nominal_at.astimezone(UTC).isoformat()
     return {**workload, workload_keys.SCHEDULE: {"name": name, "nominal_at": moment}}
 

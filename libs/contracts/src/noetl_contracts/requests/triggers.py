@@ -1,4 +1,4 @@
-"""What starts a playbook by a message: which subjects, and how they are compared."""
+"""Triggers: playbooks started by messages of a subject, and how subjects match."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What starts a playbook by a call from outside, and how such a call is signed."""
+"""Webhooks: playbooks started by HTTP calls from outside, and signatures of the calls."""
 
 import hmac
 from typing import Any

@@ -1,4 +1,4 @@
-"""One connection to NATS: it comes back by itself and says how it is."""
+"""One connection to NATS, with automatic reconnection and health checks."""
 
 import asyncio
 import logging

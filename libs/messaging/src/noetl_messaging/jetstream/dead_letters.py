@@ -67,7 +67,7 @@ class JetStreamDeadLetters:
         await delivery.term()
 
     async def list_letters(self, *, letters_max: int, after: int = 0) -> list[DeadLetter]:
-        """Return the oldest letters after a sequence."""
+        """Return the oldest dead letters after a sequence."""
         letters: list[DeadLetter] = []
         sequence = after + 1
         while len(letters) < letters_max:
@@ -79,14 +79,14 @@ class JetStreamDeadLetters:
         return letters
 
     async def get_letter(self, sequence: int) -> DeadLetter:
-        """Return one letter; raises `KeyError`."""
+        """Return one dead letter; raises `KeyError`."""
         letter = await self._find_letter(sequence)
         if letter is None:
             raise KeyError(sequence)
         return letter
 
     async def requeue_letter(self, sequence: int) -> None:
-        """Publish a letter under its own subject again and remove it.
+        """Publish a dead letter to its subject again and remove it.
 
         Raises `KeyError`, and `MalformedMessage` for a subject that is none of the letter's stream.
         """
@@ -100,7 +100,7 @@ class JetStreamDeadLetters:
             await self.remove_letter(sequence)
 
     async def remove_letter(self, sequence: int) -> None:
-        """Remove a letter for good; raises `KeyError`."""
+        """Delete a dead letter; raises `KeyError`."""
         with translate_errors(f"removing letter {sequence}"):
             try:
                 await self._connection.jetstream.delete_msg(topology.DEAD_LETTERS, sequence)
@@ -112,13 +112,13 @@ class JetStreamDeadLetters:
                 raise KeyError(sequence) from None
 
     async def count_letters(self) -> int:
-        """Return how many letters there are."""
+        """Return how many dead letters there are."""
         with translate_errors("counting dead letters"):
             info = await self._connection.jetstream.stream_info(topology.DEAD_LETTERS)
         return info.state.messages
 
     async def collect_given_up(self, *, letters_max: int) -> list[DeadLetter]:
-        """Move messages that ran out of deliveries here; return their letters."""
+        """Store messages without deliveries left as dead letters, and return these."""
         letters = []
         for delivery in await self._advisories.fetch_batch(messages_max=letters_max, wait_s=0.0):
             advisory = _decode_advisory(delivery.data)

@@ -1,4 +1,4 @@
-"""Plain wake-ups over core NATS."""
+"""Hints over core NATS: notifications that wake a listener, without storage or confirmation."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger("noetl.messaging")
 
 
 class NatsHints:
-    """Hints that may be lost."""
+    """Sends hints, which may be lost, and subscribes to them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -39,15 +39,15 @@ class NatsHints:
         self, subject: str, woken: asyncio.Event | None = None
     ) -> AsyncIterator[asyncio.Event]:
         """Open an event that every wake-up sets; the waiting caller clears it."""
-        rung = woken or asyncio.Event()
+        hint_event = woken or asyncio.Event()
 
         async def set_event(_message: Msg) -> None:
-            rung.set()
+            hint_event.set()
 
         with translate_errors(f"listening to {subject}"):
             subscription = await self._connection.client.subscribe(subject, cb=set_event)
         try:
-            yield rung
+            yield hint_event
         finally:
             if not self._connection.client.is_closed:
                 await subscription.unsubscribe()
@@ -58,16 +58,16 @@ class NatsHints:
             yield message.subject.rpartition(".")[2]
 
     async def subscribe(self, subject: str) -> AsyncIterator[bytes]:
-        """Yield what is said under a subject."""
+        """Yield the data of every hint of a subject."""
         async for message in self._iterate_messages(subject):
             yield message.data
 
     async def _iterate_messages(self, subject: str) -> AsyncIterator[Msg]:
-        heard: deque[Msg] = deque(maxlen=OVERHEARD_MAX)
+        pending_messages: deque[Msg] = deque(maxlen=OVERHEARD_MAX)
         woken = asyncio.Event()
 
         async def keep_message(message: Msg) -> None:
-            heard.append(message)
+            pending_messages.append(message)
             woken.set()
 
         with translate_errors(f"listening to {subject}"):
@@ -76,8 +76,8 @@ class NatsHints:
             while True:
                 await woken.wait()
                 woken.clear()
-                while heard:
-                    yield heard.popleft()
+                while pending_messages:
+                    yield pending_messages.popleft()
         finally:
             if not self._connection.client.is_closed:
                 await subscription.unsubscribe()

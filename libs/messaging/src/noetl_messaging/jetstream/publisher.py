@@ -15,7 +15,7 @@ _ERROR_TOO_LARGE = 10054
 
 
 class JetStreamPublisher:
-    """Puts messages into streams; a stored message answers with its place.
+    """Puts messages into streams; a stored message answers with its sequence.
 
     With `span` each publication is timed, and its messages carry the span in a header.
     """
@@ -89,8 +89,8 @@ class _PublishWindow:
             return
         expected: list[str] = []
         try:
-            for place, message in enumerate(self._messages):
-                await self._send_message(place, message, expected, sent_by)
+            for index, message in enumerate(self._messages):
+                await self._send_message(index, message, expected, sent_by)
             async with asyncio.timeout(self._connection.waits.request_s):
                 await self._is_complete.wait()
         except TimeoutError:
@@ -101,13 +101,13 @@ class _PublishWindow:
                     self._connection.answers.forget_ack(subject)
 
     async def _send_message(
-        self, place: int, message: Message, expected: list[str], sent_by: str | None
+        self, index: int, message: Message, expected: list[str], sent_by: str | None
     ) -> None:
         headers = {MESSAGE_ID_HEADER: message.message_id}
         if sent_by is not None:
             headers[TRACE_HEADER] = sent_by
         with translate_errors(f"publishing to {message.subject}"):
-            subject = await self._connection.answers.expect_ack(partial(self._note_ack, place))
+            subject = await self._connection.answers.expect_ack(partial(self._note_ack, index))
             expected.append(subject)
             await self._connection.client.publish(
                 message.subject,
@@ -116,8 +116,8 @@ class _PublishWindow:
                 headers=headers,
             )
 
-    def _note_ack(self, place: int, answer: PublishAck) -> None:
-        self.answers[place] = answer
+    def _note_ack(self, index: int, answer: PublishAck) -> None:
+        self.answers[index] = answer
         self._left -= 1
         if not self._left:
             self._is_complete.set()

@@ -1,4 +1,4 @@
-"""Makes the server look as declared."""
+"""Creates and updates streams and consumers as declared, and lists differences."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -51,7 +51,7 @@ class JetStreamStreams:
         return changed
 
     async def list_mismatches(self) -> list[str]:
-        """Return one sentence for everything that is missing or differs."""
+        """Return one sentence for each stream or consumer that differs from its declaration."""
         problems = []
         for spec in self._topology.streams:
             info = await self._find_stream(spec.name)
@@ -157,11 +157,15 @@ class JetStreamStreams:
 
 
 def _compute_first_sequence(now: datetime) -> int:
+    """Return a first sequence that grows with time.
+
+    A stream that is deleted and created again then uses no sequence twice.
+    """
     return int((now - SEQUENCE_EPOCH).total_seconds() * SEQUENCES_PER_S)
 
 
 def build_stream_config(spec: StreamSpec, replicas: int) -> api.StreamConfig:
-    """Spell a declaration for the server."""
+    """Build the server's configuration of a declaration."""
     is_queue = spec.retention is Retention.WORK_QUEUE
     return api.StreamConfig(
         name=spec.name,
@@ -181,7 +185,7 @@ def build_stream_config(spec: StreamSpec, replicas: int) -> api.StreamConfig:
 
 
 def build_consumer_config(spec: ConsumerSpec) -> api.ConsumerConfig:
-    """Spell a declaration for the server."""
+    """Build the server's configuration of a declaration."""
     return api.ConsumerConfig(
         name=spec.name,
         durable_name=spec.name,

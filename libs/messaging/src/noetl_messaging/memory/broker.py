@@ -251,7 +251,7 @@ class MemoryBroker:
             woken.set()
 
     async def subscribe(self, subject: str) -> AsyncIterator[bytes]:
-        """Yield what is said under a subject."""
+        """Yield the data of every hint of a subject."""
         woken, heard = asyncio.Event(), deque[bytes](maxlen=OVERHEARD_MAX)
         ears = self._hearing.setdefault(subject, [])
         ears.append((woken, heard))

@@ -34,17 +34,17 @@ class MemoryDeadLetters:
         await delivery.term()
 
     async def list_letters(self, *, letters_max: int, after: int = 0) -> list[DeadLetter]:
-        """Return the oldest letters after a sequence."""
+        """Return the oldest dead letters after a sequence."""
         stored = self._broker.get_stream(topology.DEAD_LETTERS).messages.values()
         later = [message for message in stored if message.sequence > after]
         return [_build_letter(message) for message in later[:letters_max]]
 
     async def get_letter(self, sequence: int) -> DeadLetter:
-        """Return one letter; raises `KeyError`."""
+        """Return one dead letter; raises `KeyError`."""
         return _build_letter(self._broker.get_stream(topology.DEAD_LETTERS).messages[sequence])
 
     async def requeue_letter(self, sequence: int) -> None:
-        """Publish a letter under its own subject again and remove it.
+        """Publish a dead letter to its subject again and remove it.
 
         Raises `KeyError`, and `MalformedMessage` for a subject that is none of the letter's stream.
         """
@@ -56,15 +56,15 @@ class MemoryDeadLetters:
         await self.remove_letter(sequence)
 
     async def remove_letter(self, sequence: int) -> None:
-        """Remove a letter for good; raises `KeyError`."""
+        """Delete a dead letter; raises `KeyError`."""
         del self._broker.get_stream(topology.DEAD_LETTERS).messages[sequence]
 
     async def count_letters(self) -> int:
-        """Return how many letters there are."""
+        """Return how many dead letters there are."""
         return len(self._broker.get_stream(topology.DEAD_LETTERS).messages)
 
     async def collect_given_up(self, *, letters_max: int) -> list[DeadLetter]:
-        """Move messages that ran out of deliveries here; return their letters."""
+        """Store messages without deliveries left as dead letters, and return these."""
         letters = []
         for durable, stored in list(self._broker.iterate_given_up())[:letters_max]:
             letter = DeadLetter(

@@ -1,10 +1,10 @@
-"""What messaging can refuse."""
+"""Errors of messaging."""
 
 from noetl_contracts.errors import Permanent, Retryable
 
 
 class MessagingUnavailable(Retryable):
-    """The server cannot be reached or did not confirm in time; the message may or may not be in."""
+    """The server cannot be reached or did not confirm in time; it may have stored the message."""
 
 
 class MessageTooLarge(Permanent):

@@ -1,4 +1,4 @@
-"""What is asked of messaging: publish with confirmation, pull with explicit settlement, hints."""
+"""Ports of messaging: confirmed publishing, pull consumers, dead letters, hints and registers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -116,7 +116,7 @@ class Consumer(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Messages that their consumers gave up."""
+    """Dead letters: messages that their consumers gave up."""
 
     async def bury_delivery(
         self, delivery: Delivery, *, stream: str, consumer: str, reason: str
@@ -124,25 +124,25 @@ class DeadLetters(Protocol):
         """Store a copy with its reason, then settle the delivery for good."""
 
     async def list_letters(self, *, letters_max: int, after: int = 0) -> list["DeadLetter"]:
-        """Return the oldest letters after a sequence."""
+        """Return the oldest dead letters after a sequence."""
 
     async def get_letter(self, sequence: int) -> "DeadLetter":
-        """Return one letter; raises `KeyError`."""
+        """Return one dead letter; raises `KeyError`."""
 
     async def requeue_letter(self, sequence: int) -> None:
-        """Publish a letter under its own subject again and remove it.
+        """Publish a dead letter to its subject again and remove it.
 
         Raises `KeyError`, and `MalformedMessage` for a subject that is none of the letter's stream.
         """
 
     async def remove_letter(self, sequence: int) -> None:
-        """Remove a letter for good; raises `KeyError`."""
+        """Delete a dead letter; raises `KeyError`."""
 
     async def count_letters(self) -> int:
-        """Return how many letters there are."""
+        """Return how many dead letters there are."""
 
     async def collect_given_up(self, *, letters_max: int) -> list["DeadLetter"]:
-        """Move messages that ran out of deliveries here; return their letters."""
+        """Store messages without deliveries left as dead letters, and return these."""
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
@@ -212,7 +212,7 @@ class Streams(Protocol):
         """
 
     async def list_mismatches(self) -> list[str]:
-        """Return one sentence for everything that is missing or differs."""
+        """Return one sentence for each stream or consumer that differs from its declaration."""
 
     async def list_queues(self) -> list[QueueSnapshot]:
         """Return every consumer that is declared and exists."""
@@ -262,9 +262,9 @@ class Hints(Protocol):
         """Send data to the listeners of a subject; never raises and never waits for them."""
 
     def subscribe(self, subject: str) -> AsyncIterator[bytes]:
-        """Yield what is said under a subject.
+        """Yield the data of every hint of a subject.
 
-        Of much that came while the listener was busy the oldest is forgotten.
+        The oldest hints are dropped when too many arrive while the listener is busy.
         """
 
 

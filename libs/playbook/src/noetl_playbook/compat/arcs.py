@@ -1,4 +1,4 @@
-"""Where a step goes, from the short forms and the older spellings, as `next: {spec, arcs}`."""
+"""Rewrites short and older forms of a step's `next` as `next: {spec, arcs}`."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from noetl_playbook.source.problems import Path, write_fragment
 _OLDER_VALUES = ("args", "data", "payload", "with", "input")
 _MODES = ("exclusive", "inclusive")
 
-# A raw arc, its place, and the place of its condition.
+# A raw arc, its path in the document, and the path of its condition.
 PlacedArc = tuple[dict[str, Any], Path, Path]
 
 

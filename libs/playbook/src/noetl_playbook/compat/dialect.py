@@ -1,4 +1,4 @@
-"""Which dialect a document is written in: the older one keeps the tolerance that it grew up with.
+"""Detects the dialect of a document: older dialects tolerate more spellings.
 
 A document is of the older dialect when its `apiVersion` is, or when it uses an older form. There a
 missing value is false in tests, and names and keys that nothing knows are warnings.

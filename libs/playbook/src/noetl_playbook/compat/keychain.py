@@ -1,4 +1,4 @@
-"""The older keychain entry, which says `type` where it means its kind."""
+"""Rewrites `type` of older keychain entries as `kind`."""
 
 from collections.abc import Collection
 from typing import Any
@@ -12,7 +12,7 @@ _KINDS = {"oauth": "oauth2", "oauth2_client_credentials": "oauth2"}
 def rename_entry_type(
     reading: DocumentReader, raw: dict[str, Any], path: Path, *, kinds: Collection[str]
 ) -> dict[str, Any]:
-    """Spell `type` as `kind`; what no kind can be told of is refused with the canonical form."""
+    """Rewrite `type` as `kind`; report an entry of an unknown kind, with the canonical form."""
     if raw.get("kind") is not None:
         return raw
     written = raw.get("type")

@@ -1,4 +1,4 @@
-"""Names that a fixed name hides: they can be reached by their long form alone."""
+"""Checks of a whole playbook: names, arcs, ends, reachability, and names that others hide."""
 
 from noetl_playbook import plan
 from noetl_playbook.lint.step_checks import (

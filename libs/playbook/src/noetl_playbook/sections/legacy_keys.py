@@ -133,7 +133,7 @@ def _nest_action(item: Any) -> Any:
 
 
 def spell_rules(rules: list[Any]) -> list[Any]:
-    """Spell rules as replacements show them: with `when` and `set` alone."""
+    """Rewrite rules in canonical form, as the suggested replacement of a problem shows them."""
     return [_spell_rule(rule) for rule in rules]
 
 

@@ -12,7 +12,7 @@ from noetl_playbook.source.problems import Path
 
 
 def check_pool_name(reading: DocumentReader, pool: str | None, path: Path) -> None:
-    """Report what cannot name a pool; whether there is such a pool the target alone knows."""
+    """Report a malformed pool name; only the deployment knows whether the pool exists."""
     if pool is not None and not is_pool_name(pool):
         reading.report_problem(
             "E104", (*path, "pool"), f"{describe_value(pool)} is not a pool", hint=POOL_HINT

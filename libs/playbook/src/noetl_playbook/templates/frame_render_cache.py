@@ -1,4 +1,4 @@
-"""What places share that mean the same by some names: a template of these alone, rendered once."""
+"""Renders a template once for all rows that share the names that it reads."""
 
 from typing import Any
 

@@ -32,7 +32,10 @@ class InputRead(Struct, frozen=True, kw_only=True):
 
 
 def find_template_reads(tree: TemplateTree) -> frozenset[InputRead]:
-    """Find what a template reads from its scope, each value up to its first computed key."""
+    """Return the paths that a template reads from its scope, for lint and checks of inputs.
+
+    A path ends before its first computed key.
+    """
     names = syntax.list_names(tree)
     return frozenset(read for read in _find_reads(tree.root) if read.root in names)
 

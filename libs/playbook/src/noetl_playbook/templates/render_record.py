@@ -1,4 +1,4 @@
-"""The renders of one computation that is made again: what was rendered elsewhere is given here.
+"""Records renders of a decision, so that a repeated decision reuses those done in a child.
 
 A computation that is made twice from the same values renders the same templates in the same order,
 so that a render is known by its place. One that holds this process too long ends the computation

@@ -1,4 +1,4 @@
-"""Repeats that end at their bound: a jump guarded by `… and iter.calls < n`."""
+"""Bounds of repeats: a rule that jumps while `… and iter.calls < n` holds."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -17,9 +17,13 @@ REPEAT_BOUND = "repeat_bound"
 
 
 class RepeatBound(Struct, frozen=True, kw_only=True):
-    """The bound of a jump: whether it alone ended the repeat, where it lies, and what is then."""
+    """The bound of a rule that jumps.
 
-    is_over: Callable[[Mapping[str, Any]], bool]
+    `has_reached_bound` returns whether the bound alone ended the repeat: the rest of the condition
+    still holds. `calls_max` returns the bound, `on_bound` is the outcome of the task then.
+    """
+
+    has_reached_bound: Callable[[Mapping[str, Any]], bool]
     calls_max: Callable[[Mapping[str, Any]], Any]
     on_bound: Literal["fail", "stop"]
 
@@ -42,12 +46,14 @@ def find_repeat_bound(rule: Rule) -> RepeatBound | None:
         case _:
             return None
 
-    def is_over(scope: Mapping[str, Any]) -> bool:
+    def has_reached_bound(scope: Mapping[str, Any]) -> bool:
         try:
             found = evaluate(scope)
         except FAULTS:
-            # The rule itself says what is wrong with its condition.
+            # The evaluation of the rule itself reports what is wrong with its condition.
             return False
         return not isinstance(found, Undefined) and bool(found)
 
-    return RepeatBound(is_over=is_over, calls_max=calls_max, on_bound=rule.then.on_bound)
+    return RepeatBound(
+        has_reached_bound=has_reached_bound, calls_max=calls_max, on_bound=rule.then.on_bound
+    )

@@ -1,6 +1,6 @@
-"""Values of `ctx` that are kept by reference, without the playbook noticing (language, 4.7).
+"""Large values of `ctx`, stored as payloads (language reference, 4.7).
 
-In `ctx` a marker stands for such a value; templates see a handle, or the text itself.
+In `ctx` a marker replaces such a value; templates see a handle of it, or its text.
 """
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -18,7 +18,7 @@ from noetl_playbook.views.results import StoredResult
 KEY = "__noetl_kept__"
 # Larger values are kept by reference.
 VALUE_BYTES_MAX = 64 * 1024
-# About what a marker takes: nothing smaller is worth one.
+# About the size of a marker: a smaller value is not worth one.
 _MARKER_BYTES = 512
 _OPAQUE = "opaque"
 _OUTLINED = "outlined"
@@ -27,18 +27,18 @@ Find = Callable[[PayloadRef], Any]
 
 
 def build_marker(reference: PayloadRef, value: Any) -> dict[str, Any]:
-    """Write what stands for a value in `ctx`."""
+    """Build the marker that replaces a large value in `ctx`: its reference and its shape."""
     shape = _OUTLINED if isinstance(value, list | Mapping) else _OPAQUE
     return {KEY: {"ref": msgspec.to_builtins(reference), "shape": shape}}
 
 
 def is_marker(value: Any) -> bool:
-    """Tell whether a value is a marker."""
+    """Return whether a value in `ctx` is a marker of a stored value."""
     return type(value) is dict and len(value) == 1 and KEY in value
 
 
 def get_marker_reference(value: Mapping[str, Any]) -> PayloadRef:
-    """Return what a marker refers to; raises `msgspec.ValidationError` for a forged one."""
+    """Return the payload reference in a marker; raises `msgspec.ValidationError` for a bad one."""
     return msgspec.convert(value[KEY]["ref"], PayloadRef)
 
 

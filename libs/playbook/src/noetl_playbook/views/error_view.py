@@ -1,4 +1,4 @@
-"""What templates and the API show of an error: its kept fields, and those that follow from them."""
+"""Views of errors for templates and the API: the stored fields, and defaults for the others."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +12,10 @@ _HTTP_STATUSES = ("status", "status_code", "http_status")
 
 
 def show_error(error: ErrorObject | Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what is absent, let the names of an HTTP status agree, say whether to retry.
+    """Return an error's fields without nulls, with `retryable` and all names of an HTTP status.
 
-    Events keep only what differs from a default; `retryable` is never undefined (language, 14).
+    Events store only fields that differ from their default; templates always see `retryable`
+    (language reference, section 14).
     """
     given = codec.to_builtins(error) if isinstance(error, ErrorObject) else error
     found = {key: item for key, item in given.items() if item is not None}
@@ -27,12 +28,12 @@ def show_error(error: ErrorObject | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def show_error_record(error: ErrorObject | Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Show an error, if there is one."""
+    """Return an error as a record that templates read by attribute; None for None."""
     return None if error is None else build_error_record(show_error(error))
 
 
 def show_error_summary(error: ErrorObject | Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Show an error, if there is one, with a `summary` of one line for people."""
+    """Return the record of an error with a `summary` of one line for people; None for None."""
     record = show_error_record(error)
     if record is not None:
         record["summary"] = summarize_error(record)

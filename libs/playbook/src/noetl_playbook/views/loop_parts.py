@@ -181,7 +181,7 @@ class FaninView(Lookup):
 
 
 def build_parts_entry(parts: list[LoopPart] | PayloadRef | None) -> dict[str, Any]:
-    """Write where a loop's parts are, beside its counters."""
+    """Build the entry of a `fanin` record that holds a loop's parts, inline or by reference."""
     if parts is None:
         return {}
     if isinstance(parts, list):

@@ -1,4 +1,4 @@
-"""Results kept by reference: metadata answers what it can, the rest asks for the payload."""
+"""Lazy views of stored results: metadata answers some reads, others need the payload loaded."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -11,16 +11,16 @@ from noetl_playbook.views.results import StoredResult
 
 Load = Callable[[StoredResult], Any]
 
-# What only a result has that the playbook knows to be stored.
+# Fields of a stored result that a result in its event does not have.
 _OF_STORED = frozenset({"_ref", "_store", "_bytes", "_preview"})
 
 
 class NeededForRender(Exception):  # noqa: N818 (a request to the caller, not an error)
-    """A render touched what only the caller can get; get it and render again."""
+    """A render needs a value that only the caller can load: load it and render again."""
 
 
 class PayloadNeeded(NeededForRender):
-    """A render touched a payload that is not loaded; load it and render again."""
+    """A render needs a payload that is not loaded: load it and render again."""
 
     def __init__(self, stored: StoredResult) -> None:
         super().__init__(f"the payload {stored.locator} is not loaded")
@@ -28,12 +28,12 @@ class PayloadNeeded(NeededForRender):
 
 
 def refuse_to_load(stored: StoredResult) -> Any:
-    """Ask the caller for every payload."""
+    """Raise `PayloadNeeded`: a loader for callers that load every payload themselves."""
     raise PayloadNeeded(stored)
 
 
 class PayloadHandle(Lookup):
-    """A value in the payload store; `load` gives its view or value, or raises `PayloadNeeded`."""
+    """A value in the payload store; `load` returns the loaded value, or raises `PayloadNeeded`."""
 
     __slots__ = ("_load", "error", "stored")
 
@@ -100,7 +100,7 @@ class PayloadHandle(Lookup):
         return found.settle_view() if isinstance(found, Lookup) else found
 
     def settle_view(self) -> Any:
-        """Stay a handle: how it is used decides whether it is loaded."""
+        """Return the handle itself: a path may end here, and only a use of the value loads it."""
         return self
 
     def to_plain(self) -> Any:

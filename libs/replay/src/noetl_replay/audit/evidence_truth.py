@@ -1,4 +1,4 @@
-"""Whether the parts of a folder of evidence say the truth about each other."""
+"""Checks that the files of a folder of evidence agree with each other."""
 
 from collections.abc import Iterator
 from typing import Any

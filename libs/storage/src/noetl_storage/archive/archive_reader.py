@@ -1,4 +1,4 @@
-"""Histories wherever they are: in the ledger, and in the archive when they have left it.
+"""Reads histories from the ledger, and from the archive once they have left the ledger.
 
 A caller sees no difference: the events are the same, with the same versions and checksums.
 """
@@ -146,7 +146,7 @@ class ArchivedAudit:
         after: ExecutionId | None = None,
         heads_max: int,
     ) -> list[HistoryHead]:
-        """Return where the histories of a tenant end; a head outlives its events."""
+        """Return the heads of a tenant's histories; the ledger keeps those of archived ones."""
         return await self._audit.list_histories(
             tenant_id=tenant_id, organization_id=organization_id, after=after, heads_max=heads_max
         )
@@ -311,10 +311,10 @@ class ArchivedLedger(ArchivedReader):
         return await self._writer.append(batch)
 
 
-def _drop_archived(page: list[Event], before: list[StoredEvent]) -> list[Event]:
-    """Return what of the ledger's page follows what came from the archive."""
-    last = before[-1].stream_version if before else 0
-    return [one for one in page if one.stream_version > last]
+def _drop_archived(page: list[Event], archived: list[StoredEvent]) -> list[Event]:
+    """Return the events of a ledger page that follow the events read from the archive."""
+    last = archived[-1].stream_version if archived else 0
+    return [event for event in page if event.stream_version > last]
 
 
 def _decode_events(data: bytes, execution_id: ExecutionId, after: int) -> list[StoredEvent]:

@@ -1,4 +1,4 @@
-"""The types of a table's columns, as Arrow names them: as text, read from text, and of two tables.
+"""Types of a table's columns: writes Arrow types as text, parses them, merges those of two tables.
 
 A tabular result carries them as `types`, a list beside `columns`. Kinds of one meaning have one
 name: a large string is a `string`, a dictionary is what its values are.

@@ -1,4 +1,4 @@
-"""Business objects across executions in memory."""
+"""Read models in memory: business objects, and pages of executions with their runs."""
 
 import copy
 from typing import Any

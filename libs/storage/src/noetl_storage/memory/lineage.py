@@ -53,7 +53,7 @@ class MemoryLineage:
     async def list_lineage_behind(
         self, *, shard: int, shard_count: int, lineage_version: int, executions_max: int
     ) -> list[LineageBehind]:
-        """Return executions of a shard whose ledger is ahead, or that an older release told."""
+        """Return executions whose lineage is behind the ledger, or of an older release."""
         late_lineages = []
         for head in self._store.head_by_execution.values():
             stored_lineage = self._get_lineage(head.execution_id)
@@ -135,7 +135,7 @@ class MemoryLineage:
         self._get_lineage(row.execution_id).settled[row.version, row.ordinal] = refusal
 
     async def forget_lineage(self, execution_id: ExecutionId) -> bool:
-        """Have an execution told again from its beginning; False when it was not told."""
+        """Forget an execution's lineage, so that it is derived again; False when it has none."""
         stored_lineage = self._store.lineage_by_execution.get(execution_id)
         if stored_lineage is None:
             return False

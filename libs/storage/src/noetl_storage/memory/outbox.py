@@ -106,7 +106,7 @@ class MemoryRequests:
     async def find_message(
         self, address: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> InboxMessage | None:
-        """Return the latest letter at an address, handed over or not, or None."""
+        """Return the latest inbox message at an address, delivered or not, or None."""
         sought = InboxMessage(
             tenant_id=tenant_id,
             organization_id=organization_id,
@@ -122,7 +122,7 @@ class MemoryRequests:
         return None if inbox_message is None else inbox_message.letter
 
     async def deliver_message(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
-        """Give a letter to a wait, with the request that says so; False when it was given."""
+        """Deliver an inbox message to a waiting command; False if it was delivered before."""
         stored = self._store.letter_by_id.get(letter_id)
         if stored is None or stored.taken_by is not None:
             return False
@@ -131,7 +131,7 @@ class MemoryRequests:
         return True
 
     async def list_matches(self, *, matches_max: int) -> list[InboxMatch]:
-        """Return letters that were not handed over although a command waits for them."""
+        """Return undelivered inbox messages for which a command waits."""
         open_waits = surfaces.read_open_waits(
             self._store.row_by_key_by_surface.get("command", {}).values()
         )
@@ -146,7 +146,7 @@ class MemoryRequests:
         return inbox_matches[:matches_max]
 
     def _list_at_address(self, letter: InboxMessage) -> list[StoredInboxMessage]:
-        place = (letter.tenant_id, letter.organization_id, letter.address)
+        address_key = (letter.tenant_id, letter.organization_id, letter.address)
         return [
             stored_inbox_message
             for stored_inbox_message in self._store.letter_by_id.values()
@@ -155,7 +155,7 @@ class MemoryRequests:
                 stored_inbox_message.letter.organization_id,
                 stored_inbox_message.letter.address,
             )
-            == place
+            == address_key
         ]
 
     def _enqueue_request(self, request: Request, *, message_id: str) -> None:

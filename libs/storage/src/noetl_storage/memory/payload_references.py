@@ -1,4 +1,4 @@
-"""What histories in memory say about payloads."""
+"""Finds the payloads that histories in memory refer to; tests collect garbage with it."""
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -18,23 +18,23 @@ from noetl_storage.process.digests import find_known_digests, list_hex_runs
 
 
 class MemoryPayloadReferences:
-    """Looks at every event of an owner."""
+    """Searches every event of an owner, a tenant's organization, for digests of payloads."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._collected: set[Owner] = set()
+        self._owners_in_collection: set[Owner] = set()
 
     @asynccontextmanager
     async def hold_collector_lock(self, owner: Owner) -> AsyncIterator[bool]:
-        """Let one at a time collect what is an owner's; False where another one does."""
-        if owner in self._collected:
+        """Lock the payload collection of an owner; False when another collector has the lock."""
+        if owner in self._owners_in_collection:
             yield False
             return
-        self._collected.add(owner)
+        self._owners_in_collection.add(owner)
         try:
             yield True
         finally:
-            self._collected.discard(owner)
+            self._owners_in_collection.discard(owner)
 
     async def list_owners(self) -> list[Owner]:
         """Return every owner that has a history, in order."""
@@ -49,7 +49,7 @@ class MemoryPayloadReferences:
         ]
 
     async def find_held_since(self, owner: Owner) -> datetime | None:
-        """Return when the oldest work of an owner began that has not ended; None without any."""
+        """Return when the oldest unfinished execution or request of an owner began, or None."""
         begun = [
             history[0].ingest_time
             for execution, history in self._store.history_by_execution.items()
@@ -87,7 +87,7 @@ class MemoryPayloadReferences:
         }
 
     def _drop_expired_reference(self, envelope: Envelope) -> Any:
-        """Return an event without the reference that is over."""
+        """Return an event without a reference whose time to live has passed."""
         event: Any = envelope.event
         result = getattr(event, "result", None)
         if not isinstance(result, ResultEnvelope) or envelope.ingest_time is None:

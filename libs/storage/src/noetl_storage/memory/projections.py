@@ -36,7 +36,7 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemoryProjections:
-    """Keeps rows and positions together; a position moves only from where it was believed."""
+    """Keeps rows and positions together; positions are compared and swapped."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Snapshots, catalog and credentials in memory."""
+"""Registry in memory: snapshots, catalog and credentials."""
 
 from msgspec import structs
 

@@ -21,8 +21,8 @@ class MemoryTriggers:
 
     async def put_trigger(self, trigger: Trigger) -> None:
         """Keep a trigger under its name, replacing the one before."""
-        place = (trigger.tenant_id, trigger.organization_id, trigger.name)
-        self._store.trigger_by_place[place] = trigger
+        name_key = (trigger.tenant_id, trigger.organization_id, trigger.name)
+        self._store.trigger_by_place[name_key] = trigger
 
     async def find_trigger(
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
@@ -35,15 +35,17 @@ class MemoryTriggers:
     ) -> list[Trigger]:
         """Return the triggers in the order of their names."""
         owner = (tenant_id, organization_id)
-        places = sorted(place for place in self._store.trigger_by_place if place[:2] == owner)
-        return [self._store.trigger_by_place[place] for place in places][:triggers_max]
+        places = sorted(
+            name_key for name_key in self._store.trigger_by_place if name_key[:2] == owner
+        )
+        return [self._store.trigger_by_place[name_key] for name_key in places][:triggers_max]
 
     async def remove_trigger(
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> bool:
         """Remove a trigger; False when there was none."""
-        place = (tenant_id, organization_id, name)
-        return self._store.trigger_by_place.pop(place, None) is not None
+        name_key = (tenant_id, organization_id, name)
+        return self._store.trigger_by_place.pop(name_key, None) is not None
 
 
 _Place = tuple[str, str, str]
@@ -81,8 +83,10 @@ class MemorySchedules:
     ) -> list[Schedule]:
         """Return the schedules in the order of their names."""
         owner = (tenant_id, organization_id)
-        places = sorted(place for place in self._store.schedule_by_place if place[:2] == owner)
-        return [self._store.schedule_by_place[place] for place in places][:schedules_max]
+        places = sorted(
+            name_key for name_key in self._store.schedule_by_place if name_key[:2] == owner
+        )
+        return [self._store.schedule_by_place[name_key] for name_key in places][:schedules_max]
 
     async def switch_schedule(self, schedule: Schedule) -> bool:
         """Keep whether a schedule is enabled, and its next time; False when it was changed."""
@@ -103,8 +107,8 @@ class MemorySchedules:
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> bool:
         """Remove a schedule; False when there was none."""
-        place = (tenant_id, organization_id, name)
-        return self._store.schedule_by_place.pop(place, None) is not None
+        name_key = (tenant_id, organization_id, name)
+        return self._store.schedule_by_place.pop(name_key, None) is not None
 
     async def list_due_schedules(self, *, now: datetime, schedules_max: int) -> list[Schedule]:
         """Return enabled schedules of everyone whose next time has come, the longest due first."""
@@ -168,8 +172,8 @@ class MemoryWebhooks:
 
     async def put_webhook(self, webhook: Webhook) -> None:
         """Keep a webhook under its name, replacing the one before."""
-        place = (webhook.tenant_id, webhook.organization_id, webhook.name)
-        self._store.webhook_by_place[place] = webhook
+        name_key = (webhook.tenant_id, webhook.organization_id, webhook.name)
+        self._store.webhook_by_place[name_key] = webhook
 
     async def find_webhook(
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
@@ -182,12 +186,14 @@ class MemoryWebhooks:
     ) -> list[Webhook]:
         """Return the webhooks in the order of their names."""
         owner = (tenant_id, organization_id)
-        places = sorted(place for place in self._store.webhook_by_place if place[:2] == owner)
-        return [self._store.webhook_by_place[place] for place in places][:webhooks_max]
+        places = sorted(
+            name_key for name_key in self._store.webhook_by_place if name_key[:2] == owner
+        )
+        return [self._store.webhook_by_place[name_key] for name_key in places][:webhooks_max]
 
     async def remove_webhook(
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> bool:
         """Remove a webhook; False when there was none."""
-        place = (tenant_id, organization_id, name)
-        return self._store.webhook_by_place.pop(place, None) is not None
+        name_key = (tenant_id, organization_id, name)
+        return self._store.webhook_by_place.pop(name_key, None) is not None

@@ -1,4 +1,4 @@
-"""Content in pieces of the size in which threads are handed it: each hand-over has its price."""
+"""Cuts large content into pieces, and joins small ones, for the hand-over between threads."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Which named objects are garbage: nothing mentions a name, so each kind says when it is over.
+"""Finds garbage among named objects: each kind of name has a rule when it is unused.
 
 | objects | garbage |
 |---|---|

@@ -27,8 +27,8 @@ def build_content_key(tenant_id: TenantId, organization_id: OrganizationId, sha2
     """Return the key of content; raises `NameRefused`."""
     if not _SHA256.fullmatch(sha256):
         raise NameRefused(f"{sha256!r:.80} is not a lower-case SHA-256")
-    place = _build_owner_prefix(tenant_id, organization_id)
-    return f"{place}/payloads/sha256/{sha256[:2]}/{sha256[2:4]}/{sha256}"
+    owner_prefix = _build_owner_prefix(tenant_id, organization_id)
+    return f"{owner_prefix}/payloads/sha256/{sha256[:2]}/{sha256[2:4]}/{sha256}"
 
 
 def find_key(ref: PayloadRef) -> str:
@@ -84,8 +84,8 @@ def list_possible_places(key: str) -> tuple[str, ...]:
 
 def list_content_prefixes(owner: Owner) -> tuple[str, str]:
     """Return what the keys of an owner's content begin with, in place and on the shelf."""
-    place = _build_owner_prefix(owner.tenant_id, owner.organization_id)
-    return f"{place}{_CONTENT}", f"{place}{_SHELF}"
+    owner_prefix = _build_owner_prefix(owner.tenant_id, owner.organization_id)
+    return f"{owner_prefix}{_CONTENT}", f"{owner_prefix}{_SHELF}"
 
 
 def read_listed_content(object_info: ObjectInfo) -> StoredContent | None:
@@ -112,8 +112,8 @@ def read_listed_object(owner: Owner, object_info: ObjectInfo) -> StoredObject:
 
 def find_object_name(owner: Owner, key: str) -> str:
     """Return the name of an owner's object, empty for content."""
-    place = build_owned_prefix(owner)
-    return key.removeprefix(place) if key.startswith(place) else ""
+    owner_prefix = build_owned_prefix(owner)
+    return key.removeprefix(owner_prefix) if key.startswith(owner_prefix) else ""
 
 
 def check_owner(owner: Owner) -> None:

@@ -1,4 +1,4 @@
-"""What an adapter has to know: bytes by key. Digests, names, seals and owners are not its business.
+"""Port of an object store: bytes by key. Digests, names, seals and owners are handled above it.
 
 Every call blocks and is made inside `translate_errors`, which turns what the driver raises into
 `KeyError` for a missing object, `FileExistsError` for a taken key, and else an error of storage.

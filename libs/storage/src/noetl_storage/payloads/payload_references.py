@@ -1,4 +1,4 @@
-"""Which content a payload mentions: every digest that stands in its bytes counts.
+"""Finds the digests of payloads that a payload's bytes contain.
 
 Results, parts and records name other payloads by digest. The garbage collection takes any 64
 hexadecimal digits for a digest: a payload too many costs space, a payload too few is lost data.

@@ -1,4 +1,7 @@
-"""Payloads in S3 and what speaks like it."""
+"""Payloads in S3 and compatible stores.
+
+boto3 does everything but writes of small objects with plain keys: libcurl sends those faster.
+"""
 
 import re
 import tempfile
@@ -26,20 +29,21 @@ from noetl_storage.process.curl import create_curl_handle
 _TRANSFER = TransferConfig(
     multipart_threshold=SPOOL_BYTES, multipart_chunksize=SPOOL_BYTES, use_threads=False
 )
-_MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
-_TAKEN = frozenset({"PreconditionFailed", "412"})
-_CONFLICT = frozenset({"ConditionalRequestConflict", "409"})
-_REFUSED = frozenset(
+_MISSING_CODES = frozenset({"NoSuchKey", "404", "NotFound"})
+_EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
+_CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "409"})
+_REFUSED_CODES = frozenset(
     {"NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 )
+# The largest object that libcurl writes.
 BYTES_MAX = 1024 * 1024
 _CONNECT_MS, _TOTAL_MS = 5_000, 30_000
-_HANDLES_KEPT = 32
-# What every client of S3 signs alike; anything else each quotes in a way of its own.
+_IDLE_HANDLES_MAX = 32
+# Keys of which all S3 clients sign the same form; other characters are quoted differently.
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.~-]+(/[A-Za-z0-9_.~-]+)*")
 _DOTS = re.compile(r"(^|/)\.\.?(/|$)")
 _MEDIA_TYPE = "binary/octet-stream"
-_HTTP_OK, _HTTP_CONFLICT, _HTTP_TAKEN = 200, 409, 412
+_HTTP_OK, _HTTP_CONFLICT, _HTTP_EXISTS = 200, 409, 412
 
 
 def open_client(
@@ -240,11 +244,11 @@ def _name_client_error(
     failure: botocore.exceptions.ClientError, bucket: str, key: str
 ) -> Exception:
     code = str(failure.response.get("Error", {}).get("Code", ""))
-    if code in _MISSING:
+    if code in _MISSING_CODES:
         return KeyError(key)
-    if code in _TAKEN or code in _CONFLICT:
+    if code in _EXISTS_CODES or code in _CONFLICT_CODES:
         return FileExistsError(key)
-    if code in _REFUSED:
+    if code in _REFUSED_CODES:
         return StorageMisconfigured(f"s3://{bucket} refused {key}: {code}")
     status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     kind = StorageRefused if http_status.is_request_refused(status) else StorageUnavailable
@@ -268,7 +272,7 @@ class SmallPuts:
         self._place = f"{endpoint.rstrip('/')}/{bucket}/"
         self._signing = f"aws:amz:{region}:s3"
         self._keys = keys
-        self._idle: deque[pycurl.Curl] = deque(maxlen=_HANDLES_KEPT)
+        self._idle: deque[pycurl.Curl] = deque(maxlen=_IDLE_HANDLES_MAX)
 
     def put_small(
         self, key: str, data: bytes, *, media_type: str = _MEDIA_TYPE, is_new: bool
@@ -291,7 +295,7 @@ class SmallPuts:
             status = self._send_request(key, data, headers, keys)
         except pycurl.error:
             return False
-        if is_new and status in {_HTTP_TAKEN, _HTTP_CONFLICT}:
+        if is_new and status in {_HTTP_EXISTS, _HTTP_CONFLICT}:
             raise FileExistsError(key)
         return status == _HTTP_OK
 

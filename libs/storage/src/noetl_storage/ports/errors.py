@@ -1,10 +1,10 @@
-"""What storage can refuse."""
+"""Errors of storage."""
 
 from noetl_contracts.errors import Permanent, Retryable
 
 
 class VersionConflict(Retryable):
-    """The history does not end where the writer believed: load it again and decide again."""
+    """The history has another version than the writer expected: load it and decide again."""
 
 
 class ShardLost(Retryable):

@@ -1,4 +1,4 @@
-"""What replay and audit ask of storage: histories as they are kept, and where cuts fall in them."""
+"""Ports for replay and audit: stored histories, snapshots, pages and lineage."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -144,7 +144,7 @@ class LineageRow(Struct, frozen=True, kw_only=True):
 
 
 class LineageBehind(Struct, frozen=True, kw_only=True):
-    """An execution of whose history a part was not told; `state` is None before the first."""
+    """An execution whose lineage is behind its history; `state` is None at its beginning."""
 
     execution_id: ExecutionId
     tenant_id: TenantId
@@ -164,7 +164,7 @@ class UndeliveredRow(Struct, frozen=True, kw_only=True):
 
 
 class LineageHistories(Protocol):
-    """Reads what lineage is told from."""
+    """Reads the histories from which lineage is derived."""
 
     async def read_steps(
         self, execution_id: ExecutionId, *, after_version: int, until_version: int
@@ -181,9 +181,9 @@ class LineageRows(Protocol):
     async def list_lineage_behind(
         self, *, shard: int, shard_count: int, lineage_version: int, executions_max: int
     ) -> list[LineageBehind]:
-        """Return executions of a shard whose ledger is ahead, or that an older release told.
+        """Return executions of a shard whose lineage is behind the ledger, or of an older release.
 
-        Those whose beginning has left the ledger are none of them.
+        Executions whose first events have left the ledger are left out.
         """
 
     async def keep_rows(
@@ -215,7 +215,7 @@ class LineageRows(Protocol):
         """Note that a row was delivered, or why its receiver will never take it."""
 
     async def forget_lineage(self, execution_id: ExecutionId) -> bool:
-        """Have an execution told again from its beginning; False when it was not told."""
+        """Forget an execution's lineage, so that it is derived again; False when it has none."""
 
 
 class ObjectRows(Protocol):

@@ -1,4 +1,4 @@
-"""What is asked of storage by those who run playbooks."""
+"""Ports for services that run playbooks: ledger, outbox, shards, projections and payloads."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
@@ -129,13 +129,13 @@ class Requests(Protocol):
     async def find_message(
         self, address: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> InboxMessage | None:
-        """Return the latest letter at an address, handed over or not, or None."""
+        """Return the latest inbox message at an address, delivered or not, or None."""
 
     async def deliver_message(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
-        """Give a letter to a wait, with the request that says so; False when it was given."""
+        """Deliver an inbox message to a waiting command; False if it was delivered before."""
 
     async def list_matches(self, *, matches_max: int) -> list[InboxMatch]:
-        """Return letters that were not handed over although a command waits for them."""
+        """Return undelivered inbox messages for which a command waits."""
 
 
 class OutboxDrain(Protocol):

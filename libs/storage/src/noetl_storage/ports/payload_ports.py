@@ -1,4 +1,4 @@
-"""What is asked of the payload store beyond reading and writing: sealing, listing, collecting."""
+"""Ports of the payload store beyond reading and writing: sealing, listing, collection."""
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager

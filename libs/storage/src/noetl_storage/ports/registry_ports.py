@@ -1,4 +1,4 @@
-"""What is asked of the registry: playbooks by path, credentials by name, each by version."""
+"""Ports of the registry: playbooks by path, credentials by name, each by version."""
 
 from datetime import datetime
 from typing import Protocol

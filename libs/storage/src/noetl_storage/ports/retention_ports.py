@@ -1,4 +1,4 @@
-"""What is asked of storage about how long histories stay: policies, holds, leaving the ledger."""
+"""Ports of retention: policies, holds, and the move of histories to the archive."""
 
 from datetime import datetime
 from enum import StrEnum

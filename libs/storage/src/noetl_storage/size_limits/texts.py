@@ -1,4 +1,4 @@
-"""Every text of a packed payload, a piece at a time: nothing is built of it, no page is kept.
+"""Yields the bytes of a compressed payload in pieces, so that digests in its texts are found.
 
 The texts of a table are whole in their pieces, and what it refers to often comes once, where it
 stands; other bytes are cut anywhere, so a search must let the pieces overlap. A table's numbers are

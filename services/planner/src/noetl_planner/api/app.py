@@ -1,4 +1,4 @@
-"""What every route may answer instead of what it is for, as the API's description has it."""
+"""Builds the HTTP API of the planner, and describes its refusals in the OpenAPI document."""
 
 from collections.abc import Iterable
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""What this is, and whether it is well."""
+"""Health and welcome routes of the API."""
 
 from litestar import get
 from msgspec import Struct

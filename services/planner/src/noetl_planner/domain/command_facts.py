@@ -337,34 +337,34 @@ def _worker_lost_error(command_state: CommandState, reason: str) -> ErrorObject:
 
 
 def close_unit(draft: DecisionDraft, command_state: CommandState, fact: facts.FrameClosed) -> None:
-    """Accept a frame's outcome."""
+    """Handle `FrameClosed` of a frame or a reduce group: record its outcome, continue its loop."""
     run = _find_run(draft, command_state)
     if run is None:
         return
-    take = reduce_stages.close_group if _is_reduce(run) else frames.close_frame
-    if take(draft, run, command_state, fact):
+    apply_fact = reduce_stages.close_group if _is_reduce(run) else frames.close_frame
+    if apply_fact(draft, run, command_state, fact):
         _continue_unit_loop(draft, run)
 
 
 def fail_unit(draft: DecisionDraft, command_state: CommandState, fact: facts.CommandFailed) -> None:
-    """Accept that a frame could not be run."""
+    """Handle `CommandFailed` of a frame or a reduce group: mark it failed, continue its loop."""
     run = _find_run(draft, command_state)
     if run is None:
         return
-    take = reduce_stages.fail_group if _is_reduce(run) else frames.fail_frame
-    if take(draft, run, command_state, fact):
+    apply_fact = reduce_stages.fail_group if _is_reduce(run) else frames.fail_frame
+    if apply_fact(draft, run, command_state, fact):
         _continue_unit_loop(draft, run)
 
 
 def lose_unit(
     draft: DecisionDraft, command_state: CommandState, fact: facts.CommandLost, reason: str
 ) -> None:
-    """Accept that a frame's worker is gone."""
+    """Handle `CommandLost` of a frame or a reduce group: retry or fail it, continue its loop."""
     run = _find_run(draft, command_state)
     if run is None:
         return
-    take = reduce_stages.lose_group if _is_reduce(run) else frames.lose_frame
-    if take(draft, run, command_state, reason, is_release=fact.is_release):
+    apply_fact = reduce_stages.lose_group if _is_reduce(run) else frames.lose_frame
+    if apply_fact(draft, run, command_state, reason, is_release=fact.is_release):
         _continue_unit_loop(draft, run)
 
 

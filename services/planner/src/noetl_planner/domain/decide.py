@@ -1,4 +1,4 @@
-"""State and facts in, events out: the planner's whole judgement."""
+"""`decide`: turns a state and facts into events; the entry of the planner's domain."""
 
 from collections.abc import Iterable
 from typing import assert_never

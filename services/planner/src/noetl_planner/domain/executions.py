@@ -1,4 +1,4 @@
-"""The token game: activations begin, end and route until nothing is live."""
+"""Life of an execution: activations begin, end and route until none is left."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -124,7 +124,7 @@ def _reject_commit(
 
 
 def park_command(draft: DecisionDraft, fact: facts.CommandParked) -> None:
-    """Accept that a command waits; one of a slot only in the frame that the history knows open."""
+    """Park a command that waits; a slot's command only in a frame that is open in the history."""
     command_state = _find_live_command(draft, fact)
     if command_state is None:
         return
@@ -178,7 +178,7 @@ def _continue_cursor(draft: DecisionDraft, command_state: CommandState) -> None:
 
 
 def _resume_after_gap(draft: DecisionDraft, command_state: CommandState) -> None:
-    """Fence the holder off and let the slot go on from what the ledger knows."""
+    """Reissue a slot's command after facts of it were lost; its holder is fenced off."""
     draft.to_stop[command_state.command_id] = None
     command_facts.lose_command(
         draft,

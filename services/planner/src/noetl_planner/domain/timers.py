@@ -1,4 +1,4 @@
-"""When an execution wants to be looked at although nothing happened, and what is done then."""
+"""Timers of an execution: the next instant at which it needs a decision, and what is due then."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ def find_next_wake(draft: DecisionDraft) -> datetime | None:
 
 
 def run_due_timers(draft: DecisionDraft, *, reason: str) -> None:
-    """Do what is due; after a long silence, ask again for what may have been lost."""
+    """Run timers that are due; after a long silence, repeat requests that may have been lost."""
     if draft.state.version == 0:
         return
     executions.settle_cancellation(draft)

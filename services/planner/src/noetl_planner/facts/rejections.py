@@ -1,4 +1,4 @@
-"""Facts that nothing can be decided from: who is told of it, and with which error."""
+"""Errors for facts on which no decision is possible, and answers to parents of such executions."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ EARLY_DELIVERIES_MAX = 10
 
 
 def answer_parents(batches: Sequence[FactBatch], reason: str) -> list[FactBatch]:
-    """Return what parents are told whose children cannot begin."""
+    """Build the facts for parents whose child executions cannot begin."""
     return [
         FactBatch(
             key=f"{batch.key}/refused",
@@ -55,7 +55,7 @@ def make_unreadable_error(failure: Exception) -> ErrorObject:
 
 
 def is_early_cancel(batches: Sequence[FactBatch], deliveries: Sequence[Delivery]) -> bool:
-    """Tell whether a wish to cancel should wait for its execution to begin."""
+    """Return whether a request to cancel must wait until its execution has begun."""
     return any(
         isinstance(fact, CancelRequested) for batch in batches for fact in batch.facts
     ) and all(delivery.delivery_count < EARLY_DELIVERIES_MAX for delivery in deliveries)

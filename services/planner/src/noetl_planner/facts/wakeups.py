@@ -1,4 +1,4 @@
-"""Executions that want to be looked at again at some instant."""
+"""Timer queue of a shard: at which instant each execution needs another decision."""
 
 import heapq
 from collections.abc import Iterable
@@ -11,20 +11,23 @@ from noetl_replay.state import ExecutionState
 
 
 class Wakeups:
-    """The latest wish of each execution; losing it costs time, for the reaper nudges too."""
+    """The next wake-up of each execution, in memory.
+
+    A wake-up that is lost with the process comes later: the reaper wakes overdue executions too.
+    """
 
     def __init__(self) -> None:
         self._queue: list[tuple[datetime, ExecutionId]] = []
-        self._due: dict[ExecutionId, tuple[datetime, FactBatch]] = {}
-        self._again: list[tuple[datetime, int, FactBatch]] = []
+        self._wakeup_by_execution: dict[ExecutionId, tuple[datetime, FactBatch]] = {}
+        self._put_back: list[tuple[datetime, int, FactBatch]] = []
         self._order = count()
 
     def set_wakeup(self, state: ExecutionState, at: datetime | None) -> None:
-        """Remember, move or forget an execution's wish."""
+        """Set or move the wake-up of an execution; None for `at` removes it."""
         if at is None:
-            self._due.pop(state.execution_id, None)
+            self._wakeup_by_execution.pop(state.execution_id, None)
             return
-        nudge = FactBatch(
+        timer_batch = FactBatch(
             key=f"timer/{state.execution_id}/{state.version}",
             execution_id=state.execution_id,
             tenant_id=state.tenant_id,
@@ -32,30 +35,30 @@ class Wakeups:
             producer="planner",
             facts=[TimerDue()],
         )
-        self._due[state.execution_id] = (at, nudge)
+        self._wakeup_by_execution[state.execution_id] = (at, timer_batch)
         heapq.heappush(self._queue, (at, state.execution_id))
 
     def put_back(self, batches: Iterable[FactBatch], at: datetime) -> None:
-        """Hand over batches that were taken and not decided on once more, at an instant."""
+        """Return batches again at `at`: they were taken, and no decision was made on them."""
         for batch in batches:
-            heapq.heappush(self._again, (at, next(self._order), batch))
+            heapq.heappush(self._put_back, (at, next(self._order), batch))
 
     def take_due_facts(self, now: datetime) -> list[FactBatch]:
-        """Take the requests and batches whose time has come."""
+        """Take the batches that are due: those put back, and a `TimerDue` of each wake-up."""
         fact_batches = []
-        while self._again and self._again[0][0] <= now:
-            fact_batches.append(heapq.heappop(self._again)[2])
+        while self._put_back and self._put_back[0][0] <= now:
+            fact_batches.append(heapq.heappop(self._put_back)[2])
         while self._queue and self._queue[0][0] <= now:
             at, execution_id = heapq.heappop(self._queue)
-            wish = self._due.get(execution_id)
-            if wish is not None and wish[0] == at:
-                del self._due[execution_id]
-                fact_batches.append(wish[1])
+            wakeup = self._wakeup_by_execution.get(execution_id)
+            if wakeup is not None and wakeup[0] == at:
+                del self._wakeup_by_execution[execution_id]
+                fact_batches.append(wakeup[1])
         return fact_batches
 
     def next_wakeup_in_s(self, now: datetime, *, at_most_s: float) -> float:
-        """Return how long nothing is due, within a bound."""
-        instants = [queue[0][0] for queue in (self._queue, self._again) if queue]
+        """Return the seconds until something is due, at most `at_most_s`."""
+        instants = [queue[0][0] for queue in (self._queue, self._put_back) if queue]
         if not instants:
             return at_most_s
         return min(at_most_s, max(0.0, (min(instants) - now).total_seconds()))

@@ -1,4 +1,4 @@
-"""Results of ended loops, gathered beside the shards' turns: a long one holds up nobody.
+"""Queue of ended loops whose results are collected beside the turns of the shards.
 
 What is lost with a process is asked for again when its execution is next looked at; the fact that
 comes of it carries the key of its loop and level, so it counts once.
@@ -93,7 +93,7 @@ class LoopQueue:
             self._queue.put_nowait((finished, mailbox, 1))
 
     async def collect_next(self) -> int:
-        """Gather what is asked for next; the shard is told even when that is impossible."""
+        """Collect the results of the next loop; a failure is reported to the shard too."""
         finished, mailbox, tries = await self._queue.get()
         fact_batch, is_over = None, True
         try:

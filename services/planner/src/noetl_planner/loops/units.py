@@ -1,4 +1,4 @@
-"""Frames that come in the order of their units, taken unit by unit."""
+"""Reads the frames of an ended loop unit by unit, and encodes the results of the units."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, TypeVar

@@ -1,4 +1,4 @@
-"""How many facts a turn takes: as many as it settles long before its lease and its deliveries end.
+"""Limits how many facts a turn fetches, so that it ends well before leases and deliveries expire.
 
 A turn decides all that it took and commits it at once. Shards share one processor, so that the
 same number of facts takes a turn of a busy planner many times as long. One that outlasts the lease

@@ -1,4 +1,4 @@
-"""What this process has just committed, for those who follow an execution through it.
+"""Feeds events that this process has committed to followers of their executions.
 
 Nothing depends on it: a follower that finds a gap reads the ledger, and so does one that another
 planner wakes and that finds nothing here.

@@ -1,4 +1,4 @@
-"""One execution's decision, made again with each value that it turns out to need."""
+"""Decides for one execution: decides again after each payload that its templates need is loaded."""
 
 from collections.abc import Iterator
 
@@ -27,16 +27,16 @@ from noetl_replay.state import ExecutionState, build_empty_state
 
 log = structlog.get_logger(__name__)
 
-# Each try but a few has a value more than the one before; what one fact may name is fewer.
+# Nearly every try loads one payload more; the templates of one fact read far fewer payloads.
 _TRIES_MAX = 1000
 
 
 class DecisionStuckError(AssertionError):
-    """A decision asks again for what it was given, or without end: a defect of ours."""
+    """A decision needs a payload that is loaded, or never ends: a defect of the planner."""
 
 
 class ExecutionDecision(Struct, kw_only=True):
-    """One execution's part of the turn's transaction."""
+    """What one execution adds to the transaction of its shard's turn."""
 
     work: ExecutionWork
     state: ExecutionState
@@ -46,7 +46,7 @@ class ExecutionDecision(Struct, kw_only=True):
 
 
 class DecisionRunner:
-    """Decides for executions of one shard, with their states and what templates look into."""
+    """Decides for executions of one shard; loads their states and the payloads that they read."""
 
     def __init__(self, states: StateCache, shared: ShardContext) -> None:
         self._states = states
@@ -55,11 +55,11 @@ class DecisionRunner:
     async def decide_work(
         self, work: ExecutionWork, refused: ErrorObject | None = None
     ) -> ExecutionDecision:
-        """Decide, loading what templates name; facts that need too much at once go one by one.
+        """Decide on the facts of an execution, and load each payload that a template reads.
 
-        A state that was decided on in vain is read from its history again. Raises
-        `DecisionStuckError` where trying again leads nowhere, and what the catalog, the ledger and
-        the store raise.
+        Facts that together read more than the limits are halved until they fit. After a try that
+        ends without a decision, the state is read again. Raises `DecisionStuckError` when further
+        tries cannot help, and the errors of the catalog, the ledger and the payload store.
         """
         decision_values = DecisionValues(self._shared.payload_cache)
         renders = begin_renders()
@@ -108,15 +108,15 @@ class DecisionRunner:
         self,
         work: ExecutionWork,
         decision_values: DecisionValues,
-        spoiled: DecisionDraft,
+        failed_draft: DecisionDraft,
         refused: ErrorObject | None,
     ) -> None:
-        """Make a decision in a child, for what its templates give."""
+        """Make a decision in a child process, to keep the values that its templates render to."""
         state = await self._states.take_state(
             work.batches[0], is_beginning=fact_intake.is_first_request(work)
         )
-        renders = spoiled.renders or begin_renders()
-        draft = await self._make_draft(work, state, decision_values, spoiled.stamp, renders)
+        renders = failed_draft.renders or begin_renders()
+        draft = await self._make_draft(work, state, decision_values, failed_draft.stamp, renders)
 
         def decide_again() -> None:
             decide(draft, _iterate_facts(draft, work), refused=refused)
@@ -132,9 +132,9 @@ class DecisionRunner:
     async def _load_payload(
         self, decision_values: DecisionValues, ref: PayloadRef, *, is_begun: bool
     ) -> ErrorObject | None:
-        """Read a payload for templates; return the error of one that stays unreadable.
+        """Load a payload for templates; return the error of a payload that cannot be read.
 
-        What has not begun cannot fail: there it is raised.
+        An execution without a history cannot fail: then the error is raised instead.
         """
         try:
             if ref.sha256 in decision_values or not await decision_values.load_payload(ref):
@@ -202,7 +202,7 @@ class DecisionRunner:
     def answer_unstarted(
         self, work: ExecutionWork, fact_batches: list[FactBatch]
     ) -> ExecutionDecision:
-        """Answer for an execution that cannot begin; it has no history."""
+        """Return the decision on an execution that cannot begin: no events, only facts to send."""
         first = work.batches[0]
         state = build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
         shard_count = self._shared.bounds.shard_count
@@ -227,6 +227,6 @@ def _iterate_facts(draft: DecisionDraft, work: ExecutionWork) -> Iterator[Fact]:
 
 
 def drop_facts(work: ExecutionWork) -> ExecutionWork:
-    """Return the same deliveries without what they say, which cannot be decided."""
+    """Return the same deliveries without their facts, on which nothing can be decided."""
     batches = [structs.replace(batch, facts=[]) for batch in work.batches]
     return ExecutionWork(batches=batches, deliveries=work.deliveries, in_part=work.in_part)

@@ -1,7 +1,7 @@
-"""Where the doors hand new executions to the shards that this process owns.
+"""Starts new executions in this process when it owns their shard.
 
-A request that is decided on here is committed in one transaction with the events that follow from
-it. Every other request is committed with its message, which is sent to the owner of the shard.
+The API calls it first. A request that a shard here decides on is committed in one transaction with
+the events of its decision. Every other request is committed with a message to the shard's owner.
 """
 
 from typing import Protocol
@@ -11,45 +11,45 @@ from noetl_contracts.ledger.records import Request
 
 
 class ExecutionStarter(Protocol):
-    """What begins the executions of one shard."""
+    """Starts executions of one shard; its planner implements it."""
 
     async def start_execution(self, request: Request, *, latest: CatalogId | None) -> bool:
-        """Decide on a request that nobody has kept; False when it is to be sent instead."""
+        """Commit a new request and its first events; False when it must go by message."""
 
 
 class LocalStarts:
-    """One beginner a shard; each takes one request at a time.
+    """The execution starters of this process, one a shard; each takes one request at a time.
 
-    While it decides on one, others are kept and sent: a turn takes many of those at once, in one
-    transaction.
+    While a starter is busy, further requests go by message: one turn of the shard then commits
+    many of them in one transaction.
     """
 
     def __init__(self) -> None:
-        self._beginner_by_shard: dict[int, ExecutionStarter] = {}
+        self._starter_by_shard: dict[int, ExecutionStarter] = {}
         self._busy: set[int] = set()
 
-    def register_starter(self, shard: int, beginner: ExecutionStarter) -> None:
-        """Let a shard's owner take requests."""
-        self._beginner_by_shard[shard] = beginner
+    def register_starter(self, shard: int, starter: ExecutionStarter) -> None:
+        """Register the starter of a shard that this process owns."""
+        self._starter_by_shard[shard] = starter
 
-    def remove_starter(self, shard: int, beginner: ExecutionStarter) -> None:
-        """Let an owner leave; its successor, which may be here already, stays."""
-        if self._beginner_by_shard.get(shard) is beginner:
-            del self._beginner_by_shard[shard]
+    def remove_starter(self, shard: int, starter: ExecutionStarter) -> None:
+        """Remove the starter of a shard, unless its successor is registered already."""
+        if self._starter_by_shard.get(shard) is starter:
+            del self._starter_by_shard[shard]
 
     async def start_execution(
         self, shard: int, request: Request, *, latest: CatalogId | None = None
     ) -> bool:
-        """Have an execution begin here, its request kept; False when neither has happened.
+        """Start an execution here; False when its request was not committed.
 
-        With `latest` that playbook must still be the latest of its path when it does. Where the
-        ledger did not answer it may have happened: the request's identity makes it count once.
+        With `latest`, that playbook must still be the latest of its path at the commit. When the
+        ledger does not answer, the request may be committed: its identity makes it count once.
         """
-        beginner = self._beginner_by_shard.get(shard)
-        if beginner is None or shard in self._busy:
+        starter = self._starter_by_shard.get(shard)
+        if starter is None or shard in self._busy:
             return False
         self._busy.add(shard)
         try:
-            return await beginner.start_execution(request, latest=latest)
+            return await starter.start_execution(request, latest=latest)
         finally:
             self._busy.discard(shard)

@@ -1,4 +1,4 @@
-"""Renders what takes long in a child process, for a computation that is then made again."""
+"""Renders slow templates in a child process; the computation is then repeated with the values."""
 
 import asyncio
 import signal

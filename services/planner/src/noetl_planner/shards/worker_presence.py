@@ -1,4 +1,4 @@
-"""How workers said they are: a cache that is filled by listening and that nothing depends on."""
+"""The latest heartbeats of workers, from which the planner chooses a worker for an offer."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ _RETRY_S = 1.0
 
 
 class HeardBeat(Struct, frozen=True, kw_only=True):
-    """What a worker said, and when."""
+    """A heartbeat of a worker, and when it arrived."""
 
     beat: WorkerHeartbeat
     at_s: float
@@ -46,15 +46,15 @@ class WorkerPresence:
             del self._heard[next(iter(self._heard))]
 
     def count_offer(self, worker_id: WorkerId, host: str) -> None:
-        """Count a command that a worker was offered for a lane's host, until it speaks again."""
+        """Count an offer against a worker's free capacity, until its next heartbeat."""
         for key, heard_beat in self._heard.items():
             if key[0] == worker_id and host in key[1]:
                 beat = structs.replace(heard_beat.beat, running=heard_beat.beat.running + 1)
                 self._heard[key] = HeardBeat(beat=beat, at_s=heard_beat.at_s)
 
     def forget_worker(self, worker_id: WorkerId) -> None:
-        """Offer a worker nothing until it speaks again."""
-        for key in [one for one in self._heard if one[0] == worker_id]:
+        """Forget the heartbeats of a worker: it gets no offers before its next heartbeat."""
+        for key in [key for key in self._heard if key[0] == worker_id]:
             del self._heard[key]
 
     def list_beats(self) -> tuple[WorkerHeartbeat, ...]:

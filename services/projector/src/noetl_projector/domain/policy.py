@@ -1,4 +1,4 @@
-"""How patient and how greedy a projector is."""
+"""Policies of a projector: its share of the executions, batch sizes, and waits after failures."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""Finds executions that the bus left behind, and commits how far each shard is beyond doubt."""
+"""Finds executions whose events never arrived, and commits up to when a shard is projected."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What comes over the bus: fetched and read, buried where it cannot be read, else given back."""
+"""Fetches deliveries of events and decodes them; unreadable ones become dead letters."""
 
 from contextlib import suppress
 from typing import NamedTuple
@@ -29,7 +29,10 @@ class Arrival(NamedTuple):
 
 
 class FetchedBatch:
-    """What one fetch brought: what could be read, and what is not settled."""
+    """The result of one fetch.
+
+    `inbox` has the decoded batches by execution, `open` the deliveries that are not settled yet.
+    """
 
     def __init__(self, deliveries: list[Delivery]) -> None:
         self.messages = len(deliveries)
@@ -37,7 +40,7 @@ class FetchedBatch:
         self.open = dict.fromkeys(deliveries)
 
     async def ack_delivery(self, delivery: Delivery) -> None:
-        """Settle one: it is projected."""
+        """Ack a delivery whose events are projected."""
         await pass_failpoint(Failpoint.PROJECTOR_ACK_BEFORE)
         await delivery.ack()
         del self.open[delivery]
@@ -45,7 +48,7 @@ class FetchedBatch:
 
 
 class EventIntake:
-    """Owns the way from the bus to batches of events, and back."""
+    """Takes deliveries from the consumer, and acks, naks or dead-letters each of them."""
 
     def __init__(
         self, stores: ProjectorStores, policy: ProjectorPolicy, counting: ProjectionMetrics
@@ -55,7 +58,7 @@ class EventIntake:
         self._counting = counting
 
     async def take_batch(self, *, wait_s: float) -> FetchedBatch:
-        """Return what is there, waiting for the first; raises `MessagingUnavailable`."""
+        """Fetch and decode deliveries, waiting up to `wait_s`; raises `MessagingUnavailable`."""
         arrived = FetchedBatch(
             await self._stores.consumer.fetch_batch(
                 messages_max=self._policy.batch_messages_max, wait_s=wait_s
@@ -71,14 +74,14 @@ class EventIntake:
         return arrived
 
     async def take_next_batch(self, arrived: FetchedBatch, *, is_wanted: bool) -> FetchedBatch:
-        """Return what lies behind a full fetch; a bus that does not answer is met again later."""
+        """Fetch again without a wait after a full fetch; an unavailable bus gives no deliveries."""
         if is_wanted and arrived.messages == self._policy.batch_messages_max:
             with suppress(MessagingUnavailable):
                 return await self.take_batch(wait_s=0.0)
         return FetchedBatch([])
 
     async def return_unsettled(self, arrived: FetchedBatch) -> None:
-        """Let what is not settled come again; without a server it comes again by itself."""
+        """Nak deliveries that are not settled; without a server they return by themselves."""
         with suppress(MessagingUnavailable):
             for delivery in arrived.open:
                 await delivery.nak(self._policy.retry_delay_s)
@@ -87,7 +90,7 @@ class EventIntake:
     async def bury_delivery(
         self, delivery: Delivery, arrived: FetchedBatch, reason: str, outcome: str
     ) -> None:
-        """Put a message aside, with the reason, and settle it."""
+        """Store a message as a dead letter with the reason, and settle its delivery."""
         await self._stores.letters.bury_delivery(
             delivery,
             stream=topology.EVENTS,

@@ -1,4 +1,4 @@
-"""Lineage beside the projection: told from the ledger, kept, and delivered at least once."""
+"""Derives lineage from the ledger, stores it, and delivers it to an endpoint at least once."""
 
 import asyncio
 from collections import OrderedDict
@@ -18,7 +18,7 @@ from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import LineageEndpoint, LineageRefused
-from noetl_projector.domain import policy as telling
+from noetl_projector.domain import policy as lineage_policy
 from noetl_projector.domain import shard_ownership
 from noetl_projector.domain.policy import LineagePolicy
 from noetl_replay.lineage import (
@@ -40,14 +40,14 @@ from noetl_storage.ports.registry_ports import Catalog
 PLANS_MAX = 256
 SET_ASIDE_MAX = 1000
 
-# What comes of a history, or a playbook, that no planner of this release would have written.
+# Errors of a history or a playbook that no planner of this release would have written.
 _FAILURES = (Permanent, LookupError, TypeError, ValueError, AttributeError)
 
 log = structlog.get_logger(__name__)
 
 
 class LineageStores(Struct, frozen=True, kw_only=True):
-    """All that lineage is told from and kept in, and who receives it."""
+    """The stores that lineage is derived from and kept in, and the endpoint that receives it."""
 
     histories: LineageHistories
     rows: LineageRows
@@ -56,7 +56,7 @@ class LineageStores(Struct, frozen=True, kw_only=True):
 
 
 class LineageRelay:
-    """Tells and delivers the lineage of a projector's shards, off the projector's own way."""
+    """Derives and delivers the lineage of a projector's shards, beside the projection."""
 
     def __init__(self, *, stores: LineageStores, clock: Clock, policy: LineagePolicy) -> None:
         self._stores = stores
@@ -65,7 +65,7 @@ class LineageRelay:
         self._plans: OrderedDict[CatalogId, Plan] = OrderedDict()
         self._set_aside: dict[ExecutionId, None] = {}
         self._failures = 0
-        self._silent_until = 0.0
+        self._paused_until_s = 0.0
 
     async def record_lineage(self) -> int:
         """Tell what the ledger has gained, some executions a turn; return how many events."""
@@ -86,7 +86,7 @@ class LineageRelay:
 
     async def deliver_lineage(self) -> int:
         """Deliver what was kept, in order within each execution; return how many were taken."""
-        if not self._policy.is_kept or self._clock.monotonic_s() < self._silent_until:
+        if not self._policy.is_kept or self._clock.monotonic_s() < self._paused_until_s:
             return 0
         waiting: list[UndeliveredRow] = []
         for shard, shard_count in self._list_shards():
@@ -167,7 +167,7 @@ class LineageRelay:
                 entry = await self._stores.catalog.get_entry(catalog_id)
             except LookupError:
                 return {}
-            self._plans[catalog_id] = telling.read_lineage_plan(entry.model)
+            self._plans[catalog_id] = lineage_policy.read_lineage_plan(entry.model)
             while len(self._plans) > PLANS_MAX:
                 self._plans.popitem(last=False)
         return self._plans[catalog_id]
@@ -202,8 +202,8 @@ class LineageRelay:
     def _update_backoff(self, *, has_failed: bool) -> None:
         self._failures = self._failures + 1 if has_failed else 0
         if has_failed:
-            rest_s = telling.compute_retry_wait_s(self._failures, self._policy)
-            self._silent_until = self._clock.monotonic_s() + rest_s
+            retry_wait_s = lineage_policy.compute_retry_wait_s(self._failures, self._policy)
+            self._paused_until_s = self._clock.monotonic_s() + retry_wait_s
 
 
 def _load_lineage(behind: LineageBehind) -> LineageState:

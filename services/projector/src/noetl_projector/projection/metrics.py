@@ -1,4 +1,4 @@
-"""What a projector has met so far, each kind counted apart."""
+"""Metrics of a projector."""
 
 from collections.abc import Iterable
 from datetime import datetime

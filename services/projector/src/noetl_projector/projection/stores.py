@@ -1,4 +1,4 @@
-"""What a projector is handed."""
+"""The stores and ports of a projector."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""Lets calls go no faster than their key allows, over all workers together.
+"""Paces calls by their rate limit, over all workers together.
 
 Nothing here is authoritative: what is shared may be lost at any time, which only fills the
 allowance again. Workers use their own clocks; one that is ahead by d lets at most d seconds' worth
@@ -31,7 +31,7 @@ HORIZON_S = 1.0
 # A call that would wait longer lets its worker go; one that cannot fails after its time.
 LEAVE_AFTER_S = 60.0
 HELD_S_MAX = 3_600.0
-LINES_MAX = 10_000
+QUEUES_MAX = 10_000
 _DIGEST_CHARACTERS = 40
 # How long to rest when another worker was faster, or the bus is away.
 _CONTENDED_S = 0.02
@@ -68,13 +68,13 @@ class LongWait(Exception):  # noqa: N818 - it says what was found
 
 
 class _Ticket:
-    """One call in the line; `at` is when it may go, once that is known."""
+    """One call in the queue; `at` is when it may go, once that is known."""
 
     def __init__(self) -> None:
         self.at: float | None = None
 
 
-class _WaitingLine:
+class _WaitingQueue:
     """The calls of this worker that wait under one key, and what was last seen to be shared."""
 
     def __init__(self, name: str) -> None:
@@ -85,19 +85,19 @@ class _WaitingLine:
         self.tat = 0.0
 
     def hand_out_times(self, times: list[float]) -> None:
-        """Give the first in the line their times; those of calls that left meanwhile are lost."""
+        """Give the first in the queue their times; those of calls that left meanwhile are lost."""
         for time, ticket in zip(times, list(self.waiting), strict=False):
             ticket.at = time
             self.waiting.popleft()
 
 
 class CallPacer:
-    """Owns the lines of one worker; a call that stops waiting leaves its line."""
+    """Paces the calls of one worker in waiting queues, one a key; cancelled calls leave them."""
 
     def __init__(self, *, registers: Registers, clock: Clock) -> None:
         self._registers = registers
         self._clock = clock
-        self._lines: OrderedDict[str, _WaitingLine] = OrderedDict()
+        self._queues: OrderedDict[str, _WaitingQueue] = OrderedDict()
 
     async def wait_for_turn(
         self, limit: CallLimit, command: Command, *, may_leave: bool = False
@@ -108,12 +108,12 @@ class CallPacer:
         """
         digest = codec.digest_hex(limit.key.encode())[:_DIGEST_CHARACTERS]
         name = subjects.build_limit_subject(command.tenant_id, command.organization_id, digest)
-        line, started = self._get_line(name), self._clock.monotonic_s()
+        queue, started = self._get_queue(name), self._clock.monotonic_s()
         ticket = _Ticket()
-        line.waiting.append(ticket)
+        queue.waiting.append(ticket)
         try:
             async with asyncio.timeout(HELD_S_MAX):
-                await self._wait_for_time(line, ticket, limit.pace, may_leave=may_leave)
+                await self._wait_for_time(queue, ticket, limit.pace, may_leave=may_leave)
                 if ticket.at is not None:
                     await asyncio.sleep(max(0.0, ticket.at - self._read_timestamp()))
         except TimeoutError:
@@ -121,71 +121,75 @@ class CallPacer:
             raise ToolFailure(build_error("rate_limit", text, code="RATE_LIMIT_WAIT")) from None
         finally:
             if ticket.at is None:
-                line.waiting.remove(ticket)
+                queue.waiting.remove(ticket)
         waited_s = self._clock.monotonic_s() - started
         instruments.add_to_counter(names.RATE_LIMITED_CALLS)
         instruments.add_to_counter(names.RATE_LIMIT_WAITED, waited_s)
         return waited_s
 
     async def _wait_for_time(
-        self, line: _WaitingLine, ticket: _Ticket, pace: CallRate, *, may_leave: bool
+        self, queue: _WaitingQueue, ticket: _Ticket, pace: CallRate, *, may_leave: bool
     ) -> None:
         while ticket.at is None:
             rest_s = 0.0
-            async with line.lock:
+            async with queue.lock:
                 if ticket.at is None:
-                    rest_s = await self._request_times(line, pace)
+                    rest_s = await self._request_times(queue, pace)
             if may_leave and ticket.at is None:
                 # Those who stand before it have their turns first.
-                turn_s = rest_s + line.waiting.index(ticket) * pace.interval_s
+                turn_s = rest_s + queue.waiting.index(ticket) * pace.interval_s
                 if turn_s > LEAVE_AFTER_S:
                     raise LongWait(turn_s)
             # Others ask at the same moment: without the noise they would meet again.
             await asyncio.sleep(rest_s * (1 + identity.draw_noise() * 0.1))
 
-    async def _request_times(self, line: _WaitingLine, pace: CallRate) -> float:
+    async def _request_times(self, queue: _WaitingQueue, pace: CallRate) -> float:
         """Take times for all who wait; return how long to rest when there were none."""
         granted = admission.grant_calls(
             pace,
-            tat=line.tat,
+            tat=queue.tat,
             now=self._read_timestamp(),
-            wanted=len(line.waiting),
+            wanted=len(queue.waiting),
             horizon_s=HORIZON_S,
         )
         if not granted.times:
             return granted.rest_s
         data = codec.encode_json({"tat": granted.tat})
         try:
-            revision = await self._registers.swap_value(line.name, data, revision=line.revision)
+            revision = await self._registers.swap_value(queue.name, data, revision=queue.revision)
             if revision is None:
                 instruments.add_to_counter(names.RATE_LIMIT_CONTENTIONS)
-                await self._read_shared(line)
+                await self._read_shared(queue)
                 return _CONTENDED_S * identity.draw_noise()
         except MessagingUnavailable:
             return _UNREACHED_S
-        line.revision, line.tat = revision, granted.tat
-        line.hand_out_times(granted.times)
+        queue.revision, queue.tat = revision, granted.tat
+        queue.hand_out_times(granted.times)
         return 0.0
 
-    async def _read_shared(self, line: _WaitingLine) -> None:
-        found = await self._registers.find_value(line.name)
-        line.revision, line.tat = (0, 0.0) if found is None else (found[0], _decode_tat(found[1]))
+    async def _read_shared(self, queue: _WaitingQueue) -> None:
+        found = await self._registers.find_value(queue.name)
+        queue.revision, queue.tat = (0, 0.0) if found is None else (found[0], _decode_tat(found[1]))
 
     def _read_timestamp(self) -> float:
         return self._clock.now().timestamp()
 
-    def _get_line(self, name: str) -> _WaitingLine:
-        line = self._lines.get(name)
-        if line is None:
-            line = self._lines[name] = _WaitingLine(name)
+    def _get_queue(self, name: str) -> _WaitingQueue:
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = _WaitingQueue(name)
             idle = next(
-                (waiting_line for waiting_line in self._lines.values() if not waiting_line.waiting),
+                (
+                    waiting_queue
+                    for waiting_queue in self._queues.values()
+                    if not waiting_queue.waiting
+                ),
                 None,
             )
-            if len(self._lines) > LINES_MAX and idle is not None and idle is not line:
-                del self._lines[idle.name]
-        self._lines.move_to_end(name)
-        return line
+            if len(self._queues) > QUEUES_MAX and idle is not None and idle is not queue:
+                del self._queues[idle.name]
+        self._queues.move_to_end(name)
+        return queue
 
 
 def compile_limit(limit: RateLimit | None) -> CompiledLimit | None:

@@ -1,4 +1,4 @@
-"""What one run of a pipeline may name, and where it stands."""
+"""Context of the units of one command: names and scopes of templates, and earlier results."""
 
 from collections.abc import Callable, Mapping
 from copy import copy

@@ -1,4 +1,4 @@
-"""A worker's right to a command: kept by beats that the server confirms, else given up."""
+"""The lease of a command: extended by confirmed heartbeats, or lost."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Tells who follows an execution how far Spark is with one of its commands."""
+"""Publishes the progress of Spark jobs for clients that follow an execution."""
 
 from contextlib import AbstractContextManager
 

@@ -68,7 +68,7 @@ class _ExecutionQueue(Struct, kw_only=True, eq=False):
 
 
 class FactBatcher:
-    """Sends letters of one worker to the planner: one message of an execution at a time."""
+    """Batches the facts of one worker: one message of an execution is published at a time."""
 
     def __init__(self, *, publisher: Publisher, producer: WorkerId, shard_count: int) -> None:
         self._publisher = publisher
@@ -77,9 +77,9 @@ class FactBatcher:
         self._boxes: dict[str, _ExecutionQueue] = {}
 
     async def send_bundle(self, bundle: FactBundle) -> None:
-        """Return once the stream has stored a letter.
+        """Publish a bundle of facts; return once the stream has stored it.
 
-        Raises what the publisher raises when it was this letter's turn to send for all.
+        One caller publishes the bundles of all: it raises the errors of the publisher.
         """
         execution_id = bundle.command.execution_id
         box = self._boxes.setdefault(execution_id, _ExecutionQueue())
@@ -136,7 +136,7 @@ class FactBatcher:
 
 
 def _select_fitting(bundles: list[FactBundle]) -> list[FactBundle]:
-    """Return the oldest letters that fit one message: at least one."""
+    """Return the oldest bundles of facts that fit into one message: at least one."""
     count, room = 1, FACTS_BYTES_MAX - bundles[0].size_bytes
     for letter in bundles[1:LETTERS_MAX]:
         room -= letter.size_bytes
@@ -174,7 +174,7 @@ class FactPublisher:
         self._locator = locator
 
     def build_started_fact(self, command: Command) -> CommandStarted:
-        """Say that this worker took a command."""
+        """Build the fact that this worker has started a command."""
         return CommandStarted(
             command_id=command.command_id,
             attempt=command.attempt,
@@ -278,7 +278,7 @@ class AttemptReporter:
             )
 
     def report_started(self) -> None:
-        """Say that the command was taken, unless another fact has said so."""
+        """Report that the command has started, unless another fact has reported it."""
         if not self._has_started and not self._queue:
             self._stored.clear()
             self._queued.set()

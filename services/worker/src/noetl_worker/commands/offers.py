@@ -1,7 +1,8 @@
-"""Commands that this worker may ask for before all others of its pool.
+"""Offers: commands that the planner lets this worker request before other workers of its pool.
 
-An offer may be lost, late or repeated: the worker runs it only once the planner has accepted that
-it is this worker's, so that nobody else has it. What is not taken in time goes to the pool.
+The worker announces its free capacity, listens for offers, and requests a grant for each. An offer
+may be lost, late or repeated, so the worker runs a command only after the planner has granted it.
+A command that is not granted in time goes to the pool.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from noetl_worker.commands.fact_publisher import FactPublisher
 
 log = structlog.get_logger(__name__)
 
-# How often an offer is asked for, and how long the planner may take to grant it each time.
+# How often a grant is requested, and how long the planner may take to answer each time.
 ASKED_TIMES = 3
 GRANTED_WITHIN_S = 1.0
 _PUBLISHED_WITHIN_S = 5.0
@@ -30,14 +31,17 @@ _NOT_GRANTED = "the offer was not granted in time"
 
 
 def build_offer_subject(command: Command) -> str:
-    """Return the subject under which a pool would have got a command."""
+    """Return the subject under which a command would reach its pool."""
     return subjects.build_command_subject(
         command.pool, command.lane, command.tenant_id, command.organization_id
     )
 
 
 class OfferDelivery:
-    """An offered command as a delivery: its lease is what the planner hears of its worker."""
+    """Wraps a granted command as a `Delivery`: heartbeat facts to the planner extend its lease.
+
+    It is in no stream, so acks do nothing.
+    """
 
     def __init__(
         self, command: Command, data: bytes, fact_publisher: FactPublisher, *, asked_at: float
@@ -50,7 +54,7 @@ class OfferDelivery:
 
     @property
     def subject(self) -> str:
-        """Return the subject under which its pool would have got it."""
+        """Return the subject under which the command would reach its pool."""
         return build_offer_subject(self._command)
 
     @property
@@ -60,40 +64,40 @@ class OfferDelivery:
 
     @property
     def message_id(self) -> str:
-        """Return nothing: no stream has it."""
+        """Return an empty text: no stream has the command."""
         return ""
 
     @property
     def traceparent(self) -> str | None:
-        """Return nothing: it came without headers."""
+        """Return None: an offer has no headers."""
         return None
 
     @property
     def delivery_count(self) -> int:
-        """Return 1: what is granted is handed over once."""
+        """Return 1: a granted command is delivered once."""
         return 1
 
     @property
     def stream_sequence(self) -> int:
-        """Return 0, which no stream gives: an attempt has one holder."""
+        """Return 0, which is no sequence of a stream."""
         return 0
 
     @property
     def age_s(self) -> float:
-        """Return for how many seconds it has been granted, at most: it was asked for before."""
+        """Return the seconds since the grant was requested: the grant is not older."""
         return self._publisher.clock.monotonic_s() - self._asked_at
 
     async def ack(self) -> None:
-        """Do nothing: no stream waits for it."""
+        """Do nothing: no stream waits for the ack."""
 
     async def nak(self, delay_s: float = 0.0) -> None:
-        """Do nothing: a command is given back by saying so to the planner."""
+        """Do nothing: a fact to the planner releases the command."""
 
     async def term(self) -> None:
-        """Do nothing: no stream would hand it over again."""
+        """Do nothing: no stream delivers the command again."""
 
     async def extend_ack_wait(self) -> bool:
-        """Say that the command is held; True once the stream of facts has stored it."""
+        """Publish a heartbeat of the command; True once the stream of facts has stored it."""
         self._beats += 1
         command, fact_publisher = self._command, self._publisher
         beat = CommandHeartbeat(
@@ -107,31 +111,31 @@ class OfferDelivery:
 
 
 class OfferHost(Struct, frozen=True, kw_only=True):
-    """The worker that is described and offered to: how it is, and how it runs a command."""
+    """The worker that gets offers: `beat` describes its capacity, `begin` runs a command."""
 
     beat: Callable[[], WorkerHeartbeat]
     begin: Callable[[Command, bytes], None]
 
 
 class OfferIntake:
-    """Says how this worker is, hears what it is offered, and asks for it."""
+    """Announces this worker's capacity, listens for offers, and requests their grants."""
 
     def __init__(self, *, fact_publisher: FactPublisher, hints: Hints) -> None:
         self._publisher = fact_publisher
         self._hints = hints
 
     async def announce_presence(self, host: OfferHost) -> None:
-        """Say how this worker is, again and again."""
+        """Broadcast the worker's heartbeat every `BEAT_S` seconds."""
         while True:
             await self.publish_beat(host.beat())
             await asyncio.sleep(BEAT_S)
 
     async def publish_beat(self, beat: WorkerHeartbeat) -> None:
-        """Say how this worker is, now."""
+        """Broadcast one heartbeat of the worker."""
         await self._hints.broadcast(subjects.WORKERS, codec.encode_json(beat))
 
     async def listen_for_offers(self, host: OfferHost) -> None:
-        """Begin what is offered while there is room; what is left alone goes to the pool."""
+        """Begin offered commands while the worker has room; the pool gets the others."""
         while True:
             try:
                 async for data in self._hints.subscribe(
@@ -143,7 +147,7 @@ class OfferIntake:
             await asyncio.sleep(_RETRY_S)
 
     async def request_grant(self, command: Command, data: bytes) -> Delivery | None:
-        """Ask for an offered command; None when it is not granted: then it must not be run."""
+        """Request the grant of an offered command; None when it is not granted and must not run."""
         subject = subjects.build_grant_subject(command.command_id, command.attempt)
         asked_at = self._publisher.clock.monotonic_s()
         try:
@@ -183,7 +187,7 @@ class OfferIntake:
 
 
 def _is_for_host(command: Command, beat: WorkerHeartbeat) -> bool:
-    """Tell whether this lane's host may run a command: every one of the worker hears its offers."""
+    """Return whether this lane's host may run a command: all hosts of a worker get its offers."""
     return command.pool == beat.pool and get_lane_host(command.lane) in beat.lanes
 
 

@@ -1,4 +1,4 @@
-"""What `auth` may say: a name, an inline credential, or something that this release refuses."""
+"""Parses `auth`: a name of a credential, an inline credential, or a form that is refused."""
 
 from typing import Any
 

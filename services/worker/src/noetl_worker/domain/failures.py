@@ -1,4 +1,4 @@
-"""Errors as playbooks see them: which kind, which code, whether trying again may help."""
+"""Builds errors of tasks: their kind, code, and whether a retry may help."""
 
 import errno
 from typing import Any

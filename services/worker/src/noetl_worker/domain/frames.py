@@ -1,4 +1,4 @@
-"""Frames as a worker sees them: their policy, their record, and what remains of them."""
+"""Frames in the worker: windows of rows with their policy, stored record and outcome."""
 
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ class FramePolicy(Struct, frozen=True, kw_only=True):
     """The numbers of a frame, rendered by the planner.
 
     With `failed_max` the frame stops once more rows have failed; those in flight are cancelled.
-    With `inside` it is a whole loop, which its worker cuts into units.
+    With `inside` the frame is a whole `exec: local` loop, which the worker cuts into units.
     """
 
     max_rows: int = 1
@@ -36,8 +36,9 @@ class FrameRecord(Struct, frozen=True, kw_only=True):
     """A frame's own object in the payload store, written once, before its body runs.
 
     It holds the rows themselves, so that recording a frame is one write; `rows_ref` of every
-    event refers to it. `root_frame_id` and `base_index` place a continuation's rows in the frame
-    that claimed them. `command_id`, `fence` and `holder` name the run that wrote it.
+    event refers to it. A continuation runs the rows that an earlier frame left: `root_frame_id` is
+    the frame that claimed them, `base_index` the index of its first row there. `command_id`,
+    `fence` (the attempt) and `holder` (the delivery) name the run that wrote it.
     """
 
     rows: list[Row]

@@ -1,4 +1,4 @@
-"""Whether a result travels in its event or by reference, and what stays readable beside it."""
+"""Results of a step: names that it selects, values that it collects, and their sizes."""
 
 import re
 from collections.abc import Collection as Names

@@ -1,4 +1,4 @@
-"""Where a unit of work stands."""
+"""Identity of a unit of work: execution, step, unit and attempt."""
 
 import hmac
 from collections.abc import Awaitable

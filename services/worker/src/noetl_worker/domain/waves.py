@@ -1,4 +1,4 @@
-"""Waves: which frames one Spark job runs, and what an executor says of each."""
+"""Waves: the frames that one Spark job runs, and the manifests that its executors write of them."""
 
 from typing import Any
 
@@ -11,17 +11,18 @@ from noetl_contracts.ids import CommandId, FrameId, OrganizationId, TenantId, Wo
 from noetl_contracts.requests.facts import CommandFailed, Fact, FrameClosed
 from noetl_worker.domain.frames import Frame, FrameOutcome
 
+# Frames of the first wave; later waves grow or shrink by how long the one before took.
 SIZE_FIRST = 16
-# A wave of about so many seconds is worth its job, and not too much to lose.
+# A shorter wave wastes the start of its job, and a longer one loses much work in a failure.
 _SHORT_S = 4.0
 _LONG_S = 30.0
 
 
 class WaveFrame(Struct, frozen=True, kw_only=True):
-    """One frame's command, and its place in the wave.
+    """One frame's command; `place` is the frame's index in the wave.
 
-    A slot's command runs many frames: `frame` is the one that is meant, without its rows, which
-    its record holds.
+    A slot's command runs many frames: then `frame` is the frame to run, without its rows, which
+    are in its record. With `may_leave_rows` the frame may end before all its rows have started.
     """
 
     place: int
@@ -31,7 +32,7 @@ class WaveFrame(Struct, frozen=True, kw_only=True):
 
 
 class WavePartition(Struct, frozen=True, kw_only=True):
-    """What one partition of a wave runs; `name` is the wave's, under which its manifests stand."""
+    """The frames of one partition of a wave; its manifests are stored under the wave's `name`."""
 
     name: str
     part: int
@@ -42,9 +43,9 @@ class WavePartition(Struct, frozen=True, kw_only=True):
 
 
 class FrameManifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an executor says of a frame that ended: where its result is, and the fact for it.
+    """An executor's report of a frame that ended: where its result is, and the fact to publish.
 
-    A slot reports its frames itself: for one of these there is what became of it, or an error.
+    A slot publishes the facts of its frames itself: for its frames `ran` or `error` is set.
 
     `sha256` and `row_count` are the stored result's, `schema_digest` that of its columns' names.
     """
@@ -62,7 +63,7 @@ class FrameManifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def build_manifest(placed: WaveFrame, fact: Fact) -> FrameManifest:
-    """Describe a frame by the fact that ends it."""
+    """Build the manifest of a frame from the fact that ends it."""
     command = placed.command
     envelope = fact.result if isinstance(fact, FrameClosed) else None
     reference = envelope.reference if envelope is not None else None
@@ -83,7 +84,7 @@ def build_manifest(placed: WaveFrame, fact: Fact) -> FrameManifest:
 def build_slot_manifest(
     placed: WaveFrame, frame: Frame, outcome: FrameOutcome | ErrorObject
 ) -> FrameManifest:
-    """Describe a slot's frame by what became of it."""
+    """Build the manifest of a slot's frame from its outcome or error."""
     ran = outcome if isinstance(outcome, FrameOutcome) else None
     reference = ran.envelope.reference if ran is not None and ran.envelope is not None else None
     return FrameManifest(
@@ -103,23 +104,23 @@ def _digest_columns(columns: Any) -> str | None:
 
 
 def build_bundle_name(wave: str, part: int, number: int) -> str:
-    """Name what a partition of a wave says of some of its frames at once."""
+    """Build the name of a bundle: manifests of some frames of a partition."""
     return f"{wave}/part-{part}.{number}"
 
 
 def is_bundle_name(name: str, part: int | None) -> bool:
-    """Tell whether a name is of a bundle, of one partition or of any."""
+    """Return whether an object is a bundle of a partition, or of any with None."""
     head, dot, _ = name.rpartition("/")[2].partition(".")
     return bool(dot) and (part is None or head == f"part-{part}")
 
 
 def build_claim_name(wave: str, part: int) -> str:
-    """Name what says which task runs a partition of a wave."""
+    """Build the name of the object by which one Spark task claims a partition of a wave."""
     return f"{wave}/part-{part}"
 
 
 def deal_frames(frames: list[WaveFrame], parts: int) -> list[list[WaveFrame]]:
-    """Deal frames to at most so many partitions, evenly, none of them empty."""
+    """Spread frames evenly over at most `parts` partitions, none of them empty."""
     count = min(max(1, parts), len(frames))
     return [frames[part::count] for part in range(count)]
 

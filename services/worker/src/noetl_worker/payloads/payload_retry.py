@@ -1,4 +1,4 @@
-"""Ask the payload store again: while it is away without an end, else as long as that may help."""
+"""Retries calls of the payload store: until it is back, else for a few seconds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,4 +1,4 @@
-"""Persist before emit: a result is stored, or small enough to travel, before it is reported."""
+"""Stores results before they are reported; small ones travel in the report."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection

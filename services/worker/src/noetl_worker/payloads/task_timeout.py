@@ -1,4 +1,4 @@
-"""The time that a task takes itself: what it waits for a payload store that is away is not its own.
+"""Timeout of a task that does not count the time in which the payload store is away.
 
 A store that is away fails nobody's attempt, so it must not use up a task's `timeout` either. While
 a task asks the store its clock stands; what the store has answered is counted afterwards.

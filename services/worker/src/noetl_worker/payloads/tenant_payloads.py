@@ -80,13 +80,13 @@ class TenantPayloads:
         self, payloads: Payloads, *, place: PayloadOwner, remembered: PayloadCache
     ) -> None:
         self._payloads = payloads
-        self._place = place
+        self._tenant_scope = place
         self._remembered = remembered
 
     @property
     def payload_owner(self) -> PayloadOwner:
         """Return whose payloads these are."""
-        return self._place
+        return self._tenant_scope
 
     async def load_value(self, ref: PayloadRef) -> Any:
         """Return the decoded JSON of a reference."""
@@ -123,7 +123,7 @@ class TenantPayloads:
 
     def _build_cache_key(self, name: str) -> str:
         """Name what is remembered: what one organization has read is not there for another."""
-        return f"{self._place.tenant_id}/{self._place.organization_id}/{name}"
+        return f"{self._tenant_scope.tenant_id}/{self._tenant_scope.organization_id}/{name}"
 
     async def _read_value(self, ref: PayloadRef) -> Any:
         data = await self.read_payload(ref)
@@ -145,8 +145,8 @@ class TenantPayloads:
         return await _call_store(
             lambda: self._payloads.put_payload(
                 data,
-                tenant_id=self._place.tenant_id,
-                organization_id=self._place.organization_id,
+                tenant_id=self._tenant_scope.tenant_id,
+                organization_id=self._tenant_scope.organization_id,
                 media_type=media_type,
                 row_count=row_count,
                 schema_digest=schema_digest,
@@ -165,8 +165,8 @@ class TenantPayloads:
         reference = await _call_store(
             lambda: self._payloads.put_payload(
                 pieces(),
-                tenant_id=self._place.tenant_id,
-                organization_id=self._place.organization_id,
+                tenant_id=self._tenant_scope.tenant_id,
+                organization_id=self._tenant_scope.organization_id,
                 media_type=media_type,
                 row_count=row_count,
                 schema_digest=schema_digest,
@@ -189,8 +189,8 @@ class TenantPayloads:
         return await _call_store(
             lambda: self._payloads.list_names(
                 prefix,
-                tenant_id=self._place.tenant_id,
-                organization_id=self._place.organization_id,
+                tenant_id=self._tenant_scope.tenant_id,
+                organization_id=self._tenant_scope.organization_id,
             )
         )
 
@@ -200,8 +200,8 @@ class TenantPayloads:
             lambda: self._payloads.put_named(
                 name,
                 data,
-                tenant_id=self._place.tenant_id,
-                organization_id=self._place.organization_id,
+                tenant_id=self._tenant_scope.tenant_id,
+                organization_id=self._tenant_scope.organization_id,
             )
         )
 
@@ -215,7 +215,7 @@ class TenantPayloads:
         """Refer to what `put_named` has written."""
         return PayloadRef(
             uri=locators.build_named_locator(
-                self._place.tenant_id, self._place.organization_id, name
+                self._tenant_scope.tenant_id, self._tenant_scope.organization_id, name
             ),
             sha256=codec.digest_hex(data),
             media_type=JSON_MEDIA_TYPE,
@@ -228,8 +228,8 @@ class TenantPayloads:
         return await _call_store(
             lambda: self._payloads.find_named(
                 name,
-                tenant_id=self._place.tenant_id,
-                organization_id=self._place.organization_id,
+                tenant_id=self._tenant_scope.tenant_id,
+                organization_id=self._tenant_scope.organization_id,
             )
         )
 

@@ -1,4 +1,4 @@
-"""A task that streams: its rows leave in chunks while it runs, no faster than they are accepted."""
+"""Emits the rows of a streaming task in chunks while it runs, as fast as the planner accepts."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -18,24 +18,24 @@ from noetl_worker.payloads.row_spool import RowSpool
 from noetl_worker.pipeline.compiled_tasks import CompiledPipeline
 from noetl_worker.tools.calls.call import Call, Outcome
 
-# After a silence, the facts that the planner has not taken are sent again.
-_ASK_AGAIN_S = 2.0
+# Without news from the planner for so long, facts that it has not confirmed are sent again.
+_RESEND_S = 2.0
 _WINDOW_ROWS = 100
 _KINDS = frozenset({"postgres", "duckdb", "http", "python"})
 
 
 class ChunkEmitter:
-    """Cuts rows into chunks; one chunk is in memory, and goes when a further row has come.
+    """Groups rows into chunks and reports each to the planner as a `ChunkEmitted` fact.
 
-    A chunk that was emitted before stays as it is: a repeated attempt, here or by another worker,
-    emits what follows it.
+    One chunk is in memory; it is emitted when the next row arrives. `emitted_chunks` are chunks
+    that an earlier attempt emitted: this attempt skips them and emits those that follow.
     """
 
     def __init__(
         self,
         *,
         command: Command,
-        known: int,
+        emitted_chunks: int,
         stream: Stream,
         services: CommandServices,
         reporter: AttemptReporter,
@@ -47,8 +47,8 @@ class ChunkEmitter:
         self._reporter = reporter
         self._progress = services.progress
         self._spool = RowSpool()
-        self._sent = known
-        self._unheard: dict[int, ChunkEmitted] = {}
+        self._sent = emitted_chunks
+        self._unconfirmed: dict[int, ChunkEmitted] = {}
         self.restart_rows()
 
     @property
@@ -62,8 +62,9 @@ class ChunkEmitter:
         return len(self._rows)
 
     def restart_rows(self) -> None:
-        """Start with the first row, as every attempt of the task does."""
+        """Reset to the first row, at the start of every attempt of the task."""
         self._rows: list[bytes] = []
+        # The two brackets of the JSON list.
         self._bytes = 2
         self._index = 0
         self._row_count = 0
@@ -72,7 +73,7 @@ class ChunkEmitter:
         self._progress.wanted.set()
 
     async def write_rows(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
-        """Take rows in order; waits while too many chunks are not accepted."""
+        """Add rows in order; waits while too many chunks are not accepted."""
         if columns and not self._columns:
             self._columns = list(columns)
         for row in rows:
@@ -91,7 +92,7 @@ class ChunkEmitter:
             self._row_count += 1
 
     async def finish_stream(self, outcome: Outcome) -> Outcome:
-        """Emit the last chunk and wait until the planner has them all."""
+        """Emit the last chunk and wait until the planner has received all chunks."""
         if self._rows:
             await self._emit_chunk(has_more=False)
         while self._progress.taken.received < self._sent:
@@ -109,7 +110,7 @@ class ChunkEmitter:
         collected: Collection[str],
         notes: tuple[str, ...],
     ) -> ResultEnvelope:
-        """Keep the task's result with all its rows, by reference."""
+        """Store the task's result with all its rows, and return its reference."""
         return await self._services.keeper.store_spooled(
             result,
             self._spool,
@@ -121,7 +122,7 @@ class ChunkEmitter:
         )
 
     def close(self) -> None:
-        """Give back what the rows took."""
+        """Remove the spooled rows."""
         self._spool.close()
 
     async def _emit_chunk(self, *, has_more: bool) -> None:
@@ -148,7 +149,7 @@ class ChunkEmitter:
             ref=reference,
             has_more=has_more,
         )
-        self._unheard[index] = fact
+        self._unconfirmed[index] = fact
         self._sent = index + 1
         self._reporter.report_facts(fact)
         await self._reporter.flush_facts()
@@ -161,15 +162,15 @@ class ChunkEmitter:
         )
 
     async def _wait_for_progress(self) -> None:
-        """Wait for news of the planner; after a silence, say again what it may not know."""
-        if await self._progress.wait_for_change(_ASK_AGAIN_S):
+        """Wait for progress of the planner; without any, send unconfirmed facts again."""
+        if await self._progress.wait_for_change(_RESEND_S):
             received = self._progress.taken.received
-            self._unheard = {
-                index: fact for index, fact in self._unheard.items() if index >= received - 1
+            self._unconfirmed = {
+                index: fact for index, fact in self._unconfirmed.items() if index >= received - 1
             }
             return
-        if self._unheard:
-            self._reporter.report_facts(*self._unheard.values())
+        if self._unconfirmed:
+            self._reporter.report_facts(*self._unconfirmed.values())
         elif not self._progress.taken.received:
             # An attempt that continues a stream has emitted nothing yet: any fact gets an answer.
             self._reporter.report_facts(self._build_heartbeat())
@@ -184,12 +185,16 @@ def build_emitter(
     services: CommandServices,
     reporter: AttemptReporter,
 ) -> ChunkEmitter | None:
-    """Return what emits a step's chunks, or None for a step that does not stream."""
+    """Return the chunk emitter of a step, or None for a step that does not stream."""
     stream = next((task.stream for task in block.step.tool if task.stream is not None), None)
     if stream is None:
         return None
     return ChunkEmitter(
-        command=command, known=work.chunks, stream=stream, services=services, reporter=reporter
+        command=command,
+        emitted_chunks=work.chunks,
+        stream=stream,
+        services=services,
+        reporter=reporter,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a task collects over its repeats, between two workers: stored chunk by chunk, once each."""
+"""Values that tasks collect over their repeats; stored in chunks, so another worker can resume."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,7 +22,7 @@ _HOLDERS = frozenset({dict, list})
 
 
 class StoredCollection:
-    """A collection of one task, and how much of it is stored."""
+    """The collected value of one task, and the chunks of it that are stored."""
 
     def __init__(self, name: str, collection: CollectedValue | None = None) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class StoredCollection:
         return [] if self.collection.value is None else self.collection.value
 
     async def store_chunks(self, services: CommandServices) -> None:
-        """Store what a list has got since the last time, unless it is little."""
+        """Store the entries of a list since the last call, unless they fit into an event."""
         value = self.collection.value
         if not isinstance(value, list):
             return
@@ -52,7 +52,7 @@ class StoredCollection:
         self._chunks, self._stored_count = [*self._chunks, reference], len(value)
 
     def build_saved(self, held_in: list[str]) -> SavedCollection:
-        """Return the collection as another worker takes it up, with what is not stored beside."""
+        """Return the collection for another worker to resume: stored chunks, the rest inline."""
         value = self.collection.value
         rest = value[self._stored_count :] if isinstance(value, list) else value
         return SavedCollection(
@@ -87,7 +87,7 @@ class TaskCollections:
 
     def __init__(self, tasks: Iterable[CompiledTask]) -> None:
         self._by_task: dict[str, StoredCollection] = {}
-        self._without_any: set[str] = set()
+        self._tasks_without_value: set[str] = set()
         self._names = {
             task.name: task.output.accumulate.manifest_as
             for task in tasks
@@ -108,7 +108,7 @@ class TaskCollections:
         return self._by_task[task].shown_value
 
     def add_value(self, task: str, output: Output, value: Any) -> bool:
-        """Add what an attempt gave; tell whether the collection is cut.
+        """Add the value of an attempt; return whether the collection is truncated.
 
         Raises `NotAccumulable` or `CollectionFull`.
         """
@@ -119,25 +119,30 @@ class TaskCollections:
         return stored_collection.collection.is_truncated
 
     def note_absence(self, task: str, value: Any, notes: dict[str, None]) -> None:
-        """Note that nothing was found to collect, until something is."""
+        """Set or clear the note `COLLECTED_NOTHING` after a task has offered `value` to collect."""
         stored_collection = self._by_task.get(task)
         if value is not ABSENT:
-            self._without_any.discard(task)
+            self._tasks_without_value.discard(task)
         elif stored_collection is None or stored_collection.collection.value is None:
-            self._without_any.add(task)
+            self._tasks_without_value.add(task)
         notes.pop(COLLECTED_NOTHING, None)
-        if self._without_any:
+        if self._tasks_without_value:
             notes[COLLECTED_NOTHING] = None
 
-    def resume_notes(self, saved: Sequence[str], notes: dict[str, None]) -> list[str]:
-        """Note again that nothing was found, until something is; return the other saved notes."""
+    def restore_nothing_collected_note(
+        self, saved: Sequence[str], notes: dict[str, None]
+    ) -> list[str]:
+        """Restore the note `COLLECTED_NOTHING` in `notes` if a task still has no collected value.
+
+        `saved` are the notes of a pipeline that is resumed; return the others of them.
+        """
         if COLLECTED_NOTHING in saved:
-            self._without_any = {
+            self._tasks_without_value = {
                 task
                 for task, stored_collection in self._by_task.items()
                 if stored_collection.collection.value is None
             }
-            notes.update({COLLECTED_NOTHING: None} if self._without_any else {})
+            notes.update({COLLECTED_NOTHING: None} if self._tasks_without_value else {})
         return [note for note in saved if note != COLLECTED_NOTHING]
 
     def copy_growing_lists(self, value: Any) -> Any:
@@ -154,14 +159,14 @@ class TaskCollections:
             await stored_collection.store_chunks(services)
 
     async def load_saved(self, saved: SavedState, payloads: TenantPayloads) -> None:
-        """Take up what another worker had collected; raises `ToolFailure`."""
+        """Load the collections that another worker saved; raises `ToolFailure`."""
         for task, saved_collection in saved.collected.items():
             self._by_task[task] = await StoredCollection.load_saved(saved_collection, payloads)
         for task, value in saved.collections.items():
             self._by_task[task] = StoredCollection(self._names[task], CollectedValue(value))
 
     def build_saved(self, variables: Mapping[str, Any]) -> dict[str, SavedCollection]:
-        """Return the collections as another worker takes them up."""
+        """Return the collections as another worker resumes them."""
         return {
             task: stored_collection.build_saved(
                 [name for name, held in variables.items() if held is stored_collection.shown_value]
@@ -170,18 +175,18 @@ class TaskCollections:
         }
 
     def drop_collected(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """Leave out of a result's names what is saved as a collection."""
+        """Return a result's names without the collections, which are saved apart."""
         shown = [stored_collection.shown_value for stored_collection in self._by_task.values()]
         return {
             name: value for name, value in names.items() if all(value is not one for one in shown)
         }
 
     def drop_from_result(self, result: TaskResult) -> TaskResult:
-        """Leave out of a result what its task has collected."""
+        """Return a result without the collection of its task."""
         return structs.replace(result, names=self.drop_collected(result.names))
 
     def restore_result(self, task: str | None, result: TaskResult) -> TaskResult:
-        """Give back to a result what its task has collected."""
+        """Return a result with the collection of its task."""
         stored_collection = self._by_task.get(task or "")
         if stored_collection is None:
             return result

@@ -163,7 +163,7 @@ def _compile_cached(definition: bytes, defaults: bytes) -> CompiledPipeline:
         structs.replace(
             _compile_task(task, step, position, positions, timeout_s),
             output=outputs.tasks[position],
-            is_kept=outputs.is_told and outputs.tasks[position] is not None,
+            is_kept=outputs.reads_stored_fields and outputs.tasks[position] is not None,
         )
         for position, task in enumerate(step.tool)
     )

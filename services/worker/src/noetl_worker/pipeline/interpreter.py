@@ -108,7 +108,9 @@ class Pipeline:
         if resumed is not None:
             await scratch.restore_state(resumed.saved.scratch, self._services.payloads)
             self._walk = resumed.saved.walk
-            notes = scratch.task_collections.resume_notes(resumed.saved.notes, scratch.notes)
+            notes = scratch.task_collections.restore_nothing_collected_note(
+                resumed.saved.notes, scratch.notes
+            )
             self._notes.update(notes)
             # After a wait for nothing but time no attempt is under way.
             self._resumed = None if resumed.status == ELAPSED else resumed

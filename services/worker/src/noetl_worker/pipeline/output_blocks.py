@@ -1,4 +1,4 @@
-"""Which `output` block holds for what: a task's, its step's, or what the execution says."""
+"""Resolves the effective `output` block of each task of a step, and of the step's result."""
 
 import re
 from collections.abc import Iterator
@@ -15,67 +15,69 @@ from noetl_playbook.views.results import PipelineResult
 from noetl_worker.commands.command_context import build_template_error
 from noetl_worker.domain.failures import ToolFailure, build_error
 
-_UNSAID = Output()
-# What a block says of where a result is and how it looks there.
-_KEEPING = (
+_DEFAULT_OUTPUT = Output()
+# Fields of a block that decide where and in which form a result is stored.
+_STORAGE_FIELDS = (
     *("inline_max_bytes", "preview_max_bytes", "store", "scope", "as_", "format"),
     "partition_by",
 )
 
-# Words by which a template asks for what only a stored result has.
-_TELLING = re.compile(r"\b(?:_ref|_store|_bytes|_preview|ref)\b")
-# Names that lead to results of a pipeline besides those of its tasks.
-_LEADING = frozenset({"_prev", "results", "output", "result", "response", "outcome"})
+# Fields that only a stored result has, as templates read them.
+_STORED_FIELD_PATTERN = re.compile(r"\b(?:_ref|_store|_bytes|_preview|ref)\b")
+# Names of a pipeline's results besides the names of its tasks.
+_RESULT_NAMES = frozenset({"_prev", "results", "output", "result", "response", "outcome"})
 
 
 class OutputBlocks(Struct, frozen=True, kw_only=True):
-    """How results are kept: each task's own, and the step's with one of its tasks in front.
+    """The effective `output` blocks of a step with its tasks.
 
-    `names` is the step's block where it names something of the step's result. What is collected,
-    over a pipeline or over runs of the step, stands under the names of `collected`. With `is_told`
-    a template of the pipeline may ask whether what a task gave is stored.
+    `tasks` has one block a task, in the order of the pipeline. `whole` has the block of the step's
+    result by the task that ends the step. `names` is the step's own block where it has `select` or
+    `accumulate`. `collected` has the names of collected values, over a pipeline or over runs of
+    the step. `reads_stored_fields` says that a template of the pipeline may read `_ref`, `_store`
+    or another field of a stored result.
     """
 
     tasks: tuple[Output | None, ...]
     whole: dict[str, Output | None]
     names: Output | None
     collected: tuple[str, ...]
-    is_told: bool
+    reads_stored_fields: bool
 
     def get_block(self, result: PipelineResult) -> Output | None:
-        """Return how the step's result is kept."""
-        front = result.last or next(reversed(result.tasks), next(reversed(self.whole)))
-        return self.whole[front]
+        """Return the block that decides how the step's result is stored."""
+        last_task = result.last or next(reversed(result.tasks), next(reversed(self.whole)))
+        return self.whole[last_task]
 
 
 def build_output_blocks(step: Step, inline_max_bytes: int | None) -> OutputBlocks:
-    """Lay a step's blocks over each other; the execution's bound holds where none names one.
+    """Merge the blocks of a step and its tasks; `inline_max_bytes` is the execution's default.
 
-    The result of a step's only task is the step's: what the task says of it goes before what the
-    step says. Of several tasks each block of a task is for that task, and the step's goes before
-    that of the task in front.
+    The result of an only task is the step's result: fields of the task's block override those of
+    the step's block. With several tasks, a task's block is for that task's result, and fields of
+    the step's block override those of the task that ends the step.
     """
     if len(step.tool) > 1:
-        return _build_for_several(step, inline_max_bytes)
+        return _build_for_several_tasks(step, inline_max_bytes)
     (task,) = step.tool
     output = _fill_inline_max(_overlay_block(step.output, task.output), inline_max_bytes)
-    own = output
-    if own is not None:
+    task_block = output
+    if task_block is not None:
         accumulate = None if task.output is None else task.output.accumulate
-        own = structs.replace(own, accumulate=accumulate)
+        task_block = structs.replace(task_block, accumulate=accumulate)
     collects = step.output is not None and step.output.accumulate is not None
     names = structs.replace(step.output, select=()) if collects and step.output else None
     return OutputBlocks(
-        tasks=(own,),
+        tasks=(task_block,),
         whole={task.name: output},
         names=names,
         collected=_list_collected_names(step),
-        # Of what streams there is no result before the step has ended.
-        is_told=task.stream is None and _is_told(step),
+        # A streaming task has no result before its step has ended.
+        reads_stored_fields=task.stream is None and _reads_stored_fields(step),
     )
 
 
-def _build_for_several(step: Step, inline_max_bytes: int | None) -> OutputBlocks:
+def _build_for_several_tasks(step: Step, inline_max_bytes: int | None) -> OutputBlocks:
     output = step.output
     names_something = output is not None and (output.select or output.accumulate is not None)
     return OutputBlocks(
@@ -89,7 +91,7 @@ def _build_for_several(step: Step, inline_max_bytes: int | None) -> OutputBlocks
         },
         names=output if names_something else None,
         collected=_list_collected_names(step),
-        is_told=_is_told(step),
+        reads_stored_fields=_reads_stored_fields(step),
     )
 
 
@@ -101,33 +103,33 @@ def _list_collected_names(step: Step) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _is_told(step: Step) -> bool:
-    """Tell whether a template of a pipeline may ask for the reference of a result of it."""
+def _reads_stored_fields(step: Step) -> bool:
+    """Return whether a template of the pipeline may read a field that only a stored result has."""
     if step.output is None and not any(task.output for task in step.tool):
         return False
-    leading = _LEADING | {step.step} | _collect_made_names(step)
+    result_names = _RESULT_NAMES | {step.step} | _collect_own_names(step)
     for task in step.tool:
-        if leading & compile_value(task.fields.get("result_ref")).names:
+        if result_names & compile_value(task.fields.get("result_ref")).names:
             return True
         for text in _iterate_templates(codec.to_builtins(task)):
-            if _TELLING.search(text) and leading & compile_value(text).names:
+            if _STORED_FIELD_PATTERN.search(text) and result_names & compile_value(text).names:
                 return True
     return False
 
 
-def _collect_made_names(step: Step) -> frozenset[str]:
-    """Gather the names under which a pipeline has its own results."""
+def _collect_own_names(step: Step) -> frozenset[str]:
+    """Return the names under which the templates of a pipeline find its results."""
     names: set[str] = set()
     for task in step.tool:
         names |= {task.name} | {key.partition(".")[0] for key in task.set}
         names |= {"iter" for rule in task.rules for key in rule.then.set if key.startswith("iter.")}
         names |= {block.as_ for block in (task.output, step.output) if block and block.as_}
-    # What is written to state has no reference any more.
+    # A value in `ctx` or `step` is a copy: it has no reference.
     return frozenset(names - {"ctx", "step"})
 
 
 def _iterate_templates(value: Any) -> Iterator[str]:
-    """Go through the templates in a value of any depth."""
+    """Yield the templates in a value of any depth."""
     if isinstance(value, dict):
         for item in value.values():
             yield from _iterate_templates(item)
@@ -139,30 +141,30 @@ def _iterate_templates(value: Any) -> Iterator[str]:
 
 
 def _overlay_block(base: Output | None, over: Output | None) -> Output | None:
-    """Lay what one block says of keeping over what another says; both select."""
+    """Return `base` with the storage fields that `over` sets, and the `select` of both."""
     if base is None or over is None:
         return base or over
-    said: dict[str, Any] = {
+    overrides: dict[str, Any] = {
         name: getattr(over, name)
-        for name in _KEEPING
-        if getattr(over, name) != getattr(_UNSAID, name)
+        for name in _STORAGE_FIELDS
+        if getattr(over, name) != getattr(_DEFAULT_OUTPUT, name)
     }
-    return structs.replace(base, select=(*base.select, *over.select), **said)
+    return structs.replace(base, select=(*base.select, *over.select), **overrides)
 
 
 def _fill_inline_max(output: Output | None, inline_max_bytes: int | None) -> Output | None:
     if inline_max_bytes is None:
         return output
-    found = output or _UNSAID
-    if found.inline_max_bytes is not None:
-        return found
-    return structs.replace(found, inline_max_bytes=inline_max_bytes)
+    block = output or _DEFAULT_OUTPUT
+    if block.inline_max_bytes is not None:
+        return block
+    return structs.replace(block, inline_max_bytes=inline_max_bytes)
 
 
 def render_output(
     output: Output | None, scope: TemplateScope, *, step: str, task: str | None = None
 ) -> Output | None:
-    """Render what a block says; raises `ToolFailure`, or `PayloadNeeded` to be called again."""
+    """Render the templates of a block; raises `ToolFailure`, or `PayloadNeeded` to load first."""
     if output is None or not isinstance(output.store.ttl, str):
         return output
     store = output.store

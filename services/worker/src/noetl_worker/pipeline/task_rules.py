@@ -1,4 +1,4 @@
-"""The language's bounds on a pipeline, lowered where the playbook lowers them."""
+"""Evaluates the rules of tasks within the bounds of the language and the playbook."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from noetl_worker.pipeline.compiled_tasks import CompiledAction, CompiledRule, C
 from noetl_worker.pipeline.state import AttemptResult, PipelineState
 
 # What a rule has that says nothing itself: no number of an author's, so a bound lowers it.
-_UNSAID = Action(do="retry")
+_DEFAULT_RETRY = Action(do="retry")
 
 
 class RuleLimits:
@@ -39,8 +39,8 @@ class RuleLimits:
     ) -> int:
         """Render a number of attempts."""
         most = self.get_limit("attempts", decisions.ATTEMPTS_MAX)
-        if compiled.source == _UNSAID.attempts:
-            return min(int(_UNSAID.attempts), most)
+        if compiled.source == _DEFAULT_RETRY.attempts:
+            return min(int(_DEFAULT_RETRY.attempts), most)
         given = self._render_field(compiled, scope, task, "attempts")
         found = coercion.coerce_integer(given)
         if found is None:
@@ -93,11 +93,11 @@ class RuleLimits:
     ) -> float:
         """Return the longest wait; where nobody says it, a delay that is longer stays as long."""
         found_s = None
-        if compiled.source != _UNSAID.max_delay:
+        if compiled.source != _DEFAULT_RETRY.max_delay:
             found_s = self._render_duration_s(compiled, scope, task, "max_delay")
         if found_s is None:
-            unsaid_s = max(float(_UNSAID.max_delay), delay_s)
-            return min(unsaid_s, self.get_limit("max_delay", WAIT_S_MAX))
+            default_delay_s = max(float(_DEFAULT_RETRY.max_delay), delay_s)
+            return min(default_delay_s, self.get_limit("max_delay", WAIT_S_MAX))
         return found_s
 
     def _render_duration_s(
@@ -140,7 +140,7 @@ _WAITING = frozenset({"retry", "jump", "continue"})
 
 
 class TaskRules:
-    """Asks a task's rules; raises `ToolFailure`, or `PayloadNeeded` to be asked again."""
+    """Evaluates a task's rules; raises `ToolFailure`, or `PayloadNeeded` to load and try again."""
 
     def __init__(self, *, bounds: RuleLimits, scratch: PipelineState, site: UnitScope) -> None:
         self._bounds = bounds
@@ -205,7 +205,7 @@ class TaskRules:
         if action is not None and action.do == "jump":
             return None
         scope = self._scratch.scope
-        ended = next((bound for bound in task.bounds if bound.is_over(scope)), None)
+        ended = next((bound for bound in task.bounds if bound.has_reached_bound(scope)), None)
         if ended is None:
             return None
         if ended.on_bound == "stop":

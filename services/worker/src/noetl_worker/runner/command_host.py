@@ -1,4 +1,4 @@
-"""Hosts commands in the worker's own event loop, one hold each; the spark lane's run in waves."""
+"""Runs commands in the worker's event loop, each with its lease; the spark lane runs in waves."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a frame's rows give: held up to the frame's bytes, then put into the payload store.
+"""Runs the rows of a frame, and spills their outputs to the payload store above a size limit.
 
 A part is what was held when it became too much. At the end all of it is one result, as if nothing
 had been put away; the parts are mentioned by nobody and collected.
@@ -77,7 +77,7 @@ class RowOutputs:
         return sorted(self._held.keys() | self._place_by_row.keys())
 
     async def put_output(self, row: int, value: Any) -> None:
-        """Take what a row gave; raises `ToolFailure` when the store does not take a part."""
+        """Add the output of a row; raises `ToolFailure` when a part cannot be stored."""
         self._held[row] = value
         if not self._bytes_max:
             return
@@ -87,7 +87,7 @@ class RowOutputs:
                 await self._flush_part()
 
     async def _flush_part(self) -> None:
-        """Put what is held into a part; what a cancelled row leaves unstored stays held."""
+        """Store the outputs in memory as a part; on cancellation they stay in memory."""
         held, self._held, self._held_bytes = self._held, {}, 0
         if not held:
             return

@@ -1,4 +1,4 @@
-"""Reads a slice of a loop's collection: only the payload that holds it, decoded once a worker."""
+"""Runs frames that the planner cut: slices of a loop's collection, local loops and reduces."""
 
 from typing import Any
 
@@ -128,7 +128,7 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
         return build_frame_closed(self.command, self.services, frame, result, envelope)
 
     async def _run_local_loop(self, frame: Frame, layout: CollectionLayout | None) -> FrameClosed:
-        """Run a whole loop; what its units gave is kept unit by unit."""
+        """Run an `exec: local` loop as one frame; store the results of its units one by one."""
         result, ended = await run_local_loop(
             frame,
             block=self.block,

@@ -1,4 +1,4 @@
-"""What Spark's Java process writes while a person watches: kept off the terminal.
+"""Redirects the output of Spark's Java process away from the terminal.
 
 Java (log4j) knows no tasks. Where standard error is a terminal the process runs the work of one
 person, and a line goes to the log of the task that runs. Anywhere else it stays where the

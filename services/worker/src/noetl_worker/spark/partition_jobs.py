@@ -1,4 +1,4 @@
-"""Spreads bytes over the executors: one of them is one partition's work.
+"""Spreads byte strings over executors, one partition each.
 
 Loaded when Spark is, by `noetl_worker.spark.session` alone.
 """

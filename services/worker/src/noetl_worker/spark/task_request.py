@@ -1,4 +1,4 @@
-"""What a Spark task is asked for, and what it gave: plain values, known before Spark is loaded."""
+"""Request and result of a Spark task, as plain values that need no import of Spark."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from noetl_worker.sandbox.source import read_user_traceback
 from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan
 from noetl_worker.spark.tables.store_access import StoreAddress
 
-# What a task may say about its own session; the rest is the deployment's.
+# Settings of Spark that a task may set; the deployment sets all others.
 CONF_ALLOWED = (
     "spark.sql.shuffle.partitions",
     "spark.sql.adaptive.",
@@ -26,13 +26,13 @@ CONF_ALLOWED = (
 
 
 class RowsInput(Struct, frozen=True, kw_only=True):
-    """An input that is here already."""
+    """An input whose rows are in the worker's memory."""
 
     table: pa.Table
 
 
 class StoredInput(Struct, frozen=True, kw_only=True):
-    """An input in the payload store; of a union the rows are numbered by their part."""
+    """An input in the payload store; rows of a union have the number of their part."""
 
     refs: list[PayloadRef]
     is_union: bool = False

@@ -332,7 +332,7 @@ def _lose_rest(wave: _Wave) -> None:
 
 
 def build_wave_lost(command: Command) -> CommandLost:
-    """Say that nobody knows what became of a command's frame."""
+    """Build the fact that a command was lost with its wave: its frame's outcome is unknown."""
     return CommandLost(command_id=command.command_id, attempt=command.attempt, reason="wave_lost")
 
 

@@ -1,4 +1,4 @@
-"""SQL text, cut into statements whose placeholders the engine understands."""
+"""Splits SQL text into statements, with placeholders as `$1`, `$2`, ... and transaction needs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,17 @@ from msgspec import Struct
 
 from noetl_worker.sql.lexer import Dialect, Token, split_statements
 
-Slot = str | int
+# A name in a mapping of parameters, or an index in a list of them.
+ParameterKey = str | int
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _POSITION = re.compile(r"\$\d+")
-# What stands before the colon of a slice, or of a cast.
+# A character before a colon that makes it a slice or a cast, no placeholder.
 _BEFORE_COLON = re.compile(r"[\w\])\"'.:]")
 _CACHED_CHARACTERS_MAX = 65_536
-_OWN_TRANSACTION = frozenset({"begin", "start", "commit", "rollback", "end", "abort"})
-_OUTSIDE = re.compile(
+_TRANSACTION_CONTROL_VERBS = frozenset({"begin", "start", "commit", "rollback", "end", "abort"})
+# Statements that PostgreSQL refuses inside a transaction block.
+_OUTSIDE_TRANSACTIONS = re.compile(
     r"(?:vacuum\b|alter\s+system\b|(?:create|drop)\s+(?:database|tablespace)\b"
     r"|(?:create|drop)\s+subscription\b|alter\s+database\b.*?\bset\s+tablespace\b"
     r"|reindex\s+(?:\([^)]*\)\s*)?(?:database|system)\b|reindex\b.*?\bconcurrently\b"
@@ -26,30 +28,33 @@ _OUTSIDE = re.compile(
     r"|alter\s+table\b.*?\bdetach\s+partition\b.*?\bconcurrently\b)",
     re.IGNORECASE | re.DOTALL,
 )
-_OUTSIDE_VERBS = frozenset({"vacuum", "alter", "create", "drop", "reindex"})
-_CLIENT_ENDS = frozenset({"stdin", "stdout"})
-_PLAIN_VERBS = frozenset(
+_OUTSIDE_TRANSACTION_VERBS = frozenset({"vacuum", "alter", "create", "drop", "reindex"})
+# Words by which COPY reads from the client or writes to it.
+_COPY_CLIENT_STREAMS = frozenset({"stdin", "stdout"})
+# Statements that by themselves leave nothing on the session.
+_STATELESS_VERBS = frozenset(
     {"select", "insert", "update", "delete", "with", "values", "merge", "table", "begin", "commit"}
 )
-_WORKING_VERBS = _PLAIN_VERBS - _OWN_TRANSACTION
-_STATEFUL = ("set_config", "advisory", "dblink")
-# A pattern that begins with plain letters is looked for an order faster than one with a condition.
+_DATA_VERBS = _STATELESS_VERBS - _TRANSACTION_CONTROL_VERBS
+# Parts of function names whose calls leave state on the session.
+_SESSION_STATE_WORDS = ("set_config", "advisory", "dblink")
+# Begins with plain letters: `re` finds such a pattern ten times faster than one with a lookbehind.
 _TEMPORARY = re.compile(r"temp(?<!\wtemp)(?:orary)?\b")
 _FIRST_WORD = re.compile(r"(?:\s+|--[^\n]*\n)*([A-Za-z]+)\b")
-# A text that is cut may end inside a secret, which no mask finds: what is longer is left out.
+# Longer texts are left out, not truncated: a truncated secret would pass the mask.
 _STATEMENT_CHARACTERS_MAX = 2_000
 _LINE_CHARACTERS_MAX = 300
 
 
 class PlaceholderError(Exception):
-    """A statement asks for a parameter that `params` does not hold."""
+    """A statement has a placeholder for which `params` has no value."""
 
 
 class Statement(Struct, frozen=True, kw_only=True):
-    """One statement; `slots` names the parameter behind each of `$1`, `$2`, ..."""
+    """One statement; `slots` has the key in `params` (name or index) of each of `$1`, `$2`, ..."""
 
     text: str
-    slots: tuple[Slot, ...]
+    slots: tuple[ParameterKey, ...]
     is_transaction_control: bool
     is_outside_transactions: bool
     leaves_session_state: bool
@@ -63,14 +68,14 @@ class _PlaceholderWriter:
         self._text = text
         self._style = style
         self._tokens: list[Token] = []
-        self._slots: list[Slot] = []
+        self._slots: list[ParameterKey] = []
         # `%s` counts on from one statement to the next.
         self._percents = 0
 
     def write_statement(
         self, start: int, end: int, tokens: list[Token]
-    ) -> tuple[str, tuple[Slot, ...]]:
-        """Return the statement between two places, and the parameters that it names."""
+    ) -> tuple[str, tuple[ParameterKey, ...]]:
+        """Return the statement between two offsets, and the keys of its parameters."""
         if not self._style:
             return self._text[start:end].strip(), ()
         self._tokens, self._slots = tokens, []
@@ -88,7 +93,7 @@ class _PlaceholderWriter:
         return "".join(parts).strip(), tuple(self._slots)
 
     def _write_placeholder(self, index: int) -> tuple[int, str]:
-        """Return how many tokens a placeholder has, 0 for none, and what stands for it."""
+        """Return how many tokens a placeholder has (0: it is none), and their replacement."""
         token = self._tokens[index]
         if token.word and token.raw[0] == "$":
             if self._style != "list" or not _POSITION.fullmatch(token.raw):
@@ -120,7 +125,7 @@ class _PlaceholderWriter:
         return 0, ""
 
     def _list_adjacent_tokens(self, index: int, count: int) -> list[str]:
-        """Return the tokens behind one, as far as nothing stands between them."""
+        """Return the tokens that follow a token without a gap."""
         found: list[str] = []
         for before, token in pairwise(self._tokens[index : index + count + 1]):
             if before.end != token.start:
@@ -128,47 +133,53 @@ class _PlaceholderWriter:
             found.append(token.raw)
         return found
 
-    def _write_slot(self, slot: Slot) -> str:
+    def _write_slot(self, slot: ParameterKey) -> str:
         if slot not in self._slots:
             self._slots.append(slot)
         return f"${self._slots.index(slot) + 1}"
 
 
-def _build_statement(piece: str, slots: tuple[Slot, ...], tokens: list[Token]) -> Statement:
+def _build_statement(piece: str, slots: tuple[ParameterKey, ...], tokens: list[Token]) -> Statement:
     words = [token.word for token in tokens if token.word]
     first = words[0] if words else ""
     return Statement(
         text=piece,
         slots=slots,
-        is_transaction_control=first in _OWN_TRANSACTION,
-        is_outside_transactions=first in _OUTSIDE_VERBS and _is_outside_transactions(tokens),
-        leaves_session_state=first not in _PLAIN_VERBS or _leaves_session_state(piece),
-        is_client_copy=first == "copy" and not _CLIENT_ENDS.isdisjoint(words),
+        is_transaction_control=first in _TRANSACTION_CONTROL_VERBS,
+        is_outside_transactions=first in _OUTSIDE_TRANSACTION_VERBS
+        and _is_outside_transactions(tokens),
+        leaves_session_state=first not in _STATELESS_VERBS or _leaves_session_state(piece),
+        is_client_copy=first == "copy" and not _COPY_CLIENT_STREAMS.isdisjoint(words),
     )
 
 
 def _is_outside_transactions(tokens: list[Token]) -> bool:
-    """Tell whether a statement refuses to run in a transaction."""
-    return _OUTSIDE.match(" ".join(token.word or token.raw for token in tokens)) is not None
+    """Return whether PostgreSQL refuses a statement inside a transaction block."""
+    return (
+        _OUTSIDE_TRANSACTIONS.match(" ".join(token.word or token.raw for token in tokens))
+        is not None
+    )
 
 
 def _leaves_session_state(text: str) -> bool:
-    """Tell whether a statement may leave something on the session, however it begins."""
+    """Return whether a statement may leave state on the session, by the functions that it calls."""
     lower = text.lower()
-    return any(word in lower for word in _STATEFUL) or _TEMPORARY.search(lower) is not None
+    return (
+        any(word in lower for word in _SESSION_STATE_WORDS) or _TEMPORARY.search(lower) is not None
+    )
 
 
 def cut_statements(text: str, style: str, dialect: Dialect = "postgres") -> tuple[Statement, ...]:
-    """Cut a text; `style` says how it names parameters: `list`, `mapping`, or "" for not at all.
+    """Split a text into statements; `style` is `list` or `mapping`, "" for no parameters.
 
-    What cannot be cut with certainty raises `ToolFailure` with its line.
+    Raises `ToolFailure` with the line for a text that cannot be split with certainty.
     """
     if len(text) > _CACHED_CHARACTERS_MAX:
-        return _cut_uncached(text, style, dialect)
-    return _cached(text, style, dialect)
+        return _cut_without_cache(text, style, dialect)
+    return _cut_with_cache(text, style, dialect)
 
 
-def _cut_uncached(text: str, style: str, dialect: Dialect) -> tuple[Statement, ...]:
+def _cut_without_cache(text: str, style: str, dialect: Dialect) -> tuple[Statement, ...]:
     statement = _build_single_statement(text) if not style and ";" not in text else None
     if statement is not None:
         return (statement,)
@@ -179,16 +190,16 @@ def _cut_uncached(text: str, style: str, dialect: Dialect) -> tuple[Statement, .
     )
 
 
-_cached = lru_cache(maxsize=512)(_cut_uncached)
+_cut_with_cache = lru_cache(maxsize=512)(_cut_without_cache)
 
 
 def _build_single_statement(text: str) -> Statement | None:
-    """Take a text with nothing to cut and nothing to fill in, as claims render it, for what it is.
+    """Return a text without parameters and semicolons as one statement, without parsing it.
 
-    It comes once, as its values are written in it. Its first word tells all but what it leaves.
+    Rendered claims are such texts. None when the first word does not decide how it must run.
     """
     first = _FIRST_WORD.match(text)
-    if first is None or first[1].lower() not in _WORKING_VERBS:
+    if first is None or first[1].lower() not in _DATA_VERBS:
         return None
     return Statement(
         text=text.strip(),
@@ -200,7 +211,7 @@ def _build_single_statement(text: str) -> Statement | None:
 
 
 def get_placeholder_style(params: Any) -> str:
-    """Tell which placeholders a `params` value fills."""
+    """Return the placeholder style of a `params` value."""
     if type(params) is dict or isinstance(params, Mapping):
         return "mapping"
     return "" if params is None else "list"
@@ -218,7 +229,7 @@ def order_arguments(statement: Statement, params: Any) -> list[Any]:
     return [_get_positional(params, int(slot)) for slot in statement.slots]
 
 
-def _build_missing_name_error(params: Mapping[Slot, Any], name: str) -> PlaceholderError:
+def _build_missing_name_error(params: Mapping[ParameterKey, Any], name: str) -> PlaceholderError:
     known = ", ".join(sorted(map(str, params))) or "none"
     return PlaceholderError(f"the statement names :{name}, but params has only: {known}")
 

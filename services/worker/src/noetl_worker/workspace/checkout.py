@@ -21,7 +21,7 @@ from noetl_worker.workspace.folder_files import (
     finish_open_file,
     is_internal,
     iterate_files,
-    list_folders,
+    list_parent_folders,
     open_folder,
     open_parent,
     remove_entry,
@@ -120,7 +120,7 @@ class Checkout:
 
         A file or a folder of another version that stands in its place is removed.
         """
-        for place in (path, *list_folders(path)):
+        for place in (path, *list_parent_folders(path)):
             self._present.pop(place, None)
         with open_parent(self.folder, path, is_made=True) as (parent, name):
             if not is_reused and remove_entry(name, parent):

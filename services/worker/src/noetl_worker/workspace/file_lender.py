@@ -1,4 +1,4 @@
-"""Runs tasks among the files of their execution."""
+"""Runs tasks in checkouts of their execution's files."""
 
 import asyncio
 import random

@@ -84,9 +84,9 @@ def remove_entry(name: str, within: int) -> bool:
     return True
 
 
-def list_folders(path: str) -> list[str]:
-    """Return the paths of the folders in which a file lies, the outermost first."""
-    return [path[:place] for place, letter in enumerate(path) if letter == "/"]
+def list_parent_folders(path: str) -> list[str]:
+    """Return the parent folders in a relative path, the outermost first; reads no disk."""
+    return [path[:index] for index, character in enumerate(path) if character == "/"]
 
 
 def iterate_files(

@@ -30,7 +30,7 @@ from noetl_worker.tools.calls.call import (
 from noetl_worker.workspace import file_chunks
 from noetl_worker.workspace.checkout import Checkout, FolderChanges
 from noetl_worker.workspace.file_journal import FileJournal, Files, FileVersion
-from noetl_worker.workspace.folder_files import is_internal, list_folders
+from noetl_worker.workspace.folder_files import is_internal, list_parent_folders
 
 if TYPE_CHECKING:
     from noetl_worker.workspace.workspaces import Workspaces
@@ -101,7 +101,7 @@ class TaskFiles:
         if is_internal(name.path):
             checkout.internal_paths.add(name.path)
         # A file in the place of a folder has to be there, so that the tool is refused.
-        wanted = {name.path, *list_folders(name.path)}
+        wanted = {name.path, *list_parent_folders(name.path)}
         wanted |= {f"{name.path}{suffix}" for suffix in _SIDE_FILES}
         await self._fetch_versions(checkout, wanted & (self._files.keys() | checkout.file_paths))
         path = checkout.folder / name.path
@@ -311,11 +311,13 @@ class TaskFiles:
         places = left.keys() | changes.contents.keys()
         new = changes.contents.keys() - files.keys()
         for path in sorted(new):
-            for folder in list_folders(path):
+            for folder in list_parent_folders(path):
                 if folder in places:
                     raise self._build_conflict(folder, left.get(folder))
         # Only new files can have taken the place of a folder.
-        folders = {folder: path for path in left for folder in list_folders(path)} if new else {}
+        folders = (
+            {folder: path for path in left for folder in list_parent_folders(path)} if new else {}
+        )
         for path in sorted(new & folders.keys()):
             raise self._build_conflict(path, left[folders[path]])
 

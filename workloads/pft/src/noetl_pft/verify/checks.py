@@ -1,13 +1,13 @@
-"""What a check found."""
+"""Results of the checks that verify a finished run of the workload."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-MOST_SHOWN = 20
+SHOWN_MAX = 20
 
 
 class WitnessError(RuntimeError):
-    """A witness is missing, unreadable or incomplete: there is no verdict."""
+    """A source of evidence (table, event log, server log) is missing or incomplete: no verdict."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Check:
     def record_difference(self, text: str) -> None:
         """Record one difference."""
         self.wrong += 1
-        if len(self.shown) < MOST_SHOWN:
+        if len(self.shown) < SHOWN_MAX:
             self.shown.append(text)
 
     def expect_equal(self, what: str, found: object, expected: object) -> None:

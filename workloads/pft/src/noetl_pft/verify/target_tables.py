@@ -91,7 +91,7 @@ async def read_target_tables(dsn: str, *, is_floor: bool) -> TargetTables:
         async with db.transaction(isolation="repeatable_read", readonly=True):
             target = await _read_results(db)
             if not is_floor:
-                await _read_work(db, target)
+                await _fill_target_tables(db, target)
     except asyncpg.PostgresError as problem:
         raise WitnessError(f"the target tables cannot be read: {problem}") from problem
     finally:
@@ -108,7 +108,9 @@ async def _read_results(db: "asyncpg.Connection[asyncpg.Record]") -> TargetTable
     return target
 
 
-async def _read_work(db: "asyncpg.Connection[asyncpg.Record]", target: TargetTables) -> None:
+async def _fill_target_tables(
+    db: "asyncpg.Connection[asyncpg.Record]", target: TargetTables
+) -> None:
     counts = await db.fetchrow(_STATEMENTS["work_counts"])
     for name in ("queue", "mds_work", "page_work"):
         rows: list[QueueRow] = getattr(target, name)

@@ -28,7 +28,7 @@ class PostgresLineageHistories:
 
 
 class PostgresLineage:
-    """Writes rows and position together; a position moves only from where it was believed."""
+    """Writes rows and position together; positions are compared and swapped."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -36,7 +36,7 @@ class PostgresLineage:
     async def list_lineage_behind(
         self, *, shard: int, shard_count: int, lineage_version: int, executions_max: int
     ) -> list[LineageBehind]:
-        """Return executions of a shard whose ledger is ahead, or that an older release told."""
+        """Return executions whose lineage is behind the ledger, or of an older release."""
         found = await self._database.fetch_rows(
             _QUERIES["list_behind"], shard, shard_count, lineage_version, executions_max
         )
@@ -121,5 +121,5 @@ class PostgresLineage:
         )
 
     async def forget_lineage(self, execution_id: ExecutionId) -> bool:
-        """Have an execution told again from its beginning; False when it was not told."""
+        """Forget an execution's lineage, so that it is derived again; False when it has none."""
         return bool(await self._database.fetch_rows(_QUERIES["forget"], int(execution_id)))

@@ -1,4 +1,4 @@
-"""What the ledger and the tables beside it say about payloads."""
+"""Finds the payloads that the ledger and its tables refer to."""
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager

@@ -74,14 +74,14 @@ class PostgresRequests:
     async def find_message(
         self, address: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> InboxMessage | None:
-        """Return the latest letter at an address, handed over or not, or None."""
+        """Return the latest inbox message at an address, delivered or not, or None."""
         row = await self._database.find_row(
             _QUERIES["find_letter"], tenant_id, organization_id, address
         )
         return None if row is None else _build_message(row)
 
     async def deliver_message(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
-        """Give a letter to a wait, with the request that says so; False when it was given."""
+        """Deliver an inbox message to a waiting command; False if it was delivered before."""
         handed: bool = await self._database.get_value(
             _QUERIES["hand_over"],
             letter_id,
@@ -92,7 +92,7 @@ class PostgresRequests:
         return handed
 
     async def list_matches(self, *, matches_max: int) -> list[InboxMatch]:
-        """Return letters that were not handed over although a command waits for them."""
+        """Return undelivered inbox messages for which a command waits."""
         found = await self._database.fetch_rows(_QUERIES["list_matches"], matches_max)
         return [
             InboxMatch(

@@ -1,4 +1,4 @@
-"""Remembered folds on PostgreSQL."""
+"""Snapshots on PostgreSQL."""
 
 from typing import Any
 

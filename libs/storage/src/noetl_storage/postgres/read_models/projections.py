@@ -35,7 +35,7 @@ _MOVED = "(select array_agg(m.execution_id) from moved as m)::"
 
 
 class PostgresProjections:
-    """Writes rows and positions together; a position moves only from where it was believed."""
+    """Writes rows and positions together; positions are compared and swapped."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

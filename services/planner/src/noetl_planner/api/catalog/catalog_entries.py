@@ -75,7 +75,7 @@ async def keep_draft(
 
 async def find_latest_entry(services: ApiServices, path: str) -> CatalogEntry | None:
     """Find the latest registered version of a path."""
-    return await services.catalog.find_playbook(path.strip("/"), **services.place)
+    return await services.catalog.find_playbook(path.strip("/"), **services.tenant_scope)
 
 
 def _make_script_reader(scripts: Scripts | None) -> ReadScript | None:
@@ -146,7 +146,7 @@ def _build_entry(
     foreseen = warnings.list_pool_warnings(model, services.pools, line=parsed.begins)
     return CatalogEntry(
         catalog_id=CatalogId(services.mint()),
-        **services.place,
+        **services.tenant_scope,
         path=own,
         # The catalog counts versions.
         version=0,
@@ -161,12 +161,12 @@ def _build_entry(
 async def get_playbook_entry(services: ApiServices, path: str, version: int | None) -> CatalogEntry:
     """Return a registered version; raises a 404 that names what was probably meant."""
     wanted = path.strip("/")
-    entry = await services.catalog.find_playbook(wanted, version=version, **services.place)
+    entry = await services.catalog.find_playbook(wanted, version=version, **services.tenant_scope)
     if entry is not None:
         services.playbook_cache.keep_entry(version, entry)
         return entry
     latest = (
-        await services.catalog.find_playbook(wanted, **services.place)
+        await services.catalog.find_playbook(wanted, **services.tenant_scope)
         if version is not None
         else None
     )
@@ -176,7 +176,7 @@ async def get_playbook_entry(services: ApiServices, path: str, version: int | No
             hint=f"its versions are 1 to {latest.version}",
         )
     catalog_entries = await services.catalog.list_playbooks(
-        entries_max=SUGGESTIONS_MAX, **services.place
+        entries_max=SUGGESTIONS_MAX, **services.tenant_scope
     )
     raise problems.not_found_error(
         f"no playbook is registered as {wanted!r}",

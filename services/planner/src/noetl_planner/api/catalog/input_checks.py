@@ -1,4 +1,4 @@
-"""Inputs that a playbook does not have: refused, or told where it runs without them."""
+"""Checks inputs of a request against the playbook: unknown ones are refused or reported."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -29,7 +29,7 @@ def check_inputs(entry: CatalogEntry, given: Mapping[str, Any]) -> None:
 
 
 def check_templates(given: Any) -> None:
-    """Refuse inputs whose templates do not compile; raises a 422."""
+    """Check the input templates of a webhook or trigger; raises a 422 if one does not compile."""
     try:
         compile_value(given)
     except TemplateError as error:
@@ -69,7 +69,7 @@ async def check_playbook_calls(services: ApiServices, new: Sequence[CatalogEntry
             called = new_by_path.get(call.path) if call.version is None else None
             if called is None:
                 called = await services.catalog.find_playbook(
-                    call.path, version=call.version, **services.place
+                    call.path, version=call.version, **services.tenant_scope
                 )
             if called is not None and not inputs.is_lenient(called.model):
                 _check_playbook_call(entry, call, called)

@@ -102,7 +102,7 @@ async def list_playbooks(
     limit: Annotated[int, QueryParameter(ge=1, le=PLAYBOOKS_MAX)] = PLAYBOOKS_MAX,
 ) -> PlaybookList:
     """List the latest version of every playbook."""
-    entries = await services.catalog.list_playbooks(entries_max=limit, **services.place)
+    entries = await services.catalog.list_playbooks(entries_max=limit, **services.tenant_scope)
     return PlaybookList(playbooks=[_view_summary(entry) for entry in entries])
 
 

@@ -1,4 +1,4 @@
-"""How a worker over HTTP comes by a command: it asks, and the planner decides who has it.
+"""Finds a command for a worker over HTTP, and waits until the planner grants it.
 
 Which commands wait is read from a projection, which may be late; whose a command is says the
 history alone, so that of many who ask for one command exactly one gets it.

@@ -116,7 +116,7 @@ async def claim(services: Services, data: JSONBody[PoolAsker]) -> Claimed:
 
     async def list_waiting() -> list[IssuedCommand]:
         return await services.projections.list_urgent(
-            **services.place, pools=(data.pool,), commands_max=claim_search.CANDIDATES_MAX
+            **services.tenant_scope, pools=(data.pool,), commands_max=claim_search.CANDIDATES_MAX
         )
 
     return Claimed(

@@ -1,4 +1,4 @@
-"""What a worker over HTTP is handed: its command as any worker gets it, and the rows of a frame."""
+"""The command as a worker over HTTP gets it, with the items or rows to run."""
 
 from typing import Any
 
@@ -84,7 +84,9 @@ async def build_command_view(
     )
     command = command_messages.build_command(draft, command_state)
     for data in draft.payloads.values():
-        await services.payloads.put_payload(data, media_type=JSON_MEDIA_TYPE, **services.place)
+        await services.payloads.put_payload(
+            data, media_type=JSON_MEDIA_TYPE, **services.tenant_scope
+        )
     item = await _read_work_item(services, command)
     shown = codec.to_builtins(command)
     # Secrets open in the workers of this deployment alone.

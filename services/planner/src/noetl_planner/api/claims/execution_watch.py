@@ -1,4 +1,4 @@
-"""One execution's state while it moves on: what a worker over HTTP waits for."""
+"""Follows the state of one execution, and publishes facts about it for workers over HTTP."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -79,7 +79,7 @@ async def claim(
 
     async def list_waiting() -> list[IssuedCommand]:
         return await services.projections.list_issued(
-            **services.place, stage_id=stage, commands_max=claim_search.CANDIDATES_MAX
+            **services.tenant_scope, stage_id=stage, commands_max=claim_search.CANDIDATES_MAX
         )
 
     taken = await claim_search.claim_command(services, data, list_waiting, place=STAGES)

@@ -1,4 +1,4 @@
-"""Who may speak for a command: the worker that holds its current attempt, and nobody else."""
+"""Checks that a worker holds the current attempt of a command or frame."""
 
 from http import HTTPStatus
 from typing import Annotated, Any

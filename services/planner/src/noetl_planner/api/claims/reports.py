@@ -1,4 +1,4 @@
-"""How a worker over HTTP ends what it claimed: the planner's own verdict is the answer."""
+"""Reports of workers over HTTP: publishes the fact, and waits for the planner's decision."""
 
 from typing import Any
 
@@ -192,7 +192,7 @@ async def _externalize_result(
     services: ApiServices, result: PipelineResult | LoopResult, *, row_count: int | None
 ) -> ResultEnvelope:
     return await result_values.build_result_envelope(
-        result_values.build_keep(services.payloads, **services.place),
+        result_values.build_keep(services.payloads, **services.tenant_scope),
         codec.encode_json(result),
         inline=lambda: result_envelope.build_inline_context(result),
         beside=result_envelope.build_reference_context(result, {}),

@@ -100,7 +100,7 @@ async def _seal_and_store(
     services: ApiServices, *, name: str, kind: str, fields: dict[str, Any]
 ) -> SealedCredential:
     """Seal and store under the next free version of both stores."""
-    place = services.place
+    place = services.tenant_scope
     latest = await services.credentials.find_credential(name, **place)
     objects = await services.payloads.list_names(build_object_prefix(name), **place)
     last_object = int(max(objects).rpartition("/")[2]) if objects else 0
@@ -128,7 +128,7 @@ async def _seal_and_store(
 
 
 async def _find_sealed(services: ApiServices, name: str) -> SealedCredential | None:
-    sealed = await services.credentials.find_credential(name, **services.place)
+    sealed = await services.credentials.find_credential(name, **services.tenant_scope)
     return None if sealed is None or sealed.kind == DELETED else sealed
 
 
@@ -145,7 +145,9 @@ async def get_sealed(services: ApiServices, name: str) -> SealedCredential:
 
 
 async def _list_names(services: ApiServices) -> list[str]:
-    return await services.credentials.list_credential_names(names_max=NAMES_MAX, **services.place)
+    return await services.credentials.list_credential_names(
+        names_max=NAMES_MAX, **services.tenant_scope
+    )
 
 
 def _view_credential(services: ApiServices, sealed: SealedCredential) -> CredentialView:
@@ -161,7 +163,7 @@ def _view_credential(services: ApiServices, sealed: SealedCredential) -> Credent
 def _list_field_names(services: ApiServices, sealed: SealedCredential) -> list[str] | None:
     """Return the names of the fields, or None when another key sealed them."""
     try:
-        opened = services.sealer.open_credential(sealed, **services.place)
+        opened = services.sealer.open_credential(sealed, **services.tenant_scope)
     except SealBroken:
         return None
     return sorted(opened)

@@ -18,13 +18,13 @@ Wish = Callable[[str], Fact]
 async def request_cancel(
     services: ApiServices, text: str, reason: str | None, *, cascade: bool = True
 ) -> views.WishAnswer:
-    """Keep a wish to stop an execution; a terminal one answers with its status."""
+    """Commit a request to cancel an execution; return the status of one that has ended."""
     wish = CancelRequested(reason=reason, requested_by=PRODUCER, cascade=cascade)
     return await submit_control(services, text, "cancel", lambda _: wish)
 
 
 async def request_pause(services: ApiServices, text: str, reason: str | None) -> views.WishAnswer:
-    """Keep a wish to hold an execution; a terminal one answers with its status."""
+    """Commit a request to pause an execution; return the status of one that has ended."""
     return await submit_control(
         services,
         text,
@@ -34,7 +34,7 @@ async def request_pause(services: ApiServices, text: str, reason: str | None) ->
 
 
 async def request_resume(services: ApiServices, text: str) -> views.WishAnswer:
-    """Keep a wish to let a held execution go on; a terminal one answers with its status."""
+    """Commit a request to resume an execution; return the status of one that has ended."""
     return await submit_control(
         services,
         text,
@@ -46,7 +46,7 @@ async def request_resume(services: ApiServices, text: str) -> views.WishAnswer:
 async def submit_control(
     services: ApiServices, text: str, kind: str, wish: Wish
 ) -> views.WishAnswer:
-    """Keep a wish about an execution, unless it is over."""
+    """Commit a control request for an execution, unless it has ended."""
     row = await execution_lookup.get_execution_row(services, text)
     execution_id = ExecutionId(row["execution_id"])
     is_over = views.is_terminal(row)

@@ -1,4 +1,4 @@
-"""Callers who would rather wait for an execution's end than follow it (RFC 7240, `wait`)."""
+"""Waits for an execution's end before answering, as the header `Prefer: wait` requests."""
 
 import asyncio
 import re

@@ -155,7 +155,7 @@ async def list_executions(
 ) -> ExecutionList:
     """List executions, newest first."""
     rows = await services.projections.list_executions(
-        **services.place,
+        **services.tenant_scope,
         status=None if status is None else str(status),
         path=None if path is None else path.strip("/"),
         before=None if before is None else execution_lookup.check_execution_id(before),

@@ -1,4 +1,4 @@
-"""The plainest way to ask for an execution, past most of the framework.
+"""A fast route for plain start requests, which skips most of the web framework.
 
 Values that are injected, models of signatures and classes of answers take a twentieth of the time
 of a small execution. The usual form of that request is answered here, by the functions that the

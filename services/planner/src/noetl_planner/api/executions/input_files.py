@@ -57,7 +57,7 @@ async def take_chunk(services: Services, request: Request[Any, Any, Any]) -> Sto
 async def store_chunk(services: ApiServices, data: bytes) -> str:
     """Store a chunk of a file and return its digest."""
     ref = await services.payloads.put_payload(
-        CHUNK_HEAD + data, media_type=CHUNK_MEDIA_TYPE, **services.place
+        CHUNK_HEAD + data, media_type=CHUNK_MEDIA_TYPE, **services.tenant_scope
     )
     return ref.sha256
 
@@ -78,7 +78,7 @@ async def keep_run_files(
         sequence=1, key="", writer=RUN, base=0, written_at=services.clock.now(), changes=changes
     )
     await services.payloads.put_named(
-        build_entry_name(execution_id, 1), codec.encode_json(entry), **services.place
+        build_entry_name(execution_id, 1), codec.encode_json(entry), **services.tenant_scope
     )
     return codec.compute_checksum(codec.to_builtins(given_files))
 
@@ -163,7 +163,7 @@ async def _describe_file(services: ApiServices, file: GivenFile) -> FileChange:
     if len(file.chunks) <= INLINE_CHUNKS_MAX:
         return FileChange(**about, chunks=file.chunks)
     ref = await services.payloads.put_payload(
-        codec.encode_json(file.chunks), media_type=JSON_MEDIA_TYPE, **services.place
+        codec.encode_json(file.chunks), media_type=JSON_MEDIA_TYPE, **services.tenant_scope
     )
     return FileChange(**about, chunks_ref=ref)
 

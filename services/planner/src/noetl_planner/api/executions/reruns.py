@@ -1,4 +1,4 @@
-"""Reruns: a new execution that begins at a step of an earlier one (language, 18; see the docs).
+"""Reruns: a new execution that begins at a step of an earlier one (language reference, 18).
 
 What the new one takes over is folded from the earlier one's history, up to the latest entry of the
 step: `ctx`, and the results of the steps that had ended. Steps of other branches that ended later
@@ -247,7 +247,7 @@ async def build_rerun(
     ):
         return Rerun(source=source, came_from=came_from, inherited=inherited)
     reference = await services.payloads.put_payload(
-        data, media_type=JSON_MEDIA_TYPE, **services.place
+        data, media_type=JSON_MEDIA_TYPE, **services.tenant_scope
     )
     return Rerun(source=source, came_from=came_from, inherited_ref=reference)
 

@@ -1,4 +1,4 @@
-"""Durable asks: to run a playbook, and how any ask is kept and sent."""
+"""Start requests: validated, committed, and published to the planner of their shard."""
 
 from contextlib import suppress
 from http import HTTPStatus
@@ -212,12 +212,12 @@ async def begin_execution(
     is_sure: bool = True,
     execution_id: ExecutionId | None = None,
 ) -> views.Accepted:
-    """Keep the request of an execution; one with a known key answers with the earlier one.
+    """Commit a start request; a repeated idempotency key returns the earlier execution.
 
-    Where the shard is owned here, the execution has begun as well.
+    When this process owns the shard, the execution has begun on return.
 
-    `is_pinned` says that the version was asked for, and not merely the latest. Where it is not sure
-    to be that and the execution does not begin here, `_UnsureVersionError` is raised; the caller
+    `is_pinned` says that the request names a version. Raises `_UnsureVersionError` when a version
+    that is not pinned may not be the latest and the execution does not begin here: the caller
     tries again with the same `execution_id`.
     """
     execution_id = execution_id or ExecutionId(services.mint())
@@ -259,7 +259,7 @@ async def store_inputs(
     if len(data) <= INLINE_BYTES_MAX and not is_nested_deeper(workload, DEPTH_MAX):
         return workload, None
     return {}, await services.payloads.put_payload(
-        data, media_type=JSON_MEDIA_TYPE, **services.place
+        data, media_type=JSON_MEDIA_TYPE, **services.tenant_scope
     )
 
 
@@ -294,7 +294,7 @@ def check_requirements(
 def build_request(
     services: ApiServices, fact: Fact, execution_id: ExecutionId, *, request_id: str, kind: str
 ) -> Request:
-    """Write an ask down; raises a 413 for what no message carries."""
+    """Build a request from facts; raises a 413 when it is larger than a message."""
     batch = FactBatch(
         key=request_id,
         execution_id=execution_id,

@@ -144,7 +144,7 @@ async def _store_value(services: ApiServices, value: Any) -> Any:
         data,
         media_type=JSON_MEDIA_TYPE,
         row_count=len(value) if isinstance(value, list) else None,
-        **services.place,
+        **services.tenant_scope,
     )
     return ctx_references.build_marker(reference, value)
 

@@ -1,4 +1,4 @@
-"""Audits: where histories end, to be kept elsewhere, and whether one is as it was written."""
+"""Audit API: heads of histories, and whether a history is as it was written."""
 
 import asyncio
 from typing import Annotated
@@ -56,7 +56,7 @@ async def list_heads(
     """List where every history ends; kept elsewhere, the list shows what is changed later."""
     check_owner(services, tenant_id, organization_id)
     heads = await services.audit.list_histories(
-        **services.place,
+        **services.tenant_scope,
         after=None if after is None else execution_lookup.check_execution_id(after),
         heads_max=limit,
     )
@@ -147,7 +147,7 @@ async def _has_another_owner(services: ApiServices, execution_id: ExecutionId) -
                 tenant_id=TenantId(first.tenant_id),
                 organization_id=OrganizationId(first.organization_id),
             )
-    return owner not in (None, Owner(**services.place))
+    return owner not in (None, Owner(**services.tenant_scope))
 
 
 def _view_dropped(

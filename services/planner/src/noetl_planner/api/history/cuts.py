@@ -35,7 +35,7 @@ async def get_history_head(
     """Return where a history of this tenant and organization ends; raises a 404 for any other."""
     known = execution_lookup.check_execution_id(execution_id)
     owner = Owner(tenant_id=TenantId(tenant_id), organization_id=OrganizationId(organization_id))
-    is_ours = owner == Owner(**services.place) == await services.audit.find_owner(known)
+    is_ours = owner == Owner(**services.tenant_scope) == await services.audit.find_owner(known)
     # The first event says as well whether the history was dropped.
     first = await services.audit.read_stored_events(known, events_max=1) if is_ours else []
     head = await services.ledger.find_head(known) if first else None

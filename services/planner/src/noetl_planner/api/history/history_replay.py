@@ -50,7 +50,7 @@ async def replay_history(
 
     Without rows a snapshot may stand for what came before it; rows need the whole history.
     """
-    begun = build_empty_state(execution_id, **services.place)
+    begun = build_empty_state(execution_id, **services.tenant_scope)
     if not has_rows:
         kept = await services.past_snapshots.find_snapshot_before(execution_id, until)
         begun = snapshot.restore_state(kept) or begun
@@ -334,7 +334,7 @@ async def _read_live_rows(services: ApiServices, execution_id: ExecutionId) -> E
             shown = codec.decode_json(redaction.mask_sealed_bytes(codec.encode_json(found)))
             return evidence.build_exported_rows(
                 shown,
-                scope=EvidenceScope(execution_id=execution_id, **services.place),
+                scope=EvidenceScope(execution_id=execution_id, **services.tenant_scope),
                 adapter=type(services.projections).__name__,
                 version=before.get(execution_id, 0),
                 exported_at=services.clock.now(),

@@ -77,7 +77,7 @@ async def _list_run_events(
     services: ApiServices, execution_id: ExecutionId, *, after: int, end: int, events_max: int
 ) -> tuple[list[LineageEvent], int]:
     """Tell what follows a version, and up to which version that is."""
-    lineage = LineageState(execution_id=execution_id, **services.place)
+    lineage = LineageState(execution_id=execution_id, **services.tenant_scope)
     plan: Plan = {}
     lineage_events: list[LineageEvent] = []
     async for envelope in _iterate_steps(services, execution_id, end):

@@ -32,7 +32,7 @@ async def find_past_row(
     Its own changes say all of it, so that only they are read; where the beginning of the history
     has left the ledger, all of it is folded. Raises a 409 where it does not fold.
     """
-    state, after = build_empty_state(execution_id, **services.place), 0
+    state, after = build_empty_state(execution_id, **services.tenant_scope), 0
     while after < until:
         page = await services.objects.list_object_changes(
             execution_id,
@@ -124,7 +124,7 @@ async def list_objects(
             (await execution_lookup.get_execution_row(services, execution_id))["execution_id"]
         )
     rows = await services.objects.list_objects(
-        **services.place,
+        **services.tenant_scope,
         object_type=object_type,
         execution_id=known,
         has_deleted=deleted,
@@ -160,7 +160,7 @@ async def show_object(
             "a position, event or time is one of an execution", hint="give execution_id as well"
         )
     rows = await services.objects.list_object_rows(
-        object_type, object_id, **services.place, rows_max=ROWS_MAX + 1
+        object_type, object_id, **services.tenant_scope, rows_max=ROWS_MAX + 1
     )
     if not rows:
         raise _unknown_object_error(object_id)

@@ -165,8 +165,9 @@ async def get_step_result(
     )
 
 
-async def _check_playbook_step(services: ApiServices, text: str, step: str) -> None:
-    row = await execution_lookup.get_execution_row(services, text)
+async def _check_playbook_step(services: ApiServices, execution_id: str, step: str) -> None:
+    """Raise a 404 when the playbook of an execution has no such step."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
     await execution_lookup.check_step_name(
         services,
         ExecutionId(row["execution_id"]),
@@ -198,6 +199,10 @@ async def resolve_result(
 async def _get_run_result(
     services: ApiServices, execution_id: ExecutionId, step: str, run: str
 ) -> tuple[ResultEnvelope | None, dict[str, Any] | None]:
+    """Return result and error of one run of a step; raises a 404.
+
+    The state has the latest run; earlier runs are read from the ledger.
+    """
     state = await execution_lookup.fold_execution(services, execution_id)
     latest = state.steps.get(step)
     is_latest = latest is not None and run in {_find_result_run(latest), LATEST}

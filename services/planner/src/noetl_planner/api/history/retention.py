@@ -1,4 +1,4 @@
-"""Retention: who holds which histories and why, how long they stay, and what has left."""
+"""Retention API: policies, holds, and the archive units of histories."""
 
 from typing import Annotated
 
@@ -152,7 +152,7 @@ async def _check_history_owner(services: ApiServices, text: str | None) -> Execu
     if text is None:
         return None
     execution_id = execution_lookup.check_execution_id(text)
-    if await services.audit.find_owner(execution_id) != Owner(**services.place):
+    if await services.audit.find_owner(execution_id) != Owner(**services.tenant_scope):
         raise problems.not_found_error(
             f"there is no history of an execution {execution_id}",
             hint="noetl ls lists them",
@@ -162,7 +162,7 @@ async def _check_history_owner(services: ApiServices, text: str | None) -> Execu
 
 def _check_owner(services: ApiServices, tenant_id: str, organization_id: str) -> Owner:
     audits.check_owner(services, tenant_id, organization_id)
-    return Owner(**services.place)
+    return Owner(**services.tenant_scope)
 
 
 ROUTES = [list_holds, hold, release, show_policy, set_policy, list_units]

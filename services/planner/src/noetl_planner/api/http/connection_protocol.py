@@ -1,4 +1,4 @@
-"""Answers that leave as one piece."""
+"""The HTTP connection of the API: joins small writes, and limits the time of request headers."""
 
 import asyncio
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""How many may wait for work at once: so many a pool, so many a worker, and none beyond."""
+"""Limits how many clients wait for work, and how many follow executions, at once."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,51 +17,51 @@ RETRY_AFTER_S = 1
 
 
 class ClaimLimiter:
-    """Who waits for work at the moment, by the place that it comes from, and what they reach for.
+    """Counts the requests that wait for work, and reserves the command that one of them claims.
 
-    A place is a pool, or all stages together: who floods one leaves the others alone.
+    Each source of work has a limit of its own: a source is a pool, or all stages together.
     """
 
     def __init__(self) -> None:
         self._waiting: Counter[str] = Counter()
         self._of_worker: Counter[tuple[str, str]] = Counter()
-        self._reached_for: set[str] = set()
+        self._reserved_commands: set[str] = set()
 
     @contextmanager
-    def limit_waiting(self, place: str, worker_id: str) -> Iterator[None]:
+    def limit_waiting(self, source: str, worker_id: str) -> Iterator[None]:
         """Be counted for as long as the block runs; raises a 429 when there is no room."""
-        worker = place, worker_id
+        worker = source, worker_id
         if self._of_worker[worker] >= WAITING_OF_WORKER_MAX:
             raise _too_many_claims_error(
                 f"worker {worker_id} asks {WAITING_OF_WORKER_MAX} times at once already",
                 hint="ask for one command at a time, and for the next one after the answer",
             )
-        if self._waiting[place] >= WAITING_MAX:
+        if self._waiting[source] >= WAITING_MAX:
             raise _too_many_claims_error(
-                f"{WAITING_MAX} workers wait for work of {place} already",
+                f"{WAITING_MAX} workers wait for work of {source} already",
                 hint="claim again later, or let fewer workers ask: each command goes to one",
             )
-        self._waiting[place] += 1
+        self._waiting[source] += 1
         self._of_worker[worker] += 1
         try:
             yield
         finally:
-            self._stop_waiting(place, worker)
+            self._stop_waiting(source, worker)
 
     @contextmanager
     def reserve_command(self, command_id: str) -> Iterator[bool]:
         """Try to take a command; False when somebody in this process tries at the moment."""
-        if command_id in self._reached_for:
+        if command_id in self._reserved_commands:
             yield False
             return
-        self._reached_for.add(command_id)
+        self._reserved_commands.add(command_id)
         try:
             yield True
         finally:
-            self._reached_for.discard(command_id)
+            self._reserved_commands.discard(command_id)
 
-    def _stop_waiting(self, place: str, worker: tuple[str, str]) -> None:
-        self._waiting[place] -= 1
+    def _stop_waiting(self, source: str, worker: tuple[str, str]) -> None:
+        self._waiting[source] -= 1
         self._of_worker[worker] -= 1
         # Names that are not there any more are not kept.
         if not self._of_worker[worker]:
@@ -79,7 +79,7 @@ def _too_many_claims_error(what: str, *, hint: str) -> ApiError:
 
 
 class FollowerLimits(Struct, frozen=True, kw_only=True):
-    """How many seats there are in all, for one client's address, and for one execution."""
+    """How many clients may follow in all, from one address, and of one execution."""
 
     all: int = 256
     client: int = 64
@@ -87,7 +87,7 @@ class FollowerLimits(Struct, frozen=True, kw_only=True):
 
 
 class FollowerLimiter:
-    """Who follows what at the moment."""
+    """Counts the clients that follow executions."""
 
     def __init__(self) -> None:
         self._taken = 0

@@ -1,4 +1,4 @@
-"""Playbooks that were looked up: an entry never changes, but its path may get a later one."""
+"""What API handlers use: stores, caches, limits and settings, with the cache of playbooks."""
 
 import asyncio
 from collections import OrderedDict
@@ -134,7 +134,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
         return self.limits.pools
 
     @property
-    def place(self) -> TenantScope:
+    def tenant_scope(self) -> TenantScope:
         """Say whose things this API serves."""
         return TenantScope(tenant_id=self.tenant_id, organization_id=self.organization_id)
 

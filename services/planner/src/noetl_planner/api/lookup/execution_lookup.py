@@ -102,7 +102,7 @@ async def check_step_name(
     """
     if version is None:
         return
-    entry = await services.catalog.find_playbook(path, version=version, **services.place)
+    entry = await services.catalog.find_playbook(path, version=version, **services.tenant_scope)
     if entry is None:
         return
     names = [str(each["step"]) for each in entry.model.get("workflow", ())]
@@ -138,7 +138,7 @@ PAGE_EVENTS = 1000
 async def fold_execution(services: ApiServices, execution_id: ExecutionId) -> ExecutionState:
     """Fold all that has happened, from the latest snapshot on."""
     remembered = snapshot.restore_state(await services.snapshots.find_snapshot(execution_id))
-    state = remembered or build_empty_state(execution_id, **services.place)
+    state = remembered or build_empty_state(execution_id, **services.tenant_scope)
     while True:
         page = await services.ledger.read_events(
             execution_id, after_version=state.version, events_max=PAGE_EVENTS
@@ -163,7 +163,7 @@ async def get_execution_page(
     execution_id = check_execution_id(text)
     after = min(skipped, _VERSION_MAX)
     page = await services.pages.find_page(
-        execution_id, **services.place, after_version=after, events_max=size
+        execution_id, **services.tenant_scope, after_version=after, events_max=size
     ) or await _view_unprojected(services, execution_id)
     is_past_the_end = after >= page.version
     is_here = bool(page.events) and page.events[0].version == after + 1

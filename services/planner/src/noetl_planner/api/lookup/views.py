@@ -46,7 +46,7 @@ async def list_awaited_messages(
 ) -> list[AwaitedMessage]:
     """Return what an execution waits for, the longest waiting first, 20 at most."""
     waits = await services.projections.list_waits(
-        **services.place, execution_id=execution_id, waits_max=MESSAGES_MAX
+        **services.tenant_scope, execution_id=execution_id, waits_max=MESSAGES_MAX
     )
     return [_view_awaited_message(wait) for wait in waits]
 

@@ -1,4 +1,4 @@
-"""Rows that a cursor claimed: they belong to frames, and have no place in a collection."""
+"""Reads items of cursor loops: rows by frame, without an index in a collection."""
 
 from typing import Any
 
@@ -104,7 +104,7 @@ class ClaimedRowReader:
         """Read a row from the record that its frame was run by."""
         assert view.frame is not None, "a claimed row has a frame"
         name = f"frames/{self._record.execution_id}/{view.frame.frame_id}"
-        data = await self._services.payloads.find_named(name, **self._services.place)
+        data = await self._services.payloads.find_named(name, **self._services.tenant_scope)
         try:
             rows = codec.decode_json(data or b"")["rows"]
         except (msgspec.DecodeError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Which loop of an execution a rerun of failed items begins with."""
+"""A rerun of failed items: finds the loop, and stores what it takes over from completed items."""
 
 from collections.abc import AsyncIterator
 from http import HTTPStatus
@@ -153,7 +153,7 @@ class PartWriter:
 
     async def _put_payload(self, data: bytes, *, row_count: int) -> PayloadRef:
         return await self._services.payloads.put_payload(
-            data, media_type=JSON_MEDIA_TYPE, row_count=row_count, **self._services.place
+            data, media_type=JSON_MEDIA_TYPE, row_count=row_count, **self._services.tenant_scope
         )
 
 
@@ -362,7 +362,7 @@ async def _store_whole_collection(
 
 async def _put_value(services: ApiServices, value: Any) -> PayloadRef:
     return await services.payloads.put_payload(
-        codec.encode_json(value), media_type=JSON_MEDIA_TYPE, **services.place
+        codec.encode_json(value), media_type=JSON_MEDIA_TYPE, **services.tenant_scope
     )
 
 

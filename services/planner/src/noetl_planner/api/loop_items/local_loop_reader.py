@@ -1,4 +1,4 @@
-"""Loops that one worker cuts into chunks or shards: the ledger knows one frame of them."""
+"""Reads items of `exec: local` loops, of which the ledger has one frame."""
 
 from collections.abc import AsyncIterator
 

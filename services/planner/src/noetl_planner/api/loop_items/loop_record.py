@@ -1,4 +1,4 @@
-"""The collection of a loop, read item by item; the payload of the latest item is held."""
+"""The latest epoch of a step's loop: its collection by index, its counts and its layout."""
 
 from http import HTTPStatus
 from typing import Any
@@ -27,7 +27,7 @@ from noetl_replay.state import ExecutionState, LoopState
 
 
 class CollectionReader:
-    """Items by their place; a collection kept in parts is read part by part."""
+    """Reads items of a collection by index; a collection stored in parts is read part by part."""
 
     def __init__(
         self,
@@ -44,24 +44,24 @@ class CollectionReader:
         self._parts: list[ListPart] | None = None
         self._part: tuple[ListPart, list[Any]] | None = None
 
-    async def read_item(self, place: int) -> Any:
-        """Return the item at a place; raises an `ApiError` when its payload cannot be read."""
+    async def read_item(self, index: int) -> Any:
+        """Return the item at an index; raises an `ApiError` when its payload cannot be read."""
         if self._items is None and self._reference is None:
-            return place
+            return index
         if self._items is None and self._parts is None:
             await self._open_payload()
         if self._items is not None:
-            return self._items[place]
-        return await self._read_from_part(place)
+            return self._items[index]
+        return await self._read_from_part(index)
 
-    async def find_reference(self, place: int) -> tuple[PayloadRef, int] | None:
-        """Return the payload that holds an item, and its place there; None for an inline one."""
+    async def find_reference(self, index: int) -> tuple[PayloadRef, int] | None:
+        """Return the payload of an item and the item's index in it; None for an inline item."""
         if self._reference is None or self._form is CollectionForm.RANGE:
             return None
         if self._parts is not None:
-            part = self._find_part(place)
-            return part.ref, place - part.start
-        return self._reference, place
+            part = self._find_part(index)
+            return part.ref, index - part.start
+        return self._reference, index
 
     async def _open_payload(self) -> None:
         assert self._reference is not None, "what is not inline is stored"
@@ -74,7 +74,7 @@ class CollectionReader:
         except ApiError:
             # A worker cuts what is large into parts before it runs items of it.
             name = f"slices/{self._reference.sha256}"
-            cut = await self._services.payloads.find_named(name, **self._services.place)
+            cut = await self._services.payloads.find_named(name, **self._services.tenant_scope)
             if cut is None:
                 raise
             self._parts = codec.decode_as(cut, PartList).parts
@@ -84,18 +84,18 @@ class CollectionReader:
             list(data) if is_list else result_envelope.list_result_rows(str(self._form), data)
         )
 
-    async def _read_from_part(self, place: int) -> Any:
-        part = self._find_part(place)
+    async def _read_from_part(self, index: int) -> Any:
+        part = self._find_part(index)
         if self._part is None or self._part[0] is not part:
             self._part = part, await payload_reader.read_payload(self._services, part.ref)
-        return self._part[1][place - part.start]
+        return self._part[1][index - part.start]
 
-    def _find_part(self, place: int) -> ListPart:
+    def _find_part(self, index: int) -> ListPart:
         assert self._parts is not None, "only collections in parts come here"
         list_part = self._part[0] if self._part is not None else None
-        if list_part is not None and list_part.start <= place < list_part.end:
+        if list_part is not None and list_part.start <= index < list_part.end:
             return list_part
-        return next(part for part in self._parts if part.start <= place < part.end)
+        return next(part for part in self._parts if part.start <= index < part.end)
 
 
 class LoopRecord(Struct, frozen=True, kw_only=True):

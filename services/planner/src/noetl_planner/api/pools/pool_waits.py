@@ -1,4 +1,4 @@
-"""Why commands that nobody has begun wait: behind others, or for a pool without workers."""
+"""Explains why a command waits: other commands are ahead, or its pool has no worker."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -52,7 +52,7 @@ class PoolView(Struct, frozen=True, kw_only=True):
 async def list_execution_waits(services: ApiServices, execution_id: ExecutionId) -> list[Waiting]:
     """Say what of an execution waits for a worker for longer than a moment, and why."""
     issued = await services.projections.list_issued(
-        **services.place, execution_id=execution_id, commands_max=COMMANDS_MAX
+        **services.tenant_scope, execution_id=execution_id, commands_max=COMMANDS_MAX
     )
     now = services.clock.now()
     late = [
@@ -73,7 +73,7 @@ async def list_pool_views(services: ApiServices) -> list[PoolView]:
     )
     pool_views = [await _view_streamed_pool(services, name) for name in streamed]
     issued = await services.projections.list_urgent(
-        **services.place, pools=services.pools.by_http, commands_max=COMMANDS_MAX
+        **services.tenant_scope, pools=services.pools.by_http, commands_max=COMMANDS_MAX
     )
     return pool_views + [_view_http_pool(name, issued) for name in services.pools.by_http]
 

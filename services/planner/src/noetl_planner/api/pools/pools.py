@@ -1,4 +1,4 @@
-"""Pools and workers: which there are, how they are served, what waits and what has room."""
+"""Pools and workers API: transport, waiting commands and free capacity."""
 
 from litestar import get
 from msgspec import Struct

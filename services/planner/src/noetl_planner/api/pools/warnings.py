@@ -1,4 +1,4 @@
-"""What a playbook will be refused for when it runs here, said when it is registered."""
+"""Warnings at registration: steps whose pool is missing or cannot run them."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -108,7 +108,9 @@ async def list_letters(services: Services, after: After = 0, limit: Limit = 50) 
 @get("/dead-letters/log", tags=["dead letters"])
 async def list_acts(services: Services, before: Before = None, limit: Limit = 50) -> ActPage:
     """List who sent letters again, and who dropped them and why."""
-    acts = await services.dead_letter_log.list_acts(**services.place, before=before, acts_max=limit)
+    acts = await services.dead_letter_log.list_acts(
+        **services.tenant_scope, before=before, acts_max=limit
+    )
     return ActPage(acts=acts, next_before=acts[-1].act_id if len(acts) == limit else None)
 
 
@@ -149,7 +151,7 @@ async def _apply_action(
         return await _answer_repeated(services, sequence, action)
     act = await services.dead_letter_log.record_act(
         DeadLetterAct(
-            **services.place,
+            **services.tenant_scope,
             action=action,
             sequence=letter.sequence,
             stream=_replace_nul(letter.stream),
@@ -180,7 +182,7 @@ async def _apply_action(
 
 async def _answer_repeated(services: ApiServices, sequence: int, action: DeadLetterAction) -> Acted:
     """Answer for a letter that is gone with what was done about it; raises an `ApiError`."""
-    earlier = await services.dead_letter_log.find_last_act(sequence, **services.place)
+    earlier = await services.dead_letter_log.find_last_act(sequence, **services.tenant_scope)
     if earlier is None:
         raise await _missing_letter_error(services, sequence)
     if earlier.action is not action:
@@ -213,7 +215,9 @@ def _is_visible_letter(services: ApiServices, letter: DeadLetter) -> bool:
 async def _missing_letter_error(services: ApiServices, sequence: int) -> ApiError:
     known = 0 < sequence <= NUMBER_MAX
     earlier = (
-        await services.dead_letter_log.find_last_act(sequence, **services.place) if known else None
+        await services.dead_letter_log.find_last_act(sequence, **services.tenant_scope)
+        if known
+        else None
     )
     if earlier is None:
         return problems.not_found_error(

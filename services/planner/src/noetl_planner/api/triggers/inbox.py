@@ -1,4 +1,4 @@
-"""How a message is taken: checked, kept, and handed to the command that waits for it.
+"""Takes messages from outside: checks, stores, and delivers them to waiting commands.
 
 A message that nobody waits for yet is kept; the reaper hands it over when somebody does.
 """
@@ -77,7 +77,7 @@ async def keep_decision(
     address = inbox.build_approval_address(_check_approval_id(approval_id))
     said = {"decision": decision, "by": by or PRODUCER, "comment": comment, "data": data}
     wait = await _find_wait(services, address)
-    inbox_message = await services.requests.find_message(address, **services.place)
+    inbox_message = await services.requests.find_message(address, **services.tenant_scope)
     if wait is None and inbox_message is None:
         raise problems.not_found_error(
             f"nobody asks for approval {approval_id}",
@@ -113,7 +113,7 @@ def _check_approval_id(text: str) -> str:
 
 async def _build_decided_error(services: ApiServices, address: str, approval_id: str) -> ApiError:
     """Say who has decided an approval before, when and how."""
-    letter = await services.requests.find_message(address, **services.place)
+    letter = await services.requests.find_message(address, **services.tenant_scope)
     before = None if letter is None else _read_decision(letter)
     said = "with another decision, comment or data"
     if before is not None:
@@ -139,7 +139,7 @@ def _read_decision(letter: InboxMessage) -> dict[str, Any] | None:
 async def list_open_approvals(services: ApiServices, *, waits_max: int) -> list[OpenWait]:
     """Return the approvals that are asked for, the oldest first."""
     return await services.projections.list_waits(
-        **services.place, mode=inbox.APPROVAL, waits_max=waits_max
+        **services.tenant_scope, mode=inbox.APPROVAL, waits_max=waits_max
     )
 
 
@@ -162,7 +162,7 @@ async def _keep_checked_message(
 
 async def _find_wait(services: ApiServices, address: str) -> OpenWait | None:
     open_waits = await services.projections.list_waits(
-        **services.place, address=address, waits_max=1
+        **services.tenant_scope, address=address, waits_max=1
     )
     return open_waits[0] if open_waits else None
 
@@ -177,7 +177,7 @@ async def _keep_letter(
     is_single: bool,
 ) -> bool:
     letter = InboxMessage(
-        **services.place,
+        **services.tenant_scope,
         address=address,
         digest=digest,
         data=codec.encode_json(await _store_message(services, body)),
@@ -200,7 +200,7 @@ async def _store_message(services: ApiServices, body: Any) -> ResultEnvelope:
         tasks={"message": TaskResult(kind="external", raw=body)}, last="message"
     )
     return await result_values.build_result_envelope(
-        result_values.build_keep(services.payloads, **services.place),
+        result_values.build_keep(services.payloads, **services.tenant_scope),
         codec.encode_json(pipeline_result),
         inline=lambda: result_envelope.build_inline_context(pipeline_result),
         beside=result_envelope.build_reference_context(pipeline_result, {}),
@@ -211,7 +211,7 @@ async def _hand_over_letter(
     services: ApiServices, address: str, letter_id: int, wait: OpenWait
 ) -> None:
     """Tell the command at once; what goes wrong after the keeping only costs time."""
-    letter = await services.requests.find_message(address, **services.place)
+    letter = await services.requests.find_message(address, **services.tenant_scope)
     if letter is None or letter.letter_id != letter_id:
         return
     request = inbox.build_delivery_request(

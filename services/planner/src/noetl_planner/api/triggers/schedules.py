@@ -98,7 +98,7 @@ async def list_schedules(services: Services) -> ScheduleList:
 @post("/schedules", status_code=HTTP_200_OK, tags=["schedules"])
 async def create(services: Services, data: JSONBody[NamedBody]) -> ScheduleView:
     """Keep a new schedule; refuses a name that is taken."""
-    if await services.schedules.find_schedule(data.name, **services.place) is not None:
+    if await services.schedules.find_schedule(data.name, **services.tenant_scope) is not None:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="schedule_exists",
@@ -135,7 +135,7 @@ async def show(
 async def remove(services: Services, name: FromPath[str]) -> Removed:
     """Remove a schedule; what it has started goes on."""
     schedule = await _get_schedule(services, name)
-    await services.schedules.remove_schedule(schedule.name, **services.place)
+    await services.schedules.remove_schedule(schedule.name, **services.tenant_scope)
     return Removed(name=schedule.name)
 
 
@@ -195,7 +195,7 @@ async def _keep_schedule(services: ApiServices, name: str, body: ScheduleBody) -
     input_checks.check_inputs(entry, body.workload)
     schedule = Schedule(
         schedule_id=services.mint(),
-        **services.place,
+        **services.tenant_scope,
         name=name,
         path=entry.path,
         version=body.version,
@@ -243,7 +243,7 @@ async def _switch_schedule(services: ApiServices, name: str, *, is_enabled: bool
 
 
 async def _get_schedule(services: ApiServices, name: str) -> Schedule:
-    schedule = await services.schedules.find_schedule(name, **services.place)
+    schedule = await services.schedules.find_schedule(name, **services.tenant_scope)
     if schedule is None:
         known = [one.name for one in await _list_all_schedules(services)]
         raise problems.not_found_error(
@@ -254,7 +254,9 @@ async def _get_schedule(services: ApiServices, name: str) -> Schedule:
 
 
 async def _list_all_schedules(services: ApiServices) -> list[Schedule]:
-    return await services.schedules.list_schedules(schedules_max=SCHEDULES_MAX, **services.place)
+    return await services.schedules.list_schedules(
+        schedules_max=SCHEDULES_MAX, **services.tenant_scope
+    )
 
 
 def _view_schedule(schedule: Schedule) -> ScheduleView:

@@ -1,4 +1,4 @@
-"""How a message becomes an execution: matched, read, asked for once, and only then settled.
+"""Starts executions from messages of triggers, once a message, then settles the message.
 
 Every planner takes part; each message is handed to one of them, and comes again to any when that
 one dies. The request's idempotency key is the message's own identity, else its place in the stream.
@@ -186,7 +186,9 @@ async def render_message_workload(
 
 
 async def _get_trigger(services: ApiServices, subject: str) -> Trigger:
-    known = await services.triggers.list_triggers(triggers_max=TRIGGERS_MAX, **services.place)
+    known = await services.triggers.list_triggers(
+        triggers_max=TRIGGERS_MAX, **services.tenant_scope
+    )
     matching = [trigger for trigger in known if triggers.matches_subject(trigger.subject, subject)]
     found = next((one for one in matching if one.is_enabled), None)
     if found is not None:

@@ -86,7 +86,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[TriggerBo
 @get("/triggers/{name:str}", tags=["triggers"])
 async def show(services: Services, name: FromPath[str]) -> TriggerView:
     """Show a trigger."""
-    trigger = await services.triggers.find_trigger(name, **services.place)
+    trigger = await services.triggers.find_trigger(name, **services.tenant_scope)
     if trigger is None:
         raise await _build_missing_error(services, name)
     return _view_trigger(trigger)
@@ -95,7 +95,7 @@ async def show(services: Services, name: FromPath[str]) -> TriggerView:
 @delete("/triggers/{name:str}", status_code=HTTP_200_OK, tags=["triggers"])
 async def remove(services: Services, name: FromPath[str]) -> Removed:
     """Remove a trigger: messages of its subject become dead letters from now on."""
-    if not await services.triggers.remove_trigger(name, **services.place):
+    if not await services.triggers.remove_trigger(name, **services.tenant_scope):
         raise await _build_missing_error(services, name)
     return Removed(name=name)
 
@@ -126,7 +126,7 @@ async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) ->
     input_checks.check_inputs(entry, body.inputs)
     _check_filter(body.filter)
     return Trigger(
-        **services.place,
+        **services.tenant_scope,
         name=name,
         subject=body.subject,
         path=entry.path,
@@ -158,7 +158,7 @@ def _check_filter(text: str | None) -> None:
 
 
 async def _list_all_triggers(services: ApiServices) -> list[Trigger]:
-    return await services.triggers.list_triggers(triggers_max=TRIGGERS_MAX, **services.place)
+    return await services.triggers.list_triggers(triggers_max=TRIGGERS_MAX, **services.tenant_scope)
 
 
 async def _build_missing_error(services: ApiServices, name: str) -> ApiError:

@@ -1,4 +1,4 @@
-"""How a call from outside becomes an execution: found, trusted, read, asked for once."""
+"""Starts executions from webhook calls: checks the signature, renders inputs, requests once."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -108,11 +108,11 @@ async def _check_signature(
 
 async def open_secret(services: ApiServices, name: str) -> str:
     """Return the secret of a credential; raises a 409 when there is none to be had."""
-    sealed = await services.credentials.find_credential(name, **services.place)
+    sealed = await services.credentials.find_credential(name, **services.tenant_scope)
     secret: Any = None
     if sealed is not None and sealed.kind != DELETED:
         try:
-            secret = services.sealer.open_credential(sealed, **services.place).get(
+            secret = services.sealer.open_credential(sealed, **services.tenant_scope).get(
                 hooks.SECRET_FIELD
             )
         except SealBroken:
@@ -128,7 +128,7 @@ async def open_secret(services: ApiServices, name: str) -> str:
 
 
 async def _get_webhook(services: ApiServices, name: str) -> Webhook:
-    webhook = await services.webhooks.find_webhook(name, **services.place)
+    webhook = await services.webhooks.find_webhook(name, **services.tenant_scope)
     if webhook is None or not webhook.is_enabled:
         # A caller without the secret must not learn that a disabled webhook exists.
         raise problems.not_found_error(f"there is no webhook {name[:128]!r}")

@@ -65,7 +65,9 @@ class Removed(Struct, frozen=True, kw_only=True):
 @get("/webhooks", tags=["webhooks"])
 async def list_webhooks(services: Services) -> WebhookList:
     """List the webhooks."""
-    webhooks = await services.webhooks.list_webhooks(webhooks_max=WEBHOOKS_MAX, **services.place)
+    webhooks = await services.webhooks.list_webhooks(
+        webhooks_max=WEBHOOKS_MAX, **services.tenant_scope
+    )
     return WebhookList(webhooks=[_view_webhook(webhook) for webhook in webhooks])
 
 
@@ -85,7 +87,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     input_checks.check_templates(data.inputs)
     input_checks.check_inputs(entry, data.inputs)
     webhook = Webhook(
-        **services.place,
+        **services.tenant_scope,
         name=problems.check_name(name, "a webhook"),
         path=entry.path,
         version=data.version,
@@ -101,7 +103,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
 @get("/webhooks/{name:str}", tags=["webhooks"])
 async def show(services: Services, name: FromPath[str]) -> WebhookView:
     """Show a webhook."""
-    webhook = await services.webhooks.find_webhook(name, **services.place)
+    webhook = await services.webhooks.find_webhook(name, **services.tenant_scope)
     if webhook is None:
         raise problems.not_found_error(
             f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"
@@ -112,7 +114,7 @@ async def show(services: Services, name: FromPath[str]) -> WebhookView:
 @delete("/webhooks/{name:str}", status_code=HTTP_200_OK, tags=["webhooks"])
 async def remove(services: Services, name: FromPath[str]) -> Removed:
     """Remove a webhook: calls find nothing from now on."""
-    if not await services.webhooks.remove_webhook(name, **services.place):
+    if not await services.webhooks.remove_webhook(name, **services.tenant_scope):
         raise problems.not_found_error(
             f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"
         )

@@ -114,13 +114,13 @@ log = structlog.get_logger(__name__)
 
 
 class LatestProgress:
-    """The progress that was told since somebody took it."""
+    """The progress of tasks since it was last taken."""
 
     def __init__(self) -> None:
         self._by_command: OrderedDict[CommandId, StepProgress] = OrderedDict()
 
     def put_hint(self, data: bytes) -> None:
-        """Keep what a hint says; what is no progress is dropped, for anyone may send hints."""
+        """Keep the progress in a hint; other hints are dropped, since any client may send them."""
         if len(data) > BYTES_MAX:
             return
         with suppress(msgspec.DecodeError):

@@ -66,7 +66,7 @@ class LogChunks:
     async def list_names(self, minute: datetime | None = None) -> list[LogChunkName]:
         """List what is there, of one minute or of all, in the order of time."""
         names = await self._services.payloads.list_names(
-            build_chunk_prefix(self._execution_id, minute), **self._services.place
+            build_chunk_prefix(self._execution_id, minute), **self._services.tenant_scope
         )
         parsed = (parse_chunk_name(name) for name in names)
         return [
@@ -77,7 +77,7 @@ class LogChunks:
 
     async def read_chunk(self, name: LogChunkName) -> ReadChunk:
         """Read a chunk, and compare it with the one of its log that was read before."""
-        data = await self._services.payloads.find_named(name.name, **self._services.place)
+        data = await self._services.payloads.find_named(name.name, **self._services.tenant_scope)
         if data is None:
             return ReadChunk(name=name, chunk=None, problem="a chunk of this log was removed")
         try:
@@ -193,7 +193,7 @@ async def _list_silent_kinds(
     None are listed of a playbook that is not kept any more, or that has no such step.
     """
     entry = await services.catalog.find_playbook(
-        row["path"], version=version or None, **services.place
+        row["path"], version=version or None, **services.tenant_scope
     )
     if entry is None:
         return []

@@ -1,4 +1,4 @@
-"""Which commands carry the playbook's keychain: definitions alone, which a worker resolves."""
+"""A playbook prepared for decisions: arcs, definitions, and which steps use the keychain."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,8 @@
-"""Loops that run as one command in one worker (`exec: local`): what the worker is told of them.
+"""Loops over items: starts and continues them, and builds the policies of `exec: local` loops.
 
-The ledger knows such a loop as one frame over all its items. Its units are cut by the worker, by
-the rules that the planner would use, and come back counted.
+An `exec: local` loop is one command for one worker, and one frame over all items in the ledger.
+The worker cuts the frame into units by the planner's rules, and reports how many units completed
+and failed.
 """
 
 from typing import Any
@@ -21,17 +22,17 @@ from noetl_playbook.sections import loops
 from noetl_playbook.templates.scope import TemplateScope
 from noetl_replay.state import RunState
 
-_WITHOUT_END_S = 366 * 86_400
+_UNBOUNDED_FRAME_S = 366 * 86_400
 
 
 def build_items_policy(
     step: Step, policy: dict[str, Any], total: int, in_flight: int
 ) -> dict[str, Any]:
-    """Make the policy of a loop whose items are rows of one frame, so many of them at once."""
+    """Build the frame policy of an `exec: local` loop that runs `in_flight` items at once."""
     found = {
         **policy,
         "max_rows": max(1, total),
-        "max_seconds": _WITHOUT_END_S,
+        "max_seconds": _UNBOUNDED_FRAME_S,
         "row_concurrency": in_flight,
         "max_attempts": _loop_attempts_max(step),
     }
@@ -41,7 +42,7 @@ def build_items_policy(
 def build_units_policy(
     step: Step, policy: dict[str, Any], cut: CollectionCut, *, in_flight: int, attempts_max: int
 ) -> tuple[dict[str, Any], CollectionCut]:
-    """Make the policy and the cut of a loop whose chunks or shards one worker runs."""
+    """Build the frame policy and the cut of an `exec: local` loop over chunks or shards."""
     assert step.loop is not None, "only loop steps come here"
     is_shard = step.loop.spec.mode == "fanout"
     inside = InnerCut(
@@ -62,14 +63,14 @@ def build_units_policy(
 
 
 def build_claims_policy(policy: dict[str, Any], in_flight: int) -> dict[str, Any]:
-    """Make the policy of a cursor with one slot, which claims for so many frames at once."""
+    """Build the frame policy of an `exec: local` cursor, which claims for many frames at once."""
     size = int(policy.get("max_rows", Frame().max_rows))
     inside = InnerCut(in_flight=in_flight, size=size)
     return {**policy, "max_rows": size * in_flight, "inside": codec.to_builtins(inside)}
 
 
 def is_local_loop(step: Step) -> bool:
-    """Tell whether a step's loop is to run in one worker."""
+    """Return whether a step's loop is `exec: local`: one worker runs it whole."""
     return step.loop is not None and step.loop.spec.policy.exec == "local"
 
 
@@ -84,7 +85,7 @@ def _add_failure_bound(policy: dict[str, Any], step: Step, total: int) -> dict[s
 
 
 def start_item_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
-    """Fix the collection and issue the first items."""
+    """Resolve the collection of a loop over items, and issue its first items."""
     loop = get_step_loop(draft.program.steps[run.step])
     names = evaluation.build_scope(draft)
     taken = reruns.find_taken_items(draft.state, run)
@@ -118,7 +119,7 @@ def start_item_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
 
 
 def continue_item_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
-    """Issue what may be issued; return the outcome of a loop that has ended without results."""
+    """Issue further items within limits; return the outcome if the loop ended without results."""
     loop = loop_ends.get_loop(run)
     definition = draft.program.steps[run.step]
     spec = get_step_loop(definition).spec
@@ -136,7 +137,7 @@ def continue_item_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None
 
 
 def finish_loop(draft: DecisionDraft, run: RunState, *, collects: bool) -> RunOutcome | None:
-    """Have the results gathered; return the outcome of a loop that has none."""
+    """Start the collection of a loop's results; return its outcome when it collects none."""
     if collects:
         draft.to_collect[run.run_id] = None
         return None

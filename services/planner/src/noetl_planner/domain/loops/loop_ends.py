@@ -1,4 +1,4 @@
-"""How an epoch of a loop ends: what its units add up to, and what the outcome is."""
+"""Ends of loops: counts of units, failure policies, and the outcome."""
 
 from typing import Any
 

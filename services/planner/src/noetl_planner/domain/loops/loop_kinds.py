@@ -1,4 +1,4 @@
-"""What all loops and reduces are asked, answered by the kind that a step has."""
+"""Operations of all loops and reduces, dispatched by the kind of the step."""
 
 from collections.abc import Iterator
 from datetime import datetime

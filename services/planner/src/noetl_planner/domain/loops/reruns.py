@@ -1,4 +1,4 @@
-"""Reruns: an execution that begins at a step of another one, with what that one had before it."""
+"""Reruns: what an execution inherits from the earlier one, and which loop it begins with."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The fence: facts of an old attempt, or of a command that has ended, change nothing."""
+"""Issues, completes, fails and reissues commands; rejects facts of ended attempts (the fence)."""
 
 from datetime import datetime
 from typing import Any
@@ -277,7 +277,7 @@ def _find_running_frame(draft: DecisionDraft, command_state: CommandState) -> Fr
 def cancel_command(
     draft: DecisionDraft, command_state: CommandState, reason: str, *, item_index: int | None = None
 ) -> None:
-    """End a command that nobody is to finish; `item_index` is for a loop that goes on."""
+    """Cancel a command; `item_index` names the item in a loop that continues."""
     draft.append_event(
         command_events.CommandCancelled(
             command_id=command_state.command_id,

@@ -186,7 +186,7 @@ def admit_run(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
 
 
 def evaluate_admission(draft: DecisionDraft, step: str, names: TemplateScope) -> RunOutcome | None:
-    """Hold what is known against a step's rules; None lets it run."""
+    """Evaluate the admission rules of a step; None admits it."""
     policy = draft.program.steps[step].spec.policy.admit
     if policy is None or not policy.rules:
         # Without a rule nothing is denied.

@@ -167,7 +167,9 @@ def expire_waits(draft: DecisionDraft) -> None:
             case _:
                 assert_never(wait)
         is_ok = isinstance(wait, MessageWait) and wait.is_timeout_ok
-        error = None if is_ok else _wait_timeout_error(f"{missed} within {wait.timeout_s:g} s")
+        error = (
+            None if is_ok else _build_wait_timeout_error(f"{missed} within {wait.timeout_s:g} s")
+        )
         resume_command(draft, command_state, status=TIMED_OUT, error=error)
 
 
@@ -177,9 +179,10 @@ def find_next_deadline(draft: DecisionDraft) -> datetime | None:
 
 
 def cancel_parked_commands(draft: DecisionDraft, reason: str) -> None:
-    """End every parked command: no worker is there to be told.
+    """Cancel every parked command; no worker holds one.
 
-    What was submitted elsewhere is called off by a worker first, within the grace period.
+    When a command has submitted work elsewhere, a worker cancels that first, within the grace
+    period.
     """
     for command_state in [one for one in draft.state.commands.values() if one.parked is not None]:
         if command_state.parked is not None and _must_cancel_remotely(command_state.parked.wait):
@@ -193,7 +196,7 @@ def _must_cancel_remotely(wait: Wait) -> bool:
     return isinstance(wait, MessageWait) and wait.cancels
 
 
-def _wait_timeout_error(message: str) -> ErrorObject:
+def _build_wait_timeout_error(message: str) -> ErrorObject:
     return ErrorObject(kind="timeout", code="TIMEOUT", retryable=True, message=message)
 
 

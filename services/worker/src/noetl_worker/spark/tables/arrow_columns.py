@@ -1,4 +1,4 @@
-"""Columns as the texts that PostgreSQL copies, written by Arrow where it writes the same."""
+"""Casts Arrow columns to types that Spark has, and to the texts that `COPY` of PostgreSQL reads."""
 
 from typing import Any
 

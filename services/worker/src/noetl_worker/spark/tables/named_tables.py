@@ -1,4 +1,4 @@
-"""The types of a data frame, in Spark's terms and in Arrow's."""
+"""Tables that Spark stores under a name: schemas in Spark and Arrow, parts, and their manifest."""
 
 from collections.abc import Iterator
 from typing import Any

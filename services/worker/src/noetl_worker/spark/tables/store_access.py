@@ -1,4 +1,4 @@
-"""What runs inside executors: their own way to payloads and credentials.
+"""Opens the payload store and credentials inside Spark executors.
 
 Executors are processes of their own, perhaps on other machines. They are told where the store is;
 the keys to it are in their environment, and never in a plan.

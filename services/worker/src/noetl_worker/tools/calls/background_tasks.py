@@ -1,4 +1,4 @@
-"""Closing what is no longer wanted, without making anyone wait for it."""
+"""Closes unused resources in the background."""
 
 import asyncio
 from collections.abc import Coroutine

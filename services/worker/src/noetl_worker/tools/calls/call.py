@@ -1,4 +1,4 @@
-"""Names of files as playbooks write them.
+"""A call of a tool: its fields, the ports that it may use, its outcome, and names of files.
 
 A relative name, also as `file://name`, is a file of the execution. `noetl://files/<path>`, and an
 absolute path below the organization's folder, is a file of the organization: it outlives the
@@ -149,8 +149,8 @@ class Call(Struct, frozen=True, kw_only=True):
 
     @property
     def task_files(self) -> TaskFilesPort:
-        """Return the files of the execution."""
-        assert self.own_files is not None, "a tool that uses files is lent some"
+        """Return the files of the execution; only tools that use files may call it."""
+        assert self.own_files is not None, "the file lender sets the files of each call"
         return self.own_files
 
     @property

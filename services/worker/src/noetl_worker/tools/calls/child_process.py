@@ -1,4 +1,4 @@
-"""A process with everything that it starts: all of it ends with the worker, however that ends.
+"""Runs a child process with everything that it starts; all of it ends with the worker.
 
 Each runs beside a launcher, which kills it with its descendants when a pipe of the worker closes.
 """

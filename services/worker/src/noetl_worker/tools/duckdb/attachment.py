@@ -1,4 +1,4 @@
-"""A postgres credential as settings by libpq's names, for clients that are not ours."""
+"""Converts a `postgres` credential to libpq settings, and attaches its database to DuckDB."""
 
 from collections.abc import Mapping
 from typing import Any

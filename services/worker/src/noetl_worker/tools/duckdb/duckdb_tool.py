@@ -129,7 +129,7 @@ class DuckdbTool:
         ]
         work = _DuckdbWork(
             database=parse_database_name(call.fields.get("database"), call),
-            uses_files=any(names_files(one.text) for one, _ in statements),
+            uses_files=any(may_use_files(one.text) for one, _ in statements),
             attached=await self._resolve_attached(call),
             statements=statements,
         )
@@ -262,8 +262,8 @@ async def prepare_database(name: FileName | None, call: Call) -> Path | None:
     return path
 
 
-def names_files(statement: str) -> bool:
-    """Tell whether a statement may read or write files; it is better told too often."""
+def may_use_files(statement: str) -> bool:
+    """Return whether a statement may read or write files; True when in doubt."""
     return _FILE_USE.search(statement) is not None
 
 

@@ -1,4 +1,4 @@
-"""Stored tables that a query reads where they lie: no row of them becomes a Python value."""
+"""Stored tables as inputs of DuckDB queries, scanned in place: no row becomes a Python value."""
 
 import asyncio
 import importlib
@@ -27,7 +27,7 @@ from noetl_worker.tools.postgres.postgres_tool import PostgresTool
 from noetl_worker.tools.postgres.row_windows import read_query_windows
 from noetl_worker.tools.tables import file_tables
 
-_TABLES = frozenset({ARROW_MEDIA_TYPE, PARQUET_MEDIA_TYPE})
+_TABLE_MEDIA_TYPES = frozenset({ARROW_MEDIA_TYPE, PARQUET_MEDIA_TYPE})
 _PARQUET = b"PAR1"
 # Loads pandas with it: only workers that come here pay for that.
 _PARQUET_SCANNING = "noetl_worker.tools.duckdb.parquet_scan"
@@ -39,28 +39,28 @@ class StoredTables:
     """Opens Arrow and Parquet payloads as something that DuckDB scans."""
 
     def __init__(self, near: NearPayloads | None) -> None:
-        self._near = near
+        self._near_payloads = near
 
     async def open_table(self, ref: PayloadRef) -> Any:
-        """Return a table or a data set that shares the payload's bytes; None where it is not one.
+        """Return a payload as a table or data set that shares its bytes, or None.
 
-        None, too, when the rows alone are not what the reference means: then the reader of the
-        value decodes it and reports what is wrong with it.
+        None when the payload is no table, when it cannot be read, or when its value is more than
+        rows: then the caller decodes the value and reports what is wrong with it.
         """
-        if self._near is None:
+        if self._near_payloads is None:
             return None
         try:
             if ref.media_type == SPREAD_MEDIA_TYPE:
-                return await self._open_parts(ref, self._near)
-            mapped = await self._near.map_table(ref)
+                return await self._open_parts(ref, self._near_payloads)
+            mapped = await self._near_payloads.map_table(ref)
             if mapped is not None:
-                return _find_plain(mapped)
-            # A bare locator says nothing of what it points to: its first bytes do.
-            if ref.media_type not in _TABLES and ref.payload_bytes:
+                return _find_plain_table(mapped)
+            # A bare locator has no media type: the first bytes show what it is.
+            if ref.media_type not in _TABLE_MEDIA_TYPES and ref.payload_bytes:
                 return None
-            async with self._near.lend_file(ref) as file:
-                # What is open stays when its name goes.
-                return _find_plain(await asyncio.to_thread(_open_file, file))
+            async with self._near_payloads.lend_file(ref) as file:
+                # An open file can still be read after its name is removed.
+                return _find_plain_table(await asyncio.to_thread(_open_file, file))
         except (Retryable, Permanent):
             return None
 
@@ -110,7 +110,7 @@ def _open_file(file: Path) -> Any:
     return table
 
 
-def _find_plain(relation: Any) -> Any:
+def _find_plain_table(relation: Any) -> Any:
     """Return a relation whose rows are all that it means, as they would be decoded, else None."""
     if not encoding.has_plain_rows(relation.schema):
         return None

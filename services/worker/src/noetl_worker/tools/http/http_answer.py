@@ -24,19 +24,19 @@ from noetl_worker.tools.http.exchange import HttpResponse
 
 DEFAULT = "utf-8"
 # Codecs that make something else than a text of bytes.
-_NO_CHARSETS = frozenset(
+_NO_TEXT_CODECS = frozenset(
     {
         *("base64_codec", "bz2_codec", "hex_codec", "quopri_codec", "rot_13", "uu_codec"),
         *("zlib_codec", "mbcs", "utf_7"),
     }
 )
-# Those that Python knows by one name alone.
-_SINGLE = (
+# Codecs of Python that have no alias.
+_CODECS_WITHOUT_ALIAS = (
     *("cp1006", "cp720", "cp737", "cp856", "cp874", "cp875", "iso8859_1", "koi8_t", "koi8_u"),
     *("mac_arabic", "mac_croatian", "mac_farsi", "mac_romanian"),
 )
 _CODECS = {
-    **{name: name for name in (*aliases.aliases.values(), *_SINGLE)},
+    **{name: name for name in (*aliases.aliases.values(), *_CODECS_WITHOUT_ALIAS)},
     **aliases.aliases,
 }
 ResponseType = Literal["auto", "json", "text", "bytes", "ndjson"]
@@ -60,9 +60,9 @@ _BYTES_MAX = 1 << 62
 
 @lru_cache(maxsize=256)
 def get_codec_name(charset: str | None) -> str:
-    """Name the codec for what an answer calls its character set, UTF-8 for what nobody knows."""
+    """Return Python's codec for a charset of an answer; UTF-8 when the charset is not known."""
     found = _CODECS.get(normalize_encoding(charset or DEFAULT).lower(), DEFAULT)
-    return DEFAULT if found in _NO_CHARSETS else found
+    return DEFAULT if found in _NO_TEXT_CODECS else found
 
 
 class HttpAnswer(Struct, frozen=True, kw_only=True):

@@ -146,7 +146,7 @@ class GroupCommit:
         return lane
 
     async def _send_batches(self, lane: StatementLane) -> None:
-        """Send batch after batch until nobody waits."""
+        """Send batches until no run waits for a result."""
         try:
             while lane.waiting:
                 batch = lane.waiting[:BATCH_RUNS_MAX]

@@ -80,6 +80,7 @@ class OutputParser:
         return self._take_record(record, log)
 
     def _take_record(self, record: OutputRecord, log: TaskLogPort) -> bool:
+        """Write a record of output to the log; True for the record that ends the call."""
         if record.stream == END:
             return True
         if record.stream == LOGGING:

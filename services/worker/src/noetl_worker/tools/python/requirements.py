@@ -45,7 +45,7 @@ def parse_requirements(fields: dict[str, Any], policy: Policy) -> Requirements:
             f"field '{name}' lists {len(lines)} packages, the limit is {_COUNT_MAX}"
         )
     for line in lines:
-        _check_form(line, name)
+        _check_requirement_form(line, name)
     hashed = [line for line in lines if _HASH.search(line)]
     _check_policy(name, policy, has_hashes=len(hashed) == len(lines))
     if hashed and len(hashed) < len(lines):
@@ -95,7 +95,7 @@ def _split_lines(given: Any, name: str) -> list[str]:
     return [" ".join(re.sub(r"(^|\s)#.*", "", line).split()) for line in joined.splitlines()]
 
 
-def _check_form(line: str, name: str) -> None:
+def _check_requirement_form(line: str, name: str) -> None:
     bare = _HASH.sub("", line).strip()
     is_long = len(line) > _CHARACTERS_MAX
     if is_long or " -" in bare or not _FORM.fullmatch(bare):

@@ -1,4 +1,4 @@
-"""Objects of buckets as tasks name them, with the account that their credential opens."""
+"""Reads scripts from buckets of S3 and compatible stores, with a credential of the task."""
 
 import re
 from typing import Any

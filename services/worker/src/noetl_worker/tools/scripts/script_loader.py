@@ -1,4 +1,4 @@
-"""Code and SQL from elsewhere: the `script` field of a task."""
+"""Loads the `script` of a task: code or SQL in a file, a bucket or at an address."""
 
 import asyncio
 from base64 import b64decode

@@ -1,4 +1,4 @@
-"""The named inputs of a Spark task: what is stored stays where it is, and executors read it."""
+"""Resolves the named inputs of a Spark task; executors read stored inputs themselves."""
 
 import asyncio
 from typing import Any
@@ -31,12 +31,13 @@ from noetl_worker.tools.tables import file_tables, transfer_rows
 INPUTS_MAX = 64
 _BYTES_MAX = 256 * 1024 * 1024
 _PARTITIONS_MAX = 64
+# The column with the number of the part from which a row of a union is.
 _PART = "_part"
 _QUERY_KEYS = ("auth", "query", "table", "params", "partition_column", "partitions")
 
 
 class SparkInputReader:
-    """Says of every input where its rows are."""
+    """Resolves each input to rows in memory, references to stored rows, or a query."""
 
     def __init__(self, *, references_: ReferenceReader, vault: CredentialVault) -> None:
         self._references = references_

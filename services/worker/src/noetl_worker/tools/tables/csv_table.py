@@ -10,27 +10,29 @@ from pyarrow import compute
 from noetl_storage.arrow.table_schema import DECIMAL_DIGITS_MAX, Kinds, build_decimal_type
 from noetl_storage.size_limits.refusals import build_too_large_error
 
-Open = Callable[[], IO[bytes]]
+FileOpener = Callable[[], IO[bytes]]
 
 # No text of a cell is shorter than its comma, and no number takes more than this.
 _CELL_BYTES = 8
 # A float holds every number of so many digits as it is written.
 _FLOAT_DIGITS_MAX = 15
-_BLANK = ["", "#N/A", "#N/A N/A", "#NA", "N/A", "NA", "NULL", "n/a", "null"]
-_FORMAL = r"^-?(0|[1-9][0-9]*)$"
-_PADDED = r"^[+-]?0[0-9]"
-_ENDLESS = r"[eE][+-]?[0-9]{3}"
-_POINTED = r"^[+-]?[0-9]+(\.[0-9]*)?$"
+_NULL_TEXTS = ["", "#N/A", "#N/A N/A", "#NA", "N/A", "NA", "NULL", "n/a", "null"]
+_CANONICAL_INTEGER = r"^-?(0|[1-9][0-9]*)$"
+_LEADING_ZERO = r"^[+-]?0[0-9]"
+_LARGE_EXPONENT = r"[eE][+-]?[0-9]{3}"
+_PLAIN_DECIMAL = r"^[+-]?[0-9]+(\.[0-9]*)?$"
 
 
-def read_csv(open_: Open, size: int, *, bytes_max: int, kinds: Kinds | None = None) -> pa.Table:
+def read_csv(
+    open_file: FileOpener, size: int, *, bytes_max: int, kinds: Kinds | None = None
+) -> pa.Table:
     """Read so many bytes of CSV, and stop at the bound; raises `PayloadTooLarge`.
 
     A column of `kinds` has that type. Another has that of all its values, as Arrow reads them, but
     none loses a digit: numbers with leading zeros are text, and those that neither an integer nor
     a float holds are decimals, or text where a decimal does not hold them either.
     """
-    found = _read_table(open_, size, _build_options(kinds or {}), bytes_max=bytes_max)
+    found = _read_table(open_file, size, _build_options(kinds or {}), bytes_max=bytes_max)
     numeric = [
         field.name
         for field in found.schema
@@ -40,34 +42,36 @@ def read_csv(open_: Open, size: int, *, bytes_max: int, kinds: Kinds | None = No
     if not numeric or len(set(found.column_names)) < found.num_columns:
         return found
     checked = {name: found.schema.field(name).type for name in numeric}
-    exact = _find_exact_kinds(open_, checked)
+    exact = _find_exact_kinds(open_file, checked)
     if not exact:
         return found
-    return _read_table(open_, size, _build_options({**(kinds or {}), **exact}), bytes_max=bytes_max)
+    return _read_table(
+        open_file, size, _build_options({**(kinds or {}), **exact}), bytes_max=bytes_max
+    )
 
 
 def _build_options(kinds: Kinds) -> pyarrow.csv.ConvertOptions:
     # Not a number is no absence of one.
-    return pyarrow.csv.ConvertOptions(column_types=dict(kinds), null_values=_BLANK)
+    return pyarrow.csv.ConvertOptions(column_types=dict(kinds), null_values=_NULL_TEXTS)
 
 
-def _read_table(open_: Open, size: int, options: Any, *, bytes_max: int) -> pa.Table:
+def _read_table(open_file: FileOpener, size: int, options: Any, *, bytes_max: int) -> pa.Table:
     """Read a table. Block by block, a column has the type of its first block.
 
     One that turns out to be of another is read as a whole, as long as not even that could take
     very much.
     """
     if size * _CELL_BYTES <= bytes_max:
-        with open_() as file:
+        with open_file() as file:
             return pyarrow.csv.read_csv(file, convert_options=options)
     try:
-        with open_() as file, pyarrow.csv.open_csv(file, convert_options=options) as reader:
+        with open_file() as file, pyarrow.csv.open_csv(file, convert_options=options) as reader:
             return pa.Table.from_batches(_limit_batches(reader, bytes_max), schema=reader.schema)
     except pa.ArrowInvalid as problem:
         if size > bytes_max:
             what = f"a file of CSV that is no table block by block ({problem})"
             raise build_too_large_error(what, size, bytes_max) from problem
-    with open_() as file:
+    with open_file() as file:
         return pyarrow.csv.read_csv(file, convert_options=options)
 
 
@@ -80,16 +84,16 @@ def _limit_batches(batches: Iterator[pa.RecordBatch], bytes_max: int) -> Iterato
         yield batch
 
 
-def _find_exact_kinds(open_: Open, kinds: Kinds) -> dict[str, pa.DataType]:
+def _find_exact_kinds(open_file: FileOpener, kinds: Kinds) -> dict[str, pa.DataType]:
     """Return the types of the columns of numbers that would lose digits as they were read."""
     shapes = {name: _NumberShape(pa.types.is_integer(kind)) for name, kind in kinds.items()}
     options = pyarrow.csv.ConvertOptions(
         include_columns=list(kinds),
         column_types=dict.fromkeys(kinds, pa.string()),
-        null_values=_BLANK,
+        null_values=_NULL_TEXTS,
         strings_can_be_null=True,
     )
-    with open_() as file, pyarrow.csv.open_csv(file, convert_options=options) as reader:
+    with open_file() as file, pyarrow.csv.open_csv(file, convert_options=options) as reader:
         for batch in reader:
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 shapes[name].add_texts(column)
@@ -102,7 +106,7 @@ class _NumberShape:
 
     def __init__(self, is_integer: bool) -> None:  # noqa: FBT001 - it is all that is known
         self._is_integer = is_integer
-        self._is_formal = self._is_pointed = True
+        self._is_canonical = self._is_plain_decimal = True
         self._is_lossy = False
         self._whole = self._scale = self._digits = 0
 
@@ -110,11 +114,11 @@ class _NumberShape:
         """Look at more of them."""
         texts = compute.utf8_trim_whitespace(texts.drop_null())
         if self._is_integer:
-            self._is_formal = self._is_formal and _all_match(texts, _FORMAL)
+            self._is_canonical = self._is_canonical and _all_match(texts, _CANONICAL_INTEGER)
             return
-        is_lossy = _any_matches(texts, _PADDED) or _any_matches(texts, _ENDLESS)
+        is_lossy = _any_matches(texts, _LEADING_ZERO) or _any_matches(texts, _LARGE_EXPONENT)
         self._is_lossy = self._is_lossy or is_lossy
-        self._is_pointed = self._is_pointed and _all_match(texts, _POINTED)
+        self._is_plain_decimal = self._is_plain_decimal and _all_match(texts, _PLAIN_DECIMAL)
         numbers = compute.replace_substring_regex(texts, r"[eE].*$", "")
         numbers = compute.replace_substring_regex(numbers, r"^[+-]", "")
         whole = compute.replace_substring_regex(numbers, r"\..*$", "")
@@ -126,12 +130,12 @@ class _NumberShape:
     def choose_type(self) -> pa.DataType | None:
         """Return the type that loses no digit, None where the one that was found does not."""
         if self._is_integer:
-            return None if self._is_formal else pa.string()
+            return None if self._is_canonical else pa.string()
         if self._is_lossy:
             return pa.string()
         if self._digits <= _FLOAT_DIGITS_MAX:
             return None
-        fits = self._is_pointed and self._whole + self._scale <= DECIMAL_DIGITS_MAX
+        fits = self._is_plain_decimal and self._whole + self._scale <= DECIMAL_DIGITS_MAX
         return build_decimal_type(self._whole + self._scale, self._scale) if fits else pa.string()
 
 

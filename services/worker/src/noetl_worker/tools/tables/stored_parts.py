@@ -223,7 +223,7 @@ class PartStore:
 def _build_rows(batches: list[pa.RecordBatch], kinds: list[str]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     while batches:
-        # What has become values is not held as columns as well.
+        # Drop each batch once its rows are built: it is in memory only once.
         rows += file_tables.build_rows(batches.pop(0), kinds)
     return rows
 
