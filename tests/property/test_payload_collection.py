@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, ParamSpec, TypeVar
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from noetl_contracts import codec
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
+from noetl_storage.payloads import object_keys
 from noetl_storage.payloads.garbage import GarbageAge, GarbageCollector, GarbageHorizon
 from noetl_storage.payloads.memory import MemoryObjects
 from noetl_storage.payloads.payload_store import PayloadStore
@@ -182,6 +183,8 @@ async def live(seed: int, days: list[float], *, patience: GarbageAge = PATIENCE)
     seed=st.integers(0, 2**32),
     days=st.lists(st.sampled_from([0.01, 0.5, 1.5, 3.0]), min_size=3, max_size=12),
 )
+# Put aside while an earlier copy, which had been brought back, was old enough to be purged.
+@example(seed=408, days=[3.0, 0.01, 0.01, 3.0, 0.01])
 def test_nothing_that_is_mentioned_is_ever_lost(seed: int, days: list[float]) -> None:
     asyncio.run(live(seed, days))
 
@@ -278,6 +281,21 @@ async def test_content_stored_in_the_middle_of_its_move_comes_back() -> None:
         await world.sweep()
         world.objects.finish_moves()
         await world.check()
+
+
+async def test_what_is_put_aside_has_the_whole_grace_though_an_earlier_copy_lies_there() -> None:
+    world = World(seed=1)
+    ref = await world.put("came back once")
+    key = object_keys.build_owned_content_key(OWNER, ref.sha256)
+    shelved = object_keys.build_shelf_key(key)
+    world.objects.store_object(shelved, world.objects.read_object(key), "")
+    world.now += timedelta(days=9)
+    await world.sweep()
+    world.objects.finish_moves()
+    assert await world.store.has_payload(ref), "put aside and purged in one sweep"
+    world.now += timedelta(days=9)
+    await world.sweep()
+    assert not await world.store.has_payload(ref)
 
 
 async def test_content_that_was_stored_again_since_it_was_listed_is_not_moved() -> None:

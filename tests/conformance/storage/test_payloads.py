@@ -262,14 +262,18 @@ async def test_shelved_content_is_read_brought_back_and_purged(case: Case) -> No
     assert not await case.store.restore_content(owner, ref.sha256)
     pages = [page async for page in case.store.iterate_contents(owner)]
     assert sorted(one.is_shelved for page in pages for one in page) == [False, True]
-    await case.store.purge_content(owner, ref.sha256)
+    (shelved,) = [one for page in pages for one in page if one.is_shelved]
+    earlier = structs.replace(shelved, modified_at=shelved.modified_at - timedelta(days=1))
+    assert not await case.store.purge_content(owner, earlier)
+    assert await case.store.purge_content(owner, shelved)
     assert not (await contents(case, owner))[ref.sha256].is_shelved
     assert await case.store.read_payload(ref) == b"put aside"
 
     (content,) = (await contents(case, owner)).values()
     assert await case.store.shelve_content(owner, content)
-    await case.store.purge_content(owner, ref.sha256)
-    await case.store.purge_content(owner, ref.sha256)
+    shelved = (await contents(case, owner))[ref.sha256]
+    assert await case.store.purge_content(owner, shelved)
+    assert not await case.store.purge_content(owner, shelved)
     assert await contents(case, owner) == {}
     with pytest.raises(PayloadMissing):
         await case.store.read_payload(ref)

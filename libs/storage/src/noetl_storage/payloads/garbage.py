@@ -275,9 +275,10 @@ class GarbageCollector:
                     came_back := await self._shelf.restore_content(garbage_sweep.owner, digest)
                 )
                 if not came_back and content.modified_at < purge_before:
-                    await self._shelf.purge_content(garbage_sweep.owner, digest)
-            elif content.modified_at < purge_before:
-                await self._shelf.purge_content(garbage_sweep.owner, digest)
+                    await self._shelf.purge_content(garbage_sweep.owner, content)
+            elif content.modified_at < purge_before and await self._shelf.purge_content(
+                garbage_sweep.owner, content
+            ):
                 garbage_sweep.purged += 1
                 garbage_sweep.purged_bytes += content.stored_bytes
         for name in garbage_sweep.names:

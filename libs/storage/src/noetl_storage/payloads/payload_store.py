@@ -243,10 +243,11 @@ class PayloadStore:
         key = object_keys.build_owned_content_key(owner, sha256)
         return await self._run_call(key, self._restore_object, key)
 
-    async def purge_content(self, owner: Owner, sha256: str) -> None:
-        """Remove shelved content for good; what is not there is no error."""
-        shelved = object_keys.build_shelf_key(object_keys.build_owned_content_key(owner, sha256))
-        await self._run_call(shelved, self._objects.delete_object, shelved)
+    async def purge_content(self, owner: Owner, content: StoredContent) -> bool:
+        """Remove shelved content for good; False when it is gone or was put aside again since."""
+        key = object_keys.build_owned_content_key(owner, content.sha256)
+        shelved = object_keys.build_shelf_key(key)
+        return await self._run_call(shelved, self._purge_object, shelved, content)
 
     async def reseal_owner(self, owner: Owner) -> tuple[int, int]:
         """Seal everything of an owner with its current key; return how many were, and had been.
@@ -373,6 +374,13 @@ class PayloadStore:
             self._objects.move_object(key, object_keys.build_shelf_key(key))
         except KeyError:
             return False
+        return True
+
+    def _purge_object(self, shelved: str, content: StoredContent) -> bool:
+        object_info = self._objects.find_object(shelved)
+        if object_info is None or object_info.modified_at > content.modified_at:
+            return False
+        self._objects.delete_object(shelved)
         return True
 
     def _restore_object(self, key: str) -> bool:

@@ -115,8 +115,8 @@ class PayloadShelf(Protocol):
     async def restore_content(self, owner: Owner, sha256: str) -> bool:
         """Copy shelved content back to its place; False when it is there, or on no shelf."""
 
-    async def purge_content(self, owner: Owner, sha256: str) -> None:
-        """Remove shelved content for good; what is not there is no error."""
+    async def purge_content(self, owner: Owner, content: StoredContent) -> bool:
+        """Remove shelved content for good; False when it is gone or was put aside again since."""
 
 
 class PayloadReferences(Protocol):
