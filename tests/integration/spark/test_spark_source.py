@@ -16,6 +16,7 @@ from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE, PayloadR
 from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
 from noetl_storage.arrow import encoding
 from noetl_storage.arrow.encoding import PARQUET_MEDIA_TYPE
+from noetl_worker import settings
 from noetl_worker.spark.tables import part_writer, payload_source, store_access
 from noetl_worker.spark.tables.payload_source import NoetlReader, NoetlSource
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
@@ -145,7 +146,7 @@ def test_what_is_missing_or_no_table_is_refused_by_kind(home: StoreAddress) -> N
 def test_options_hold_nothing_secret(home: StoreAddress) -> None:
     ref = put(home, b"[]", JSON_MEDIA_TYPE)
     options = str(payload_source.build_options(home, [ref], is_union=False, partitions=1))
-    keys = store_access.settings.executor_keys()
+    keys = settings.read_executor_keys()
     for secret in (keys.payload_secret_key, keys.payload_access_key):
         assert not secret or secret not in options
 
