@@ -48,7 +48,7 @@ class Stream:
         self.messages.append(message)
 
     async def publish_batch(self, messages: Sequence[Message]) -> list[bool]:
-        raise NotImplementedError
+        raise AssertionError("facts are published one message at a time")
 
     async def is_asked(self) -> bool:
         return self.asked > 0

@@ -95,6 +95,21 @@ class RowSink(Protocol):
         """Return when there is room for more; raises `ToolFailure`."""
 
 
+class CheckoutPort(Protocol):
+    """A folder in which code runs, with the files of one execution after another."""
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether no file was ever put there."""
+
+    def clear_files(self) -> None:
+        """Remove the files of an execution; raises `OSError`."""
+
+
 class TaskFilesPort(Protocol):
     """The files of the execution, as one attempt of a task uses them."""
 

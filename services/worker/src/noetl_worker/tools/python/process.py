@@ -5,7 +5,7 @@ import os
 import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +15,7 @@ from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
 from noetl_worker.sandbox.task_output import END, MARK, OutputRecord
 from noetl_worker.sandbox.user_call import CallAnswer, CallRequest
 from noetl_worker.task_logs.task_log import TaskLogPort
-from noetl_worker.tools.calls.call import RowSink
+from noetl_worker.tools.calls.call import CheckoutPort, RowSink
 from noetl_worker.tools.calls.child_process import SupervisedProcess
 
 _READ_BYTES = 64 * 1024
@@ -193,7 +193,7 @@ class PythonChild:
         *,
         room: ProcessScope,
         home: Path,
-        checkout: Any,
+        checkout: CheckoutPort,
     ) -> None:
         self.room = room
         self.output = output

@@ -24,7 +24,7 @@ from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.payloads.task_timeout import task_timeout
 from noetl_worker.sandbox.user_call import CallAnswer, CallRequest
 from noetl_worker.tools.calls.background_tasks import BackgroundTasks
-from noetl_worker.tools.calls.call import Call, Outcome
+from noetl_worker.tools.calls.call import Call, CheckoutPort, Outcome
 from noetl_worker.tools.calls.child_process import SupervisedProcess, start_process
 from noetl_worker.tools.python import errors as python_errors
 from noetl_worker.tools.python.environments import PackageEnvironments
@@ -73,7 +73,7 @@ class PythonTool:
         scripts: ScriptLoader,
         directory: Path,
         hidden: tuple[Path, ...],
-        make_checkout: Callable[[Path], Any],
+        make_checkout: Callable[[Path], CheckoutPort],
         environments: PackageEnvironments,
         mask: SecretMask,
     ) -> None:
@@ -321,7 +321,7 @@ async def open_python(
     scripts: ScriptLoader,
     directory: Path,
     hidden: tuple[Path, ...],
-    make_checkout: Callable[[Path], Any],
+    make_checkout: Callable[[Path], CheckoutPort],
     environments: PackageEnvironments,
     mask: SecretMask,
 ) -> AsyncIterator[PythonTool]:
