@@ -55,3 +55,13 @@ def test_none_or_several_approvals_are_told(
     assert way_out in done.exception.way_out
     assert done.exception.exit_code == ExitCode.USAGE
     assert api.asked == ["POST /api/approvals/5", "GET /api/approvals?limit=1000"]
+
+
+def test_a_full_list_does_not_tell_which_approval_is_the_only_one() -> None:
+    many = asked(*((str(number), "6") for number in range(100, 1099)), ("71", "5"))
+    answers = {"POST /api/approvals/5": REFUSED, "GET /api/approvals": many}
+    with serve_answers(answers) as api:
+        done = CliRunner().invoke(app, ["approve", "5", "--server", api.url])
+    assert isinstance(done.exception, CliError)
+    assert "1,000 approvals or more" in done.exception.message
+    assert "noetl approvals" in done.exception.way_out

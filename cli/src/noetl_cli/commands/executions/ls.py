@@ -99,9 +99,9 @@ class _ExecutionPages:
                 "/api/executions", **self._query, before=before, limit=min(size, _PAGE_MAX)
             )
             for one in page["executions"]:
-                if self._oldest is not None and _has_begun_before(one, self._oldest):
-                    return
-                yield one
+                # One that was asked for earlier may have begun later: it waited for its turn.
+                if self._oldest is None or not _has_begun_before(one, self._oldest):
+                    yield one
             count += len(page["executions"])
             before = page["next_before"]
             if before is None:

@@ -64,6 +64,13 @@ def _find_approval_of_execution(
     """Find the only approval that an execution asks for; raises `CliError` otherwise."""
     asked = planner.get("/api/approvals", limit=_APPROVALS_MAX)["approvals"]
     waiting = [one for one in asked if one["execution_id"] == execution_id]
+    if len(asked) == _APPROVALS_MAX:
+        raise CliError(
+            f"{_APPROVALS_MAX:,} approvals or more are asked for: which of them is meant cannot "
+            "be told by an execution.",
+            way_out=f"Name the approval: noetl approvals --limit {_APPROVALS_MAX}",
+            exit_code=refused.exit_code,
+        )
     if not waiting:
         raise CliError(
             refused.message,
