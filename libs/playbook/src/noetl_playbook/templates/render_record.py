@@ -6,7 +6,7 @@ with `SlowRenderError`; a child makes it, and the computation is made again with
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -38,14 +38,13 @@ class RenderOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.value
 
 
-class RenderObserver:
+class RenderObserver(Protocol):
     """Stands by in a child while a template is rendered."""
 
     def observe_render(
         self, place: int, expression: str, seconds: float, render: Callable[[], Any]
     ) -> Any:
         """Tell which render begins, and what it gave; return or raise what it did."""
-        raise NotImplementedError
 
 
 class RenderRecord:

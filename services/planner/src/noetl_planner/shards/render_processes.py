@@ -18,7 +18,6 @@ from noetl_playbook.templates.expressions import TemplateError, compile_conditio
 from noetl_playbook.templates.lookup import Lookup
 from noetl_playbook.templates.render_limits import PLANNER
 from noetl_playbook.templates.render_record import (
-    RenderObserver,
     RenderOutcome,
     RenderRecord,
     SlowRenderError,
@@ -134,7 +133,7 @@ class _RenderRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     fault: _RenderFault | None = None
 
 
-class _RecordSender(RenderObserver):
+class _RecordSender:
     """Sends to the parent what is rendered in its child."""
 
     def __init__(self, send: Send) -> None:
