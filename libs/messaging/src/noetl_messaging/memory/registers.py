@@ -20,7 +20,3 @@ class MemoryRegisters:
         self._revision += 1
         self._value_by_name[name] = (self._revision, data)
         return self._revision
-
-    def wipe_values(self) -> None:
-        """Lose everything, as a server whose store is wiped."""
-        self._value_by_name.clear()

@@ -77,10 +77,6 @@ class HttpAnswer(Struct, frozen=True, kw_only=True):
     elapsed_s: float
 
 
-class Undecodable(Exception):  # noqa: N818 - it says what the body is
-    """A body is not what its type promises."""
-
-
 def parse_response_type(given: Any) -> ResponseType:
     """Check the field `response_type`; raises `ToolFailure`."""
     if given is None:
