@@ -468,7 +468,7 @@ async def test_ten_thousand_rows_stay_within_two_chunks_of_memory(worker: Bench)
     )
     emitter = ChunkEmitter(
         command=command,
-        known=0,
+        emitted_chunks=0,
         stream=Stream(chunk_rows=1_000),
         services=hands,
         reporter=reporter,
@@ -502,7 +502,7 @@ async def test_a_row_larger_than_any_chunk_is_refused(worker: Bench) -> None:
     )
     emitter = ChunkEmitter(
         command=structs.replace(command, attempt=2),
-        known=0,
+        emitted_chunks=0,
         stream=Stream(),
         services=hands,
         reporter=reporter,
