@@ -99,11 +99,18 @@ def test_settings_that_spark_must_not_get_are_refused(written: str, why: str) ->
         parse_conf(written)
 
 
-def test_nothing_of_spark_is_loaded_before_it_is_needed() -> None:
-    program = (
-        "import sys, noetl_worker.__main__\n"
-        "print([one for one in ('pyspark', 'py4j', 'pandas') if one in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        pytest.param("noetl_worker.__main__", ("pyspark", "py4j", "pandas"), id="worker"),
+        # Each task of a job may be a process of its own.
+        pytest.param(
+            "noetl_worker.spark.tables.store_access", ("boto3", "botocore"), id="executor"
+        ),
+    ],
+)
+def test_what_is_not_needed_yet_is_not_loaded(module: str, unwanted: tuple[str, ...]) -> None:
+    program = f"import sys, {module}\nprint([name for name in {unwanted} if name in sys.modules])"
     ran = subprocess.run(  # noqa: S603 - this interpreter
         [sys.executable, "-c", program],
         capture_output=True,

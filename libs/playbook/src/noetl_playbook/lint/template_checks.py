@@ -239,9 +239,16 @@ def _is_same_error(alone: SyntaxProblemError, error: SyntaxProblemError) -> bool
 
 def _find_offset_on_line(source: str, line: int) -> int:
     """Find the first template of the last line, up to a line, on which one opens."""
-    lines = [(source.count("\n", 0, each), each) for each in list_openers(source)]
-    last = max((number for number, _ in lines if number < line), default=-1)
-    return next((each for number, each in lines if number == last), 0)
+    found = number = counted = 0
+    last = -1
+    for opener in list_openers(source):
+        number += source.count("\n", counted, opener)
+        counted = opener
+        if number >= line:
+            break
+        if number > last:
+            found, last = opener, number
+    return found
 
 
 def _collect_known_names(reading: DocumentReader, playbook: Playbook) -> KnownNames:

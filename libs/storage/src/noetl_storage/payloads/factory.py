@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-from noetl_storage.payloads import s3
 from noetl_storage.payloads.filesystem import FilesystemPayloads
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_storage.payloads.payload_store import PayloadStore
@@ -22,6 +21,7 @@ _FORMS = (
 _REGION_DEFAULT = "us-east-1"
 # The extra, and module, of an adapter that is imported only where an address names it.
 _EXTRAS = {"gs": ("gcs", "Google storage"), "azure": ("azure", "Azure storage")}
+_S3 = "noetl_storage.payloads.s3"
 
 
 @asynccontextmanager
@@ -77,7 +77,8 @@ def _open_remote(
             parts.netloc, query, secret_key=secret_key, threads=threads, seals=seals
         )
         return opened, f"{words} at {parts.netloc}"
-    store, address = s3.open_store(
+    # Loading its client takes longer than all else that an executor of Spark does to read a file.
+    store, address = importlib.import_module(_S3).open_store(
         parts.netloc,
         endpoint=query.get("endpoint"),
         region=query.get("region", _REGION_DEFAULT),
