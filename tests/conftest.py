@@ -1,5 +1,6 @@
 """Markers from folder names, whose turn it is, and real servers, started when first asked for."""
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from tests.support import lanes
+from tests.support.java import BRIEF
 from tests.support.servers import (
     NatsServer,
     PostgresServer,
@@ -15,6 +17,8 @@ from tests.support.servers import (
     postgres_server,
     s3_server,
 )
+
+os.environ.update(BRIEF)
 
 LONG_EXAMPLES = 5_000
 # A busy machine is slow, which is no defect: examples are counted, never timed.

@@ -11,10 +11,11 @@ import asyncpg
 import psutil
 import pytest
 from tests.e2e.desk import TARGET, Desk
+from tests.support.java import BRIEF
 from tests.support.parity import assert_parity
 from tests.support.polling import eventually
 from tests.support.servers import wait_until
-from tests.support.spark import BRIEF, Cluster, standalone
+from tests.support.spark import Cluster, standalone
 from tests.support.stack import Stack, running_stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pyspark
+from tests.support.java import BRIEF
 from tests.support.servers import wait_until
 from tests.support.services import free_port
 
@@ -20,8 +21,6 @@ from noetl_worker.settings import read_java_environ
 HOST = "127.0.0.1"
 PATIENCE_S = 60.0
 EXECUTOR = "CoarseGrainedExecutorBackend"
-# These processes do not live long enough for the best machine code.
-BRIEF = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 class Cluster:

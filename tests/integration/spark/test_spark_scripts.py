@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import spark
 from tests.support.sql_corpus import read_scripts
 
 from noetl_worker.settings import read_java_environ
@@ -28,7 +27,7 @@ def _statements() -> list[str]:
 
 async def test_spark_parses_each_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def adopt(variables: Mapping[str, str]) -> None:
-        for name, value in {**variables, **spark.BRIEF}.items():
+        for name, value in variables.items():
             monkeypatch.setenv(name, value)
 
     def parse(session: Any) -> list[str]:

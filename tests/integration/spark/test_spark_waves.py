@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from msgspec import Struct, structs
 from tests.support.polling import eventually
-from tests.support.spark import BRIEF, kill_drivers
+from tests.support.spark import kill_drivers
 from tests.support.waving import SUM, Fleet, executor_environ, frames_of, run_all, sailing
 
 from noetl_contracts.commands.command_work import Command
@@ -52,7 +52,6 @@ async def sea(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sea]:
     set_variables(
         {
             **executor_environ(store),
-            **BRIEF,
             "NOETL_WORKER_SHELL_ALLOWED": "true",
             "NOETL_WORKER_WORK_DIRECTORY": str(work),
         }

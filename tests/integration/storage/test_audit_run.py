@@ -11,7 +11,6 @@ import pytest_asyncio
 from msgspec import Struct
 from tests.support.builders import ORGANIZATION, STORIES, TENANT, History
 from tests.support.servers import PostgresServer
-from tests.support.spark import BRIEF
 from tests.support.storage import a_fence, an_append, migrated, postgres_stores
 
 from noetl_cli.audit import audit_sources, engines, report, shares
@@ -157,11 +156,7 @@ async def test_each_damage_is_named_and_nothing_else(site: Site, here: list[Audi
 
 
 @pytest.mark.timeout(400)
-async def test_spark_finds_the_same(
-    site: Site, here: list[AuditResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in BRIEF.items():
-        monkeypatch.setenv(name, value)
+async def test_spark_finds_the_same(site: Site, here: list[AuditResult]) -> None:
     kept = dict(os.environ)
     audits = await planned(site)
     found = await engines.audit_on_spark(
