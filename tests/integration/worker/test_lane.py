@@ -3,9 +3,11 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from aiohttp import web
 from tests.support.polling import eventually
 from tests.support.scripted import Script, hangs, says, script
 from tests.support.working import ORGANIZATION, TENANT, WORKER, Bench, bench, command_of
@@ -217,6 +219,25 @@ async def test_without_confirmed_beats_the_work_stops_and_says_so(
     assert kinds == [CommandStarted, CommandLost]
     assert delivery.was_acked
     assert worker.lane.running_count == 0
+
+
+async def test_after_its_lease_nothing_is_tried_again(worker: Bench, server: Script) -> None:
+    async def stand_still(_request: web.Request) -> web.StreamResponse:
+        time.sleep(0.8)  # noqa: ASYNC251 - the worker stands still, as a process that is stopped
+        return web.Response(status=503)
+
+    server.answers(stand_still, says({"ok": True}))
+    step = f"""
+  - step: wait
+    tool:
+      kind: http
+      url: "{server.url}"
+      spec: {{policy: {{rules: [{{when: "{{{{ output.error.retryable }}}}", then: {{do: retry, attempts: 3, delay: 0}}}}]}}}}
+"""
+    delivery = await taken(worker, command_of(step, lease_s=0.6, heartbeat_s=0.1))
+    facts = await attended(worker, delivery, server.arrived, lambda: None)
+    assert isinstance(facts[-1], CommandLost)
+    assert len(server.seen) == 1
 
 
 async def test_confirmed_beats_keep_work_alive_beyond_its_lease(

@@ -130,6 +130,15 @@ class CommandLease:
         self._interrupted.set()
         self._start_extending()
 
+    async def stop_when_over(self) -> None:
+        """Wait for the end of the work when the lease is over; else return at once.
+
+        A process that stood still finds a lease over that nothing has ended yet.
+        """
+        if self.is_over:
+            self.interrupt_work(LeaseLost())
+            await asyncio.get_running_loop().create_future()
+
     @contextlib.contextmanager
     def extend_when_lasting(self, begin: Callable[[], None]) -> Iterator[None]:
         """Have `begin` called, once, when the block lasts or is interrupted: it begins to keep.

@@ -9,7 +9,7 @@ from noetl_chassis.clock import Clock
 from noetl_contracts.commands.task_metrics import SparkProgress
 from noetl_contracts.ids import WorkerId
 from noetl_worker.commands.call_pacer import CallPacer
-from noetl_worker.commands.command_lease import ChunkProgress
+from noetl_worker.commands.command_lease import ChunkProgress, CommandLease
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.domain.unit_identity import CallbackAddresses
 from noetl_worker.payloads.result_store import ResultStore
@@ -30,6 +30,8 @@ class CommandServices(Struct, frozen=True, kw_only=True):
     worker_id: WorkerId
     pacer: CallPacer
     journal: LogJournal
+    # Executors of Spark have none: the wave that they are of is what is leased.
+    lease: CommandLease | None = None
     callbacks: CallbackAddresses = CallbackAddresses()
     # Where frames run in waves; without them they run in the lane's own event loop.
     waves: WaveRunner | None = None

@@ -220,6 +220,8 @@ class Pipeline:
     async def _try_task(self, task: CompiledTask, attempt: int) -> AttemptResult:
         """Run one attempt, or end the one that waited; make its outcome the current `output`."""
         clock = self._services.clock
+        if (lease := self._services.lease) is not None:
+            await lease.stop_when_over()
         started = clock.monotonic_s()
         if self._resumed is None:
             self._waited_s = 0.0

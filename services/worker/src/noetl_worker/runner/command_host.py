@@ -187,7 +187,7 @@ class CommandHost:
     ) -> None:
         attendants: list[asyncio.Task[None]] = []
         clock = self._lane.fact_publisher.clock
-        services = self._build_services(command)
+        services = self._build_services(command, hold)
 
         def on_beat() -> None:
             if clock.monotonic_s() - reporter.last_report_at >= heartbeat_s:
@@ -294,7 +294,7 @@ class CommandHost:
                 command, [fact], key=f"{command.command_id}/{command.attempt}/{key}"
             )
 
-    def _build_services(self, command: Command) -> CommandServices:
+    def _build_services(self, command: Command, hold: CommandLease) -> CommandServices:
         lane = self._lane
         place = PayloadOwner(tenant_id=command.tenant_id, organization_id=command.organization_id)
         payloads = TenantPayloads(lane.payloads, place=place, remembered=lane.remembered)
@@ -314,6 +314,7 @@ class CommandHost:
                 clock=lane.fact_publisher.clock,
                 worker_id=lane.fact_publisher.worker_id,
             ),
+            lease=hold,
             waves=lane.waves,
             held_wait_s=lane.held_wait_s,
             tell_progress=partial(publish_progress, lane.hints, command),
