@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.door import Noetl
+from tests.support.api import ApiWorld
+from tests.support.door import Door, Noetl
 
 VERBS = ("approve", "approvals", "signal", "pause", "resume", "rerun", "plan", "lint", "schema")
 # What each verb needs to be worth sending.
@@ -23,6 +24,15 @@ SENT = (
     ("plan", "demo/none"),
 )
 NAMED = tuple(words for words in SENT if words[0] not in {"approvals", "signal"})
+
+
+@pytest.fixture(scope="module")
+def door() -> Iterator[Door]:
+    """One API for all: no wrong word changes it."""
+    opened = Door(world=ApiWorld())
+    opened.start()
+    yield opened
+    opened.stop()
 
 
 @contextmanager
@@ -42,7 +52,7 @@ def stranger(content: bytes) -> Iterator[str]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Same)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

@@ -4,6 +4,8 @@ import re
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
+from tests.support.servers import PostgresServer
 
 from noetl_storage.postgres import migrate, queries
 from noetl_storage.postgres.database import Database, open_database
@@ -42,13 +44,15 @@ HOT = [
 ]
 
 
-@pytest.fixture
-async def opened(database: str) -> AsyncIterator[Database]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def empty_tables(postgres: PostgresServer) -> AsyncIterator[Database]:
+    """The tables without a row, which tests leave so."""
+    dsn = await postgres.create_database("plans")
     # Empty tables are scanned whole whatever indexes they have.
-    dsn = f"{database}?enable_seqscan=off"
-    async with open_database(dsn, must_be_durable=False) as opened:
+    async with open_database(f"{dsn}?enable_seqscan=off", must_be_durable=False) as opened:
         await migrate.apply_migrations(opened)
         yield opened
+    await postgres.drop_database("plans")
 
 
 async def plan_of(opened: Database, table: str, name: str) -> str:
@@ -66,17 +70,19 @@ async def plan_of(opened: Database, table: str, name: str) -> str:
     return "\n".join(record[0] for record in lines)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("table", "name", "index"), HOT)
 async def test_a_hot_query_uses_its_index(
-    opened: Database, table: str, name: str, index: str
+    empty_tables: Database, table: str, name: str, index: str
 ) -> None:
-    plan = await plan_of(opened, table, name)
+    plan = await plan_of(empty_tables, table, name)
     assert index in plan, plan
     assert "Seq Scan" not in plan, plan
 
 
-async def test_a_history_is_read_in_order_without_sorting(opened: Database) -> None:
-    plan = await plan_of(opened, "ledger", "read")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_history_is_read_in_order_without_sorting(empty_tables: Database) -> None:
+    plan = await plan_of(empty_tables, "ledger", "read")
     assert not re.search(r"\bSort +\(", plan), plan
 
 
