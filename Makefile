@@ -36,35 +36,34 @@ demo: setup ## Run the PFT workload end to end on real embedded servers, verify 
 
 # `make test` takes less than half an hour on two cores; `make test/stacks` is what takes longer: Spark, whole
 # stacks that are killed and cut off, and many more seeds. `make test/all` is both.
-# Two files at a time, of whole stacks three, for these also wait: of those with servers the long ones first (tests/support/lanes.py), so that neither
-# process ends with one while the other is idle. What holds the engine to a number of seconds, and a Spark
-# cluster, which takes every core, has the machine for itself. With servers, a test that fails is run once more, and named with what
-# it said first: a busy machine is not a defect, a name seen twice is.
+# Two files at a time, of whole stacks three, for these also wait; the long ones first (tests/support/lanes.py), so that no
+# process ends with one while the others are idle. What holds the engine to a number of seconds, and a Spark
+# cluster, which takes every core, has the machine for itself. No test that fails is run again: one that is red
+# now and then is a defect, of the test or of what it tests.
 COMPUTING := unit property replay architecture simulation
 SERVED := conformance integration
 SPARK := tests/integration/spark
 WHOLE := e2e chaos acceptance
 ALONE := tests/chaos/test_recovery_time.py tests/chaos/test_twins.py tests/e2e/test_spark_cluster.py
-BY_FILE := -n 2 --dist loadfile
-LONG_FIRST := $(BY_FILE) --no-loadscope-reorder
-STACKS := -n 3 --dist loadfile --no-loadscope-reorder
-AGAIN := --reruns 1 -raR --rerun-show-tracebacks
+LONG_FIRST := --dist loadfile --no-loadscope-reorder
+PAIRS := -n 2 $(LONG_FIRST)
+STACKS := -n 3 $(LONG_FIRST)
 
 .PHONY: test test/stacks test/all
 test: setup ## Run every test that needs no whole stack; K=expression narrows, over all tests
 ifeq ($(K),)
-	@$(PYTEST) $(BY_FILE) $(addprefix tests/,$(COMPUTING))
+	@$(PYTEST) $(PAIRS) $(addprefix tests/,$(COMPUTING))
 	@$(EXPLORE) --seeds $(SEEDS_OF_A_CHANGE)
-	@$(PYTEST) $(LONG_FIRST) $(AGAIN) $(addprefix tests/,$(SERVED)) --ignore=$(SPARK)
+	@$(PYTEST) $(PAIRS) $(addprefix tests/,$(SERVED)) --ignore=$(SPARK)
 else
 	@$(PYTEST) tests
 endif
 
 test/stacks: setup ## Run the tests of whole stacks and of Spark, and many seeds
 	@$(EXPLORE) --first $(SEEDS_OF_A_CHANGE) --seeds $(SEEDS_OF_A_LANDING)
-	@$(PYTEST) $(LONG_FIRST) $(AGAIN) $(SPARK)
-	@$(PYTEST) $(STACKS) $(AGAIN) $(addprefix tests/,$(WHOLE)) $(addprefix --ignore=,$(ALONE))
-	@$(PYTEST) $(AGAIN) $(ALONE)
+	@$(PYTEST) $(PAIRS) $(SPARK)
+	@$(PYTEST) $(STACKS) $(addprefix tests/,$(WHOLE)) $(addprefix --ignore=,$(ALONE))
+	@$(PYTEST) $(ALONE)
 
 test/all: test test/stacks ## Run every test
 

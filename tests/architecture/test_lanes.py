@@ -19,11 +19,12 @@ def test_what_needs_the_machine_runs_by_itself_and_is_left_out_nowhere_else() ->
     assert [name for name in alone.split() if not (ROOT / name).is_file()] == []
     assert makefile.count("--ignore=") == 2
     assert "$(addprefix --ignore=,$(ALONE))" in makefile
-    assert re.search(r"(?m)^\t@\$\(PYTEST\) \$\(AGAIN\) \$\(ALONE\)$", makefile)
+    assert re.search(r"(?m)^\t@\$\(PYTEST\) \$\(ALONE\)$", makefile)
     (spark,) = re.findall(r"(?m)^SPARK := (.+)$", makefile)
     assert list((ROOT / spark).glob("test_*.py"))
     assert "--ignore=$(SPARK)" in makefile
-    assert re.search(r"(?m)^\t@\$\(PYTEST\) \$\(LONG_FIRST\) \$\(AGAIN\) \$\(SPARK\)$", makefile)
+    assert re.search(r"(?m)^\t@\$\(PYTEST\) \$\(PAIRS\) \$\(SPARK\)$", makefile)
     folders = {file.name for file in (ROOT / "tests").iterdir() if list(file.glob("**/test_*.py"))}
+    assert "rerun" not in makefile.lower()
     groups = dict(re.findall(r"(?m)^(COMPUTING|SERVED|WHOLE) := (.+)$", makefile))
     assert folders <= {name for names in groups.values() for name in names.split()}

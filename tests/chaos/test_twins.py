@@ -136,7 +136,7 @@ def status(door: Door, execution_id: str) -> str:
 
 
 def test_twins_do_what_one_of_each_does(stack: Stack, served: Fixture) -> None:
-    run = begin(stack, served, patients=200, frame_rows=20)
+    run = begin(stack, served, patients=100, frame_rows=20)
     run.wait()
     run.verify("--frame-rows", "20")
     assert_parity(stack, run.execution_id)
@@ -144,8 +144,8 @@ def test_twins_do_what_one_of_each_does(stack: Stack, served: Fixture) -> None:
 
 def test_the_other_planner_takes_a_dead_ones_shards_over(stack: Stack, served: Fixture) -> None:
     wait_for_halves(stack)
-    run = begin(stack, served, patients=200, frame_rows=20)
-    run.wait_for_requests(2_000)
+    run = begin(stack, served, patients=100, frame_rows=20)
+    run.wait_for_requests(1_000)
     shard = find_shard(ExecutionId(run.execution_id), SHARD_COUNT_DEFAULT)
     owner = owners(stack)[shard]
     (heir,) = set(PLANNERS) - {owner}

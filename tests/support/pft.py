@@ -1,6 +1,7 @@
 """PFT from outside: the fixture, a run through the front door, the verifier on its evidence."""
 
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ from tests.support.stack import Stack
 PLAYBOOKS = Path("workloads/pft/src/noetl_pft/playbooks")
 VARIANTS = ("a", "b", "c")
 CREDENTIAL = "pg_pft"
+# The first number of a file of counts.
+ASKED = struct.Struct("<Q")
 TERMINAL = {"COMPLETED", "FAILED", "CANCELLED"}
 NOTHING: Mapping[str, Any] = {}
 
@@ -36,6 +39,11 @@ class Fixture(Struct, frozen=True, kw_only=True):
         nonce = os.urandom(8).hex()
         http.post(f"{self.control}/reset", json={"run": nonce}, timeout=10).raise_for_status()
         return nonce
+
+    def count_requests(self, nonce: str) -> int:
+        """How often it was asked in a run: each of its processes keeps count in a file."""
+        files = (self.ledger_dir / nonce).glob("*.count")
+        return sum(ASKED.unpack_from(file.read_bytes())[0] for file in files)
 
     def summary(self) -> Any:
         """What the fixture has counted in this run."""
@@ -116,7 +124,7 @@ class Run(Struct, kw_only=True):
     def wait_for_requests(self, count: int, patience_s: float = 60.0) -> None:
         """Wait until the fixture was asked so often."""
         wait_until(
-            lambda: self.fixture.summary()["requests"] >= count,
+            lambda: self.fixture.count_requests(self.nonce) >= count,
             timeout_s=patience_s,
             what=f"{count} requests were made",
         )
