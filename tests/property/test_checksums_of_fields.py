@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.builders import History, stories
+from tests.support.surface_comparison import compare_surfaces
 
 from noetl_contracts import codec
 from noetl_projector.domain import read_models, version_order
@@ -109,7 +110,7 @@ def test_a_change_of_any_field_of_any_row_moves_its_surface_and_no_other(
                 after = comparison.compute_surface_checksums(surfaces)
                 moved = {one for one in rows.SURFACES if after[one] != before[one]}
                 assert moved == {surface}, (surface, key, column)
-            found = comparison.compare_surfaces(surfaces, replayed(STORIES[name], until=until))
+            found = compare_surfaces(surfaces, replayed(STORIES[name], until=until))
             assert [(one.surface, one.key) for one in found] == [(surface, key)]
             kept[key] = row
         for key in list(kept):

@@ -94,7 +94,7 @@ def test_facts_of_another_tenant_move_nothing(world: World) -> None:
     for is_known in (True, False):
         victim = world.begin("step")
         if not is_known:
-            world.planner._states.clear_states()
+            world.planner._states.drop_state(victim)
         before = world.history(victim)
         for told in informers.all_facts(world.state(victim)):
             theirs = world.batch(victim, told, tenant_id="evil", organization_id="evil")

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.canonical_document import build_document
 from tests.support.playbooks import HEADER, told_at_both_levels
 
-from noetl_playbook.canonical_document import build_document
 from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbook
 from noetl_playbook.source.problems import Level
 

@@ -11,6 +11,7 @@ import pytest
 from tests.simulation.test_one_process import shaken
 from tests.support.asking import ENDS
 from tests.support.polling import eventually
+from tests.support.surface_comparison import compare_surfaces
 
 from noetl_cli.local import system
 from noetl_cli.local.system import LocalSystem
@@ -23,7 +24,7 @@ from noetl_planner.api.executions import control_requests, start_requests
 from noetl_planner.api.executions.start_requests import ExecuteBody
 from noetl_playbook.source.problems import Level
 from noetl_replay import rows
-from noetl_replay.comparison import compare_surfaces, index_live_surfaces, replay_surfaces
+from noetl_replay.comparison import index_live_surfaces, replay_surfaces
 from noetl_replay.state import ExecutionState, build_empty_state
 
 PATIENCE_S = 60.0

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.support.polling import eventually
+from tests.support.surface_comparison import compare_surfaces
 
 from noetl_chassis.clock import Clock
 from noetl_cli.local import system
@@ -27,7 +28,7 @@ from noetl_planner.api.executions import start_requests
 from noetl_planner.api.executions.start_requests import ExecuteBody
 from noetl_playbook.source.problems import Level
 from noetl_replay import rows
-from noetl_replay.comparison import compare_surfaces, index_live_surfaces, replay_surfaces
+from noetl_replay.comparison import index_live_surfaces, replay_surfaces
 from noetl_replay.state import ExecutionState, build_empty_state
 
 pytestmark = pytest.mark.timeout(120)

@@ -11,6 +11,7 @@ from tests.simulation.services import SECRET
 from tests.simulation.streamed import Streamed
 from tests.support import invariants, oracle
 from tests.support.sketches import Sketch
+from tests.support.surface_comparison import compare_surfaces
 
 from noetl_contracts import codec
 from noetl_contracts.events import get_event_type
@@ -26,7 +27,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.payloads import PayloadRef
 from noetl_replay import rows
-from noetl_replay.comparison import compare_surfaces, index_live_surfaces, replay_surfaces
+from noetl_replay.comparison import index_live_surfaces, replay_surfaces
 from noetl_replay.state import ExecutionState, build_empty_state
 from noetl_storage.memory.projections import MemoryProjections
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.support.asking import ENDS
 from tests.support.polling import eventually
+from tests.support.surface_comparison import compare_surfaces
 
 from noetl_cli.local import system
 from noetl_cli.local.system import LocalSystem
@@ -20,7 +21,7 @@ from noetl_planner.api.executions import start_requests
 from noetl_planner.api.executions.start_requests import ExecuteBody
 from noetl_playbook.source.problems import Level
 from noetl_replay import rows
-from noetl_replay.comparison import Surfaces, compare_surfaces, index_live_surfaces, replay_surfaces
+from noetl_replay.comparison import Surfaces, index_live_surfaces, replay_surfaces
 from noetl_replay.fold import fold_history
 from noetl_replay.state import ExecutionState, build_empty_state
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tests.support.planning import Desk
 from tests.support.sketches import Sketch
+from tests.support.surface_comparison import compare_surfaces
 
 from noetl_contracts import codec
 from noetl_contracts.events import execution_events, get_event_type, loop_events, step_events
@@ -30,7 +31,7 @@ def assert_chained(history: Sequence[Envelope]) -> None:
     """Every event follows the one before it, survives the wire, and has a key of its own."""
     before = codec.CHECKSUM_NONE
     for one in history:
-        assert envelope.is_sealed(one, before), one
+        assert envelope.seal_envelope(one, before) == one, one
         before = one.envelope_checksum
         assert codec.decode_as(codec.encode_json(one), Envelope) == one
     keys = Counter(one.idempotency_key for one in history if one.idempotency_key is not None)
@@ -128,7 +129,7 @@ def assert_rows(history: Sequence[Envelope], *, batch: int) -> None:
         for surface, found in rows.build_changed_rows(current, take_changes(current)).items():
             live[surface].update({row[rows.KEY_BY_SURFACE[surface]]: row for row in found})
     _, replayed = comparison.replay_surfaces(_begin(history), history)
-    assert comparison.compare_surfaces(live, replayed) == []
+    assert compare_surfaces(live, replayed) == []
     for row in live["command"].values():
         assert row["status"] in {"COMPLETED", "FAILED", "CANCELLED"}, row
 

@@ -4,17 +4,13 @@ import asyncio
 
 from tests.support.prefixes import list_prefix_differences
 from tests.support.stack import Stack
+from tests.support.surface_comparison import RowDifference, compare_surfaces
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import HistoryHead
 from noetl_replay import rows
-from noetl_replay.comparison import (
-    RowDifference,
-    compare_surfaces,
-    index_live_surfaces,
-    replay_surfaces,
-)
+from noetl_replay.comparison import index_live_surfaces, replay_surfaces
 from noetl_replay.state import build_empty_state
 from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.ledger.ledger import PostgresLedger

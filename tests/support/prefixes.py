@@ -6,18 +6,13 @@ from collections.abc import Sequence
 from tests.support.bus import memory_bus
 from tests.support.projecting import Desk
 from tests.support.storage import memory_stores
+from tests.support.surface_comparison import RowDifference, compare_surfaces
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import StreamAppend
 from noetl_replay import rows
-from noetl_replay.comparison import (
-    RowDifference,
-    Surfaces,
-    compare_surfaces,
-    index_live_surfaces,
-    replay_surfaces,
-)
+from noetl_replay.comparison import Surfaces, index_live_surfaces, replay_surfaces
 from noetl_replay.state import build_empty_state
 
 PLACES = 50

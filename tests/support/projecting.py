@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from tests.support.builders import ORGANIZATION, TENANT, History
 from tests.support.bus import Bus
 from tests.support.storage import Stores
+from tests.support.surface_comparison import RowDifference, compare_surfaces
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec, ids, subjects
@@ -90,7 +91,7 @@ class Desk:
             )
         )
 
-    async def list_differences(self, history: Iterable[Envelope]) -> list[comparison.RowDifference]:
+    async def list_differences(self, history: Iterable[Envelope]) -> list[RowDifference]:
         """Compare the stored rows with a replay of a history."""
         envelopes = list(history)
         first = envelopes[0]
@@ -100,7 +101,7 @@ class Desk:
         }
         begun = state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
         _, replayed = comparison.replay_surfaces(begun, envelopes)
-        return comparison.compare_surfaces(comparison.index_live_surfaces(live), replayed)
+        return compare_surfaces(comparison.index_live_surfaces(live), replayed)
 
     async def find_position(self, history: History) -> int:
         positions = await self.stores.projections.list_positions([history.execution_id])

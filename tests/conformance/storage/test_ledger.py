@@ -24,7 +24,7 @@ from noetl_contracts.events.frame_events import FrameCommitted, FrameEnd, FrameF
 from noetl_contracts.events.loop_events import LoopDone, LoopStats
 from noetl_contracts.events.step_events import CallDone, CallError, ItemEnd
 from noetl_contracts.ids import CommandId, ExecutionId, FrameId, RunId, StageId, WorkerId
-from noetl_contracts.ledger.envelope import is_sealed
+from noetl_contracts.ledger.envelope import seal_envelope
 from noetl_contracts.ledger.records import AppendResult, ShardFence
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_storage.ports.errors import DuplicateKey, ShardLost, VersionConflict
@@ -58,7 +58,7 @@ async def test_a_history_reads_back_as_it_was_sealed(stores: Stores) -> None:
     assert {one.ingest_time for one in found} == {appended.ingest_time}
     previous = ""
     for one in found:
-        assert is_sealed(one, previous)
+        assert seal_envelope(one, previous) == one
         previous = one.envelope_checksum
     head = await stores.ledger_reader.find_head(execution)
     assert head is not None
@@ -78,7 +78,7 @@ async def test_values_that_json_columns_would_change_keep_their_seal(
 
     (found,) = await stores.ledger_reader.read_events(execution)
 
-    assert is_sealed(found, "")
+    assert seal_envelope(found, "") == found
     assert found.event == stream.envelopes[0].event
 
 
@@ -90,7 +90,7 @@ async def test_a_time_in_another_zone_keeps_its_seal(stores: Stores) -> None:
 
     (found,) = await stores.ledger_reader.read_events(execution)
 
-    assert is_sealed(found, "")
+    assert seal_envelope(found, "") == found
 
 
 async def test_reading_goes_on_after_a_version_and_is_bounded(stores: Stores) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.canonical_document import build_document
 
-from noetl_playbook.canonical_document import build_document
 from noetl_playbook.compat import dialect
 from noetl_playbook.compat.placed_tasks import BESIDE
 from noetl_playbook.model.playbook import Playbook

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.canonical_document import build_document
 
-from noetl_playbook.canonical_document import build_document
 from noetl_playbook.compat import dialect
 from noetl_playbook.parse.playbook import parse_playbook
 

@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
+from tests.support.canonical_document import build_document
 from tests.support.playbooks import HEADER, a_playbook, a_step, codes, document, judged
 
-from noetl_playbook.canonical_document import build_document
 from noetl_playbook.compat import dialect
 from noetl_playbook.model.playbook import Loop, Playbook, Step
 from noetl_playbook.parse.playbook import parse_playbook, parse_playbooks

@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
+from tests.support.canonical_document import build_document
 from tests.support.playbooks import a_playbook, a_step, codes, judged
 
-from noetl_playbook.canonical_document import build_document
 from noetl_playbook.model.playbook import Assertion, Step
 from noetl_playbook.parse.playbook import parse_playbook
 from noetl_playbook.source.problems import Level

@@ -1,6 +1,7 @@
 """Parity: a live projection and a replay agree, or the difference is named."""
 
 from tests.support.builders import History, a_cursor_loop, a_lost_worker, nested
+from tests.support.surface_comparison import compare_surfaces
 
 from noetl_contracts import codec
 from noetl_contracts.events.loop_events import StageClosed, StageOpened
@@ -32,7 +33,7 @@ def test_parity_names_the_row_that_differs() -> None:
     _, surfaces = replayed(a_cursor_loop())
     live = stored(surfaces)
     live["frame"][0] = {**live["frame"][0], "row_count": 11}
-    (difference,) = comparison.compare_surfaces(comparison.index_live_surfaces(live), surfaces)
+    (difference,) = compare_surfaces(comparison.index_live_surfaces(live), surfaces)
     assert (difference.surface, difference.key) == ("frame", live["frame"][0]["frame_id"])
 
 
@@ -40,7 +41,7 @@ def test_parity_names_the_row_that_is_missing() -> None:
     _, surfaces = replayed(a_lost_worker())
     live = stored(surfaces)
     gone = live["command"].pop()
-    (difference,) = comparison.compare_surfaces(comparison.index_live_surfaces(live), surfaces)
+    (difference,) = compare_surfaces(comparison.index_live_surfaces(live), surfaces)
     assert (difference.key, difference.live) == (gone["command_id"], None)
 
 
@@ -69,7 +70,7 @@ def test_a_stage_names_its_parent_outside_of_every_checksum() -> None:
     assert comparison.compute_surface_checksums(
         child.surfaces
     ) == comparison.compute_surface_checksums(plain.surfaces)
-    assert comparison.compare_surfaces(child.surfaces, plain.surfaces) == []
+    assert compare_surfaces(child.surfaces, plain.surfaces) == []
     assert history_replay.build_replay_report(child) == history_replay.build_replay_report(plain)
     report = codec.encode_text(history_replay.build_replay_report(child))
     assert "frame_policy" in report

@@ -71,7 +71,7 @@ async def test_another_tenants_object_does_not_open_in_place_of_ones_own() -> No
     theirs = await sealed.put_payload(b"same", media_type="text/plain", **OTHER)
     place = sealed._objects
     place.store_object(
-        object_keys.find_key(ours), place.read_object(object_keys.find_key(theirs)), ""
+        object_keys.find_place(ours)[0], place.read_object(object_keys.find_place(theirs)[0]), ""
     )
     with pytest.raises(PayloadCorrupt, match=ours.sha256):
         await sealed.read_payload(ours)

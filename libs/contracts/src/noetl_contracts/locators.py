@@ -41,11 +41,6 @@ class Locator(Struct, frozen=True, kw_only=True):
         """
         return self._read_scope_pairs().get(key)
 
-    def get_locality(self) -> dict[str, str]:
-        """Return the parts that say where the thing is."""
-        found = self._read_scope_pairs()
-        return {key: found[key] for key in LOCALITY_KEYS if key in found}
-
     def get_kind_and_identity(self) -> tuple[str, tuple[str, ...]]:
         """Return the kind and the identity; both are empty for a mere place."""
         rest = self.segments[2 * len(self._read_scope_pairs()) :]
@@ -170,29 +165,6 @@ def find_distance(one: Mapping[str, str], other: Mapping[str, str]) -> str:
     return DISTANCES[-1]
 
 
-def encode_as_subject(locator: Locator) -> str:
-    """Map a locator to a NATS subject: one token a segment, unsafe bytes written as `=XX`."""
-    return "noetl.locator." + ".".join(
-        _encode_subject_token(segment) for segment in locator.segments
-    )
-
-
-def decode_from_subject(subject: str) -> Locator:
-    """Map a subject made by `encode_as_subject` back; raises `LocatorError`."""
-    prefix = "noetl.locator."
-    if not subject.startswith(prefix):
-        raise LocatorError(f"{subject!r} is not a locator's subject")
-    tokens = subject.removeprefix(prefix).split(".")
-    try:
-        decoded = tuple(unquote(token.replace("=", "%"), errors="strict") for token in tokens)
-    except UnicodeDecodeError as failure:
-        raise LocatorError(f"{subject!r} does not decode as UTF-8") from failure
-    locator = Locator(segments=decoded)
-    if encode_as_subject(locator) != subject:
-        raise LocatorError(f"{subject!r} is not in canonical form")
-    return locator
-
-
 def _encode_segment(segment: str) -> str:
     if not segment or segment in {".", ".."} or any(ord(char) < 32 for char in segment):  # noqa: PLR2004 - control characters end at 32
         raise LocatorError(f"segment {segment!r} is empty, a dot segment or has control characters")
@@ -200,7 +172,3 @@ def _encode_segment(segment: str) -> str:
         return quote(segment, safe="")
     except UnicodeEncodeError as failure:
         raise LocatorError(f"segment {segment!r} is not valid Unicode") from failure
-
-
-def _encode_subject_token(segment: str) -> str:
-    return _encode_segment(segment).replace(".", "%2E").replace("~", "%7E").replace("%", "=")

@@ -96,15 +96,6 @@ def _shorten_value(value: Any) -> str:
 Surfaces = dict[str, dict[str, dict[str, Any]]]
 
 
-class RowDifference(Struct, frozen=True, kw_only=True):
-    """A row that the two sides do not agree on; a missing side is None."""
-
-    surface: str
-    key: str
-    live: dict[str, Any] | None
-    replayed: dict[str, Any] | None
-
-
 def replay_surfaces(
     state: ExecutionState, history: Iterable[Envelope]
 ) -> tuple[ExecutionState, Surfaces]:
@@ -135,20 +126,3 @@ def compute_surface_checksums(surfaces: Surfaces) -> dict[str, str]:
         surface: codec.compute_checksum(found)
         for surface, found in rows.summed_surfaces(surfaces).items()
     }
-
-
-def compare_surfaces(live: Surfaces, replayed: Surfaces) -> list[RowDifference]:
-    """List the rows in which a live projection and a replay differ; empty means parity."""
-    live, replayed = rows.summed_surfaces(live), rows.summed_surfaces(replayed)
-    return [
-        RowDifference(
-            surface=surface,
-            key=key,
-            live=live[surface].get(key),
-            replayed=replayed[surface].get(key),
-        )
-        for surface in rows.SURFACES
-        for key in sorted(live[surface].keys() | replayed[surface].keys())
-        if codec.encode_canonical(live[surface].get(key))
-        != codec.encode_canonical(replayed[surface].get(key))
-    ]

@@ -135,12 +135,6 @@ def seal_envelope(envelope: Envelope, previous_checksum: str) -> Envelope:
     )
 
 
-def is_sealed(envelope: Envelope, previous_checksum: str) -> bool:
-    """Tell whether an envelope is unchanged and follows the one with `previous_checksum`."""
-    expected = codec.chain_checksum(previous_checksum, _encode_sealed_fields(envelope))
-    return envelope.envelope_checksum == expected
-
-
 def _encode_sealed_fields(envelope: Envelope) -> bytes:
     """Return the canonical bytes of everything but the checksum and the ledger's own clock."""
     return codec.encode_canonical(structs.replace(envelope, envelope_checksum="", ingest_time=None))

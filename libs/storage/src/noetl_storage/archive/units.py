@@ -5,7 +5,7 @@ accepted if it holds the same events, and is an error otherwise.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncIterable, Iterator
 
 from noetl_contracts import codec
 from noetl_contracts.errors import MalformedMessage
@@ -155,20 +155,6 @@ async def find_manifest(store: Payloads, unit: ManifestUnit) -> ArchiveManifest 
     return None if data is None else archive_format.decode_manifest(data)
 
 
-async def read_unit_events(
-    store: Payloads, manifest: ArchiveManifest, execution_id: ExecutionId, *, after_version: int = 0
-) -> AsyncIterator[StoredEvent]:
-    """Yield an execution's events after a version; none when the manifest does not name it.
-
-    Raises `PayloadMissing` or `PayloadCorrupt` for a part that is not there, or not what it was.
-    """
-    history = manifest.find_history(execution_id)
-    for part in _list_parts(manifest, history):
-        data = await read_part(store, manifest.unit, part)
-        for one in parquet.decode(data, execution_id=execution_id, after_version=after_version):
-            yield one
-
-
 async def read_part(store: Payloads, unit: ManifestUnit, part: ArchivePart) -> bytes:
     """Return the bytes of a part whose digest was checked."""
     data = await store.find_named(
@@ -181,11 +167,6 @@ async def read_part(store: Payloads, unit: ManifestUnit, part: ArchivePart) -> b
     if codec.digest_hex(data) != part.sha256:
         raise PayloadCorrupt(f"{part.name} is not what was archived: its digest is another")
     return data
-
-
-def _list_parts(manifest: ArchiveManifest, history: ArchivedHistory | None) -> list[ArchivePart]:
-    numbers = set() if history is None else set(history.parts)
-    return [part for part in manifest.parts if part.number in numbers]
 
 
 def _build_part(number: int, name: str, data: bytes, *, events: int) -> ArchivePart:

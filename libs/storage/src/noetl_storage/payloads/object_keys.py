@@ -31,11 +31,6 @@ def build_content_key(tenant_id: TenantId, organization_id: OrganizationId, sha2
     return f"{owner_prefix}/payloads/sha256/{sha256[:2]}/{sha256[2:4]}/{sha256}"
 
 
-def find_key(ref: PayloadRef) -> str:
-    """Return the key that a reference points at; raises `NameRefused`."""
-    return find_place(ref)[0]
-
-
 def find_place(ref: PayloadRef) -> tuple[str, Owner, str]:
     """Return the key of a reference, whose it is, and its name if it has one.
 

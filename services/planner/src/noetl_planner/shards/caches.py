@@ -85,11 +85,6 @@ class StateCache:
         self._states.pop(execution_id, None)
         self._ended.pop(execution_id, None)
 
-    def clear_states(self) -> None:
-        """Forget everything, as when a shard is lost."""
-        self._states.clear()
-        self._ended.clear()
-
     async def _load_state(self, batch: FactBatch) -> ExecutionState:
         remembered = snapshot.restore_state(await self._snapshots.find_snapshot(batch.execution_id))
         state = remembered or build_empty_state(

@@ -254,9 +254,3 @@ def digest_set(entries: Iterable[tuple[int, str, str]]) -> str:
     for line in sorted(f"{facility} {unit} {mark}\n".encode() for facility, unit, mark in entries):
         total.update(line)
     return total.hexdigest()
-
-
-def compute_expected_digest(scale: Scale, *, pages_only: bool = False) -> str:
-    """Return the set digest that the model itself yields."""
-    chosen = iterate_units(scale, with_details=not pages_only, with_people=not pages_only)
-    return digest_set((u.facility, u.unit_name, digest_payload(u.build_payload())) for u in chosen)
