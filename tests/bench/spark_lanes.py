@@ -20,8 +20,14 @@ from msgspec import Struct, structs
 from pygal.style import CleanStyle
 from rich.console import Console
 from tests.bench.drawing import pygal
-from tests.support.waving import Fleet, executor_environ, frames_of, run_all, sailing
-from tests.support.working import Bench, bench
+from tests.support.wave_bench import (
+    WaveBench,
+    executor_environ,
+    frames_of,
+    open_wave_bench,
+    run_all,
+)
+from tests.support.working import Bench
 
 from noetl_contracts.commands.command_work import IO_LANE, Command, FrameWork
 from noetl_worker.settings import read_java_environ, set_variables
@@ -124,17 +130,17 @@ async def measure(folder: Path, asked: argparse.Namespace) -> list[dict[str, Any
     cases = []
     async with (
         open_spark_session(options) as sparks,
-        sailing(sparks, store, waves_max=1, frames_max=FRAMES) as fleet,
-        _own_lane(fleet, folder) as own,
+        open_wave_bench(sparks, store, waves_max=1, frames_max=FRAMES) as bench,
+        _own_lane(bench, folder) as own,
     ):
 
         async def in_waves(commands: list[Command]) -> None:
-            await run_all(fleet, commands)
+            await run_all(bench, commands)
 
         for body in [one for one in BODIES if one.name in asked.bodies]:
             for size in asked.sizes:
                 found = {
-                    lane: await _series(fleet, body, size, run, asked.rounds)
+                    lane: await _series(bench, body, size, run, asked.rounds)
                     for lane, run in (("io", own), ("spark", in_waves))
                 }
                 cases.append({"body": body.name, "rows": size, **found})
@@ -143,10 +149,10 @@ async def measure(folder: Path, asked: argparse.Namespace) -> list[dict[str, Any
 
 
 @asynccontextmanager
-async def _own_lane(fleet: Fleet, folder: Path) -> AsyncIterator[Run]:
+async def _own_lane(bench: WaveBench, folder: Path) -> AsyncIterator[Run]:
     """Run commands as a worker's io lane does, with a process for user code on each core."""
     async with bench(
-        store=fleet.payloads,
+        store=bench.payloads,
         python_processes_max=CORES,
         work_directory=str(folder / "work"),
         commands_max=FRAMES,
@@ -168,9 +174,11 @@ async def _attended(worker: Bench, commands: list[Command]) -> None:
     assert len(ended) >= len(commands), "a frame gave no fact"
 
 
-async def _series(fleet: Fleet, body: Body, size: int, run: Run, rounds: int) -> dict[str, float]:
+async def _series(
+    bench: WaveBench, body: Body, size: int, run: Run, rounds: int
+) -> dict[str, float]:
     """Return milliseconds a frame, of CPU and of the wall."""
-    commands = await _commands(fleet, body, size)
+    commands = await _commands(bench, body, size)
     warm = WARM_ROUNDS if size == SIZES[0] else 1
     for _ in range(warm):
         await run(commands)
@@ -184,9 +192,9 @@ async def _series(fleet: Fleet, body: Body, size: int, run: Run, rounds: int) ->
     }
 
 
-async def _commands(fleet: Fleet, body: Body, size: int) -> list[Command]:
+async def _commands(bench: WaveBench, body: Body, size: int) -> list[Command]:
     """Make frames over the same rows, as what a collection costs to read is not asked here."""
-    reference = await fleet.collection([{"n": number} for number in range(size)])
+    reference = await bench.collection([{"n": number} for number in range(size)])
     frames = frames_of(body.step, reference, total=FRAMES, size=1, frame={"process": "frame"})
     made = []
     for command in frames:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.edge import FRAMES, STEP, World, open_world, stage_of
+from tests.support.http_pools import FRAMES, STEP, World, open_world, stage_of
 from tests.support.inprocess import Told, begin, ended, value
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from msgspec import structs
-from tests.support.edge import FRAMES, STEP, World, open_world, stage_of
+from tests.support.http_pools import FRAMES, STEP, World, open_world, stage_of
 from tests.support.inprocess import begin, ended, value
 from tests.support.polling import eventually
 from tests.support.stranger import Stranger

@@ -1,4 +1,4 @@
-"""A Spark Connect server out of the wheel, and a program that sails waves to one.
+"""A Spark Connect server out of the wheel, and a program that runs waves on one.
 
 The client is a process of its own (`python -m tests.support.spark_connect MASTER STORE FOLDER`):
 what has spoken Connect once does not come back to sessions of the other kind.
@@ -18,7 +18,7 @@ import pyspark
 from tests.support.servers import wait_until
 from tests.support.services import free_port
 from tests.support.spark import HOST, kill, launcher_environ
-from tests.support.waving import SUM, executor_environ, frames_of, run_all, sailing
+from tests.support.wave_bench import SUM, executor_environ, frames_of, open_wave_bench, run_all
 
 from noetl_contracts import codec
 from noetl_contracts.requests.facts import FrameClosed
@@ -78,7 +78,7 @@ def connect_server(folder: Path, environ: Mapping[str, str]) -> Iterator[str]:
         server.wait()
 
 
-def sail(master: str, store: Path, folder: Path) -> dict[str, Any]:
+def run_client(master: str, store: Path, folder: Path) -> dict[str, Any]:
     """Run the client's process; return what its frames came to."""
     done = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-m", __name__, master, str(store), str(folder)],
@@ -98,11 +98,14 @@ async def main(master: str, store: Path, folder: Path) -> None:
     options = SessionOptions(
         master=master, folder=folder, adopt=set_variables, environ=read_java_environ()
     )
-    async with open_spark_session(options) as sparks, sailing(sparks, store, poll_s=0.1) as fleet:
+    async with (
+        open_spark_session(options) as sparks,
+        open_wave_bench(sparks, store, poll_s=0.1) as bench,
+    ):
         rows = [{"n": -1 if n == BAD else n} for n in range(ROWS)]
-        reference = await fleet.collection(rows)
+        reference = await bench.collection(rows)
         told = await run_all(
-            fleet, frames_of(SUM, reference, total=ROWS, size=SIZE, frame={"process": "frame"})
+            bench, frames_of(SUM, reference, total=ROWS, size=SIZE, frame={"process": "frame"})
         )
     closed = [fact for fact in told if isinstance(fact, FrameClosed)]
     assert len(closed) == len(told), told

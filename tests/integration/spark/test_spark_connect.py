@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.support import spark_connect
 from tests.support.spark_connect import BAD, ROWS, SIZE
-from tests.support.waving import executor_environ
+from tests.support.wave_bench import executor_environ
 
 
 @pytest.mark.timeout(400)
@@ -13,7 +13,7 @@ def test_frames_of_a_wave_end_on_a_connect_server_as_anywhere(tmp_path: Path) ->
     store = tmp_path / "store"
     store.mkdir()
     with spark_connect.connect_server(tmp_path, executor_environ(store)) as master:
-        found = spark_connect.sail(master, store, tmp_path / "client")
+        found = spark_connect.run_client(master, store, tmp_path / "client")
     sums = [sum(range(at, at + SIZE)) for at in range(0, ROWS, SIZE)]
     failed = BAD // SIZE
     assert found["errors"] == ["transform" if at == failed else None for at in range(len(sums))]

@@ -10,7 +10,14 @@ import pytest_asyncio
 from msgspec import Struct, structs
 from tests.support.polling import eventually
 from tests.support.spark import kill_drivers
-from tests.support.waving import SUM, Fleet, executor_environ, frames_of, run_all, sailing
+from tests.support.wave_bench import (
+    SUM,
+    WaveBench,
+    executor_environ,
+    frames_of,
+    open_wave_bench,
+    run_all,
+)
 
 from noetl_contracts.commands.command_work import Command
 from noetl_contracts.requests.facts import CommandLost, FrameClosed
@@ -35,16 +42,16 @@ WAIT = """
 """
 
 
-class Sea(Struct, frozen=True, kw_only=True):
+class WaveSession(Struct, frozen=True, kw_only=True):
     """One session for the whole module, and waves over it."""
 
     sparks: SharedSparkSession
-    fleet: Fleet
+    bench: WaveBench
     gates: Path
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def sea(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sea]:
+async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WaveSession]:
     folder = tmp_path_factory.mktemp("waves")
     store, work = folder / "store", folder / "work"
     store.mkdir()
@@ -63,8 +70,13 @@ async def sea(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sea]:
         environ=read_java_environ(),
         memory_bytes=512 * 1024**2,
     )
-    async with open_spark_session(options) as sparks, sailing(sparks, store, poll_s=0.1) as fleet:
-        yield Sea(sparks=sparks, fleet=fleet, gates=work / "tenant/acme/org/west/files/gates")
+    async with (
+        open_spark_session(options) as sparks,
+        open_wave_bench(sparks, store, poll_s=0.1) as bench,
+    ):
+        yield WaveSession(
+            sparks=sparks, bench=bench, gates=work / "tenant/acme/org/west/files/gates"
+        )
     os.environ.clear()
     os.environ.update(kept)
 
@@ -76,9 +88,9 @@ async def until(is_so: Callable[[], bool]) -> None:
     await eventually(probe, timeout_s=60)
 
 
-async def frames(sea: Sea, step: str, *, count: int, size: int = 5) -> list[Command]:
+async def frames(session: WaveSession, step: str, *, count: int, size: int = 5) -> list[Command]:
     rows = [{"n": n} for n in range(count)]
-    reference = await sea.fleet.collection(rows)
+    reference = await session.bench.collection(rows)
     return frames_of(step, reference, total=count, size=size, frame={"process": "frame"})
 
 
@@ -86,41 +98,45 @@ def results(facts: list[FrameClosed]) -> list[object]:
     return [fact.result.context["data"]["results"] for fact in facts if fact.result is not None]
 
 
-async def test_every_frame_of_a_wave_gives_what_it_would_give_anywhere(sea: Sea) -> None:
-    commands = await frames(sea, SUM, count=100)
-    facts = await run_all(sea.fleet, commands)
+async def test_every_frame_of_a_wave_gives_what_it_would_give_anywhere(
+    session: WaveSession,
+) -> None:
+    commands = await frames(session, SUM, count=100)
+    facts = await run_all(session.bench, commands)
     closed = [fact for fact in facts if isinstance(fact, FrameClosed)]
     assert results(closed) == [[sum(range(at, at + 5))] for at in range(0, 100, 5)]
     assert [fact.command_id for fact in closed] == [one.command_id for one in commands]
 
 
-async def test_a_frame_that_fails_fails_alone(sea: Sea) -> None:
-    reference = await sea.fleet.collection([{"n": -1 if n == 7 else n} for n in range(20)])
+async def test_a_frame_that_fails_fails_alone(session: WaveSession) -> None:
+    reference = await session.bench.collection([{"n": -1 if n == 7 else n} for n in range(20)])
     commands = frames_of(SUM, reference, total=20, size=5, frame={"process": "frame"})
-    facts = await run_all(sea.fleet, commands)
+    facts = await run_all(session.bench, commands)
     errors = [fact.error for fact in facts if isinstance(fact, FrameClosed)]
     assert [error and error.kind for error in errors] == [None, "transform", None, None]
     assert errors[1] is not None
     assert errors[1].message == "a row below zero"
 
 
-async def test_what_ended_is_told_while_the_wave_goes_on(sea: Sea) -> None:
-    commands = await frames(sea, WAIT, count=30)
-    running = [asyncio.ensure_future(sea.fleet.waves.run_command_frame(one)) for one in commands]
+async def test_what_ended_is_told_while_the_wave_goes_on(session: WaveSession) -> None:
+    commands = await frames(session, WAIT, count=30)
+    running = [
+        asyncio.ensure_future(session.bench.waves.run_command_frame(one)) for one in commands
+    ]
     await until(lambda: all(one.done() for one in running[1:]))
     assert not running[0].done()
-    (sea.gates / "open").touch()
+    (session.gates / "open").touch()
     fact = await running[0]
     assert isinstance(fact, FrameClosed)
     assert fact.error is None
-    (sea.gates / "open").unlink()
+    (session.gates / "open").unlink()
 
 
-async def test_a_cancelled_wave_stops_its_job(sea: Sea) -> None:
-    (sea.gates / "started").unlink()
-    (command, *_) = await frames(sea, WAIT, count=5)
-    running = asyncio.ensure_future(sea.fleet.waves.run_command_frame(command))
-    await until((sea.gates / "started").exists)
+async def test_a_cancelled_wave_stops_its_job(session: WaveSession) -> None:
+    (session.gates / "started").unlink()
+    (command, *_) = await frames(session, WAIT, count=5)
+    running = asyncio.ensure_future(session.bench.waves.run_command_frame(command))
+    await until((session.gates / "started").exists)
     running.cancel()
     assert isinstance((await asyncio.gather(running, return_exceptions=True))[0], BaseException)
 
@@ -128,24 +144,28 @@ async def test_a_cancelled_wave_stops_its_job(sea: Sea) -> None:
         return len(session.sparkContext.statusTracker().getActiveJobsIds())  # type: ignore[attr-defined]  # a session
 
     async def is_idle() -> bool:
-        return await sea.sparks.run_job(jobs, name="looking") == 0
+        return await session.sparks.run_job(jobs, name="looking") == 0
 
     await eventually(is_idle, timeout_s=60)
 
 
-async def test_a_driver_that_dies_gives_back_exactly_what_had_not_ended(sea: Sea) -> None:
-    commands = await frames(sea, WAIT, count=30)
-    running = [asyncio.ensure_future(sea.fleet.waves.run_command_frame(one)) for one in commands]
+async def test_a_driver_that_dies_gives_back_exactly_what_had_not_ended(
+    session: WaveSession,
+) -> None:
+    commands = await frames(session, WAIT, count=30)
+    running = [
+        asyncio.ensure_future(session.bench.waves.run_command_frame(one)) for one in commands
+    ]
     await until(lambda: sum(one.done() for one in running) >= 2)
     kill_drivers()
     facts = await asyncio.gather(*running)
     lost = [fact for fact in facts if isinstance(fact, CommandLost)]
     assert facts[0] in lost
     assert len(lost) + sum(isinstance(fact, FrameClosed) for fact in facts) == 6
-    (sea.gates / "open").touch()
+    (session.gates / "open").touch()
     lost_ids = {fact.command_id for fact in lost}
     again = [_next(one) for one in commands if one.command_id in lost_ids]
-    assert all(isinstance(fact, FrameClosed) for fact in await run_all(sea.fleet, again))
+    assert all(isinstance(fact, FrameClosed) for fact in await run_all(session.bench, again))
 
 
 def _next(command: Command) -> Command:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.support.polling import eventually
 from tests.support.working import ORGANIZATION, TENANT
-from tests.unit.worker.test_waves import frame, sailing
+from tests.unit.worker.test_waves import frame, open_waves
 
 from noetl_contracts import codec
 from noetl_contracts.ids import WorkerId
@@ -102,7 +102,7 @@ async def names(payloads: MemoryPayloads) -> list[str]:
 
 
 async def test_a_wave_that_has_ended_leaves_nothing() -> None:
-    async with sailing() as (waves_, jobs):
+    async with open_waves() as (waves_, jobs):
         facts = await asyncio.gather(*[waves_.run_command_frame(frame(unit)) for unit in range(4)])
 
         async def is_cleared() -> bool:
@@ -116,7 +116,7 @@ async def test_a_wave_that_has_ended_leaves_nothing() -> None:
 async def test_no_partition_of_a_wave_that_broke_off_begins_late(
     is_given_up: bool,  # noqa: FBT001 - a case of the table
 ) -> None:
-    async with sailing(poll_s=60) as (waves_, jobs):
+    async with open_waves(poll_s=60) as (waves_, jobs):
         jobs.ended_before = lambda placed: placed.place == 0
         running = [
             asyncio.ensure_future(waves_.run_command_frame(frame(unit))) for unit in range(4)

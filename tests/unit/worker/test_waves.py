@@ -134,7 +134,7 @@ class Jobs:
 
 
 @asynccontextmanager
-async def sailing(
+async def open_waves(
     tell_progress: Callable[[Command, SparkProgress], Awaitable[None]] | None = None, **limits: Any
 ) -> AsyncIterator[tuple[WaveRunner, Jobs]]:
     payloads = MemoryPayloads()
@@ -155,7 +155,7 @@ async def sailing(
 
 
 async def test_frames_that_come_together_travel_together() -> None:
-    async with sailing() as (waves, jobs):
+    async with open_waves() as (waves, jobs):
         facts = await asyncio.gather(*[waves.run_command_frame(frame(unit)) for unit in range(10)])
     assert jobs.sizes() == [10]
     assert [fact.slot for fact in facts if isinstance(fact, FrameClosed)] == list(range(10))
@@ -168,13 +168,13 @@ async def test_the_progress_of_a_wave_is_told_of_its_step() -> None:
     async def tell(command: Command, progress: SparkProgress) -> None:
         told.append((command.step, progress.phase))
 
-    async with sailing(tell) as (waves, _):
+    async with open_waves(tell) as (waves, _):
         await asyncio.gather(*[waves.run_command_frame(frame(unit)) for unit in range(3)])
     assert told == [("s", "session")]
 
 
 async def test_waves_grow_while_they_are_short() -> None:
-    async with sailing(waves_max=1, frames_max=64) as (waves, jobs):
+    async with open_waves(waves_max=1, frames_max=64) as (waves, jobs):
         for _ in range(3):
             await asyncio.gather(*[waves.run_command_frame(frame(unit)) for unit in range(100)])
     assert jobs.sizes()[0] == 16
@@ -182,21 +182,21 @@ async def test_waves_grow_while_they_are_short() -> None:
 
 
 async def test_waiting_for_a_session_makes_no_wave_smaller() -> None:
-    async with sailing(waves_max=1, frames_max=64) as (waves, jobs):
+    async with open_waves(waves_max=1, frames_max=64) as (waves, jobs):
         jobs.is_open = False
         await asyncio.gather(*[waves.run_command_frame(frame(unit)) for unit in range(100)])
     assert set(jobs.sizes()[:6]) == {16}
 
 
 async def test_runs_do_not_share_a_wave() -> None:
-    async with sailing() as (waves, jobs):
+    async with open_waves() as (waves, jobs):
         both = [waves.run_command_frame(frame(unit, run=str(unit % 2))) for unit in range(6)]
         await asyncio.gather(*both)
     assert jobs.sizes() == [3, 3]
 
 
 async def test_what_was_lost_before_goes_alone() -> None:
-    async with sailing() as (waves, jobs):
+    async with open_waves() as (waves, jobs):
         again = [waves.run_command_frame(frame(unit, attempt=2)) for unit in range(2)]
         await asyncio.gather(
             waves.run_command_frame(frame(5)), waves.run_command_frame(frame(6)), *again
@@ -205,7 +205,7 @@ async def test_what_was_lost_before_goes_alone() -> None:
 
 
 async def test_a_lost_job_gives_back_exactly_the_frames_without_a_manifest() -> None:
-    async with sailing(poll_s=60) as (waves, jobs):
+    async with open_waves(poll_s=60) as (waves, jobs):
         jobs.ended_before = lambda placed: placed.place % 3 == 0
         jobs.problem = SparkLost("gone")
         facts = await asyncio.gather(*[waves.run_command_frame(frame(unit)) for unit in range(9)])
@@ -215,14 +215,14 @@ async def test_a_lost_job_gives_back_exactly_the_frames_without_a_manifest() -> 
 
 
 async def test_a_manifest_that_cannot_be_read_counts_as_none() -> None:
-    async with sailing(poll_s=60) as (waves, jobs):
+    async with open_waves(poll_s=60) as (waves, jobs):
         jobs.ended_before = lambda _: False
         jobs.strange = [b"{", b'{"place": "one"}']
         assert isinstance(await waves.run_command_frame(frame(0)), CommandLost)
 
 
 async def test_a_frame_that_ended_is_told_before_its_wave_is_over() -> None:
-    async with sailing() as (waves, jobs):
+    async with open_waves() as (waves, jobs):
         jobs.ended_before = lambda placed: placed.place == 0
         jobs.gate.clear()
         slow = asyncio.ensure_future(waves.run_command_frame(frame(1)))
@@ -234,7 +234,7 @@ async def test_a_frame_that_ended_is_told_before_its_wave_is_over() -> None:
 
 
 async def test_a_wave_that_nobody_waits_for_is_cancelled() -> None:
-    async with sailing() as (waves, jobs):
+    async with open_waves() as (waves, jobs):
         jobs.ended_before = lambda _: False
         jobs.gate.clear()
         running = [asyncio.ensure_future(waves.run_command_frame(frame(unit))) for unit in range(3)]
@@ -263,7 +263,7 @@ async def test_without_a_session_every_frame_says_why(
     kind: str,
     is_retryable: bool,  # noqa: FBT001 - a case of the table
 ) -> None:
-    async with sailing() as (waves, jobs):
+    async with open_waves() as (waves, jobs):
         jobs.problem = problem
         jobs.ended_before = lambda _: False
         found = await asyncio.gather(
@@ -296,7 +296,7 @@ def opened(rows: int) -> Frame:
 
 
 async def test_a_slots_frame_travels_without_its_rows_and_comes_back_with_what_is_left() -> None:
-    async with sailing() as (waves, jobs):
+    async with open_waves() as (waves, jobs):
         jobs.rows_left = 2
         ran = await waves.run_slot_frame(frame(0), opened(5), may_leave_rows=True)
     assert (ran.result.rows_done, ran.rows_left) == (3, 2)
@@ -307,7 +307,7 @@ async def test_a_slots_frame_travels_without_its_rows_and_comes_back_with_what_i
 
 
 async def test_a_slots_lost_frame_is_its_next_attempts() -> None:
-    async with sailing() as (waves, jobs):
+    async with open_waves() as (waves, jobs):
         jobs.ended_before = lambda _: False
         jobs.problem = SparkLost("gone")
         with pytest.raises(FrameLost):

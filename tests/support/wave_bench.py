@@ -51,7 +51,7 @@ def executor_environ(folder: Path) -> dict[str, str]:
     }
 
 
-class Fleet(Struct, frozen=True, kw_only=True):
+class WaveBench(Struct, frozen=True, kw_only=True):
     """Waves over a real session, and what its frames read."""
 
     waves: WaveRunner
@@ -81,7 +81,9 @@ def frames_of(
 
 
 @asynccontextmanager
-async def sailing(sparks: SharedSparkSession, folder: Path, **limits: Any) -> AsyncIterator[Fleet]:
+async def open_wave_bench(
+    sparks: SharedSparkSession, folder: Path, **limits: Any
+) -> AsyncIterator[WaveBench]:
     """Waves that are served while the block runs."""
     threads = ThreadRunner(8)
     payloads = FilesystemPayloads(folder, threads=threads)
@@ -95,13 +97,13 @@ async def sailing(sparks: SharedSparkSession, folder: Path, **limits: Any) -> As
     )
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(waves.serve_waves())
-        yield Fleet(waves=waves, payloads=payloads)
+        yield WaveBench(waves=waves, payloads=payloads)
         serving.cancel()
     await threads.close()
 
 
-async def run_all(fleet: Fleet, commands: list[Command]) -> list[Fact]:
+async def run_all(bench: WaveBench, commands: list[Command]) -> list[Fact]:
     """Run every frame at once; return the facts that end them, in order."""
     return list(
-        await asyncio.gather(*[fleet.waves.run_command_frame(command) for command in commands])
+        await asyncio.gather(*[bench.waves.run_command_frame(command) for command in commands])
     )
