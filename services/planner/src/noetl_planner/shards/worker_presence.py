@@ -88,4 +88,4 @@ class WorkerPresence:
         try:
             self.note_beat(decode_worker_heartbeat(data))
         except MalformedMessage as problem:
-            log.warning("a beat was not understood", reason=str(problem))
+            log.warning("heartbeat cannot be decoded", reason=str(problem))

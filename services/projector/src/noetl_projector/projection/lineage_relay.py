@@ -121,7 +121,7 @@ class LineageRelay:
         self._set_aside[execution_id] = None
         while len(self._set_aside) > SET_ASIDE_MAX:
             del self._set_aside[next(iter(self._set_aside))]
-        log.error("lineage not told", execution_id=execution_id, reason=str(failure))
+        log.error("lineage not recorded", execution_id=execution_id, reason=str(failure))
 
     async def _record_pages(self, behind: LineageBehind) -> int:
         lineage = _load_lineage(behind)

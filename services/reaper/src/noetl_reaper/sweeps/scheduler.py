@@ -151,7 +151,7 @@ class Scheduler:
     ) -> None:
         if await self._schedules.skip_times(schedule, next_at=next_at):
             instruments.add_to_counter(names.SCHEDULE_TIMES, times, labels={names.OUTCOME: outcome})
-            log.warning("schedule passed over", schedule=schedule.name, times=times, why=outcome)
+            log.warning("schedule skipped", schedule=schedule.name, times=times, why=outcome)
 
     async def _is_previous_running(self, schedule: Schedule) -> bool:
         """Tell whether the execution of the firing before has not ended."""

@@ -166,7 +166,7 @@ class OfferIntake:
             )
             await self._publish_fact(command, lost, "declined")
         except (Retryable, TimeoutError) as problem:
-            log.info("an offer was let go", command_id=command.command_id, reason=str(problem))
+            log.info("offer not answered", command_id=command.command_id, reason=str(problem))
         return None
 
     def _consider_offer(self, data: bytes, host: OfferHost) -> None:
@@ -174,7 +174,7 @@ class OfferIntake:
         try:
             command = command_work.decode_command(data) if len(data) <= COMMAND_BYTES_MAX else None
         except MalformedMessage as problem:
-            log.warning("an offer was not understood", reason=str(problem))
+            log.warning("offer cannot be decoded", reason=str(problem))
             return
         if command is not None and beat.free_capacity > 0 and _is_for_host(command, beat):
             host.begin(command, data)

@@ -84,7 +84,7 @@ class TriggerListener:
         try:
             accepted = await start_from_message(self._services, delivery)
         except Retryable as failure:
-            log.warning("message not taken", subject=delivery.subject, reason=str(failure))
+            log.warning("message not accepted", subject=delivery.subject, reason=str(failure))
             await delivery.nak(NAK_DELAY_S)
             return
         except (ApiError, NoetlError) as failure:

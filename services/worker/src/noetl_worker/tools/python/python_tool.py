@@ -256,7 +256,7 @@ class PythonTool:
         """Say once which walls around user code this system does not grant."""
         if lacking and not self._has_warned:
             self._has_warned = True
-            log.warning("python tasks are not walled off", lacking=", ".join(lacking))
+            log.warning("python tasks are isolated in part", lacking=", ".join(lacking))
 
     def _dismiss_child(self, child: PythonChild) -> None:
         self._count -= 1
