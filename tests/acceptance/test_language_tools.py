@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(300)
 SECTIONS = ("output", "tools", "errors", "limits", "older", "inspection", "promises")
 SETTINGS = ("--no-s3", "--set", "WORKER_SHELL_ALLOWED=true")
 CALLED = LANGUAGE / "tools" / "called"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Canceller(Examiner):

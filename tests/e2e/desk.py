@@ -12,7 +12,7 @@ from tests.support.asking import http
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 TARGET = "pg_target"
 FRONT = """\
 apiVersion: noetl.io/v2
@@ -73,7 +73,7 @@ class Desk:
 
     def get(self, path: str, **query: str) -> httpx.Response:
         """Ask the API."""
-        return http.get(self.stack.url("api") + path, params=query, timeout=10)
+        return http.get(self.stack.url("api") + path, params=query, timeout=60)
 
     def status(self, execution_id: str) -> Any:
         """What the projection says of an execution."""

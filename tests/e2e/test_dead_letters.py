@@ -12,7 +12,7 @@ from tests.support.stack import Stack
 
 pytestmark = pytest.mark.timeout(180)
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 POISON = b'{"poison": 1}'
 FACTS = "noetl.ingest.0.default.default"
 ORDERS = "noetl.triggers.default.default.orders.late"

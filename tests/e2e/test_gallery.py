@@ -40,7 +40,7 @@ def running(opened: Gallery, request: pytest.FixtureRequest) -> Gallery:
 
 
 # Starting Spark takes a while.
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_does_what_is_expected(running: Gallery, name: str) -> None:
     wanted = gallery.expected(name)

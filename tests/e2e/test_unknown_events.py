@@ -12,7 +12,7 @@ from tests.support.stack import Stack
 pytestmark = pytest.mark.timeout(120)
 
 HELLO = "workflow:\n  - step: start\n    tool: {kind: noop}\n"
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 async def publish_doctored(url: str) -> str:

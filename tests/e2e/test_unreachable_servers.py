@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.stack import Stack
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 CANARY = "canary-of-the-address"
 CLOSED = "127.0.0.1:1"
@@ -45,7 +45,7 @@ def start(service: str, fields: Mapping[str, str]) -> subprocess.CompletedProces
         check=False,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         env={"PATH": os.defpath, **own},
     )
 

@@ -12,7 +12,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_planner.api import server
 from noetl_planner.api.app import create_app
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 
 
 @dataclass

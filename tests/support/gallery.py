@@ -26,7 +26,7 @@ from noetl_playbook.parse.playbook import parse_playbook
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = EXAMPLES / "expected"
 SCRIPTS = EXAMPLES / "scripts"
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0
 ENDS = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 ANYTHING = "<anything>"
 EVENTS_MAX = 1000

@@ -16,7 +16,7 @@ from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.ledger.ledger import PostgresLedger
 from noetl_storage.postgres.read_models.projections import PostgresProjections
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 PAGE_EVENTS = 1000
 
 

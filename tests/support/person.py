@@ -6,7 +6,7 @@ from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from tests.support.polling import eventually
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: controlled, path: t/controlled}\n"
 Api = AsyncTestClient[Litestar]
 

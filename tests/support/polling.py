@@ -7,9 +7,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POLL_S = 0.02
+# What a busy machine does late is no defect; only what never comes costs this long.
+PATIENCE_S = 60.0
 
 
-async def eventually(probe: Callable[[], Awaitable[T]], *, timeout_s: float = 10.0) -> T:
+async def eventually(probe: Callable[[], Awaitable[T]], *, timeout_s: float = PATIENCE_S) -> T:
     """Ask until the answer is truthy; raise `TimeoutError` with the last answer when it is not."""
     answer: T | None = None
     try:

@@ -20,7 +20,7 @@ from noetl_cli.stack.processes import loopback, probes, process_spec
 from noetl_cli.stack.processes.process_spec import ProcessSpec
 from noetl_cli.stack.servers import nats, postgres, seaweedfs
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 120.0
 POLL_S = 0.02
 # A child that dies with its parent dies with the thread that started it, and the threads of an
 # event loop end with that: this one stays.

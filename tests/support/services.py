@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support.servers import wait_until
 
-READY_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 120.0
 
 
 class Service:

@@ -19,7 +19,7 @@ from noetl_chassis.java import prepare_java_home
 from noetl_worker.settings import read_java_environ
 
 HOST = "127.0.0.1"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 

@@ -72,7 +72,7 @@ TENANT = TenantId("acme")
 ORGANIZATION = OrganizationId("west")
 SHARD_COUNT = 4
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 # Only what holds rows: to empty a table costs its files, and there are two hundred of them.
 _EMPTY_ALL = """

@@ -13,7 +13,7 @@ import pytest
 # Room that only becomes memory when it is written; brokers reserve much more than they use.
 ROOM_BYTES = 8 * 1024**3
 _PAGE_BYTES = 4096
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 # Where PostgreSQL's own user can reach it, which it cannot below the folders of a test.
 _ROOT = Path("/var/tmp")  # noqa: S108 - the folder made there is a fresh one
 

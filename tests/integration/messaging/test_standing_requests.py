@@ -106,7 +106,7 @@ async def test_what_queues_up_is_taken_at_once(connection: Connection) -> None:
 async def test_a_short_wait_is_short_although_a_request_stands(connection: Connection) -> None:
     reader = a_reader(connection, standing=STANDING)
     assert await requests(connection, reader, 2) == 2
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await fetched(reader, wait_s=0.01) == []
     await publish(connection, 7)
     assert await fetched(reader) == [b"7"]
@@ -115,7 +115,7 @@ async def test_a_short_wait_is_short_although_a_request_stands(connection: Conne
 async def test_who_is_called_back_leaves_at_once_and_loses_nothing(connection: Connection) -> None:
     reader = a_reader(connection, standing=STANDING)
     assert await requests(connection, reader, 2) == 2
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         fetching = asyncio.create_task(reader.fetch_batch(messages_max=1, wait_s=60.0))
         await asyncio.sleep(0)
         reader.wake_fetch()
@@ -195,7 +195,7 @@ async def test_who_shares_takes_half_of_what_is_left(connection: Connection) -> 
 
 
 async def fetch_for_ever(reader: JetStreamConsumer) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             await fetched(reader, wait_s=0.3)
 

@@ -101,7 +101,7 @@ async def test_a_worker_may_not_publish_events(nats: NatsServer) -> None:
     client = Client()
     await client.connect(nats.url_for("worker"), error_cb=on_error)
     await client.publish("noetl.events.default.1", b"{}")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert "permissions violation" in (await refused).lower()
     await client.close()
 
@@ -109,7 +109,7 @@ async def test_a_worker_may_not_publish_events(nats: NatsServer) -> None:
 async def test_nobody_enters_the_broker_without_a_password(nats: NatsServer) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", nats.port)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             writer.write(b'CONNECT {"verbose":false}\r\nPING\r\n')
             answer = await reader.readuntil(b"Violation'\r\n")
     finally:

@@ -126,7 +126,7 @@ async def test_a_poke_wakes_an_idle_publisher() -> None:
     await world.broker.ensure_streams()
     publisher, stop = world.publisher(), asyncio.Event()
     pulse = LoopHealth("publish", stale_s=1)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(
             publisher.run_until_stopped(stop=stop, loop_health=pulse, poll_s=3600, measure_s=3600)
         )

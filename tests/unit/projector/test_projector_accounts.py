@@ -86,7 +86,7 @@ async def test_writes_that_came_too_late_are_counted_as_stale(desk: Desk) -> Non
 async def stopped(projector: Projector) -> str:
     """The sentence with which a projector ends."""
     with pytest.raises(LedgerWentBack) as ended:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await projector.guard.watch_for_failure(asyncio.Event())
     return str(ended.value)
 
