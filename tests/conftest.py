@@ -1,7 +1,6 @@
 """Markers from folder names, whose turn it is, and real servers, started when first asked for."""
 
 import os
-import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -71,7 +70,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 async def database(postgres: PostgresServer) -> AsyncIterator[str]:
-    """The superuser's DSN of a fresh, empty database that goes away with the test."""
-    name = f"test_{secrets.token_hex(6)}"
-    yield await postgres.create_database(name)
-    await postgres.drop_database(name)
+    """The superuser's DSN of an empty database, which is the test's alone."""
+    name = await postgres.take_empty_database()
+    yield postgres.admin_dsn(name)
+    await postgres.give_database_back(name)

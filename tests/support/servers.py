@@ -22,6 +22,33 @@ from noetl_cli.stack.servers import nats, postgres, seaweedfs
 
 READY_TIMEOUT_S = 120.0
 POLL_S = 0.02
+_END_OTHER_SESSIONS = """
+select pg_terminate_backend(pid)
+from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid()
+"""
+# Nothing is there that the removal of its schema would leave.
+_IS_PLAIN = """
+select not exists (
+        select from pg_namespace
+        where nspname !~ '^pg_' and nspname not in ('public', 'information_schema')
+    )
+    and not exists (select from pg_extension where extname <> 'plpgsql')
+    and not exists (
+        select from pg_db_role_setting as s join pg_database as d on d.oid = s.setdatabase
+        where d.datname = current_database()
+    )
+    and not exists (select from pg_event_trigger)
+    and not exists (select from pg_foreign_server)
+    and not exists (select from pg_publication)
+    and not exists (select from pg_largeobject_metadata)
+    and not exists (select from pg_prepared_xacts where database = current_database())
+"""
+_EMPTY_SCHEMA = """
+drop schema public cascade;
+create schema public authorization pg_database_owner;
+grant usage on schema public to public
+"""
 # A child that dies with its parent dies with the thread that started it, and the threads of an
 # event loop end with that: this one stays.
 _STARTER = ThreadPoolExecutor(1, thread_name_prefix="starter")
@@ -146,6 +173,7 @@ class PostgresServer(Server):
         super().__init__(postgres.postgres_spec(cluster), log=home / "postgres.log")
         self.cluster = cluster
         self.port = cluster.port
+        self._empty_databases: list[str] = []
 
     def admin_dsn(self, database: str = "postgres") -> str:
         return postgres.admin_dsn(self.cluster, database=database)
@@ -178,6 +206,32 @@ class PostgresServer(Server):
     async def drop_database(self, name: str) -> None:
         """Remove a database and whoever is still connected to it."""
         await self.execute_async(f'drop database if exists "{name}" with (force)')
+
+    async def take_empty_database(self) -> str:
+        """Return the name of an empty database, which was emptied or is new."""
+        if self._empty_databases:
+            return self._empty_databases.pop()
+        name = f"test_{secrets.token_hex(6)}"
+        await self.create_database(name)
+        return name
+
+    async def give_database_back(self, name: str) -> None:
+        """Empty a database for the next test; to make another one takes five times as long.
+
+        One that holds more than its first schema does is removed.
+        """
+        connection = await asyncpg.connect(self.admin_dsn(name))
+        try:
+            await connection.execute(_END_OTHER_SESSIONS)
+            is_plain = await connection.fetchval(_IS_PLAIN)
+            if is_plain:
+                await connection.execute(_EMPTY_SCHEMA)
+        finally:
+            await connection.close()
+        if is_plain:
+            self._empty_databases.append(name)
+        else:
+            await self.drop_database(name)
 
 
 class NatsServer(Server):
