@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl_storage.sql_statements import load_statements
+from noetl_storage.process.sql_statements import load_statements
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The queries of each table, by name."""
 
-from noetl_storage.sql_statements import load_statements
+from noetl_storage.process.sql_statements import load_statements
 
 
 def load_queries(table: str) -> dict[str, str]:
