@@ -127,6 +127,7 @@ async def _execute_entry(
     parent = body.parent_execution_id
     inputs = _get_inputs(body)
     input_checks.check_inputs(entry, inputs)
+    input_checks.check_required_inputs(entry, inputs)
     workload, workload_ref = await store_inputs(services, inputs)
     fact = ExecutionRequested(
         path=entry.path,
@@ -172,6 +173,7 @@ async def start_playbook(
     check_requirements(services, entry)
     if not has_free_names:
         input_checks.check_inputs(entry, inputs)
+    input_checks.check_required_inputs(entry, inputs)
     workload, workload_ref = await store_inputs(services, inputs)
     fact = ExecutionRequested(
         path=entry.path,

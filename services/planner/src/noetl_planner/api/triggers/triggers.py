@@ -127,6 +127,8 @@ async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) ->
     start_requests.check_requirements(services, entry)
     input_checks.check_templates(body.inputs)
     input_checks.check_inputs(entry, body.inputs)
+    if body.inputs:
+        input_checks.check_required_inputs(entry, body.inputs)
     _check_filter(body.filter)
     return Trigger(
         **services.tenant_scope,
