@@ -78,17 +78,18 @@ def test_null_is_a_value_and_all_that_is_missing_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "is_right"),
+    ("section", "faults"),
     [
-        (REGION, True),
-        ("inputs: {a: {description: b}}\nworkload: {a: 1}\n", True),
-        ("inputs: {a: {required: 'yes'}}\n", True),
-        ("inputs: {a: required}\n", False),
-        ("inputs: {a: {requierd: true}}\n", False),
-        ("inputs: [a]\n", False),
+        (REGION, 0),
+        ("inputs: {a: {description: b}}\nworkload: {a: 1}\n", 0),
+        ("inputs: {a: {required: 'yes'}}\n", 0),
+        ("inputs: {a: required}\n", 1),
+        ("inputs: {a: {requierd: true}}\n", 1),
+        ("inputs: [a]\n", 1),
     ],
 )
-def test_the_schema_knows_the_section(section: str, is_right: bool) -> None:
+def test_the_schema_knows_the_section(section: str, faults: int) -> None:
     text = HEAD + section + FLOW.replace("RESULT", "1")
     document = yaml_document.get_only_document(yaml_document.read_documents(text)).value
-    assert Draft202012Validator(build_document_schema()).is_valid(document) is is_right
+    found = list(Draft202012Validator(build_document_schema()).iter_errors(document))
+    assert len(found) == faults
