@@ -43,6 +43,9 @@ def sections() -> str:
     """Write the page of sections: every key of the document, with type, default and meaning."""
     definitions: dict[str, Schema] = schema.build_document_schema()["$defs"]
     _, models = msgspec.json.schema_components((Playbook,), ref_template="#/$defs/{name}")
+    root = models["Playbook"]["properties"]
+    # The model's own `inputs` are worked out by parsing.
+    root["inputs"] = root.pop("declared_inputs")
     meanings = _read_texts(MEANINGS)
     samples = _read_texts(SAMPLES)
     parts = [_SECTIONS_HEAD]

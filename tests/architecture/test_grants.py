@@ -81,6 +81,7 @@ READS = {
         "runtime",
         "schedule",
         "trigger",
+        "trigger_place",
         "webhook",
     },
     "noetl_projector": {
@@ -140,7 +141,7 @@ WRITES = {
             "webhook",
         },
         "update": {"projection_snapshot", "schedule", "trigger", "webhook"},
-        "delete": {"schedule", "trigger", "webhook"},
+        "delete": {"schedule", "trigger", "trigger_place", "webhook"},
     },
     "noetl_projector": {
         "insert": {*PROJECTED, *LINEAGE, "checkpoint", "projection_past"},
@@ -152,6 +153,7 @@ CALLS = {
     "noetl_planner": {
         "append",
         "claim_shards",
+        "claim_trigger_place",
         "hand_over_letter",
         "keep_begun_request",
         "keep_letter",

@@ -23,6 +23,7 @@ from noetl_planner.api.http.services import ApiServices
 from noetl_planner.settings import Settings as PlannerSettings
 from noetl_planner.shards import shard_leases
 from noetl_planner.shards.shard_leases import ShardOwner
+from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_projector import settings as projector_settings
 from noetl_projector.projection.stores import ProjectorStores
@@ -150,6 +151,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         clock=process.clock,
         snowflake=process.snowflake,
         worker_presence=WorkerPresence(process.clock),
+        store_waits=StoreWaits(process.clock),
     )
 
 

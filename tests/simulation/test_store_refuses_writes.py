@@ -22,6 +22,7 @@ from noetl_playbook.source.problems import Level
 from noetl_replay.fold import fold_history
 from noetl_replay.state import ExecutionState
 from noetl_storage.ports.errors import StorageFull
+from noetl_worker.payloads import payload_retry
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -154,8 +155,17 @@ async def test_an_execution_goes_on_when_a_full_store_has_room_again(
             assert small.status is ExecutionStatus.COMPLETED
             held = await state_of(opened, waiting)
             assert held is None or not held.is_terminal()
+            told = opened.services.store_waits.find_reason(waiting)
+            in_worker = payload_retry.WAITS.list_executions()
             store.is_full = False
             state = await ended(opened, waiting)
+            assert opened.services.store_waits.find_reason(waiting) is None
+            assert payload_retry.WAITS.list_executions() == ()
+    # Who asks how it stands is told who waits: the planner, or the worker that has its result.
+    if name == "result":
+        assert (told, in_worker) == (None, (waiting,))
+    else:
+        assert (told, in_worker) == ("no space left on device", ())
     assert state.status is ExecutionStatus.COMPLETED, state.failure
     events = [one["event"] for one in logged]
     assert events.count("shard taken") == 1

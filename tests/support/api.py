@@ -30,6 +30,7 @@ from noetl_messaging.streams.ports import Message
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.domain.decision.idempotency_keys import build_event_key
 from noetl_planner.shards.caches import ProgramCache
+from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_replay import fold, rows, state
 from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
@@ -148,6 +149,7 @@ class ApiWorld:
             "payloads": self.payloads,
             "hints": self.hints,
             "worker_presence": WorkerPresence(clock),
+            "store_waits": StoreWaits(clock),
             "backlogs": MemoryBacklogs(self.broker),
             "publisher": ClosedBus(),
             "clock": clock,

@@ -21,6 +21,8 @@ def build_document(playbook: Playbook) -> dict[str, Any]:
     for key in ("executor", "workload", "vars"):
         if key in found:
             document[key] = found[key]
+    if "declared_inputs" in found:
+        document["inputs"] = found["declared_inputs"]
     if "keychain" in found:
         document["keychain"] = [_write_keychain(entry) for entry in found["keychain"]]
     if "workbook" in found:

@@ -14,7 +14,9 @@ VALUES_TITLE = "values.yaml"
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _OTHER_YAML = {VALUES_TITLE, "pod.yaml"}
 _HEAD = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "sample"}}
-_ROOT_KEYS = {"metadata", "executor", "workload", "keychain", "workbook", "workflow", "vars"}
+_ROOT_KEYS = {
+    *("metadata", "executor", "workload", "inputs", "keychain", "workbook", "workflow", "vars")
+}
 _RULE_KEYS = {"when", "then", "else"}
 _NOOP = {"kind": "noop"}
 

@@ -317,8 +317,15 @@ async def test_executions_behind_the_ledger_are_found(stores: Stores) -> None:
 
 async def test_executions_are_listed_newest_first(stores: Stores) -> None:
     executions = sorted((an_execution() for _ in range(5)), key=int, reverse=True)
-    for n, execution in enumerate(executions):
-        row = execution_row(execution, path=f"p{n % 2}", status="RUNNING" if n else "COMPLETED")
+    # One that was asked for earlier may begin later, and one has not begun.
+    hours = (0, 3, 1, 4, None)
+    for n, (execution, ago) in enumerate(zip(executions, hours, strict=True)):
+        row = execution_row(
+            execution,
+            path=f"p{n % 2}",
+            status="RUNNING" if n else "COMPLETED",
+            started_at=None if ago is None else NOON - timedelta(hours=ago),
+        )
         await project(stores, execution, execution=[row])
 
     async def listed(**fields: Any) -> list[str]:
@@ -338,6 +345,9 @@ async def test_executions_are_listed_newest_first(stores: Stores) -> None:
     assert await listed(before=executions[1]) == executions[2:]
     assert await listed(status="COMPLETED") == executions[:1]
     assert await listed(path="p1") == executions[1::2]
+    lately = [executions[n] for n in (0, 2, 4)]
+    assert await listed(since=NOON - timedelta(hours=2)) == lately
+    assert await listed(since=NOON - timedelta(hours=2), status="RUNNING") == lately[1:]
     assert await listed(tenant_id=TenantId("other")) == []
     assert await listed(organization_id=OrganizationId("east")) == []
 

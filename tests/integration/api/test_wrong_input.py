@@ -125,3 +125,20 @@ def test_schemas_are_written_into_a_folder(noetl: Noetl, tmp_path: Path) -> None
     assert noetl("schema", "--out", str(tmp_path)).code == 0
     assert msgspec.json.decode((tmp_path / "envelope.json").read_bytes())
     assert (tmp_path / "playbook.json").exists()
+
+
+@pytest.mark.parametrize("place", [(), ("-r", "local")])
+def test_a_run_without_a_required_input_is_refused_with_its_name(
+    noetl: Noetl, tmp_path: Path, place: tuple[str, ...]
+) -> None:
+    file = tmp_path / "order.yaml"
+    required = "inputs: {customer: {required: true, description: who ordered}}\nworkflow:"
+    file.write_text(PLAYBOOK.replace("workflow:", required))
+    outcome = noetl("run", str(file), *place)
+    assert outcome.code == 2
+    assert "requires the input 'customer' (who ordered), which is not given" in outcome.err
+    assert "--set customer=VALUE" in outcome.err
+    started = noetl(
+        "run", str(file), *place, "--set", "customer=Ada", "--json" if place else "--detach"
+    )
+    assert started.code == 0, started

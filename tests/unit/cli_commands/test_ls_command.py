@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.support.canned_api import serve_answers
@@ -52,10 +53,13 @@ def test_tests_of_credentials_are_listed_when_they_are_wanted(option: list[str])
     assert not done.stderr
 
 
-def test_only_what_began_lately_is_listed() -> None:
-    done = listed("--since", "1h", "--all")
-    assert "demo/new" in done.stdout, "it waited behind a run that began before it"
-    assert "demo/old" not in done.stdout
+def test_the_server_is_asked_for_what_began_lately() -> None:
+    answers = {"GET /api/executions": (200, {"executions": FOUND, "next_before": None})}
+    with serve_answers(answers) as api:
+        CliRunner().invoke(app, ["ls", "--server", api.url, "--since", "1h", "--all"])
+    (asked,) = api.asked
+    since = datetime.fromisoformat(parse_qs(urlsplit(asked).query)["since"][0])
+    assert timedelta(minutes=59) < datetime.now(UTC) - since < timedelta(hours=2)
 
 
 def test_a_length_of_time_that_is_none_is_refused() -> None:

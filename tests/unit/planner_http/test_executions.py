@@ -206,6 +206,14 @@ async def test_a_running_execution_shows_its_status_and_events(api: Api, world: 
     listed = (await api.get("/api/executions?status=COMPLETED")).json()
     assert [one["execution_id"] for one in listed["executions"]] == [execution_id]
     assert (await api.get("/api/executions?status=FAILED")).json()["executions"] == []
+    started = status["started_at"].replace("+00:00", "Z")
+    begun = (await api.get("/api/executions", params={"since": started})).json()["executions"]
+    assert [one["execution_id"] for one in begun] == [execution_id]
+    later = await api.get("/api/executions?since=2999-01-01T00:00:00Z")
+    assert later.json()["executions"] == []
+    refused = await api.get("/api/executions?since=2026-01-01T00:00:00")
+    assert refused.status_code == 400, refused.text
+    assert "since" in refused.text
 
 
 async def test_events_are_read_in_pages_after_a_version(api: Api, world: ApiWorld) -> None:

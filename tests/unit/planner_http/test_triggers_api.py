@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from litestar import Litestar
 from litestar.testing import AsyncTestClient
-from tests.support.api import PLAYBOOK, ApiWorld
+from tests.support.api import PLAYBOOK, ApiWorld, beginning, ending
+from tests.support.polling import eventually
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts.ids import TenantId
@@ -19,12 +20,25 @@ from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import DeadLetter, Message
 from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.triggers import message_waits
+from noetl_planner.api.triggers.message_waits import MessageWaits
 from noetl_planner.api.triggers.trigger_listener import TriggerListener
+from noetl_storage.memory.registry import MemoryCatalog
+from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import MemoryTriggers
 from noetl_storage.ports.errors import StorageUnavailable
 
 Api = AsyncTestClient[Litestar]
 ADDRESS = "/api/triggers/orders"
+
+
+class StandingClock(SystemClock):
+    """A clock that a test moves."""
+
+    at_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.at_s
 
 
 class Bus:
@@ -261,3 +275,77 @@ def test_patterns_overlap_where_one_subject_is_both_s(
     assert triggers.do_patterns_overlap(first, second) == triggers.do_patterns_overlap(
         second, first
     )
+
+
+async def test_messages_beyond_the_bound_wait_and_start_when_a_place_is_free(
+    world: ApiWorld, api: Api, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_waits, "WAIT_S", 0.0)
+    assert (await keep(api, max_in_flight=2)).json()["max_in_flight"] == 2
+    for n in range(4):
+        await bus.publish("orders.created", b'{"n": %d}' % n, message_id=f"o-{n}")
+    await bus.take()
+    assert [fact.workload for fact in asked(world)] == [{"n": 0}, {"n": 1}]
+    # The others are not settled, and nothing is a dead letter.
+    assert await bus.consumer().count_pending() == (0, 2)
+    first = next(iter(world.store.request_by_id.values())).request.execution_id
+    await world.append(first, beginning() + ending())
+    await world.project(first)
+
+    async def has_started() -> bool:
+        await bus.take()
+        return len(asked(world)) == 3
+
+    assert await eventually(has_started)
+    assert asked(world)[-1].workload == {"n": 2}
+    assert await bus.consumer().count_pending() == (0, 1)
+    assert await bus.dead() == []
+
+
+async def test_a_message_that_can_start_nothing_keeps_no_place(
+    world: ApiWorld, api: Api, bus: Bus
+) -> None:
+    await keep(api, max_in_flight=1)
+    world.catalog = MemoryCatalog(MemoryStore(clock=SystemClock()))
+    other = Bus(world, catalog=world.catalog)
+    await other.broker.ensure_streams()
+    await other.publish("orders.created", b"{}", message_id="o-1")
+    await other.take()
+    assert len(await other.dead()) == 1
+    await bus.publish("orders.created", b"{}", message_id="o-2")
+    await bus.take()
+    assert len(asked(world)) == 1
+
+
+async def test_a_message_of_an_ended_execution_needs_no_place_for_long(
+    world: ApiWorld, api: Api, bus: Bus
+) -> None:
+    await keep(api)
+    await bus.publish("orders.created", b"{}", message_id="o-1")
+    (delivery,) = await bus.consumer().fetch_batch(messages_max=1, wait_s=0)
+    listener = TriggerListener(bus.services, consumer=bus.consumer(), dead_letters=bus.letters)
+    await listener.take_deliveries([delivery])
+    await keep(api, max_in_flight=1)
+    # It comes again, as after a lost acknowledgement.
+    await listener.take_deliveries([delivery])
+    await bus.publish("orders.created", b"{}", message_id="o-2")
+    await bus.take()
+    assert len(asked(world)) == 2
+
+
+def test_messages_of_a_full_subject_come_again_in_order_and_so_many_a_second() -> None:
+    clock = StandingClock()
+    waits = MessageWaits(clock)
+    assert not waits.is_full("a")
+    waits.note_full("a")
+    assert waits.is_full("a")
+    assert not waits.is_full("b")
+    returns = [waits.plan_return_s("a") for _ in range(500)]
+    assert returns == sorted(returns)
+    assert returns[0] >= message_waits.WAIT_S
+    assert returns[-1] - returns[0] == pytest.approx(499 / message_waits.MESSAGES_PER_S)
+    clock.at_s += message_waits.FULL_S
+    assert not waits.is_full("a")
+    for number in range(message_waits.SUBJECTS_MAX + 1):
+        waits.note_full(str(number))
+    assert (waits.is_full("0"), waits.is_full("1")) == (False, True)

@@ -44,8 +44,8 @@ LEFT_OUT = {
     "{{ cycler('a') }}": "'cycler' is undefined",
     "{{ joiner(',') }}": "'joiner' is undefined",
     "{{ lipsum() }}": "'lipsum' is undefined",
-    "{{ numbers.append(1) }}": "method 'append' of list is not available",
-    "{{ user.pop('name') }}": "method 'pop' of mapping is not available",
+    "{{ numbers.append(1) }}": "method 'append' of a list is not available",
+    "{{ user.pop('name') }}": "method 'pop' of a mapping is not available",
 }
 
 

@@ -15,6 +15,8 @@ RIGHT = [
     "{source: nats, subject: a, dispatch: {playbook: p}}",
     "{source: {subject: a}, filter: body.n > 1, dispatch: {playbook: p, input: {n: 1}}}",
     "{source: {subject: a}, body_bytes_max: '1000', enabled: 'no', dispatch: {playbook: p}}",
+    "{source: {subject: a}, max_in_flight: 3, dispatch: {playbook: p}}",
+    "{source: {subject: a}, max_in_flight: '3', dispatch: {playbook: p}}",
 ]
 WRONG = [
     "{dispatch: {playbook: p}}",
@@ -27,6 +29,8 @@ WRONG = [
     "{source: {subject: a, stream: S}, dispatch: {playbook: p}}",
     "{source: {subject: a}, fliter: x, dispatch: {playbook: p}}",
     "{source: {subject: a}, body_bytes_max: 0, dispatch: {playbook: p}}",
+    "{source: {subject: a}, max_in_flight: 0, dispatch: {playbook: p}}",
+    "{source: {subject: a}, max_in_flight: 10001, dispatch: {playbook: p}}",
     "{source: {subject: a}, dispatch: {playbook: p, pool: g}}",
 ]
 

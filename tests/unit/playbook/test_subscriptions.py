@@ -23,6 +23,7 @@ spec:
     version: 2
     input: {order: "{{ body }}", id: "{{ message_id }}"}
   body_bytes_max: 1000
+  max_in_flight: 3
   enabled: false
 """
 )
@@ -52,6 +53,7 @@ def test_a_subscription_says_source_filter_and_playbook() -> None:
             ),
             filter="{{ body.total > 100 }}",
             body_bytes_max=1000,
+            max_in_flight=3,
             enabled=False,
         ),
         [],
@@ -77,7 +79,13 @@ def test_a_source_may_be_named_by_its_type_with_the_subject_beside_it() -> None:
         ("{source: {subject: a, stream: S}, dispatch: {playbook: p}}", "E103", 4, "own stream"),
         ("{source: nats, subject: a, auth: n, dispatch: {playbook: p}}", "E103", 4, "own stream"),
         ("{source: {subject: a}, ack: late, dispatch: {playbook: p}}", "E103", 4, "always"),
-        ("{source: {subject: a}, max_in_flight: 2, dispatch: {playbook: p}}", "E103", 4, "bounds"),
+        ("{source: {subject: a}, max_in_flight: 0, dispatch: {playbook: p}}", "E104", 4, "10000"),
+        (
+            "{source: {subject: a}, concurrency: 2, dispatch: {playbook: p}}",
+            "E103",
+            4,
+            "max_in_flight",
+        ),
         ("{source: {subject: a}, fliter: x, dispatch: {playbook: p}}", "E103", 4, "'fliter'"),
         ("{source: {subject: a}, dispatch: {playbook: p, pool: g}}", "E103", 4, "the playbook's"),
         ("{source: {subject: a}, dispatch: {playbook: p, version: 0}}", "E104", 4, "1 and above"),

@@ -33,6 +33,7 @@ from noetl_planner.api.app import create_app
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.shards import shard_leases
 from noetl_planner.shards.shard_leases import ShardOwner
+from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_projector import settings as projector_settings
 from noetl_projector.projection.stores import ProjectorStores
@@ -180,6 +181,7 @@ async def open_system(configs: ServiceSettings) -> AsyncIterator[LocalSystem]:
             clock=clock,
             snowflake=SnowflakeIds(node=0, clock=clock),
             worker_presence=WorkerPresence(clock),
+            store_waits=StoreWaits(clock),
         )
         commands = working.Adapters(
             consumers=_command_consumers(broker, configs, IO_LANE),

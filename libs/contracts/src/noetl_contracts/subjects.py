@@ -21,6 +21,8 @@ TAKEN = f"{POKES}.taken"
 OFFERS = "noetl.offers"
 # Where workers say how they are.
 WORKERS = f"{POKES}.workers"
+# Where planners say which executions wait for the payload store.
+STORE_WAITS = f"{POKES}.store-waits"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # Behind a lane's name in the subjects of those who have a share, behind a consumer's name its own.

@@ -145,8 +145,8 @@ def _spell_sections(definitions: dict[str, Schema]) -> None:
     """Add what only single sections know."""
     properties = {name: found["properties"] for name, found in definitions.items()}
     playbook, step = properties["Playbook"], properties["Step"]
-    # Parsing works it out.
-    del playbook["inputs"]
+    # Parsing works the other out.
+    playbook["inputs"] = playbook.pop("declared_inputs")
     playbook["apiVersion"] = {"enum": ["noetl.io/v2", "noetl.io/v10", "noetl.io/v1"]}
     playbook["workflow"] = {**playbook["workflow"], "type": "array", "minItems": 1}
     step["tool"] = {

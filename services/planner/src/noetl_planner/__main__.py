@@ -16,6 +16,7 @@ from noetl_messaging.jetstream.streams import JetStreamBacklogs
 from noetl_messaging.streams import topology
 from noetl_planner import settings, wiring
 from noetl_planner.shards.adaptive_consumer import make_adaptive
+from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_storage.archive.archive_reader import ArchivedAudit, ArchivedLedger, ArchiveReader
 from noetl_storage.postgres.ledger.audit import PostgresLedgerAudit
@@ -86,6 +87,7 @@ async def run_service(config: settings.Settings) -> None:
                 clock=clock,
                 snowflake=SnowflakeIds(node=node, clock=clock),
                 worker_presence=WorkerPresence(clock),
+                store_waits=StoreWaits(clock),
             ),
             config,
             process,

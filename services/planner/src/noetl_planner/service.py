@@ -272,8 +272,14 @@ class ShardPlanner:
                     execution_id=execution_decision.state.execution_id,
                     reason=str(failure),
                 )
+                await self._shared.store_waits.announce_wait(
+                    self._shared.hints, execution_decision.state.execution_id, failure
+                )
                 await self._return_deliveries([execution_decision])
             else:
+                await self._shared.store_waits.announce_end(
+                    self._shared.hints, execution_decision.state.execution_id
+                )
                 stored.append(execution_decision)
         return stored
 

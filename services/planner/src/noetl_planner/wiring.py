@@ -40,6 +40,7 @@ from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.message_publisher import MessagePublisher
 from noetl_planner.shards.shard_context import ShardContext, TurnBounds
 from noetl_planner.shards.shard_leases import ShardOwner
+from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_playbook.templates import render_limits
 from noetl_storage.payloads import master_keys
@@ -109,6 +110,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     clock: Clock
     snowflake: SnowflakeIds
     worker_presence: WorkerPresence
+    store_waits: StoreWaits
     commit_feed: CommitFeed = msgspec.field(default_factory=CommitFeed)
     local_starts: LocalStarts = msgspec.field(default_factory=LocalStarts)
 
@@ -166,6 +168,7 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
         dead_letters=adapters.dead_letters,
         hints=adapters.hints,
         worker_presence=adapters.worker_presence,
+        store_waits=adapters.store_waits,
         commit_feed=adapters.commit_feed,
         local_starts=adapters.local_starts,
         clock=adapters.clock,
@@ -216,6 +219,7 @@ def build_api_services(
         payloads=adapters.payloads,
         hints=adapters.hints,
         worker_presence=adapters.worker_presence,
+        store_waits=adapters.store_waits,
         commit_feed=adapters.commit_feed,
         local_starts=adapters.local_starts,
         backlogs=adapters.backlogs,
@@ -290,10 +294,14 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(serving)
             tasks.create_task(build_trigger_listener(adapters, services).run_until_stopped(stop))
-            hearing = tasks.create_task(adapters.worker_presence.listen_to_workers(adapters.hints))
+            listeners = [
+                tasks.create_task(adapters.worker_presence.listen_to_workers(adapters.hints)),
+                tasks.create_task(adapters.store_waits.listen_to_planners(adapters.hints)),
+            ]
             await stop.wait()
             adapters.commit_feed.wake_followers()
-            hearing.cancel()
+            for listener in listeners:
+                listener.cancel()
 
     with computation_deadline.own_deadline_timer() as guard, render_limits.install_guard(guard):
         await shard_leases.run_shards(

@@ -127,6 +127,7 @@ class Worker:
             locality=presence_announcer.locality,
             max_distance=presence_announcer.max_distance,
             store_waits=payload_retry.WAITS.count,
+            store_waiting=payload_retry.WAITS.list_executions(),
         )
 
     async def _attend_offer(self, offers: OfferIntake, command: Command, data: bytes) -> None:

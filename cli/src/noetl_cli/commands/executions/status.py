@@ -93,7 +93,8 @@ def status_lines(found: dict[str, Any]) -> list[str]:
         head.append(f"{found['warnings']:,} {notes} what was left out or done otherwise: {told}")
     frames_by_stage = {stage["stage_id"]: stage for stage in found["stages"]}
     head += [_waiting_line(one) for one in found["waiting"]]
-    # Planners of before do not say it.
+    # Planners of before do not say these.
+    head += [_store_line(wait) for wait in found.get("store_waits", [])]
     head += [_awaited_line(message) for message in found.get("messages", [])]
     return head + [_loop_line(loop, frames_by_stage) for loop in found["loops"]]
 
@@ -101,6 +102,10 @@ def status_lines(found: dict[str, Any]) -> list[str]:
 def _waiting_line(waiting: dict[str, Any]) -> str:
     count = waiting["commands"]
     return f"{count:,} {'command' if count == 1 else 'commands'} not begun: {waiting['reason']}"
+
+
+def _store_line(wait: dict[str, Any]) -> str:
+    return f"waits for the payload store ({wait['who']}): {wait['reason']}"
 
 
 def _awaited_line(message: dict[str, Any]) -> str:

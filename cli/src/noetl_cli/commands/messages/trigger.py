@@ -9,10 +9,19 @@ from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Server
 from noetl_cli.files import command_inputs
 from noetl_cli.planner import client
+from noetl_contracts.requests.triggers import IN_FLIGHT_MAX
 
 app = typer.Typer(no_args_is_help=True, help="Keep, list, pause and remove triggers.")
 
-_BODY_FIELDS = ("subject", "path", "version", "inputs", "body_bytes_max", "filter")
+_BODY_FIELDS = (
+    "subject",
+    "path",
+    "version",
+    "inputs",
+    "body_bytes_max",
+    "filter",
+    "max_in_flight",
+)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The trigger.")]
 
 
@@ -33,6 +42,15 @@ def put_trigger(  # noqa: PLR0913 - one parameter for each option of the command
         str | None,
         typer.Option("--filter", help="A condition: other messages start nothing."),
     ] = None,
+    in_flight: Annotated[
+        int | None,
+        typer.Option(
+            "--max-in-flight",
+            min=1,
+            max=IN_FLIGHT_MAX,
+            help="How many of its executions run at once; other messages wait.",
+        ),
+    ] = None,
     disabled: Annotated[
         bool, typer.Option("--disabled", help="Keep it, and let its messages start nothing.")
     ] = False,
@@ -48,6 +66,7 @@ def put_trigger(  # noqa: PLR0913 - one parameter for each option of the command
         "enabled": not disabled,
         # Planners of before do not know it.
         **({} if condition is None else {"filter": condition}),
+        **({} if in_flight is None else {"max_in_flight": in_flight}),
     }
     with client.open_client(server) as planner:
         kept = planner.put(f"/api/triggers/{client.escape_segment(name)}", body)
@@ -66,11 +85,17 @@ def list_triggers(*, server: Server = None, as_json: AsJson = False) -> None:
         terminal_output.print_json(found)
         return
     rows = [
-        (one["name"], one["path"], one["publish_to"], "yes" if one["enabled"] else "no")
+        (
+            one["name"],
+            one["path"],
+            one["publish_to"],
+            "yes" if one["enabled"] else "no",
+            str(one.get("max_in_flight") or ""),
+        )
         for one in found
     ]
     terminal_output.print_rows(
-        ("NAME", "PLAYBOOK", "SUBJECT", "ENABLED"), rows, nothing="No triggers."
+        ("NAME", "PLAYBOOK", "SUBJECT", "ENABLED", "AT ONCE"), rows, nothing="No triggers."
     )
 
 

@@ -108,6 +108,8 @@ def _put_subscription(planner: PlannerClient, subscription: Subscription) -> dic
     if subscription.filter is not None:
         # Planners of before do not know it.
         body["filter"] = subscription.filter
+    if subscription.max_in_flight is not None:
+        body["max_in_flight"] = subscription.max_in_flight
     kept: dict[str, Any] = planner.put(
         f"/api/triggers/{client.escape_segment(subscription.name)}", body
     )

@@ -11,7 +11,7 @@ from noetl_contracts import codec
 from noetl_contracts.commands import placement
 from noetl_contracts.commands.command_work import IO_LANE, SPARK_LANE
 from noetl_contracts.errors import MalformedMessage
-from noetl_contracts.ids import WorkerId
+from noetl_contracts.ids import ExecutionId, WorkerId
 from noetl_contracts.locators import DISTANCES, find_distance
 
 POOL_CHARACTERS_MAX = 32
@@ -72,7 +72,7 @@ class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker of a pool runs so many of the commands that these lanes of it could run.
 
     Inputs of what it is offered may be `max_distance` away. `store_waits` of its calls wait for the
-    payload store, which is away.
+    payload store, which is away, for the executions `store_waiting`, 50 at most.
     """
 
     worker_id: WorkerId
@@ -83,6 +83,7 @@ class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     locality: dict[str, str] = {}
     max_distance: str = placement.ANYWHERE
     store_waits: int = 0
+    store_waiting: tuple[ExecutionId, ...] = ()
 
     @property
     def free_capacity(self) -> int:

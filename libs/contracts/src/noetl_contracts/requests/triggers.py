@@ -16,6 +16,7 @@ ONE, REST = "*", ">"
 # What templates and the filter of a trigger see of a message.
 MESSAGE_NAMES = frozenset({"body", "subject", "message_id"})
 FILTER_CHARACTERS_MAX = 4096
+IN_FLIGHT_MAX = 10_000
 # What `requested_by` begins with, before the trigger's name.
 ASKER = "trigger "
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -27,7 +28,8 @@ class Trigger(Struct, frozen=True, kw_only=True):
     `subject` is what follows `noetl.triggers.<tenant>.<org>.`; `*` stands for one token, a last `>`
     for one or more. `inputs` makes the workload, by templates over `body`, `subject` and
     `message_id`; empty, the body itself is the workload. `filter` is a condition over the same
-    names: a message for which it is false starts nothing.
+    names: a message for which it is false starts nothing. No more than `max_in_flight` executions
+    that it started run at once; None is any number.
     """
 
     tenant_id: TenantId
@@ -40,6 +42,7 @@ class Trigger(Struct, frozen=True, kw_only=True):
     body_bytes_max: int = BODY_BYTES_DEFAULT
     is_enabled: bool = True
     filter: str | None = None
+    max_in_flight: int | None = None
 
 
 class MessageSource(Struct, frozen=True, kw_only=True):

@@ -39,6 +39,9 @@ SETTLE_WAIT_S = 5.0
 DELIVERIES_MAX = 1000
 COMMAND_DELIVERIES_MAX = 100
 ACK_PENDING_MAX = 2048
+# A message that waits for a place of its trigger is handed over again every few seconds, for days.
+TRIGGER_DELIVERIES_MAX = 1_000_000
+TRIGGERS_PENDING_MAX = 10_000
 
 _MIB = 1024 * 1024
 _DAY_S = 24 * 3600.0
@@ -228,7 +231,13 @@ def declare_consumers(
         for lane in worker_pools.LANES
     ]
     reaper = ConsumerSpec(stream=ADVISORIES, name=REAPER_CONSUMER, ack_wait_s=30.0)
-    triggers = ConsumerSpec(stream=TRIGGERS, name=TRIGGER_CONSUMER, ack_wait_s=30.0)
+    triggers = ConsumerSpec(
+        stream=TRIGGERS,
+        name=TRIGGER_CONSUMER,
+        ack_wait_s=30.0,
+        deliveries_max=TRIGGER_DELIVERIES_MAX,
+        ack_pending_max=TRIGGERS_PENDING_MAX,
+    )
     return (*planners, *projectors, *workers, reaper, triggers)
 
 

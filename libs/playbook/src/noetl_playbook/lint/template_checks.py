@@ -267,7 +267,7 @@ def _collect_known_names(reading: DocumentReader, playbook: Playbook) -> KnownNa
                 language_names.SEAL,
             }
         ),
-        workload=playbook.workload,
+        workload=playbook.known_workload,
         ctx=frozenset({*written, *playbook.vars}),
         step_names=frozenset(step.step for step in playbook.workflow),
         keychain=frozenset(entry.name for entry in playbook.keychain),

@@ -20,6 +20,8 @@ def check_shadowed_names(reading: DocumentReader, playbook: Playbook) -> None:
     """Report names that a fixed name hides."""
     for key in playbook.workload:
         _report_shadowed(reading, ("workload", key), key, reach=f"workload.{key}", of_key=True)
+    for key in playbook.declared_inputs.keys() - playbook.workload.keys():
+        _report_shadowed(reading, ("inputs", key), key, reach=f"workload.{key}", of_key=True)
     for index, step in zip(reading.step_indices, playbook.workflow, strict=True):
         path: Path = ("workflow", index)
         _report_shadowed(reading, (*path, "step"), step.step, reach=f"steps.{step.step}")

@@ -469,6 +469,13 @@ class KeychainEntry(CanonicalValue, frozen=True, kw_only=True):
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class InputDeclaration(CanonicalValue, frozen=True, kw_only=True):
+    """What a caller should know of an input; a start without a required one is refused."""
+
+    required: bool = False
+    description: str | None = None
+
+
 class Playbook(CanonicalValue, frozen=True, kw_only=True):
     """A whole playbook; `vars` are written to `ctx` at start, rendered after `workload`."""
 
@@ -478,7 +485,13 @@ class Playbook(CanonicalValue, frozen=True, kw_only=True):
     executor: Executor = Executor()
     workload: dict[str, Any] = msgspec.field(default_factory=dict)
     vars: dict[str, Any] = msgspec.field(default_factory=dict)
+    declared_inputs: dict[str, InputDeclaration] = msgspec.field(default_factory=dict)
     keychain: tuple[KeychainEntry, ...] = ()
     workbook: tuple[WorkbookEntry, ...] = ()
     workflow: tuple[Step, ...]
     inputs: tuple[tuple[str, ...], ...] | None = None  # the paths that are read, set by parsing
+
+    @property
+    def known_workload(self) -> dict[str, Any]:
+        """Return the defaults of the inputs, with null for those that are required."""
+        return {**dict.fromkeys(self.declared_inputs), **self.workload}

@@ -74,7 +74,8 @@ def find_input_fault(
 
 def find_model_input_fault(model: Mapping[str, Any], given: Mapping[str, Any]) -> InputFault | None:
     """Judge inputs by the canonical form of a playbook, as the catalog holds it."""
-    fault = find_input_fault(model.get("workload", {}), model.get("inputs"), given)
+    declared = {**dict.fromkeys(model.get("declared_inputs", ())), **model.get("workload", {})}
+    fault = find_input_fault(declared, model.get("inputs"), given)
     if fault is None or not is_lenient(model):
         return fault
     return msgspec.structs.replace(fault, is_refused=False)

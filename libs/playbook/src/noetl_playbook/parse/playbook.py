@@ -22,7 +22,7 @@ from noetl_playbook.model.playbook import (
     Selection,
     WorkbookEntry,
 )
-from noetl_playbook.parse import inputs, keychain_entries
+from noetl_playbook.parse import declared_inputs, inputs, keychain_entries
 from noetl_playbook.parse.steps import read_workflow
 from noetl_playbook.parse.tasks import read_task
 from noetl_playbook.sections import loop_bounds, loops, policies, script_files
@@ -44,7 +44,7 @@ _OLDER_VERSION = "noetl.io/v1"
 _ROOT_KEYS = frozenset(
     {
         *("apiVersion", "kind", "metadata", "executor", "workload", "keychain", "workbook"),
-        *("workflow", "vars", "spec"),
+        *("workflow", "vars", "spec", "inputs"),
     }
 )
 
@@ -150,6 +150,7 @@ def _read_root(reading: DocumentReader, value: Any) -> Playbook | None:
     metadata = _read_metadata(reading, value.get("metadata"), ("metadata",))
     executor = _read_executor(reading, value.get("executor"), ("executor",))
     workload = _read_workload(reading, value)
+    declared = declared_inputs.read_declared_inputs(reading, value.get("inputs"), workload)
     variables = reading.read_mapping(value.get("vars"), ("vars",)) or {}
     reading.add_templates(variables, ("vars",))
     keychain = _read_entries(reading, value, "keychain", keychain_entries.read_keychain_entry)
@@ -162,6 +163,7 @@ def _read_root(reading: DocumentReader, value: Any) -> Playbook | None:
         executor=executor,
         workload=workload,
         vars=variables,
+        declared_inputs=declared,
         keychain=keychain,
         workbook=workbook,
         workflow=tuple(workflow),

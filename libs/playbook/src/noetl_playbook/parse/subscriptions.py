@@ -12,6 +12,7 @@ from noetl_contracts.requests.triggers import (
     BODY_BYTES_DEFAULT,
     BODY_BYTES_MAX,
     FILTER_CHARACTERS_MAX,
+    IN_FLIGHT_MAX,
 )
 from noetl_playbook.lint import template_checks
 from noetl_playbook.model.coercion import is_template
@@ -63,12 +64,10 @@ _NOT_IN_SPEC = {
         ("messages with one Nats-Msg-Id and subject always start one execution", "leave it out"),
     ),
     **dict.fromkeys(
-        ("max_in_flight", "concurrency", "runtime", "batch"),
-        (
-            "nothing bounds how many executions of a subscription run at once",
-            "leave it out; workers of a pool bound what runs: dispatch to a playbook with a pool",
-        ),
+        ("concurrency", "runtime", "max_concurrency"),
+        ("how many executions run at once is max_in_flight", "write max_in_flight: 10"),
     ),
+    "batch": ("each message starts one execution", "leave it out"),
     **dict.fromkeys(
         ("headers", "spool"), ("header directives and spools are not available", "leave it out")
     ),
@@ -101,7 +100,10 @@ class SubscriptionDispatch(Struct, frozen=True, kw_only=True):
 
 
 class Subscription(Struct, frozen=True, kw_only=True):
-    """A subscription as it was read; messages for which `filter` is false start nothing."""
+    """A subscription as it was read; messages for which `filter` is false start nothing.
+
+    No more than `max_in_flight` of its executions run at once; other messages wait.
+    """
 
     name: str
     source: SubscriptionSource
@@ -109,6 +111,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
     filter: str | None = None
     body_bytes_max: int = BODY_BYTES_DEFAULT
     enabled: bool = True
+    max_in_flight: int | None = None
 
 
 class _SubscriptionSpec(Struct, frozen=True, kw_only=True):
@@ -116,6 +119,7 @@ class _SubscriptionSpec(Struct, frozen=True, kw_only=True):
 
     body_bytes_max: int = BODY_BYTES_DEFAULT
     enabled: bool = True
+    max_in_flight: int | None = None
 
 
 class ReadSubscription(Struct, frozen=True, kw_only=True):
@@ -195,13 +199,12 @@ def _read_subscription_spec(
         {key: spec[key] for key in map_fields_by_key(_SubscriptionSpec) if key in spec},
         path,
     )
-    bytes_max = rest.get("body_bytes_max", BODY_BYTES_DEFAULT)
-    if not 1 <= bytes_max <= BODY_BYTES_MAX:
-        reading.report_problem(
-            "E104",
-            (*path, "body_bytes_max"),
-            f"body_bytes_max is between 1 and {BODY_BYTES_MAX}, not {bytes_max}",
-        )
+    for key, most in (("body_bytes_max", BODY_BYTES_MAX), ("max_in_flight", IN_FLIGHT_MAX)):
+        value = rest.get(key)
+        if value is not None and not 1 <= value <= most:
+            reading.report_problem(
+                "E104", (*path, key), f"{key} is between 1 and {most}, not {value}"
+            )
     if source is None or dispatch is None:
         return None
     return Subscription(name=name, source=source, dispatch=dispatch, filter=condition, **rest)
@@ -343,6 +346,7 @@ def _describe_spec(found: Schema) -> Schema:
         "filter": {"anyOf": [{"type": "string", "maxLength": FILTER_CHARACTERS_MAX},
                              {"type": "null"}]},
         "body_bytes_max": {**properties["body_bytes_max"], **bytes_max},
+        "max_in_flight": {**properties["max_in_flight"], "minimum": 1, "maximum": IN_FLIGHT_MAX},
     }  # fmt: skip
     named = {"properties": {"source": {"const": SOURCE}}, "required": ["subject"]}
     return {

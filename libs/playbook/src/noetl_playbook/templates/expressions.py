@@ -13,6 +13,7 @@ from noetl_playbook.model.playbook import Expression
 from noetl_playbook.templates import (
     closures,
     conditions,
+    error_words,
     jinja_fallback,
     output_forms,
     render_limits,
@@ -242,7 +243,7 @@ def _build_template_error(
         error = error.complete_path(paths)
     hint = getattr(error, "hint", None)
     return TemplateError(
-        flatten_message(str(error) or type(error).__name__),
+        error_words.describe_fault(flatten_message(str(error) or type(error).__name__)),
         expression=expression,
         hint=hint if isinstance(hint, str) else None,
         kind=error.kind if isinstance(error, LimitExceededError) else "template",

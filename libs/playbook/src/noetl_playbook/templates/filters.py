@@ -108,7 +108,7 @@ def b64decode(value: Any) -> str:
     try:
         return base64.b64decode(str(value), validate=True).decode()
     except binascii.Error as error:
-        raise ValueError("not base64") from error
+        raise ValueError("the text is no base64") from error
 
 
 def urldecode(value: Any) -> str:

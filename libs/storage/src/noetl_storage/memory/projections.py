@@ -186,9 +186,10 @@ class MemoryProjections:
         status: str | None,
         path: str | None,
         before: ExecutionId | None,
+        since: datetime | None = None,
         executions_max: int,
     ) -> list[dict[str, Any]]:
-        """Return executions, newest first."""
+        """Return executions, newest first; `since` leaves out those that began before it."""
         found = [
             row
             for row in self._get_surface("execution").values()
@@ -196,6 +197,7 @@ class MemoryProjections:
             and (status is None or row["status"] == status)
             and (path is None or row["path"] == path)
             and (before is None or int(row["execution_id"]) < int(before))
+            and (since is None or row["started_at"] is None or row["started_at"] >= since)
         ]
         found.sort(key=lambda row: int(row["execution_id"]), reverse=True)
         return copy_row(found[:executions_max])

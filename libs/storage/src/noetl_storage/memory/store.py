@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from noetl_contracts.credentials import SealedCredential
-from noetl_contracts.ids import CatalogId
+from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import (
     CatalogEntry,
@@ -122,6 +122,10 @@ class MemoryStore:
     webhook_by_place: dict[tuple[str, str, str], Webhook] = field(default_factory=dict)
     dead_letter_acts: list[DeadLetterAct] = field(default_factory=list)
     trigger_by_place: dict[tuple[str, str, str], Trigger] = field(default_factory=dict)
+    # The execution of each message that counts against its trigger's bound, and since when.
+    claim_by_message_by_trigger: dict[
+        tuple[str, str, str], dict[str, tuple[ExecutionId, datetime]]
+    ] = field(default_factory=dict)
     schedule_by_place: dict[tuple[str, str, str], Schedule] = field(default_factory=dict)
     credential_by_place: dict[tuple[str, str, str, int], SealedCredential] = field(
         default_factory=dict

@@ -47,6 +47,40 @@ class MemoryTriggers:
         name_key = (tenant_id, organization_id, name)
         return self._store.trigger_by_place.pop(name_key, None) is not None
 
+    async def claim_place(
+        self, trigger: Trigger, message_key: str, execution_id: ExecutionId, *, unasked_s: float
+    ) -> ExecutionId | None:
+        """Claim a place for a message's execution; None while all are taken."""
+        name_key = (trigger.tenant_id, trigger.organization_id, trigger.name)
+        known = self._store.trigger_by_place.get(name_key)
+        if known is None or known.max_in_flight is None:
+            return execution_id
+        claims = self._store.claim_by_message_by_trigger.setdefault(name_key, {})
+        if message_key in claims:
+            return claims[message_key][0]
+        if len(claims) >= known.max_in_flight:
+            self._free_places(claims, claimed_before=self._store.time_after(-unasked_s))
+        if len(claims) >= known.max_in_flight:
+            return None
+        claims[message_key] = execution_id, self._store.now()
+        return execution_id
+
+    def _free_places(
+        self, claims: dict[str, tuple[ExecutionId, datetime]], *, claimed_before: datetime
+    ) -> None:
+        rows = self._store.row_by_key_by_surface.get("execution", {})
+        ended = {row["execution_id"] for row in rows.values() if row["ended_at"] is not None}
+        asked = {stored.request.request_id for stored in self._store.request_by_id.values()}
+        for key, (execution_id, claimed_at) in list(claims.items()):
+            is_unasked = claimed_at < claimed_before and f"execute-{execution_id}" not in asked
+            if execution_id in ended or is_unasked:
+                del claims[key]
+
+    async def release_place(self, trigger: Trigger, message_key: str) -> None:
+        """Give the place of a message back; what is not there is no error."""
+        name_key = (trigger.tenant_id, trigger.organization_id, trigger.name)
+        self._store.claim_by_message_by_trigger.get(name_key, {}).pop(message_key, None)
+
 
 _Place = tuple[str, str, str]
 

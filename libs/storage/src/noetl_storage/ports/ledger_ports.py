@@ -248,9 +248,10 @@ class Projections(Protocol):
         status: str | None,
         path: str | None,
         before: ExecutionId | None,
+        since: datetime | None = None,
         executions_max: int,
     ) -> list[dict[str, Any]]:
-        """Return executions, newest first."""
+        """Return executions, newest first; `since` leaves out those that began before it."""
 
     async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
         """Return live commands of which nothing was heard for `grace_s`, the longest silent first.

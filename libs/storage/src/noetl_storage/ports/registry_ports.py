@@ -151,6 +151,18 @@ class Triggers(Protocol):
     ) -> bool:
         """Remove a trigger; False when there was none."""
 
+    async def claim_place(
+        self, trigger: Trigger, message_key: str, execution_id: ExecutionId, *, unasked_s: float
+    ) -> ExecutionId | None:
+        """Claim one of the `max_in_flight` places of a trigger; None while all are taken.
+
+        A message that has a place gets the execution of before. A place is free when its execution
+        has ended, or when nobody asked for that within `unasked_s` seconds.
+        """
+
+    async def release_place(self, trigger: Trigger, message_key: str) -> None:
+        """Give the place of a message back; what is not there is no error."""
+
 
 class DeadLetterLog(Protocol):
     """Keeps for good who sent dead letters again, and who dropped them."""

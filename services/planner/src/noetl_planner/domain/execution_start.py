@@ -14,7 +14,7 @@ from noetl_planner.domain.decision.draft import DecisionDraft
 from noetl_planner.domain.decision.evaluation import Refusal
 from noetl_planner.domain.loops import reruns
 from noetl_planner.domain.steps import pools
-from noetl_playbook.parse import inputs
+from noetl_playbook.parse import declared_inputs, inputs
 from noetl_playbook.templates import json_render
 from noetl_playbook.templates.expressions import TemplateError, describe_location
 from noetl_playbook.templates.render_limits import PLANNER
@@ -31,6 +31,7 @@ def start_execution(draft: DecisionDraft, fact: facts.ExecutionRequested) -> Non
     taken = reruns.load_inherited(draft, fact.rerun) if fact.rerun is not None else None
     request = _merge_request(draft, fact, taken)
     workload, error = render_workload(draft, request)
+    error = _find_missing_error(draft, request) or error
     ctx: dict[str, Any] = {}
     if error is None and taken is None and draft.program.playbook.vars:
         ctx, error = _render_vars(draft, workload)
@@ -87,6 +88,16 @@ def _read_given_workload(draft: DecisionDraft, fact: facts.ExecutionRequested) -
     return given
 
 
+def _find_missing_error(draft: DecisionDraft, request: Mapping[str, Any]) -> ErrorObject | None:
+    """Return the error of a start without an input that the playbook requires."""
+    fault = declared_inputs.find_missing_inputs(draft.program.playbook.declared_inputs, request)
+    if fault is None:
+        return None
+    return ErrorObject(
+        kind="validation", code=get_error_code("validation"), step=WORKLOAD, message=fault.full_text
+    )
+
+
 def _find_input_error(draft: DecisionDraft, fact: facts.ExecutionRequested) -> ErrorObject | None:
     """Return the error of inputs that the playbook does not have.
 
@@ -98,7 +109,7 @@ def _find_input_error(draft: DecisionDraft, fact: facts.ExecutionRequested) -> E
     if draft.program.is_lenient or asker.startswith((webhooks.ASKER, triggers.ASKER)):
         return None
     fault = inputs.find_input_fault(
-        playbook.workload, playbook.inputs, _read_given_workload(draft, fact)
+        playbook.known_workload, playbook.inputs, _read_given_workload(draft, fact)
     )
     if fault is None or not fault.is_refused:
         return None

@@ -13,6 +13,7 @@ from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.message_publisher import MessagePublisher
 from noetl_planner.shards.render_processes import RenderProcesses
+from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_storage.ports.ledger_ports import LedgerWriter, Payloads
 
@@ -38,6 +39,7 @@ class ShardContext(Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetters
     hints: Hints
     worker_presence: WorkerPresence
+    store_waits: StoreWaits
     commit_feed: CommitFeed
     local_starts: LocalStarts
     clock: Clock

@@ -1,8 +1,11 @@
 """Retries calls of the payload store: until it is back, else for a few seconds."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import islice
 from typing import TypeVar
 
 import structlog
@@ -10,6 +13,7 @@ import structlog
 from noetl_chassis import identity, loop
 from noetl_chassis.observability import instruments, names
 from noetl_contracts.errors import Retryable
+from noetl_contracts.ids import ExecutionId
 from noetl_storage.ports.errors import StorageUnavailable
 from noetl_worker.payloads import task_timeout
 
@@ -19,29 +23,55 @@ _RETRY_MAX_S = 5.0
 # About as long as a store takes to restart; then it is said once a minute.
 _TOLD_TRIES = 8
 _TOLD_EVERY = 12
+# A heartbeat names no more, so that it stays small.
+EXECUTIONS_MAX = 50
 
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
 
+# Whose work a task does; what it calls inherits it.
+_EXECUTION: ContextVar[ExecutionId | None] = ContextVar("execution", default=None)
+
+
+@contextmanager
+def bind_execution(execution_id: ExecutionId) -> Iterator[None]:
+    """Count the store's calls of a block, and of the tasks that it starts, for an execution."""
+    before = _EXECUTION.set(execution_id)
+    try:
+        yield
+    finally:
+        _EXECUTION.reset(before)
+
+
 class StoreWaits:
-    """Counts the calls of this process that wait for a store that is away."""
+    """Counts the calls of this process that wait for a store that is away, by execution."""
 
     def __init__(self) -> None:
         self.count = 0
+        self._count_by_execution: Counter[ExecutionId] = Counter()
+
+    def list_executions(self) -> tuple[ExecutionId, ...]:
+        """Return the executions whose calls wait, `EXECUTIONS_MAX` at most."""
+        return tuple(islice(self._count_by_execution, EXECUTIONS_MAX))
 
     @contextmanager
     def count_wait(self) -> Iterator[None]:
         """Count a call for as long as the block lasts."""
-        self._change_count(1)
+        execution_id = _EXECUTION.get()
+        self._change_count(execution_id, 1)
         try:
             yield
         finally:
-            self._change_count(-1)
+            self._change_count(execution_id, -1)
 
-    def _change_count(self, by: int) -> None:
+    def _change_count(self, execution_id: ExecutionId | None, by: int) -> None:
         self.count += by
+        if execution_id is not None:
+            self._count_by_execution[execution_id] += by
+            if not self._count_by_execution[execution_id]:
+                del self._count_by_execution[execution_id]
         instruments.set_gauge(names.STORE_WAITS, self.count)
 
 

@@ -34,6 +34,7 @@ from noetl_worker.domain import lease_terms
 from noetl_worker.domain.failures import build_error
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.domain.unit_identity import CallbackAddresses
+from noetl_worker.payloads.payload_retry import bind_execution
 from noetl_worker.payloads.result_store import ResultStore
 from noetl_worker.payloads.tenant_payloads import PayloadCache, PayloadOwner, TenantPayloads
 from noetl_worker.runner.command_runner import build_failed, build_lost, run_command
@@ -151,6 +152,7 @@ class CommandHost:
         try:
             with (
                 _bind_log_context(command),
+                bind_execution(command.execution_id),
                 start_command_span(command, sent_by=delivery.traceparent),
             ):
                 await self._run_command(command, hold, lease.heartbeat_s)

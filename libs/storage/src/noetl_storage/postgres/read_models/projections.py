@@ -178,9 +178,10 @@ class PostgresProjections:
         status: str | None,
         path: str | None,
         before: ExecutionId | None,
+        since: datetime | None = None,
         executions_max: int,
     ) -> list[dict[str, Any]]:
-        """Return executions, newest first."""
+        """Return executions, newest first; `since` leaves out those that began before it."""
         found = await self._database.fetch_rows(
             _QUERIES["list_executions"],
             tenant_id,
@@ -189,6 +190,7 @@ class PostgresProjections:
             path,
             None if before is None else int(before),
             executions_max,
+            since,
         )
         return [record_to_row(record) for record in found]
 

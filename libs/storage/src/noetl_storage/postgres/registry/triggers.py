@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.requests.triggers import Trigger
 from noetl_storage.postgres import queries
 from noetl_storage.postgres.database import Database
@@ -30,6 +30,7 @@ class PostgresTriggers:
             trigger.body_bytes_max,
             trigger.is_enabled,
             trigger.filter,
+            trigger.max_in_flight,
         )
 
     async def find_trigger(
@@ -55,6 +56,31 @@ class PostgresTriggers:
         row = await self._database.find_row(_QUERIES["remove"], tenant_id, organization_id, name)
         return row is not None
 
+    async def claim_place(
+        self, trigger: Trigger, message_key: str, execution_id: ExecutionId, *, unasked_s: float
+    ) -> ExecutionId | None:
+        """Claim a place for a message's execution; None while all are taken."""
+        held = await self._database.get_value(
+            _QUERIES["claim_place"],
+            trigger.tenant_id,
+            trigger.organization_id,
+            trigger.name,
+            message_key,
+            int(execution_id),
+            unasked_s,
+        )
+        return None if held is None else ExecutionId(str(held))
+
+    async def release_place(self, trigger: Trigger, message_key: str) -> None:
+        """Give the place of a message back; what is not there is no error."""
+        await self._database.execute_statement(
+            _QUERIES["release_place"],
+            trigger.tenant_id,
+            trigger.organization_id,
+            trigger.name,
+            message_key,
+        )
+
 
 def _build_trigger(row: asyncpg.Record) -> Trigger:
     return Trigger(
@@ -68,4 +94,5 @@ def _build_trigger(row: asyncpg.Record) -> Trigger:
         body_bytes_max=row["body_bytes_max"],
         is_enabled=row["is_enabled"],
         filter=row["filter"],
+        max_in_flight=row["max_in_flight"],
     )

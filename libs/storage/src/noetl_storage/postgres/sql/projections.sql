@@ -404,13 +404,14 @@ order by b.updated_at
 limit $4;
 
 -- name: list_executions :many
--- At most $6 executions of tenant $1 and organization $2, newest first, before $5; see the function.
+-- At most $6 executions of tenant $1 and organization $2, newest first, before $5, begun since $7;
+-- see the function.
 select
     e.execution_id, e.tenant_id, e.organization_id, e.parent_execution_id, e.path, e.catalog_id,
     e.catalog_version, e.status, e.current_step, e.completed_steps, e.workload, e.variables,
     e.error, e.result, e.frames, e.rows, e.warnings, e.last_event_id, e.last_event_type,
     e.version, e.envelope_checksum, e.started_at, e.updated_at, e.ended_at
-from noetl.list_executions($1, $2, $3, $4, $5, $6) as e
+from noetl.list_executions($1, $2, $3, $4, $5, $6, $7) as e
 order by e.execution_id desc;
 
 -- name: list_overdue :many

@@ -2,9 +2,9 @@
 -- Keep a trigger; one of the same name is replaced.
 insert into noetl.trigger (
     tenant_id, organization_id, name, subject, path, version, inputs, body_bytes_max, is_enabled,
-    filter
+    filter, max_in_flight
 )
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 on conflict (tenant_id, organization_id, name) do update
 set subject = excluded.subject,
     path = excluded.path,
@@ -13,6 +13,7 @@ set subject = excluded.subject,
     body_bytes_max = excluded.body_bytes_max,
     is_enabled = excluded.is_enabled,
     filter = excluded.filter,
+    max_in_flight = excluded.max_in_flight,
     updated_at = now();
 
 -- name: find :one
@@ -34,3 +35,12 @@ limit $3;
 delete from noetl.trigger
 where tenant_id = $1 and organization_id = $2 and name = $3
 returning name;
+
+-- name: claim_place :one
+-- The execution of message $4 of trigger $3, or null while all its places are taken; see the function.
+select noetl.claim_trigger_place($1, $2, $3, $4, $5, $6);
+
+-- name: release_place :exec
+-- Give the place of message $4 of trigger $3 back.
+delete from noetl.trigger_place
+where tenant_id = $1 and organization_id = $2 and trigger_name = $3 and message_key = $4;

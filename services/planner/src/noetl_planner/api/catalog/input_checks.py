@@ -1,17 +1,19 @@
 """Checks inputs of a request against the playbook: unknown ones are refused or reported."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from noetl_contracts import spelling
+from noetl_contracts import codec, spelling
 from noetl_contracts.ledger.records import CatalogEntry
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_playbook.model import coercion
-from noetl_playbook.parse import inputs
+from noetl_playbook.model.playbook import InputDeclaration
+from noetl_playbook.parse import declared_inputs, inputs
+from noetl_playbook.parse.inputs import InputFault
 from noetl_playbook.templates.expressions import TemplateError, compile_value
 
 
@@ -26,6 +28,30 @@ def check_inputs(entry: CatalogEntry, given: Mapping[str, Any]) -> None:
         detail=f"{entry.path}: {fault.message}",
         hint=fault.hint,
     )
+
+
+def check_required_inputs(entry: CatalogEntry, given: Iterable[str]) -> None:
+    """Refuse a start that lacks an input which the playbook requires; raises a 422 with its name.
+
+    `given` are the names of all inputs of the start.
+    """
+    fault = find_required_fault(entry.model, given)
+    if fault is not None:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="inputs_missing",
+            detail=f"{entry.path}: {fault.message}",
+            hint=fault.hint,
+        )
+
+
+def find_required_fault(model: Mapping[str, Any], given: Iterable[str]) -> InputFault | None:
+    """Judge a start by the canonical form of a playbook, as the catalog holds it."""
+    declared = model.get("declared_inputs")
+    if not declared:
+        return None
+    read = codec.convert_value(declared, dict[str, InputDeclaration])
+    return declared_inputs.find_missing_inputs(read, given)
 
 
 def check_templates(given: Any) -> None:
@@ -48,13 +74,17 @@ _PLAYBOOK = "playbook"
 
 
 class _PlaybookCall(Struct, frozen=True, kw_only=True):
-    """A task that calls a playbook whose path and version are written out."""
+    """A task that calls a playbook whose path and version are written out.
+
+    It `has_all_inputs` where `inputs` are all that it gives.
+    """
 
     place: str
     path: str
     version: int | None
     return_step: str | None
     inputs: Mapping[str, Any]
+    has_all_inputs: bool
 
 
 async def check_playbook_calls(services: ApiServices, new: Sequence[CatalogEntry]) -> None:
@@ -84,6 +114,8 @@ def _check_playbook_call(entry: CatalogEntry, call: _PlaybookCall, called: Catal
             hint=spelling.suggest_or_list(call.return_step, steps, label="its steps are"),
         )
     fault = inputs.find_model_input_fault(called.model, call.inputs)
+    if call.has_all_inputs and (fault is None or not fault.is_refused):
+        fault = find_required_fault(called.model, call.inputs)
     if fault is not None and fault.is_refused:
         raise _call_error(
             f"{entry.path}: {call.place}, field 'input': {call.path!r}: {fault.message}",
@@ -120,4 +152,5 @@ def _list_playbook_calls(model: Mapping[str, Any]) -> Iterator[_PlaybookCall]:
             version=version,
             return_step=step if is_written else None,
             inputs=task.get("input", {}),
+            has_all_inputs=fields.keys().isdisjoint({"payload", "workload"}),
         )

@@ -1,5 +1,6 @@
 """Executions: begin, look, cancel, hold."""
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from litestar import Response, get, post
@@ -25,7 +26,7 @@ from noetl_planner.api.http.problems import AnyRequest
 from noetl_planner.api.http.services import Services
 from noetl_planner.api.lookup import execution_lookup, views
 from noetl_planner.api.lookup.views import EventView, StageView, StatusView, Summary
-from noetl_planner.api.pools import pool_waits
+from noetl_planner.api.pools import pool_waits, store_waits
 
 PAGE_MAX = 1000
 FRAMES_MAX = 1000
@@ -151,14 +152,20 @@ async def list_executions(
     status: FromQuery[ExecutionStatus | None] = None,
     path: FromQuery[str | None] = None,
     before: FromQuery[str | None] = None,
+    since: FromQuery[datetime | None] = None,
     limit: Limit = 50,
 ) -> ExecutionList:
-    """List executions, newest first."""
+    """List executions, newest first; `since`, a time with its zone, leaves out older ones."""
+    if since is not None and since.tzinfo is None:
+        raise problems.bad_request_error(
+            f"since={since.isoformat()} has no time zone", hint=f"write {since.isoformat()}Z"
+        )
     rows = await services.projections.list_executions(
         **services.tenant_scope,
         status=None if status is None else str(status),
         path=None if path is None else path.strip("/"),
         before=None if before is None else execution_lookup.check_execution_id(before),
+        since=since,
         executions_max=limit,
     )
     now = services.clock.now()
@@ -210,6 +217,7 @@ async def show_status(services: Services, execution_id: FromPath[str]) -> Status
         loops=await services.projections.list_rows("loop", known),
         waiting=[] if is_over else await pool_waits.list_execution_waits(services, known),
         messages=[] if is_over else await views.list_awaited_messages(services, known),
+        store_waits=[] if is_over else store_waits.list_store_waits(services, known),
         now=services.clock.now(),
     )
 

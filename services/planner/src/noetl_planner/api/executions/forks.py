@@ -78,6 +78,8 @@ async def begin_fork(
     )
     start_requests.check_requirements(services, entry)
     input_checks.check_inputs(entry, body.workload or {})
+    inherited_inputs = await reruns.read_workload(services, before)
+    input_checks.check_required_inputs(entry, {**inherited_inputs, **(body.workload or {})})
     graph = WorkflowGraph.from_playbook(codec.convert_value(entry.model, Playbook))
     step, came_from = _choose_step(before, graph, body.from_step)
     return await start_requests.request_execution(
@@ -98,7 +100,7 @@ async def begin_fork(
             ),
             came_from=came_from,
             inherited=InheritedState(
-                workload=await reruns.read_workload(services, before),
+                workload=inherited_inputs,
                 ctx=before.ctx,
                 steps=reruns.list_ended_steps(before, but=step),
             ),

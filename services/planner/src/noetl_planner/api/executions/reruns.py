@@ -87,6 +87,8 @@ async def begin_rerun(
     entry = await catalog_entries.get_playbook_entry(services, row["path"], version)
     start_requests.check_requirements(services, entry)
     input_checks.check_inputs(entry, body.workload or {})
+    inherited_inputs = await read_workload(services, ended)
+    input_checks.check_required_inputs(entry, {**inherited_inputs, **(body.workload or {})})
     playbook = codec.convert_value(entry.model, Playbook)
     graph = WorkflowGraph.from_playbook(playbook)
     taking = None
@@ -120,7 +122,7 @@ async def begin_rerun(
             ),
             came_from=entered.came_from if entered is not None else None,
             inherited=InheritedState(
-                workload=await read_workload(services, ended),
+                workload=inherited_inputs,
                 ctx=before.ctx if taking is None else {**before.ctx, **taking.patch},
                 steps=_list_inherited_steps(before, ended, graph, step),
             ),

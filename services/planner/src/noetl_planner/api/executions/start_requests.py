@@ -127,6 +127,7 @@ async def _execute_entry(
     parent = body.parent_execution_id
     inputs = _get_inputs(body)
     input_checks.check_inputs(entry, inputs)
+    input_checks.check_required_inputs(entry, inputs)
     workload, workload_ref = await store_inputs(services, inputs)
     fact = ExecutionRequested(
         path=entry.path,
@@ -162,6 +163,7 @@ async def start_playbook(
     asked_by: str,
     key: str | None,
     has_free_names: bool,
+    execution_id: ExecutionId | None = None,
 ) -> views.Accepted:
     """Keep a request that something else than a caller makes: a call, a message.
 
@@ -171,9 +173,18 @@ async def start_playbook(
     check_requirements(services, entry)
     if not has_free_names:
         input_checks.check_inputs(entry, inputs)
+    input_checks.check_required_inputs(entry, inputs)
+    workload, workload_ref = await store_inputs(services, inputs)
+    fact = ExecutionRequested(
+        path=entry.path,
+        version=entry.version,
+        workload=workload,
+        workload_ref=workload_ref,
+        requested_by=asked_by,
+    )
     is_pinned = version is not None
-    return await request_execution(
-        services, entry, inputs, asked_by=asked_by, key=key, is_pinned=is_pinned
+    return await begin_execution(
+        services, fact, entry, key=key, is_pinned=is_pinned, execution_id=execution_id
     )
 
 

@@ -22,6 +22,7 @@ from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.render_processes import RenderProcesses
+from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_storage.ports.history_ports import (
     HistoryPages,
@@ -94,6 +95,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     payloads: Payloads
     hints: Hints
     worker_presence: WorkerPresence
+    store_waits: StoreWaits
     commit_feed: CommitFeed = msgspec.field(default_factory=CommitFeed)
     playbook_cache: PlaybookCache = msgspec.field(default_factory=PlaybookCache)
     local_starts: LocalStarts = msgspec.field(default_factory=LocalStarts)

@@ -15,6 +15,7 @@ from noetl_contracts.requests import inbox
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.pools.pool_waits import Waiting
+from noetl_planner.api.pools.store_waits import StoreWaitView
 from noetl_playbook.views import ctx_references, error_view
 from noetl_storage.ports import history_ports
 from noetl_storage.ports.history_ports import ShownEvent
@@ -222,6 +223,7 @@ class StatusView(Struct, frozen=True, kw_only=True):
     loops: list[LoopView]
     waiting: list[Waiting] = []
     messages: list[AwaitedMessage] = []
+    store_waits: list[StoreWaitView] = []
 
 
 def view_event(envelope: Envelope) -> EventView:
@@ -345,6 +347,7 @@ def view_status(
     loops: list[Row],
     waiting: list[Waiting],
     messages: list[AwaitedMessage],
+    store_waits: list[StoreWaitView],
     now: datetime,
 ) -> StatusView:
     """Show how an execution stands."""
@@ -368,6 +371,7 @@ def view_status(
         loops=[_view_loop(loop) for loop in loops],
         waiting=waiting,
         messages=messages,
+        store_waits=store_waits,
     )
 
 

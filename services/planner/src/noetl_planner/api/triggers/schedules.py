@@ -160,6 +160,7 @@ async def run(
     entry = await catalog_entries.get_playbook_entry(services, schedule.path, schedule.version)
     start_requests.check_requirements(services, entry)
     input_checks.check_inputs(entry, schedule.workload)
+    input_checks.check_required_inputs(entry, {workload_keys.SCHEDULE, *schedule.workload})
     workload = scheduling.build_fired_workload(
         schedule.workload, schedule.name, services.clock.now().replace(microsecond=0)
     )
@@ -193,6 +194,7 @@ async def _keep_schedule(services: ApiServices, name: str, body: ScheduleBody) -
             hint="give that input another name",
         )
     input_checks.check_inputs(entry, body.workload)
+    input_checks.check_required_inputs(entry, {workload_keys.SCHEDULE, *body.workload})
     schedule = Schedule(
         schedule_id=services.mint(),
         **services.tenant_scope,

@@ -16,6 +16,7 @@ from noetl_chassis.observability import instruments, names, tracing
 from noetl_chassis.observability.tracing import SpanKind
 from noetl_contracts import codec
 from noetl_contracts.errors import NoetlError, Retryable
+from noetl_contracts.ids import ExecutionId
 from noetl_contracts.requests import triggers
 from noetl_contracts.requests.triggers import Trigger
 from noetl_messaging.streams import topology
@@ -25,6 +26,7 @@ from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import views
+from noetl_planner.api.triggers.message_waits import MessageWaits, PlacesTaken
 from noetl_playbook.templates.expressions import TemplateError
 from noetl_playbook.views.payload_handle import PayloadNeeded
 
@@ -33,6 +35,9 @@ MESSAGES_MAX = 16
 WAIT_S = 1.0
 NAK_DELAY_S = 2.0
 STARTED, REPEATED, REFUSED, FILTERED = "started", "repeated", "refused", "filtered"
+WAITED = "waited"
+# The place of an execution that was not asked for by then is free; a message comes again before.
+UNASKED_S = 600.0
 _KEY_CHARACTERS_MAX = 200
 
 log = structlog.get_logger(__name__)
@@ -47,6 +52,7 @@ class TriggerListener:
         self._services = services
         self._consumer = consumer
         self._dead_letters = dead_letters
+        self._waits = MessageWaits(services.clock)
 
     async def run_until_stopped(self, stop: asyncio.Event) -> None:
         """Take messages until told to stop."""
@@ -81,8 +87,17 @@ class TriggerListener:
             await self._start_delivery(delivery)
 
     async def _start_delivery(self, delivery: Delivery) -> None:
+        if self._waits.is_full(delivery.subject):
+            await delivery.nak(self._waits.plan_return_s(delivery.subject))
+            return
         try:
             accepted = await start_from_message(self._services, delivery)
+        except PlacesTaken as full:
+            self._count_outcome(WAITED)
+            log.debug("message waits", subject=delivery.subject, reason=str(full))
+            self._waits.note_full(delivery.subject)
+            await delivery.nak(self._waits.plan_return_s(delivery.subject))
+            return
         except Retryable as failure:
             log.warning("message not accepted", subject=delivery.subject, reason=str(failure))
             await delivery.nak(NAK_DELAY_S)
@@ -110,7 +125,7 @@ class TriggerListener:
 async def start_from_message(services: ApiServices, delivery: Delivery) -> views.Accepted | None:
     """Keep the request of a message's execution; None for one that the filter leaves out.
 
-    Raises an `ApiError` for what starts nothing.
+    Raises an `ApiError` for what starts nothing, and `PlacesTaken` for what has to wait.
     """
     source = triggers.parse_trigger_subject(delivery.subject)
     if source is None:
@@ -135,14 +150,56 @@ async def start_from_message(services: ApiServices, delivery: Delivery) -> views
     if not await _is_wanted_message(services, trigger, names):
         return None
     inputs = await render_message_workload(services, trigger, names)
+    key = build_message_key(delivery)
+    if trigger.max_in_flight is None:
+        return await _start_playbook(services, trigger, inputs, key=key, execution_id=None)
+    return await _start_in_place(services, trigger, inputs, key=key)
+
+
+async def _start_in_place(
+    services: ApiServices, trigger: Trigger, inputs: dict[str, Any], *, key: str
+) -> views.Accepted:
+    """Start an execution in one of the trigger's places; raises `PlacesTaken`.
+
+    A planner that dies in between leaves the place to the message, which comes again.
+    """
+    execution_id = await services.triggers.claim_place(
+        trigger, key, ExecutionId(services.mint()), unasked_s=UNASKED_S
+    )
+    if execution_id is None:
+        raise PlacesTaken(f"{trigger.max_in_flight} executions of trigger {trigger.name!r} run")
+    try:
+        accepted = await _start_playbook(
+            services, trigger, inputs, key=key, execution_id=execution_id
+        )
+    except Retryable:
+        raise
+    except (ApiError, NoetlError):
+        await services.triggers.release_place(trigger, key)
+        raise
+    if accepted.execution_id != execution_id:
+        # The message started an execution before, whose place was given back.
+        await services.triggers.release_place(trigger, key)
+    return accepted
+
+
+async def _start_playbook(
+    services: ApiServices,
+    trigger: Trigger,
+    inputs: dict[str, Any],
+    *,
+    key: str,
+    execution_id: ExecutionId | None,
+) -> views.Accepted:
     return await start_requests.start_playbook(
         services,
         trigger.path,
         trigger.version,
         inputs,
         asked_by=f"{triggers.ASKER}{trigger.name}",
-        key=build_message_key(delivery),
+        key=key,
         has_free_names=not trigger.inputs,
+        execution_id=execution_id,
     )
 
 

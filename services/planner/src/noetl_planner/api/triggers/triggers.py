@@ -15,6 +15,7 @@ from noetl_contracts.requests.triggers import (
     BODY_BYTES_DEFAULT,
     BODY_BYTES_MAX,
     FILTER_CHARACTERS_MAX,
+    IN_FLIGHT_MAX,
     MESSAGE_NAMES,
     Trigger,
 )
@@ -38,6 +39,7 @@ class TriggerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     body_bytes_max: Annotated[int, Meta(ge=1, le=BODY_BYTES_MAX)] = BODY_BYTES_DEFAULT
     enabled: bool = True
     filter: Annotated[str, Meta(min_length=1, max_length=FILTER_CHARACTERS_MAX)] | None = None
+    max_in_flight: Annotated[int, Meta(ge=1, le=IN_FLIGHT_MAX)] | None = None
 
 
 class TriggerView(Struct, frozen=True, kw_only=True):
@@ -52,6 +54,7 @@ class TriggerView(Struct, frozen=True, kw_only=True):
     body_bytes_max: int
     enabled: bool
     filter: str | None
+    max_in_flight: int | None
 
 
 class TriggerList(Struct, frozen=True, kw_only=True):
@@ -124,6 +127,8 @@ async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) ->
     start_requests.check_requirements(services, entry)
     input_checks.check_templates(body.inputs)
     input_checks.check_inputs(entry, body.inputs)
+    if body.inputs:
+        input_checks.check_required_inputs(entry, body.inputs)
     _check_filter(body.filter)
     return Trigger(
         **services.tenant_scope,
@@ -135,6 +140,7 @@ async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) ->
         body_bytes_max=body.body_bytes_max,
         is_enabled=body.enabled,
         filter=body.filter,
+        max_in_flight=body.max_in_flight,
     )
 
 
@@ -181,6 +187,7 @@ def _view_trigger(trigger: Trigger) -> TriggerView:
         body_bytes_max=trigger.body_bytes_max,
         enabled=trigger.is_enabled,
         filter=trigger.filter,
+        max_in_flight=trigger.max_in_flight,
     )
 
 

@@ -86,6 +86,8 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
         await webhook_delivery.open_secret(services, data.credential)
     input_checks.check_templates(data.inputs)
     input_checks.check_inputs(entry, data.inputs)
+    if data.inputs:
+        input_checks.check_required_inputs(entry, data.inputs)
     webhook = Webhook(
         **services.tenant_scope,
         name=problems.check_name(name, "a webhook"),
