@@ -80,6 +80,8 @@ READS = {
         "request",
         "runtime",
         "schedule",
+        "state",
+        "state_change",
         "trigger",
         "webhook",
     },
@@ -151,6 +153,7 @@ WRITES = {
 CALLS = {
     "noetl_planner": {
         "append",
+        "change_states",
         "claim_shards",
         "hand_over_letter",
         "keep_begun_request",

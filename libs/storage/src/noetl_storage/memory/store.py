@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
+from noetl_contracts.commands.state_values import StateChange
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.ids import CatalogId
 from noetl_contracts.ledger.envelope import Envelope
@@ -122,6 +123,7 @@ class MemoryStore:
     webhook_by_place: dict[tuple[str, str, str], Webhook] = field(default_factory=dict)
     dead_letter_acts: list[DeadLetterAct] = field(default_factory=list)
     trigger_by_place: dict[tuple[str, str, str], Trigger] = field(default_factory=dict)
+    state_changes: dict[tuple[str, str, str, str], list[StateChange]] = field(default_factory=dict)
     schedule_by_place: dict[tuple[str, str, str], Schedule] = field(default_factory=dict)
     credential_by_place: dict[tuple[str, str, str, int], SealedCredential] = field(
         default_factory=dict

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from msgspec import UNSET
+
 from noetl_contracts import spelling
 from noetl_contracts.errors import ErrorObject, get_error_code
 from noetl_contracts.events import execution_events
@@ -59,6 +61,7 @@ def start_execution(draft: DecisionDraft, fact: facts.ExecutionRequested) -> Non
             parent=fact.parent,
             pool=fact.pool,
             priority=fact.priority,
+            backfill=None if fact.backfill is UNSET else fact.backfill,
         )
     )
     if fact.files_digest is not None:

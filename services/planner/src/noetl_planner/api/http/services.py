@@ -36,6 +36,7 @@ from noetl_storage.ports.ledger_ports import (
     Projections,
     Requests,
     Snapshots,
+    States,
 )
 from noetl_storage.ports.registry_ports import (
     Catalog,
@@ -91,6 +92,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     triggers: Triggers
     dead_letters: DeadLetters
     dead_letter_log: DeadLetterLog
+    states: States
     payloads: Payloads
     hints: Hints
     worker_presence: WorkerPresence
