@@ -75,9 +75,8 @@ def test_integers_compare_exactly(one: int, other: int) -> None:
 
 @given(st.datetimes(), st.integers(0, 999), st.integers(0, 86_400 * 400))
 def test_a_moment_less_a_lag_is_that_much_before(moment: Any, nanoseconds: int, lag: int) -> None:
-    value = parse_state_value(
-        f"{moment.isoformat('T', 'microseconds')}{nanoseconds:03d}", TIMESTAMP
-    )
+    text = moment.isoformat("T", "microseconds")
+    value = parse_state_value(f"{text}{nanoseconds:03d}", TIMESTAMP)
     try:
         before = subtract_lag(value, lag)
     except StateValueError:
@@ -139,6 +138,6 @@ def test_a_type_is_guessed_from_the_value(value: Any, type_: StateType) -> None:
     assert guess_state_type(value) is type_
 
 
-@pytest.mark.parametrize(("name", "is_name"), [("orders_2", True), ("2x", False), ("a.b", False)])
-def test_a_state_is_named_like_a_variable(name: str, is_name: bool) -> None:
-    assert is_state_name(name) is is_name
+def test_a_state_is_named_like_a_variable() -> None:
+    names = ["orders_2", "2x", "a.b", ""]
+    assert [name for name in names if is_state_name(name)] == ["orders_2"]

@@ -124,7 +124,7 @@ def test_a_failure_moves_nothing() -> None:
 
 
 def test_a_step_that_fails_by_its_arcs_moves_nothing() -> None:
-    rest = '    set: {ctx.x: "{{ nobody.knows }}"}\n'
+    rest = '    set: {ctx.x: "{{ 1 // (0 * 1) }}"}\n'
     desk, command = begun(playbook("cursor: id, from: state.orders, initial: 0", rest))
     desk.tell(completed(command, number(9)))
     assert desk.state.status is ExecutionStatus.FAILED
@@ -144,9 +144,8 @@ def test_a_repeated_attempt_moves_the_state_once() -> None:
     desk.tell(facts.CommandLost(command_id=command.command_id, attempt=1, reason="killed"))
     (again,) = desk.sent()
     assert again.slice.increment == command.slice.increment
-    desk.tell(
-        completed(command, number(9)), completed(again, number(9)), completed(again, number(9))
-    )
+    later = completed(again, number(9))
+    desk.tell(completed(command, number(9)), later, later)
     assert len(desk.events("state.changed")) == 1
     assert desk.values["orders"] == record(number(9), 1)
 
@@ -188,12 +187,23 @@ def test_a_backfill_reads_its_range_and_moves_nothing() -> None:
 @pytest.mark.parametrize(
     ("incremental", "present", "reason"),
     [
-        ('cursor: a, from: state.orders, initial: "{{ 1.5 }}", type: integer', None, "write a whole"),
-        ('cursor: a, from: state.orders, initial: 0, lag: "{{ \'x\' }}"', record(number(7), 1), "lag"),
-        ("cursor: a, from: state.orders, initial: 0, type: integer", record(moment("2024-01-01"), 1),
-         "of type timestamp and the step declares integer"),
+        (
+            'cursor: a, from: state.orders, initial: "{{ 1.5 }}", type: integer',
+            None,
+            "write a whole number",
+        ),
+        (
+            "cursor: a, from: state.orders, initial: 0, lag: \"{{ 'x' }}\"",
+            record(number(7), 1),
+            "lag 'x' is neither a number nor a duration",
+        ),
+        (
+            "cursor: a, from: state.orders, initial: 0, type: integer",
+            record(moment("2024-01-01T00:00:00"), 1),
+            "of type timestamp and the step declares integer",
+        ),
     ],
-)  # fmt: skip
+)
 def test_values_that_do_not_fit_fail_the_step(
     incremental: str, present: StateRecord | None, reason: str
 ) -> None:

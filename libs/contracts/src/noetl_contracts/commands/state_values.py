@@ -266,9 +266,17 @@ def _count_nanoseconds(text: str) -> int:
 
 def _shift_timestamp(text: str, nanoseconds: int) -> str:
     _, _, has_offset = _split_timestamp(text)
-    seconds, fraction = divmod(_count_nanoseconds(text) + nanoseconds, _NANOSECONDS)
+    shifted = build_timestamp(_count_nanoseconds(text) + nanoseconds, has_offset=has_offset)
+    return str(shifted.value)
+
+
+def build_timestamp(since_epoch_ns: int, *, has_offset: bool) -> StateValue:
+    """Build a moment from nanoseconds since 1970; raises `StateValueError` beyond the calendar."""
+    seconds, fraction = divmod(since_epoch_ns, _NANOSECONDS)
     try:
         moment = _EPOCH + timedelta(seconds=seconds)
     except OverflowError as problem:
-        raise StateValueError(f"{text} less its lag is before the year 1") from problem
-    return _spell_timestamp(moment, f"{fraction:09d}" if fraction else None, has_offset=has_offset)
+        raise StateValueError("the moment is not within the years 1 to 9999") from problem
+    digits = f"{fraction:09d}" if fraction else None
+    text = _spell_timestamp(moment, digits, has_offset=has_offset)
+    return StateValue(type=StateType.TIMESTAMP, value=text)

@@ -23,8 +23,7 @@ def get_state_name(incremental: Incremental) -> str:
 def find_reading_task(tasks: tuple[Task, ...], named: str | None) -> Task | None:
     """Return the task whose rows say how far the step has read.
 
-    It is the one that is named, else the last transfer, which says what it has written, else the
-    first task.
+    It is the one that is named, else the transfer, which says what it has written, else the first.
     """
     if named is not None:
         return next((task for task in tasks if task.name == named), None)
@@ -104,6 +103,7 @@ def _check_task(reading: DocumentReader, step: Step, incremental: Incremental, p
             hint=f"name the task that does as task; kinds: {', '.join(READING_KINDS)}",
             of_key=True,
         )
+    _check_transfers(reading, step, task, path)
     for place, written in zip(reading.list_tasks(path), step.tool, strict=False):
         if written.kind == _TRANSFER and _appends(written):
             reading.report_problem(
@@ -113,6 +113,26 @@ def _check_task(reading: DocumentReader, step: Step, incremental: Incremental, p
                 hint="write mode: upsert and the key of the rows",
                 of_key=True,
             )
+
+
+def _check_transfers(reading: DocumentReader, step: Step, task: Task | None, path: Path) -> None:
+    """Refuse a step in which the state would go further than one of its transfers has written."""
+    transfers = [each for each in step.tool if each.kind == _TRANSFER]
+    if len(transfers) > 1:
+        reading.report_problem(
+            "E104",
+            path,
+            "a step that reads increments has one transfer: each would read up to another row",
+            hint="give each transfer a step and a state of its own",
+            of_key=True,
+        )
+    elif transfers and task is not None and task.kind != _TRANSFER:
+        reading.report_problem(
+            "E104",
+            (*path, "task"),
+            "the state follows what the transfer has written, not what another task has read",
+            hint="leave task out",
+        )
 
 
 def _appends(task: Task) -> bool:

@@ -113,9 +113,12 @@ class PostgresLedger:
         fence, begun = batch.fence, batch.begun
         streams = append_checks.check_streams(batch)
         assert begun is None or not batch.states, "what begins has read nothing yet"
-        query = "begin" if begun is not None else "append_states" if batch.states else "append"
         record = await self._database.get_row(
-            _QUERIES[query],
+            _QUERIES["begin"]
+            if begun is not None
+            else _QUERIES["append_states"]
+            if batch.states
+            else _QUERIES["append"],
             *(fence.shard, fence.owner, fence.epoch),
             [_build_stream_columns(stream) for stream in streams if not stream.expected_version],
             [_build_stream_columns(stream) for stream in streams if stream.expected_version],

@@ -21,6 +21,7 @@ from noetl_worker.domain import unit_identity
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.task_logs.task_log import NullTaskLog, TaskLogPort
+from noetl_worker.tools.tables.cursor_scan import CursorScan
 
 ORGANIZATION_PREFIX = "noetl://files/"
 _FILE = "file://"
@@ -161,6 +162,8 @@ class Call(Struct, frozen=True, kw_only=True):
     log: TaskLogPort = NullTaskLog()
     # Tells who follows the execution how far Spark is; where nobody can be told there is none.
     tell_progress: Callable[[SparkProgress], Awaitable[None]] | None = None
+    # Looks through the rows that a transfer of an increment moves.
+    increment: CursorScan | None = None
 
     @property
     def task_files(self) -> TaskFilesPort:
