@@ -38,12 +38,16 @@ class InheritedState(Struct, frozen=True, kw_only=True):
 
 
 class Rerun(Struct, frozen=True, kw_only=True):
-    """Where to begin instead of the entry, and with what: inline, or by reference when large."""
+    """Where to begin instead of the entry, and with what: inline, or by reference when large.
+
+    What repeats a backfill reads its range.
+    """
 
     source: RerunSource
     came_from: str | None = None
     inherited: InheritedState | None = None
     inherited_ref: PayloadRef | None = None
+    backfill: IncrementRange | UnsetType = UNSET
 
 
 class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="execution"):
