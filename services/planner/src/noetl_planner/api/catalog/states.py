@@ -14,7 +14,6 @@ from noetl_contracts.commands import state_values
 from noetl_contracts.commands.state_values import (
     IncrementRange,
     StateChange,
-    StateRecord,
     StateType,
     StateValue,
     StateValueError,
@@ -122,15 +121,16 @@ async def set_state(services: Services, data: JSONBody[StateBody]) -> StateView:
     """Set a state outside an execution; who did it and why is kept for good."""
     path = data.path.strip("/")
     present = await services.states.find_state(path, data.name, **services.tenant_scope)
-    if present is None:
-        await _check_state_is_read(services, path, data.name)
+    type_ = data.type or (
+        await _get_declared_type(services, path, data) if present is None else present.value.type
+    )
     revision = 0 if present is None else present.revision
     if data.revision not in {None, revision}:
         raise _moved_error(path, data.name)
     change = StateChange(
         path=path,
         name=data.name,
-        value=_parse_value(data, present),
+        value=_parse_value(data.value, type_),
         revision=revision + 1,
         changed_by=data.who,
         reason=data.reason,
@@ -183,15 +183,20 @@ def _list_increments(entry: CatalogEntry) -> list[Incremental]:
     return [step.incremental for step in playbook.workflow if step.incremental is not None]
 
 
-async def _check_state_is_read(services: ApiServices, path: str, name: str) -> None:
-    """Refuse a state that nothing would ever read; raises a 404."""
+async def _get_declared_type(services: ApiServices, path: str, data: StateBody) -> StateType:
+    """Return the type of a state that has no value yet; raises a 404 where no step reads it."""
     entry = await catalog_entries.get_playbook_entry(services, path, None)
-    names = {get_state_name(incremental) for incremental in _list_increments(entry)}
-    if name not in names:
+    by_name = {get_state_name(incremental): incremental for incremental in _list_increments(entry)}
+    incremental = by_name.get(data.name)
+    if incremental is None:
         raise problems.not_found_error(
-            f"no step of {entry.path} reads a state {name[:80]!r}",
-            hint=spelling.suggest_or_list(name, names, label="its states are"),
+            f"no step of {entry.path} reads a state {data.name[:80]!r}",
+            hint=spelling.suggest_or_list(data.name, by_name, label="its states are"),
         )
+    if incremental.type is not None:
+        return StateType(incremental.type)
+    is_open = coercion.is_template(incremental.initial)
+    return state_values.guess_state_type(data.value if is_open else incremental.initial)
 
 
 async def _list_changes(
@@ -210,12 +215,9 @@ async def _list_changes(
     return found
 
 
-def _parse_value(data: StateBody, present: StateRecord | None) -> StateValue:
-    type_ = data.type or (
-        state_values.guess_state_type(data.value) if present is None else present.value.type
-    )
+def _parse_value(value: int | str, type_: StateType) -> StateValue:
     try:
-        return state_values.parse_state_value(data.value, type_)
+        return state_values.parse_state_value(value, type_)
     except StateValueError as problem:
         raise _invalid_value_error(str(problem)) from problem
 
