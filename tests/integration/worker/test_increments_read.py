@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - the SQL is our own
 """A step that reads increments reports how far it came, for every tool that reads rows."""
 
 from collections.abc import AsyncIterator

@@ -64,8 +64,8 @@ def fold_event(state: ExecutionState, envelope: Envelope) -> ExecutionState:
     return state
 
 
+# What most events of a history are is asked first.
 def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
-    # What most events of a history are is asked first.
     match event:
         case (
             command_events.CommandIssued()

@@ -82,7 +82,7 @@ class CommandContext:
             **TimeSource(now=clock.now, new_uuid=_build_uuid).build_names(),
         }
         if command.slice.increment is not None:
-            self._fixed["increment"] = show_increment(command.slice.increment)
+            self._fixed[scope.last_name_key("increment")] = show_increment(command.slice.increment)
         came_from = command.slice.came_from
         if came_from in envelopes:
             self._fixed["output"] = envelopes[came_from]

@@ -34,7 +34,7 @@ from noetl_worker.pipeline.attempt_records import (
 )
 from noetl_worker.pipeline.checkpoints import CheckpointWriter, is_resumable
 from noetl_worker.pipeline.compiled_tasks import CompiledAction, CompiledPipeline, CompiledTask
-from noetl_worker.pipeline.increment_reading import find_increment_reading
+from noetl_worker.pipeline.increment_cursor import find_increment_cursor
 from noetl_worker.pipeline.output_blocks import render_output
 from noetl_worker.pipeline.parked_work import (
     PipelineHalted,
@@ -104,7 +104,7 @@ class Pipeline:
             is_wanted=is_resumable(unit) and services.may_park,
         )
         self._notes: set[str] = set()
-        self._increment = find_increment_reading(context.command, block.step)
+        self._increment = find_increment_cursor(context.command, block.step)
         self._walk = PipelinePosition(visits=[0] * len(block.tasks))
         self._resumed: ResumedPipeline | None = None
         self._waited_s = 0.0

@@ -32,9 +32,9 @@ from noetl_playbook.views.result_view import ResultView
 from noetl_playbook.views.results import TaskResult
 from noetl_storage.arrow import result_values
 from noetl_worker.commands.command_services import CommandServices
+from noetl_worker.domain.cursor_values import CursorReading
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.tools.calls.call import Call, Outcome
-from noetl_worker.tools.tables.cursor_scan import CursorReading
 
 PLAYBOOK = "playbook"
 EXTERNAL = "external"

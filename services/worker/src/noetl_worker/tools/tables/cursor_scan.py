@@ -6,31 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
-from msgspec import Struct
 
 from noetl_contracts.commands import state_values
-from noetl_contracts.commands.state_values import StateType, StateValue, StateValueError
+from noetl_contracts.commands.state_values import StateType, StateValueError
+from noetl_worker.domain.cursor_values import CursorReading, find_latest, join_readings
 from noetl_worker.domain.failures import ToolFailure, build_error
 
-# A part of a transfer's result, which travels with its effect.
-RESULT_KEY = "increment"
 _NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _DAY_CHARACTERS = len("2024-01-31")
 _ANY_DIGIT = str.maketrans(dict.fromkeys("0123456789", "0"))
 _NAMES_MAX = 20
-
-
-class CursorReading(Struct, frozen=True, kw_only=True):
-    """The greatest cursor that was read, and how many rows were; None where no row had one."""
-
-    value: StateValue | None = None
-    rows: int = 0
-
-
-def join_readings(one: CursorReading, other: CursorReading) -> CursorReading:
-    """Return what two readings come to together."""
-    values = [reading.value for reading in (one, other) if reading.value is not None]
-    return CursorReading(value=_find_latest(values), rows=one.rows + other.rows)
 
 
 class CursorScan:
@@ -82,18 +67,8 @@ class CursorScan:
         except StateValueError as problem:
             text = f"cursor {self.column!r}: {problem}, or declare another type under incremental"
             raise ToolFailure(build_error("validation", text)) from problem
-        reading = CursorReading(value=_find_latest(found), rows=rows)
+        reading = CursorReading(value=find_latest(found), rows=rows)
         self._reading = join_readings(self._reading, reading)
-
-
-def build_result(reading: CursorReading) -> dict[str, Any]:
-    """Show a reading in a task's result."""
-    value = None if reading.value is None else reading.value.value
-    return {"cursor": value, "rows": reading.rows}
-
-
-def _find_latest(values: Iterable[StateValue]) -> StateValue | None:
-    return max(values, key=state_values.build_order_key, default=None)
 
 
 def _select_maxima(values: Iterable[Any], type_: StateType) -> Iterable[Any]:
@@ -105,7 +80,7 @@ def _select_maxima(values: Iterable[Any], type_: StateType) -> Iterable[Any]:
     greatest: dict[Any, Any] = {}
     for value in values:
         if type(value) not in (int, str):
-            # It is refused, whatever the others are.
+            # It is refused, and the others are of no interest.
             return [value]
         form = _name_form(value, type_)
         if form not in greatest or greatest[form] < value:

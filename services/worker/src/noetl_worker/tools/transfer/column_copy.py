@@ -11,13 +11,12 @@ import pyarrow.parquet
 
 from noetl_chassis.blocking_work import run_in_thread
 from noetl_worker.sql import sql_statements
-from noetl_worker.tools.calls.call import TaskFilesPort
+from noetl_worker.tools.calls.call import CursorScanPort, TaskFilesPort
 from noetl_worker.tools.postgres import copy_columns
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.row_windows import parse_one_statement
 from noetl_worker.tools.postgres.value_types import bind_values
 from noetl_worker.tools.tables import file_tables
-from noetl_worker.tools.tables.cursor_scan import CursorScan
 from noetl_worker.tools.tables.transfer_rows import ChunkTarget, TransferAim
 from noetl_worker.tools.transfer import file_target
 from noetl_worker.tools.transfer.postgres_target import PostgresTable
@@ -48,7 +47,7 @@ async def copy_parquet_columns(
     *,
     files: TaskFilesPort,
     size: int,
-    scan: CursorScan | None = None,
+    scan: CursorScanPort | None = None,
 ) -> dict[str, int] | None:
     """Copy a file's columns; None where it has to go by rows, which also say what is wrong."""
     if not isinstance(target, PostgresTable) or aim.mode == "upsert" or aim.mapping is not None:
@@ -90,7 +89,7 @@ class _CountedFileBatches:
         path: Path,
         *,
         size: int,
-        scan: CursorScan | None,
+        scan: CursorScanPort | None,
     ) -> None:
         self._path = path
         self._scan = scan
@@ -131,7 +130,7 @@ async def copy_query_columns(
     size: int,
     table: ChunkTarget | None = None,
     sheet: ColumnSink | None = None,
-    scan: CursorScan | None = None,
+    scan: CursorScanPort | None = None,
 ) -> dict[str, int] | None:
     """Copy a query's columns; None where it has to go by rows, which also say what is wrong."""
     if aim.mode == "upsert" or aim.mapping is not None:
@@ -155,7 +154,7 @@ async def _copy_in_transaction(
     size: int,
     table: ChunkTarget | None,
     sheet: ColumnSink | None,
-    scan: CursorScan | None,
+    scan: CursorScanPort | None,
 ) -> dict[str, int] | None:
     plan = await session.describe_statement(statement.text)
     kinds = {attribute.name: attribute.type.name for attribute in plan.prepared.get_attributes()}
@@ -214,7 +213,7 @@ class _CountedBatches:
     """Batches as they come, and how many rows they had."""
 
     def __init__(
-        self, reading: AsyncGenerator[pa.RecordBatch, None], *, scan: CursorScan | None
+        self, reading: AsyncGenerator[pa.RecordBatch, None], *, scan: CursorScanPort | None
     ) -> None:
         self._reading = reading
         self._scan = scan

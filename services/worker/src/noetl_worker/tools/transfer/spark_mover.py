@@ -18,19 +18,19 @@ from noetl_contracts import codec
 from noetl_contracts.commands.state_values import StateType
 from noetl_playbook.model import coercion
 from noetl_playbook.templates.output_forms import sql_ident
+from noetl_worker.domain import cursor_values
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.spark import job_loader
 from noetl_worker.spark.task_request import CopyCounts, CopyTarget, Input, StoredInput
 from noetl_worker.sql import queries
 from noetl_worker.tools.calls import references
-from noetl_worker.tools.calls.call import Call
+from noetl_worker.tools.calls.call import Call, CursorScanPort
 from noetl_worker.tools.postgres import effects
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool
 from noetl_worker.tools.postgres.row_windows import lease_session
 from noetl_worker.tools.spark.spark_tool import SparkTool
-from noetl_worker.tools.tables import cursor_scan, transfer_rows
-from noetl_worker.tools.tables.cursor_scan import CursorScan
+from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
 from noetl_worker.tools.transfer.increment_effects import build_marker
 from noetl_worker.tools.transfer.postgres_target import (
@@ -205,7 +205,7 @@ class SparkMover:
                     "engine": "spark",
                 }
                 if call.increment is not None:
-                    outcome[cursor_scan.RESULT_KEY] = await _read_cursor(
+                    outcome[cursor_values.RESULT_KEY] = await _read_cursor(
                         connection, call.increment, ends.aim, columns, [table.schema, staging]
                     )
                 await effects.store_outcome(
@@ -280,7 +280,7 @@ def _build_statement(
 
 async def _read_cursor(
     connection: "asyncpg.Connection[Any]",
-    scan: CursorScan,
+    scan: CursorScanPort,
     aim: TransferAim,
     columns: list[TargetColumn],
     staging: list[str],
@@ -301,7 +301,7 @@ async def _read_cursor(
     row = await connection.fetchrow(query)
     assert row is not None, "an aggregate has one row"
     scan.note_reading(row["cursor"], row["rows"])
-    return cursor_scan.build_result(scan.reading)
+    return cursor_values.show_reading(scan.reading)
 
 
 async def _drop_table(session: PostgresSession, schema: str, name: str) -> None:

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, structs
 from noetl_chassis.blocking_work import run_in_thread
 from noetl_playbook.model import tools as kinds
 from noetl_storage.arrow.table_schema import Kinds, SchemaMismatch
+from noetl_worker.domain import cursor_values
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.result import ABSENT, find_at_path
 from noetl_worker.domain.text_values import format_text
@@ -33,7 +34,7 @@ from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool, classify_postgres_error
 from noetl_worker.tools.postgres.row_windows import hold_session, read_windows
 from noetl_worker.tools.postgres.value_types import UnfitValue
-from noetl_worker.tools.tables import cursor_scan, file_tables, transfer_rows
+from noetl_worker.tools.tables import file_tables, transfer_rows
 from noetl_worker.tools.tables.transfer_rows import ChunkTarget, RowWindow, TransferAim
 from noetl_worker.tools.transfer import file_target, increment_effects, spark_mover
 from noetl_worker.tools.transfer.column_copy import copy_parquet_columns, copy_query_columns
@@ -123,7 +124,7 @@ class TransferTool:
                 target = await stack.enter_async_context(self._open_target(plan, call, held_ends))
                 outcome = await self._copy_rows(plan, call, held_ends, target)
                 if call.increment is not None:
-                    outcome[cursor_scan.RESULT_KEY] = cursor_scan.build_result(
+                    outcome[cursor_values.RESULT_KEY] = cursor_values.show_reading(
                         call.increment.reading
                     )
                 if session is not None:

@@ -13,21 +13,22 @@ from noetl_playbook.sections.increments import find_reading_task
 from noetl_playbook.views.result_view import find_body
 from noetl_storage.arrow import encoding
 from noetl_storage.arrow.encoding import PayloadUnreadable
+from noetl_worker.domain import cursor_values
+from noetl_worker.domain.cursor_values import CursorReading, join_readings
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.result import ABSENT, find_value
 from noetl_worker.payloads.tenant_payloads import TenantPayloads
 from noetl_worker.pipeline.compiled_tasks import CompiledTask
 from noetl_worker.pipeline.parked_work import PipelinePosition
 from noetl_worker.tools.calls.call import Call, Outcome
-from noetl_worker.tools.tables import cursor_scan
-from noetl_worker.tools.tables.cursor_scan import CursorReading, CursorScan, join_readings
+from noetl_worker.tools.tables.cursor_scan import CursorScan
 
 _TRANSFER = "transfer"
 # Rows below this are looked through at once: a thread would cost more.
 _ROWS_AT_ONCE_MAX = 2_000
 
 
-class IncrementReading:
+class IncrementCursor:
     """Reads the cursor of each attempt of one task, and keeps it with the pipeline's position."""
 
     def __init__(self, incremental: Incremental, increment: Increment, task: str) -> None:
@@ -72,7 +73,7 @@ class IncrementReading:
     ) -> CursorReading:
         scan = self._begin_scan()
         if task.kind == _TRANSFER:
-            found = data.get(cursor_scan.RESULT_KEY) if isinstance(data, dict) else None
+            found = data.get(cursor_values.RESULT_KEY) if isinstance(data, dict) else None
             if found is None:
                 text = "an earlier release has moved these rows and not kept how far they reach"
                 raise ToolFailure(build_error("validation", f"{text}: run the playbook again"))
@@ -103,14 +104,14 @@ class IncrementReading:
         raise ToolFailure(build_error("validation", text))
 
 
-def find_increment_reading(command: Command, step: Step) -> IncrementReading | None:
+def find_increment_cursor(command: Command, step: Step) -> IncrementCursor | None:
     """Return what reads a command's increments, None for a step that has none."""
     increment, incremental = command.slice.increment, step.incremental
     if increment is None or incremental is None:
         return None
     task = find_reading_task(step.tool, incremental.task)
     assert task is not None, "the playbook was checked to have the task"
-    return IncrementReading(incremental, increment, task.name)
+    return IncrementCursor(incremental, increment, task.name)
 
 
 def _find_plain_rows(raw: Any, body: Any) -> Any:
