@@ -61,7 +61,7 @@ def test_ranges_follow_each_other_without_a_gap(since: int, length: int, every: 
         ("2024-01-01", "2024-99-01", "1d", "--to: "),
         ("2024-01-01T00:00:00Z", "2024-01-02T00:00:00", "1d", "has an offset"),
         ("2024-01-01", "2024-02-01", "often", "--every 'often' is no length of time"),
-        ("2024-01-01", "2024-02-01", "500ms", "shorter than a second"),
+        ("2024-01-01", "2024-02-01", "500ms", "in whole seconds"),
         ("0", "9", "1d", "no whole number"),
         ("0", "9", "0", "no whole number"),
         ("0", "20000", "1", "more than 10,000 ranges"),

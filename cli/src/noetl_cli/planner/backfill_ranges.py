@@ -2,14 +2,20 @@
 
 from collections.abc import Iterator
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from noetl_cli.commands.options import parse_duration
 from noetl_cli.errors import CliError, ExitCode
 from noetl_contracts.commands import state_values
 from noetl_contracts.commands.state_values import StateType, StateValue, StateValueError
+from noetl_storage.process.lazy_import import LazyModule
+
+if TYPE_CHECKING:
+    from noetl_playbook.model import coercion
+else:
+    # Most calls of a planner read no playbook.
+    coercion = LazyModule("noetl_playbook.model.coercion")
 
 RANGES_MAX = 10_000
 _DAY_S = 86_400
@@ -94,9 +100,11 @@ def _parse_step(type_: StateType, every: str) -> int:
         if not every.isascii() or not every.isdigit() or int(every) < 1:
             raise _usage_error(f"--every {every!r:.40} is no whole number above 0.", "")
         return int(every)
-    seconds = parse_duration("--every", every).total_seconds()
-    if seconds != int(seconds):
-        raise _usage_error("--every is shorter than a second.", "write it as 1h, 1d")
+    seconds = coercion.coerce_duration_s(every)
+    if seconds is None or seconds < 1 or seconds != int(seconds):
+        raise _usage_error(
+            f"--every {every!r:.40} is no length of time in whole seconds.", "write it as 6h, 1d"
+        )
     return int(seconds)
 
 

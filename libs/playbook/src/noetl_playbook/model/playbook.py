@@ -438,11 +438,7 @@ class Next(CanonicalValue, frozen=True, kw_only=True):
 
 
 class Incremental(CanonicalValue, frozen=True, kw_only=True):
-    """How a step goes on reading its source: from the state `from` on, less `lag`.
-
-    `cursor` is the column whose greatest value is the next state. The rows are those of `task`, in
-    its result at `rows`. `initial` stands for a state that is not there yet.
-    """
+    """How a step goes on reading its source where its last success ended."""
 
     cursor: str
     from_: str

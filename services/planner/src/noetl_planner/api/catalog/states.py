@@ -151,7 +151,7 @@ def check_backfill(entry: CatalogEntry, backfill: IncrementRange | None) -> None
     """Refuse a range for a playbook that reads no increments, or of other types than its steps."""
     if backfill is None:
         return
-    increments = _list_increments(entry)
+    increments = list_increments(entry)
     if not increments:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -178,7 +178,8 @@ def check_backfill(entry: CatalogEntry, backfill: IncrementRange | None) -> None
             )
 
 
-def _list_increments(entry: CatalogEntry) -> list[Incremental]:
+def list_increments(entry: CatalogEntry) -> list[Incremental]:
+    """List how the steps of a playbook read increments."""
     playbook = codec.convert_value(entry.model, Playbook)
     return [step.incremental for step in playbook.workflow if step.incremental is not None]
 
@@ -186,7 +187,7 @@ def _list_increments(entry: CatalogEntry) -> list[Incremental]:
 async def _get_declared_type(services: ApiServices, path: str, data: StateBody) -> StateType:
     """Return the type of a state that has no value yet; raises a 404 where no step reads it."""
     entry = await catalog_entries.get_playbook_entry(services, path, None)
-    by_name = {get_state_name(incremental): incremental for incremental in _list_increments(entry)}
+    by_name = {get_state_name(incremental): incremental for incremental in list_increments(entry)}
     incremental = by_name.get(data.name)
     if incremental is None:
         raise problems.not_found_error(

@@ -19,6 +19,7 @@ from noetl_contracts.commands.state_values import (
     StateValue,
     StateValueError,
 )
+from noetl_contracts.errors import ErrorObject, get_error_code
 from noetl_contracts.events import state_events
 from noetl_contracts.requests import facts
 from noetl_planner.domain.decision import evaluation
@@ -184,9 +185,16 @@ def _build_conflict(run: RunState, increment: Increment, present: StateRecord | 
     moved = (
         "no value" if present is None else f"revision {present.revision} ({present.value.value})"
     )
-    return Refusal.for_step(
-        STATE_CONFLICT,
-        run.step,
+    message = (
         f"step {run.step!r}: state {increment.name!r} had {read} when it began and has {moved} "
-        "now: another run or noetl state set changed it meanwhile. Nothing was moved: run it again",
+        "now: another run or noetl state set changed it meanwhile. Nothing was moved: run it again"
+    )
+    return Refusal(
+        ErrorObject(
+            kind=STATE_CONFLICT,
+            code=get_error_code(STATE_CONFLICT),
+            step=run.step,
+            message=message,
+            retryable=True,
+        )
     )

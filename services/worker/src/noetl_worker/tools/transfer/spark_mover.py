@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 import structlog
 from msgspec import Struct
 
@@ -206,7 +205,7 @@ class SparkMover:
                 }
                 if call.increment is not None:
                     outcome[cursor_values.RESULT_KEY] = await _read_cursor(
-                        connection, call.increment, ends.aim, columns, [table.schema, staging]
+                        session, call.increment, ends.aim, columns, [table.schema, staging]
                     )
                 await effects.store_outcome(
                     connection, *build_marker(call), codec.encode_text(outcome)
@@ -279,7 +278,7 @@ def _build_statement(
 
 
 async def _read_cursor(
-    connection: "asyncpg.Connection[Any]",
+    session: PostgresSession,
     scan: CursorScanPort,
     aim: TransferAim,
     columns: list[TargetColumn],
@@ -298,7 +297,7 @@ async def _read_cursor(
     if scan.type is StateType.TEXT:
         value += ' collate "C"'
     query = _QUERIES["read_cursor"].format(value=value, staging=sql_ident(staging))
-    row = await connection.fetchrow(query)
+    row = await session.connection.fetchrow(query)
     assert row is not None, "an aggregate has one row"
     scan.note_reading(row["cursor"], row["rows"])
     return cursor_values.show_reading(scan.reading)
