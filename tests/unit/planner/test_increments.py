@@ -14,10 +14,11 @@ from noetl_contracts.commands.state_values import (
     StateType,
     StateValue,
 )
+from noetl_contracts.commands.worker_pools import Pools
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.requests import facts
 from noetl_contracts.status import ExecutionStatus
-from noetl_planner.domain.decision.draft import StateNeeded
+from noetl_planner.domain.decision.draft import Limits, StateNeeded
 from noetl_replay.fold import fold_history
 from noetl_replay.history_replay import show_state
 from noetl_replay.state import build_empty_state
@@ -195,7 +196,7 @@ def test_a_backfill_reads_its_range_and_moves_nothing() -> None:
         (
             "cursor: a, from: state.orders, initial: 0, lag: \"{{ 'x' }}\"",
             record(number(7), 1),
-            "lag 'x' is neither a number nor a duration",
+            "lag 'x' is not a whole number",
         ),
         (
             "cursor: a, from: state.orders, initial: 0, type: integer",
@@ -214,6 +215,18 @@ def test_values_that_do_not_fit_fail_the_step(
     assert failure is not None
     assert failure.kind == "validation"
     assert reason in failure.message
+
+
+def test_a_pool_over_http_is_refused_before_anything_runs() -> None:
+    pools = Pools(by_http=("edge",))
+    text = BY_NUMBER.replace("    incremental", "    spec: {pool: edge}\n    incremental", 1)
+    desk = Desk(text, limits=Limits(pools=pools))
+    desk.values["orders"] = None
+    desk.start()
+    failure = desk.state.failure
+    assert failure is not None
+    assert "a step that reads increments says with its result how far it read" in failure.message
+    assert desk.events("state.read") == []
 
 
 def test_a_replay_shows_the_state_at_any_moment() -> None:

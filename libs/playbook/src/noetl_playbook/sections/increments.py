@@ -79,7 +79,17 @@ def _check_initial(reading: DocumentReader, incremental: Incremental, path: Path
     try:
         initial = state_values.parse_state_value(value, type_)
         here = (*path, "lag")
-        if isinstance(incremental.lag, int | float):
+        written = reading.find_written(here)
+        is_open = coercion.is_template(written)
+        if (
+            type_ is StateType.INTEGER
+            and not is_open
+            and coercion.coerce_number(written or 0) is None
+        ):
+            reading.report_problem(
+                "E104", here, f"lag is {describe_value(written)}: of integers it is a whole number"
+            )
+        elif isinstance(incremental.lag, int | float):
             state_values.subtract_lag(initial, incremental.lag)
     except StateValueError as problem:
         reading.report_problem("E104", here, str(problem))

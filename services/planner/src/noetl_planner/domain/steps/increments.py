@@ -66,10 +66,7 @@ def _compute_increment(draft: DecisionDraft, run: RunState, incremental: Increme
     since = value
     if record is not None:
         lag = _render_field(incremental.lag, names, run, "lag")
-        seconds = coercion.coerce_duration_s(lag)
-        if seconds is None:
-            raise StateValueError(f"lag {lag!r:.80} is neither a number nor a duration such as 2h")
-        since = state_values.subtract_lag(value, seconds)
+        since = state_values.subtract_lag(value, _parse_lag(lag, value.type))
     return Increment(
         name=name,
         type=value.type,
@@ -77,6 +74,15 @@ def _compute_increment(draft: DecisionDraft, run: RunState, incremental: Increme
         value=value.value,
         revision=0 if record is None else record.revision,
     )
+
+
+def _parse_lag(lag: Any, type_: StateType) -> float:
+    is_number = type_ is StateType.INTEGER
+    found = coercion.coerce_integer(lag) if is_number else coercion.coerce_duration_s(lag)
+    if found is None:
+        wanted = "a whole number" if is_number else "a number of seconds or a duration such as 2h"
+        raise StateValueError(f"lag {lag!r:.80} is not {wanted}")
+    return found
 
 
 def _build_backfill(name: str, type_: StateType, backfill: IncrementRange) -> Increment:
@@ -132,7 +138,7 @@ def judge_proposal(
             "validation",
             run.step,
             f"step {run.step!r} reads increments, and its worker has not said how far it read: "
-            "run it on a worker of this release, in a pool that is not by HTTP",
+            "run it on a worker of this release",
         )
     before = StateValue(type=increment.type, value=increment.value)
     if proposed.value is None or not _is_ahead(proposed.value, before, increment, run):
