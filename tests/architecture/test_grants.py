@@ -80,6 +80,8 @@ READS = {
         "request",
         "runtime",
         "schedule",
+        "state",
+        "state_change",
         "trigger",
         "trigger_place",
         "webhook",
@@ -152,6 +154,7 @@ WRITES = {
 CALLS = {
     "noetl_planner": {
         "append",
+        "change_states",
         "claim_shards",
         "claim_trigger_place",
         "hand_over_letter",

@@ -45,6 +45,7 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
+from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
 from noetl_worker import wiring as working
 from noetl_worker.domain.secret_mask import SecretMask
@@ -142,6 +143,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         webhooks=MemoryWebhooks(store),
         triggers=MemoryTriggers(store),
         dead_letter_log=MemoryDeadLetterLog(store),
+        states=wired(MemoryStates(store), "ledger"),
         payloads=wired(world.payloads, "payloads"),
         publisher=wired(world.broker, "broker"),
         consumer=lambda *, name, stream=topology.INGEST: _consumer(world, process, stream, name),

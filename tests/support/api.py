@@ -46,6 +46,7 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
+from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
 from noetl_storage.payloads.memory import MemoryPayloads
@@ -146,6 +147,7 @@ class ApiWorld:
             "triggers": MemoryTriggers(self.store),
             "dead_letters": MemoryDeadLetters(self.broker),
             "dead_letter_log": MemoryDeadLetterLog(self.store),
+            "states": MemoryStates(self.store),
             "payloads": self.payloads,
             "hints": self.hints,
             "worker_presence": WorkerPresence(clock),

@@ -8,6 +8,7 @@ from typing import Any
 
 from noetl_contracts import codec, ids
 from noetl_contracts.commands.command_work import Command, SlotWork
+from noetl_contracts.commands.state_values import StateRecord
 from noetl_contracts.commands.worker_pools import WorkerHeartbeat
 from noetl_contracts.events import get_event_type
 from noetl_contracts.ids import (
@@ -67,6 +68,8 @@ class Desk:
         self.last: Decision | None = None
         self.loaded: dict[str, Any] = {}
         self.workers: tuple[WorkerHeartbeat, ...] = ()
+        # What the ledger has of `state`; decisions change it.
+        self.values: dict[str, StateRecord | None] = {}
         self._minted = minted or count(1)
         self.state: ExecutionState = build_empty_state(
             ExecutionId(execution_id), TenantId("default"), OrganizationId("default")
@@ -78,7 +81,11 @@ class Desk:
             state=self.state,
             program=self.program,
             stamp=DecisionInputs(
-                now=self.now, producer="test", next_event_id=self._mint, workers=self.workers
+                now=self.now,
+                producer="test",
+                next_event_id=self._mint,
+                workers=self.workers,
+                states=self.values,
             ),
             limits=self.limits,
             loaded=self.loaded,
@@ -87,6 +94,10 @@ class Desk:
         self.state = draft.state
         take_changes(self.state)
         self.history += self.last.envelopes
+        for change in self.last.state_changes:
+            self.values[change.name] = StateRecord(
+                name=change.name, value=change.value, revision=change.revision
+            )
         for data in self.last.payloads.values():
             self.loaded[codec.digest_hex(data)] = codec.decode_json(data)
         for command in self.last.commands:

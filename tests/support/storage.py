@@ -36,6 +36,7 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
+from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
 from noetl_storage.ports import (
@@ -57,6 +58,7 @@ from noetl_storage.postgres.ledger.requests import PostgresRequests
 from noetl_storage.postgres.ledger.retention import PostgresHolds
 from noetl_storage.postgres.ledger.shards import PostgresShardLeases
 from noetl_storage.postgres.ledger.snapshots import PostgresPast, PostgresSnapshots
+from noetl_storage.postgres.ledger.states import PostgresStates
 from noetl_storage.postgres.read_models.checkpoints import PostgresCheckpoints
 from noetl_storage.postgres.read_models.history_pages import PostgresHistoryPages
 from noetl_storage.postgres.read_models.objects import PostgresObjects
@@ -135,6 +137,7 @@ class Stores:
     rebuilds: history_ports.ProjectionRebuilds
     triggers: registry_ports.Triggers
     dead_letter_log: registry_ports.DeadLetterLog
+    states: ledger_ports.States
     checkpoints: ledger_ports.ShardCheckpoints
     holds: retention_ports.Holds
     lineage: history_ports.LineageRows
@@ -165,6 +168,7 @@ def memory_stores() -> Stores:
         rebuilds=MemoryProjections(store),
         triggers=MemoryTriggers(store),
         dead_letter_log=MemoryDeadLetterLog(store),
+        states=MemoryStates(store),
         checkpoints=MemoryCheckpoints(store),
         holds=MemoryHolds(store),
         lineage=MemoryLineage(store),
@@ -195,6 +199,7 @@ def postgres_stores(database: Database) -> Stores:
         rebuilds=PostgresProjections(database),
         triggers=PostgresTriggers(database),
         dead_letter_log=PostgresDeadLetterLog(database),
+        states=PostgresStates(database),
         checkpoints=PostgresCheckpoints(database),
         holds=PostgresHolds(database),
         lineage=PostgresLineage(database),

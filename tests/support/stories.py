@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
+from msgspec import structs
 from tests.support.builders import History
 from tests.support.planning import Desk, done
 from tests.support.slices import an_error, frame_done, frame_failed, gathered, level_gathered, lost
 from tests.support.streams import begun, chunk, failed, gather, playbook
 
 from noetl_contracts.commands.loop_collections import UnitsEnd
+from noetl_contracts.commands.state_values import ProposedState, StateType, StateValue
 from noetl_contracts.commands.worker_pools import Priority
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.requests import facts
@@ -163,6 +165,34 @@ def pools() -> Desk:
     return desk
 
 
+INCREMENTS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - step: load
+    incremental: {cursor: at, from: state.orders, lag: 2h, initial: "2024-01-01"}
+    tool: {kind: postgres, auth: a, query: select 1}
+    next: {arcs: [{step: again}]}
+  - step: again
+    incremental: {cursor: at, from: state.orders, lag: 2h, initial: "2024-01-01"}
+    tool: {kind: postgres, auth: a, query: select 1}
+"""
+
+
+def increments() -> Desk:
+    """Two steps that read increments: the first moves the state, the second finds nothing new."""
+    desk = Desk(INCREMENTS)
+    desk.values["orders"] = None
+    desk.start()
+    value = StateValue(type=StateType.TIMESTAMP, value="2024-01-05T10:00:00+00:00")
+    for proposed in (value, None):
+        (command,) = desk.sent()
+        state = ProposedState(name="orders", value=proposed, rows=7)
+        desk.tell(structs.replace(done(command), state=state))
+    return desk
+
+
 def decided() -> Iterator[tuple[str, History]]:
     """Every story with its name."""
     for name, tell in (
@@ -172,6 +202,7 @@ def decided() -> Iterator[tuple[str, History]]:
         ("stopped-stream", stopped_stream),
         ("resized-and-local", resized),
         ("pools", pools),
+        ("increments", increments),
     ):
         desk = tell()
         assert desk.state.is_terminal(), desk.types()

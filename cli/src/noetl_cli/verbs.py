@@ -15,6 +15,9 @@ from noetl_cli.errors import CliError, ExitCode
 GROUPS: dict[str, dict[str, str]] = {
     "Run playbooks": {
         "run": "Run a playbook and watch it; Ctrl-C leaves it running, twice cancels it.",
+        "backfill": "Run a playbook for ranges of its sources; the same command goes on where it"
+        " stopped.",
+        "state": "Show how far playbooks have read their sources, and set it.",
         "lint": "Check playbooks.",
         "plan": "Show steps, arcs, stages and needs of a playbook; nothing is executed.",
         "register": "Register playbooks, each as the next version of its path, and keep"
@@ -67,12 +70,23 @@ GROUPS: dict[str, dict[str, str]] = {
 # In which folder of `commands` the modules of the verbs stand.
 FOLDERS: dict[str, tuple[str, ...]] = {
     "executions": (
-        *("run", "plan", "ls", "status", "result", "items", "events", "trace", "lineage"),
+        *(
+            "run",
+            "backfill",
+            "plan",
+            "ls",
+            "status",
+            "result",
+            "items",
+            "events",
+            "trace",
+            "lineage",
+        ),
         *("cancel", "pause", "resume", "rerun", "fork"),
     ),
     "history": ("replay", "audit", "projection", "retention", "payloads", "dlq"),
     "messages": ("signal", "approvals", "approve", "schedule", "webhook", "trigger"),
-    "playbooks": ("lint", "register", "catalog", "schema"),
+    "playbooks": ("lint", "register", "catalog", "schema", "state"),
     "services": ("up", "down", "doctor", "logs", "pools", "credential", "completion"),
 }
 FOLDER_BY_NAME = {name: folder for folder, names in FOLDERS.items() for name in names}

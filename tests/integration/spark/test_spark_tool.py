@@ -1,7 +1,7 @@
 """The spark tool on a real session: SQL and functions over stored inputs, results by reference."""
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from tests.support.sparking import answered, kept, spark_bench, spark_call, stor
 from tests.support.working import ORGANIZATION, TENANT, Bench, command_of
 
 from noetl_contracts import spread_table
+from noetl_contracts.commands.state_values import StateType
 from noetl_contracts.requests.facts import CommandCompleted
 from noetl_playbook.model.playbook import Output
 from noetl_playbook.views.results import PipelineResult, TaskResult
 from noetl_worker.payloads.result_store import find_spread
+from noetl_worker.tools.tables.cursor_scan import CursorScan
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -276,6 +278,28 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
         found = await worker.tools.run(misspelt)
         assert found.error is not None
         assert "'titel'" in found.error.message
+        # Of an increment the greatest cursor is found among what was staged, and kept with it.
+        latest = await connection.fetchval("select max(at) from shop")
+        read = structs.replace(
+            call_of("transfer", move, auth="db", timeout_s=240),
+            visit=3,
+            increment=CursorScan("at", StateType.TIMESTAMP),
+        )
+        told = await answered(worker, read)
+        shown = latest.astimezone(UTC).isoformat()
+        assert told["increment"] == {"cursor": shown, "rows": 1_000}
+        await connection.execute("update shop set at = at + interval '1 day'")
+        again = structs.replace(read, increment=CursorScan("at", StateType.TIMESTAMP))
+        assert await answered(worker, again) == told
+        unread = {**move, "mapping": {"id": "id"}}
+        lacking = structs.replace(
+            call_of("transfer", unread, auth="db", timeout_s=240),
+            visit=4,
+            increment=CursorScan("at", StateType.TIMESTAMP),
+        )
+        found = await worker.tools.run(lacking)
+        assert found.error is not None
+        assert "cursor 'at' is not among the columns" in found.error.message
     finally:
         await connection.close()
 

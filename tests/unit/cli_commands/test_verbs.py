@@ -49,6 +49,7 @@ THIN = (
         ("schedule", "ls"),
     ),
     *(("webhook", "ls"), ("trigger", "ls"), ("replay", "state", "1"), ("register", "FILE")),
+    ("state", "ls"),
     *(("dlq", "ls"), ("dlq", "requeue", "1"), ("dlq", "drop", "1", "--reason", "r")),
 )
 # What the services, their servers and the tools need.

@@ -27,7 +27,7 @@ from noetl_contracts import codec
 from noetl_contracts.commands.task_metrics import StepProgress
 from noetl_contracts.errors import NoetlError
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.api.catalog import playbooks
+from noetl_planner.api.catalog import catalog_entries, playbooks, states
 from noetl_planner.api.catalog.playbooks import Registered
 from noetl_planner.api.credentials import credentials
 from noetl_planner.api.credentials.credentials import PutBody
@@ -203,6 +203,11 @@ class LocalRun:
         accepted = await start_requests.execute_playbook(opened.services, body, None)
         for warning in accepted.warnings or ():
             terminal_output.print_note(f"warning: {warning}")
+        entry = await catalog_entries.get_playbook_entry(opened.services, kept.path, kept.version)
+        if states.list_increments(entry):
+            terminal_output.print_note(
+                "warning: states end with a run in this process: it reads from the initial value"
+            )
         self._open_history(accepted.execution_id)
         self._begun.set_result(accepted.execution_id)
         return accepted.execution_id

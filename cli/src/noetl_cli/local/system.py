@@ -51,6 +51,7 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
+from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
 from noetl_storage.payloads.factory import open_payloads
@@ -172,6 +173,7 @@ async def open_system(configs: ServiceSettings) -> AsyncIterator[LocalSystem]:
             webhooks=MemoryWebhooks(store),
             triggers=MemoryTriggers(store),
             dead_letter_log=MemoryDeadLetterLog(store),
+            states=MemoryStates(store),
             payloads=payloads,
             publisher=broker,
             consumer=partial(MemoryConsumer, broker, stream=topology.INGEST),

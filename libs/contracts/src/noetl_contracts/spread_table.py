@@ -57,6 +57,11 @@ def read_marker(value: dict[str, Any], *, owner: PayloadRef) -> SpreadTable:
     return spread_table
 
 
+def read_parts(marker: dict[str, Any]) -> list[PayloadRef]:
+    """List the parts of a marker that this process has just made."""
+    return msgspec.convert(marker[KEY], SpreadTable).parts
+
+
 def find_spread_table(kept: Any, *, owner: PayloadRef) -> SpreadTable | None:
     """Return the rows of a kept result's last task, None when they are in the result itself.
 

@@ -11,6 +11,7 @@ from noetl_contracts.events import (
     frame_events,
     get_event_type,
     loop_events,
+    state_events,
     step_events,
 )
 from noetl_contracts.ids import CommandId
@@ -63,8 +64,8 @@ def fold_event(state: ExecutionState, envelope: Envelope) -> ExecutionState:
     return state
 
 
+# What most events of a history are is asked first.
 def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
-    # What most events of a history are is asked first.
     match event:
         case (
             command_events.CommandIssued()
@@ -101,6 +102,8 @@ def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
             | execution_events.CtxPatched()
             | execution_events.BusinessObjectChanged()
             | execution_events.FilesChanged()
+            | state_events.StateRead()
+            | state_events.StateChanged()
         ):
             fold_control.apply_control(state, at, event)
         case step_events.CallPartial():
@@ -182,6 +185,8 @@ def _initialize_execution(
     state.tokens[event.entry_step] = event.came_from
     state.source = event.source
     state.pool, state.priority = event.pool, event.priority
+    if event.backfill is not None:
+        state.backfill = event.backfill
     if at.correlation_id not in {None, state.execution_id}:
         state.correlation_id = at.correlation_id
 

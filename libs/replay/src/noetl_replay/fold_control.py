@@ -3,12 +3,11 @@
 from typing import assert_never
 
 from noetl_contracts import codec
-from noetl_contracts.events import (
-    execution_events,
-)
+from noetl_contracts.events import execution_events, state_events
 from noetl_contracts.events.execution_events import BusinessObjectChanged
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import ExecutionStatus
+from noetl_replay import fold_states
 from noetl_replay.state import ExecutionState, ObjectState, forget_oldest
 
 GRANTED_REQUESTS_MAX = 256
@@ -20,6 +19,8 @@ ControlEvent = (
     | execution_events.CtxPatched
     | execution_events.BusinessObjectChanged
     | execution_events.FilesChanged
+    | state_events.StateRead
+    | state_events.StateChanged
 )
 
 
@@ -42,6 +43,8 @@ def apply_control(state: ExecutionState, at: Envelope, event: ControlEvent) -> N
             apply_object_change(state, at, event)
         case execution_events.FilesChanged():
             state.file_entries = max(state.file_entries, event.entries)
+        case state_events.StateRead() | state_events.StateChanged():
+            fold_states.apply_state(state, event)
         case execution_events.CustomEvent():
             pass
         case _:

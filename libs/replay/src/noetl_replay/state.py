@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from noetl_contracts.commands.command_work import Chunk
 from noetl_contracts.commands.loop_collections import CollectionCut, CollectionForm
+from noetl_contracts.commands.state_values import Increment, IncrementRange, StateRecord
 from noetl_contracts.commands.task_metrics import MetricsByTask
 from noetl_contracts.commands.waits import ChildWait, ParentLink, Resume, Wait
 from noetl_contracts.commands.worker_pools import Priority
@@ -254,6 +255,8 @@ class RunState(Struct, kw_only=True):
     parent_ref_id: EventId | None = None
     ref_id: EventId | None = None
     tasks: MetricsByTask = msgspec.field(default_factory=dict)
+    # Not written where there is none, so that checksums of states stay.
+    increment: Increment | UnsetType = UNSET
 
 
 class StepState(Struct, kw_only=True):
@@ -302,7 +305,8 @@ class Changes(Struct, kw_only=True):
 class ExecutionState(Struct, kw_only=True):
     """Everything that is needed to decide what an execution does next.
 
-    `lineage` says, for what `tokens` were placed for, which stored result led there.
+    `lineage` says, for what `tokens` were placed for, which stored result led there. `values` are
+    those of `state` as the execution last read or changed them.
     """
 
     execution_id: ExecutionId
@@ -359,6 +363,9 @@ class ExecutionState(Struct, kw_only=True):
     granted_requests: dict[str, None] = msgspec.field(default_factory=dict, name="wishes")
     objects: dict[str, ObjectState] = msgspec.field(default_factory=dict)
     ended_at: datetime | None = None
+    # Neither is written where there is none, so that checksums stay.
+    backfill: IncrementRange | UnsetType = UNSET
+    values: dict[str, StateRecord] | UnsetType = UNSET
     changes: Changes = msgspec.field(default_factory=Changes)
 
     def is_terminal(self) -> bool:

@@ -28,6 +28,7 @@ from noetl_storage.postgres.ledger.requests import PostgresRequests
 from noetl_storage.postgres.ledger.retention import PostgresArchiveIndex, PostgresHolds
 from noetl_storage.postgres.ledger.shards import PostgresShardLeases
 from noetl_storage.postgres.ledger.snapshots import PostgresPast, PostgresSnapshots
+from noetl_storage.postgres.ledger.states import PostgresStates
 from noetl_storage.postgres.read_models.history_pages import PostgresHistoryPages
 from noetl_storage.postgres.read_models.objects import PostgresObjects
 from noetl_storage.postgres.read_models.projections import PostgresProjections
@@ -76,6 +77,7 @@ async def run_service(config: settings.Settings) -> None:
                 webhooks=PostgresWebhooks(database),
                 triggers=PostgresTriggers(database),
                 dead_letter_log=PostgresDeadLetterLog(database),
+                states=PostgresStates(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus, span=tracing.start_publication_span),
                 consumer=make_adaptive(

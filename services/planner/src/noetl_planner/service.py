@@ -9,7 +9,13 @@ from noetl_chassis.failpoints import Failpoint, pass_failpoint
 from noetl_chassis.observability import instruments, names
 from noetl_contracts.errors import ErrorObject, NoetlError, Permanent, ResultMalformed, Retryable
 from noetl_contracts.ids import CatalogId
-from noetl_contracts.ledger.records import Append, Request, ShardFence, StreamAppend
+from noetl_contracts.ledger.records import (
+    Append,
+    OwnedStateChange,
+    Request,
+    ShardFence,
+    StreamAppend,
+)
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_contracts.requests import facts
 from noetl_messaging.streams import topology
@@ -243,6 +249,7 @@ class ShardPlanner:
                 begun=begun,
                 latest=latest,
                 publish_lease_s=shared.bounds.publish_lease_s,
+                states=[change for one in decided for change in _list_state_changes(one)],
             )
         )
         instruments.record_measurement(names.APPEND_DURATION, shared.clock.monotonic_s() - started)
@@ -347,6 +354,16 @@ class ShardPlanner:
                 consumer=topology.build_planner_consumer(self._fence.shard),
                 reason=f"{type(failure).__name__}: {failure}"[:_REASON_CHARACTERS_MAX],
             )
+
+
+def _list_state_changes(execution_decision: ExecutionDecision) -> list[OwnedStateChange]:
+    state = execution_decision.state
+    return [
+        OwnedStateChange(
+            tenant_id=state.tenant_id, organization_id=state.organization_id, change=change
+        )
+        for change in execution_decision.decision.state_changes
+    ]
 
 
 def _build_stream_append(execution_decision: ExecutionDecision) -> StreamAppend:

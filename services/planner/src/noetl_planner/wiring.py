@@ -62,6 +62,7 @@ from noetl_storage.ports.ledger_ports import (
     Requests,
     ShardLeases,
     Snapshots,
+    States,
 )
 from noetl_storage.ports.registry_ports import (
     Catalog,
@@ -101,6 +102,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     webhooks: Webhooks
     triggers: Triggers
     dead_letter_log: DeadLetterLog
+    states: States
     payloads: Payloads
     publisher: Publisher
     consumer: Callable[..., Consumer]
@@ -158,6 +160,7 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
     """Build what all shards of one process use together."""
     return ShardContext(
         ledger=adapters.ledger,
+        states=adapters.states,
         payloads=adapters.payloads,
         programs=ProgramCache(adapters.catalog),
         payload_cache=PayloadCache(adapters.payloads, bytes_max=config.payload_cache_bytes),
@@ -215,6 +218,7 @@ def build_api_services(
         triggers=adapters.triggers,
         dead_letters=adapters.dead_letters,
         dead_letter_log=adapters.dead_letter_log,
+        states=adapters.states,
         holds=adapters.holds,
         payloads=adapters.payloads,
         hints=adapters.hints,

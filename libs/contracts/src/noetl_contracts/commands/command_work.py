@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.commands.loop_collections import CollectionForm
+from noetl_contracts.commands.state_values import Increment
 from noetl_contracts.commands.waits import Resume
 from noetl_contracts.errors import MalformedMessage
 from noetl_contracts.execution_files import FileSource
@@ -80,6 +81,7 @@ class StateSlice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ctx_ref: PayloadRef | None = None
     steps: dict[str, StepResult] = msgspec.field(default_factory=dict)
     came_from: str | None = None
+    increment: Increment | None = None
 
 
 class OpenFrame(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,6 +11,7 @@ from noetl_contracts.events import (
     execution_events,
     frame_events,
     loop_events,
+    state_events,
     step_events,
 )
 
@@ -64,6 +65,8 @@ Event = (
     | frame_events.FrameCommitRejected
     | execution_events.BusinessObjectChanged
     | execution_events.FilesChanged
+    | state_events.StateRead
+    | state_events.StateChanged
 )
 
 EVENT_CLASSES: tuple[type[msgspec.Struct], ...] = Event.__args__

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts.commands.loop_collections import TakenItems
+from noetl_contracts.commands.state_values import IncrementRange
 from noetl_contracts.commands.waits import ParentLink
 from noetl_contracts.commands.worker_pools import Priority
 from noetl_contracts.errors import ErrorObject
@@ -54,7 +55,8 @@ class PlaybookInitialized(
     """The one root event: which playbook runs, with which inputs, and until when at most.
 
     With a `source` the execution begins at that execution's step, and `came_from` led there.
-    `pool` and `priority` are what the request said of every step that names none itself.
+    `pool` and `priority` are what the request said of every step that names none itself. With a
+    `backfill` steps that read increments read this range, and move no state.
     """
 
     path: str
@@ -73,6 +75,7 @@ class PlaybookInitialized(
     parent: ParentLink | None = None
     pool: str | None = None
     priority: Priority | None = None
+    backfill: IncrementRange | None = None
 
 
 class StateInherited(

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from noetl_contracts.commands.state_values import StateChange
 from noetl_contracts.commands.waits import MessageWait
 from noetl_contracts.ids import (
     CatalogId,
@@ -132,6 +133,14 @@ class Request(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
 
 
+class OwnedStateChange(Struct, frozen=True, kw_only=True):
+    """A change of a value of `state`, and whose it is."""
+
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    change: StateChange
+
+
 class Append(Struct, frozen=True, kw_only=True):
     """One transaction of the planner: events, messages, settled requests, under a fence.
 
@@ -141,6 +150,8 @@ class Append(Struct, frozen=True, kw_only=True):
 
     `publish_lease_s` above 0 hands the new outbox rows to the writer for that long, so that it may
     publish at once what it has just committed; the rows stay until they are settled.
+
+    `states` are changed with the events that say so, or nothing is written.
     """
 
     fence: ShardFence
@@ -150,6 +161,7 @@ class Append(Struct, frozen=True, kw_only=True):
     begun: Request | None = None
     latest: CatalogId | None = None
     publish_lease_s: float = 0.0
+    states: list[OwnedStateChange] = msgspec.field(default_factory=list)
 
 
 class AppendResult(Struct, frozen=True, kw_only=True):

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from noetl_contracts import codec
 from noetl_contracts.commands.loop_collections import UnitsEnd
+from noetl_contracts.commands.state_values import IncrementRange, ProposedState
 from noetl_contracts.commands.task_metrics import MetricsByTask
 from noetl_contracts.commands.waits import ParentLink, Wait
 from noetl_contracts.commands.worker_pools import Priority
@@ -37,12 +38,16 @@ class InheritedState(Struct, frozen=True, kw_only=True):
 
 
 class Rerun(Struct, frozen=True, kw_only=True):
-    """Where to begin instead of the entry, and with what: inline, or by reference when large."""
+    """Where to begin instead of the entry, and with what: inline, or by reference when large.
+
+    What repeats a backfill reads its range.
+    """
 
     source: RerunSource
     came_from: str | None = None
     inherited: InheritedState | None = None
     inherited_ref: PayloadRef | None = None
+    backfill: IncrementRange | UnsetType = UNSET
 
 
 class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="execution"):
@@ -51,6 +56,7 @@ class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", ta
     The inputs are `workload`, or the payload at `workload_ref` when they are large. `pool` and
     `priority` hold for every step that names none itself. `correlation_id` names the flow that the
     execution is a part of, else it begins one. `files_digest` says that its files have a version.
+    `backfill` is the range that steps with increments read instead of their states.
     """
 
     path: str
@@ -65,6 +71,7 @@ class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", ta
     priority: Priority | None = None
     correlation_id: str | None = None
     files_digest: str | None = None
+    backfill: IncrementRange | UnsetType = UNSET
 
 
 class CancelRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="cancel"):
@@ -128,7 +135,10 @@ class CommandHeartbeat(
 class CommandCompleted(
     Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_completed"
 ):
-    """A step or item succeeded: its `ctx` writes, the `tries` that failed, what its `tasks` did."""
+    """A step or item succeeded: its `ctx` writes, the `tries` that failed, what its `tasks` did.
+
+    `state` says how far a step with `incremental` has read its source.
+    """
 
     command_id: CommandId
     attempt: int
@@ -139,6 +149,7 @@ class CommandCompleted(
     notes: list[str] = msgspec.field(default_factory=list)
     tries: list[FailedTry] = msgspec.field(default_factory=list)
     tasks: MetricsByTask = msgspec.field(default_factory=dict)
+    state: ProposedState | UnsetType = UNSET
 
 
 class CommandFailed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_failed"):

@@ -47,6 +47,7 @@ _WHERE: dict[str, tuple[frozenset[TemplateContext], str]] = {
     **dict.fromkeys(("loop_index", "loop", "frame"), (_ITEMS, "inside a loop's body only")),
     "fanin": (_AT_THE_BOUNDARY | _BODY, "in arcs and in the step's set only"),
     "chunk": (_AT_THE_BOUNDARY | _BODY, "in the targets of call.partial only"),
+    "increment": (_BODY, "inside the tasks of a step with incremental only"),
     "event": (
         frozenset({TemplateContext.ARC, TemplateContext.ADMISSION}),
         "in arcs and admission rules only",
@@ -219,6 +220,8 @@ class NameView:
         if name == "fanin":
             in_body = self._spot in _TASKS
             return step.reduce is not None if in_body else (step.loop or step.reduce) is not None
+        if name == "increment":
+            return step.incremental is not None
         if name == "chunk":
             arcs = step.next.arcs if step.next else ()
             streams = self._spot is TemplateContext.ARC and any(

@@ -10,6 +10,7 @@ from noetl_playbook.lint.step_checks import (
 from noetl_playbook.lint.template_checks import check_templates
 from noetl_playbook.model import language_names
 from noetl_playbook.model.playbook import Playbook, Step
+from noetl_playbook.sections.increments import check_increments
 from noetl_playbook.sections.limits import check_limits
 from noetl_playbook.source.document_reader import DocumentReader, list_arc_paths, list_step_paths
 from noetl_playbook.source.problems import Path
@@ -63,6 +64,7 @@ def validate_playbook(reading: DocumentReader, playbook: Playbook | None) -> lis
         check_arc_events(reading, playbook)
         check_streams(reading, playbook)
         check_waits(reading, playbook)
+        check_increments(reading, playbook)
         _check_reachability(reading, playbook)
         check_shadowed_names(reading, playbook)
         check_limits(reading, playbook)

@@ -22,7 +22,7 @@ FIXED_NAMES = frozenset(
 LAST_NAMES = frozenset(
     {
         *("parent_execution_id", "input", "result", "response", "error", "outcome", "payload"),
-        *("args", "vars"),
+        *("args", "vars", "increment"),
     }
 )
 GLOBAL_NAMES = frozenset(

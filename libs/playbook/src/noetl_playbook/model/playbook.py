@@ -437,6 +437,18 @@ class Next(CanonicalValue, frozen=True, kw_only=True):
     arcs: tuple[Arc, ...] = ()
 
 
+class Incremental(CanonicalValue, frozen=True, kw_only=True):
+    """How a step goes on reading its source where its last success ended."""
+
+    cursor: str
+    from_: str
+    initial: Any
+    type: Literal["timestamp", "date", "integer", "text"] | None = None
+    lag: Number = 0
+    task: str | None = None
+    rows: str | None = None
+
+
 class Step(CanonicalValue, frozen=True, kw_only=True):
     """One node of the workflow; `tool` is always its pipeline, each task has taken its `input`."""
 
@@ -444,6 +456,7 @@ class Step(CanonicalValue, frozen=True, kw_only=True):
     desc: str | None = None
     spec: StepSpec = StepSpec()
     input: dict[str, Any] = msgspec.field(default_factory=dict)
+    incremental: Incremental | None = None
     loop: Loop | None = None
     reduce: Reduce | None = None
     tool: tuple[Task, ...]

@@ -449,6 +449,15 @@ _HABITS = (
         wrong="reduce: {from: score, spec: {mode: tree, start: eager}}",
         right="reduce: {from: score, spec: {mode: tree}}",
     ),
+    _define_code(
+        "W912",
+        CodeWeight.WARNING,
+        "Rows of an increment are appended",
+        advice="Rows at the boundary, and within the lag, are read again by the next run: an append"
+        " doubles them.",
+        wrong="tool: {kind: transfer, source: s, target: t, mode: append}",
+        right="tool: {kind: transfer, source: s, target: t, mode: upsert, key: id}",
+    ),
 )
 
 CODES: dict[str, ProblemCode] = {

@@ -14,7 +14,7 @@ _NOTHING: Mapping[str, Any] = {}
 # Fixed names that mean the same for all rows of a frame.
 STEADY_NAMES = frozenset({"workload", "execution_id", "frame"})
 
-_HANDED = frozenset({"input", "parent_execution_id", "payload"})
+_HANDED = frozenset({"increment", "input", "parent_execution_id", "payload"})
 _OF_OUTPUT = {"result": "data", "response": "data", "error": "error"}
 
 

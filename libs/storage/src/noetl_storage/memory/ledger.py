@@ -19,6 +19,7 @@ from noetl_contracts.ledger.records import (
 )
 from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_storage.ledger import append_checks, histories
+from noetl_storage.memory import states
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.ports.errors import DuplicateKey, ShardLost, VersionConflict
 from noetl_storage.ports.history_ports import TimeBucket
@@ -105,11 +106,13 @@ class MemoryLedger:
         for stream in streams:
             self._check_version(stream)
         keys = self._collect_new_keys(streams)
+        states.check_changes(self._store, batch.states)
         if batch.begun is not None:
             self._store.keep_settled_request(batch.begun, latest=batch.latest)
         now = self._store.now()
         for stream in streams:
             self._write_stream(stream, now)
+        states.write_changes(self._store, batch.states, now)
         self._store.keys |= keys
         for settled in batch.settled_requests:
             self._store.settle_request(settled)

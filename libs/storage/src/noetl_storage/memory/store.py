@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
+from noetl_contracts.commands.state_values import StateChange
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
@@ -126,6 +127,7 @@ class MemoryStore:
     claim_by_message_by_trigger: dict[
         tuple[str, str, str], dict[str, tuple[ExecutionId, datetime]]
     ] = field(default_factory=dict)
+    state_changes: dict[tuple[str, str, str, str], list[StateChange]] = field(default_factory=dict)
     schedule_by_place: dict[tuple[str, str, str], Schedule] = field(default_factory=dict)
     credential_by_place: dict[tuple[str, str, str, int], SealedCredential] = field(
         default_factory=dict

@@ -11,6 +11,10 @@ class ShardLost(Retryable):
     """The shard belongs to another epoch: stop deciding for it."""
 
 
+class StateMoved(VersionConflict):
+    """A value of `state` has another revision than the writer read: read it and decide again."""
+
+
 class DuplicateKey(Permanent):
     """An event with this idempotency key is already in the history."""
 

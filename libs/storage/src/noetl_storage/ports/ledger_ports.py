@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from noetl_contracts.commands.state_values import StateChange, StateRecord
 from noetl_contracts.events.frame_events import FrameEnd
 from noetl_contracts.events.step_events import CallError, ItemEnd
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
@@ -21,6 +22,7 @@ from noetl_contracts.ledger.records import (
     OpenWait,
     OutboxRow,
     OverdueCommand,
+    OwnedStateChange,
     Request,
     ShardLease,
     Snapshot,
@@ -94,9 +96,47 @@ class LedgerWriter(Protocol):
     async def append(self, batch: Append) -> AppendResult:
         """Write events and messages in one transaction.
 
-        Raises `VersionConflict`, `ShardLost`, `DuplicateKey`, `RequestKnown`, `PlaybookOutdated` or
-        `StorageUnavailable`; nothing is written then.
+        Raises `VersionConflict`, `StateMoved`, `ShardLost`, `DuplicateKey`, `RequestKnown`,
+        `PlaybookOutdated` or `StorageUnavailable`; nothing is written then.
         """
+
+
+class States(Protocol):
+    """Values of `state` as the ledger keeps them: each change follows the revision before it.
+
+    Executions change them by `LedgerWriter.append`.
+    """
+
+    async def find_state(
+        self, path: str, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> StateRecord | None:
+        """Return the present value of a state, or None before it has one."""
+
+    async def change_state(self, change: OwnedStateChange) -> None:
+        """Change a value outside an execution; raises `StateMoved`."""
+
+    async def list_states(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        path: str | None = None,
+        after: tuple[str, str] = ("", ""),
+        states_max: int,
+    ) -> list[StateChange]:
+        """Return the latest change of each state, by path and name, perhaps of one playbook."""
+
+    async def list_changes(
+        self,
+        path: str,
+        name: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        before: int | None = None,
+        changes_max: int,
+    ) -> list[StateChange]:
+        """Return changes of a state, the latest first, perhaps those before a revision."""
 
 
 class Requests(Protocol):

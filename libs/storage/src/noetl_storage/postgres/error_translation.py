@@ -15,6 +15,7 @@ from noetl_storage.ports.errors import (
     RetentionRefused,
     RowRefused,
     ShardLost,
+    StateMoved,
     StorageFull,
     StorageMisconfigured,
     StorageUnavailable,
@@ -29,6 +30,7 @@ _OWN: dict[str, type[NoetlError]] = {
     "NT004": RetentionRefused,
     "NT005": RequestKnown,
     "NT006": PlaybookOutdated,
+    "NT007": StateMoved,
 }
 _KEY_IN_DETAIL = re.compile(r"\(execution_id, idempotency_key\)=\(\d+, (.*)\)[^)]*$", re.DOTALL)
 # The driver has one class for a closed connection and for calls that can never work.

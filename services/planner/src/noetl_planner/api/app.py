@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_planner.api import health
-from noetl_planner.api.catalog import plans, playbook_folders, playbooks
+from noetl_planner.api.catalog import plans, playbook_folders, playbooks, states
 from noetl_planner.api.claims import claims, frame_claims
 from noetl_planner.api.credentials import credential_tests, credentials
 from noetl_planner.api.executions import (
@@ -122,6 +122,7 @@ def create_app(services: ApiServices) -> Litestar:
             *results.ROUTES,
             *retention.ROUTES,
             *schedules.ROUTES,
+            *states.ROUTES,
             *traces.ROUTES,
             *triggers.ROUTES,
             *variables.ROUTES,

@@ -12,7 +12,7 @@ from noetl_planner.domain.decision import ctx_writes
 from noetl_planner.domain.decision.draft import DecisionDraft
 from noetl_planner.domain.decision.evaluation import Refusal, RunOutcome
 from noetl_planner.domain.loops import cursors, frames, items, loop_kinds, reduce_stages, streams
-from noetl_planner.domain.steps import command_placement, commands, policies
+from noetl_planner.domain.steps import command_placement, commands, increments, policies
 from noetl_replay.state import CommandState, FrameState, RunState
 
 # A slot that makes no progress at all is lost this often before its loop gives it up.
@@ -114,6 +114,7 @@ def end_command(draft: DecisionDraft, fact: facts.CommandCompleted | facts.Comma
         return
     try:
         written = ctx_writes.render_ctx_writes(draft, command_state, fact)
+        state_change = increments.judge_proposal(draft, command_state, fact)
     except Refusal as refusal:
         fail_command(draft, command_state, refusal.error, worker_id=fact.worker_id)
         return
@@ -144,7 +145,8 @@ def end_command(draft: DecisionDraft, fact: facts.CommandCompleted | facts.Comma
             tries=fact.tries,
         )
     )
-    _continue_after_command(draft, command_state, RunOutcome(status=RunStatus.COMPLETED))
+    outcome = RunOutcome(status=RunStatus.COMPLETED, state_change=state_change)
+    _continue_after_command(draft, command_state, outcome)
 
 
 def fail_command(
@@ -192,7 +194,9 @@ def _continue_after_command(
     elif command_state.item_index is not None:
         outcome = items.continue_item_loop(draft, run)
     if outcome is not None:
-        executions.end_run(draft, run, outcome.status, error=outcome.error)
+        executions.end_run(
+            draft, run, outcome.status, error=outcome.error, state_change=outcome.state_change
+        )
         executions.advance_execution(draft)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec import UNSET
+
 from noetl_contracts import codec, ids
 from noetl_contracts.commands.command_work import (
     COMMAND_BYTES_MAX,
@@ -222,4 +224,5 @@ def _build_slice(draft: DecisionDraft, run: RunState) -> StateSlice:
         ctx_ref=draft.store_value(state.ctx) if is_much else None,
         steps=steps,
         came_from=run.came_from,
+        increment=None if run.increment is UNSET else run.increment,
     )

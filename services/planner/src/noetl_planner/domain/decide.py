@@ -27,8 +27,8 @@ def decide(
 
     `refused` ends the execution afterwards: what the same facts led to could not be sent.
 
-    Raises `PayloadNeeded` when a template needs a payload that `draft.loaded` does not hold; the
-    draft and its state are spoiled then.
+    Raises `PayloadNeeded` when a template needs a payload that `draft.loaded` does not hold, and
+    `StateNeeded` for a value of `state`; the draft and its state are spoiled then.
     """
     wanted = draft.program.playbook.executor.spec.policy.limits
     draft.limits = limits.lower_limits(draft.limits, wanted)
@@ -67,6 +67,7 @@ def decide(
         ],
         granted=draft.granted,
         withdrawn=draft.withdrawn,
+        state_changes=draft.state_changes,
         envelopes=draft.envelopes,
         payloads=draft.payloads,
         sent_facts=draft.sent_facts,

@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from msgspec import UNSET
+
 from noetl_contracts import spelling
+from noetl_contracts.commands.state_values import IncrementRange
 from noetl_contracts.errors import ErrorObject, get_error_code
 from noetl_contracts.events import execution_events
 from noetl_contracts.requests import facts, triggers, webhooks
@@ -60,6 +63,7 @@ def start_execution(draft: DecisionDraft, fact: facts.ExecutionRequested) -> Non
             parent=fact.parent,
             pool=fact.pool,
             priority=fact.priority,
+            backfill=_find_backfill(fact),
         )
     )
     if fact.files_digest is not None:
@@ -71,6 +75,12 @@ def start_execution(draft: DecisionDraft, fact: facts.ExecutionRequested) -> Non
         executions.fail_execution(draft, error, step=error.step or WORKLOAD)
         return
     executions.advance_execution(draft)
+
+
+def _find_backfill(fact: facts.ExecutionRequested) -> IncrementRange | None:
+    """Return the range that steps read instead of their states, also of a repeated backfill."""
+    backfill = fact.rerun.backfill if fact.rerun is not None else fact.backfill
+    return None if backfill is UNSET else backfill
 
 
 def _merge_request(

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from noetl_contracts import ids
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import execution_events, step_events
+from noetl_contracts.events.state_events import StateChanged
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests import facts
 from noetl_contracts.status import RunStatus
@@ -14,7 +15,14 @@ from noetl_planner.domain.decision import limits
 from noetl_planner.domain.decision.draft import DecisionDraft
 from noetl_planner.domain.decision.evaluation import Refusal, RunOutcome
 from noetl_planner.domain.loops import loop_kinds, streams
-from noetl_planner.domain.steps import children, commands, policies, step_end_events, waits
+from noetl_planner.domain.steps import (
+    children,
+    commands,
+    increments,
+    policies,
+    step_end_events,
+    waits,
+)
 from noetl_replay.state import RunState
 
 
@@ -125,8 +133,9 @@ def end_run(
     *,
     error: ErrorObject | None = None,
     notes: Sequence[str] = (),
+    state_change: StateChanged | None = None,
 ) -> None:
-    """Apply step `set`, choose arcs, place tokens: one transition."""
+    """Apply step `set`, choose arcs, place tokens, move the state: one transition."""
     if status is RunStatus.SKIPPED:
         draft.append_event(
             step_events.StepExit(step=run.step, run_id=run.run_id, status=status, notes=list(notes))
@@ -140,6 +149,8 @@ def end_run(
     except Refusal as refusal:
         status, error = RunStatus.FAILED, refusal.error
         route = routing.Route(is_handled=False)
+    if state_change is not None and status is RunStatus.COMPLETED and route.error is None:
+        increments.move_state(draft, state_change)
     step_end_events.emit_custom_events(draft, run, status)
     for changed in route.objects:
         draft.append_event(changed)

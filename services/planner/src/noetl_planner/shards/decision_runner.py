@@ -6,6 +6,7 @@ import structlog
 from msgspec import Struct, structs
 
 from noetl_chassis.observability import tracing
+from noetl_contracts.commands.state_values import StateRecord
 from noetl_contracts.errors import ErrorObject, ResultMalformed
 from noetl_contracts.ids import EventId
 from noetl_contracts.ledger.records import NewMessage
@@ -13,7 +14,12 @@ from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.requests.facts import Fact, FactBatch
 from noetl_planner.domain.decide import decide
 from noetl_planner.domain.decision import ctx_writes
-from noetl_planner.domain.decision.draft import Decision, DecisionDraft, DecisionInputs
+from noetl_planner.domain.decision.draft import (
+    Decision,
+    DecisionDraft,
+    DecisionInputs,
+    StateNeeded,
+)
 from noetl_planner.facts import fact_intake, rejections
 from noetl_planner.facts.fact_intake import ExecutionWork
 from noetl_planner.shards import message_publisher
@@ -80,6 +86,8 @@ class DecisionRunner:
                 return self._run_decision(work, draft, refused)
             except SlowRenderError:
                 await self._render_in_child(work, decision_values, draft, refused)
+            except StateNeeded as needed:
+                stamp.states[needed.name] = await self._find_state(draft, needed)
             except PayloadNeeded as needed:
                 ref = needed.stored.reference
                 if (
@@ -92,10 +100,7 @@ class DecisionRunner:
                     work, refused = drop_facts(work), fault
                     renders.forget_all()
             except ResultMalformed as failure:
-                if expected == 0:
-                    raise
-                self._states.drop_state(state.execution_id)
-                work, refused = drop_facts(work), rejections.make_unreadable_error(failure)
+                work, refused = self._refuse_malformed(work, state, failure, is_begun=expected > 0)
                 renders.forget_all()
             except CommandTooLarge as failure:
                 self._states.drop_state(state.execution_id)
@@ -103,6 +108,20 @@ class DecisionRunner:
         raise DecisionStuckError(
             f"no decision after {_TRIES_MAX} tries and {len(decision_values)} values"
         )
+
+    def _refuse_malformed(
+        self,
+        work: ExecutionWork,
+        state: ExecutionState,
+        failure: ResultMalformed,
+        *,
+        is_begun: bool,
+    ) -> tuple[ExecutionWork, ErrorObject]:
+        """Return what ends an execution with an unreadable result; raises it before the begin."""
+        if not is_begun:
+            raise failure
+        self._states.drop_state(state.execution_id)
+        return drop_facts(work), rejections.make_unreadable_error(failure)
 
     async def _render_in_child(
         self,
@@ -116,12 +135,23 @@ class DecisionRunner:
             work.batches[0], is_beginning=fact_intake.is_first_request(work)
         )
         renders = failed_draft.renders or begin_renders()
-        draft = await self._make_draft(work, state, decision_values, failed_draft.stamp, renders)
+        stamp = failed_draft.stamp
+        draft = await self._make_draft(work, state, decision_values, stamp, renders)
 
         def decide_again() -> None:
             decide(draft, _iterate_facts(draft, work), refused=refused)
 
         await self._shared.render_processes.render_in_child(renders, decide_again)
+
+    async def _find_state(self, draft: DecisionDraft, needed: StateNeeded) -> StateRecord | None:
+        """Read a value of `state` from the ledger; the append checks that it is still that."""
+        state = draft.state
+        return await self._shared.states.find_state(
+            state.path,
+            needed.name,
+            tenant_id=state.tenant_id,
+            organization_id=state.organization_id,
+        )
 
     def _has_room(self, decision_values: DecisionValues, ref: PayloadRef) -> bool:
         limits = self._shared.limits

@@ -15,7 +15,7 @@ from noetl_planner.shards.message_publisher import MessagePublisher
 from noetl_planner.shards.render_processes import RenderProcesses
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
-from noetl_storage.ports.ledger_ports import LedgerWriter, Payloads
+from noetl_storage.ports.ledger_ports import LedgerWriter, Payloads, States
 
 
 class TurnBounds(Struct, frozen=True, kw_only=True):
@@ -31,6 +31,7 @@ class ShardContext(Struct, frozen=True, kw_only=True):
     """What all shards of one process use together."""
 
     ledger: LedgerWriter
+    states: States
     payloads: Payloads
     programs: ProgramCache
     payload_cache: PayloadCache

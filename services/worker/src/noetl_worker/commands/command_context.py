@@ -16,6 +16,7 @@ from noetl_contracts.commands.command_work import (
     SlotWork,
     StepResult,
 )
+from noetl_contracts.commands.state_values import Increment
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import FrameId
 from noetl_playbook.templates import json_render, render_limits, scope
@@ -80,6 +81,8 @@ class CommandContext:
             scope.last_name_key("payload"): workload,
             **TimeSource(now=clock.now, new_uuid=_build_uuid).build_names(),
         }
+        if command.slice.increment is not None:
+            self._fixed[scope.last_name_key("increment")] = show_increment(command.slice.increment)
         came_from = command.slice.came_from
         if came_from in envelopes:
             self._fixed["output"] = envelopes[came_from]
@@ -183,6 +186,16 @@ class CommandContext:
         view = self.steps[name]
         result = self.command.slice.steps[name]
         return OutputView(MISSING if result.result is None else view, error=result.error)
+
+
+def show_increment(increment: Increment) -> dict[str, Any]:
+    """Show an increment to templates."""
+    return {
+        "since": increment.since,
+        "until": increment.until,
+        "state": increment.value,
+        "is_backfill": increment.is_backfill,
+    }
 
 
 def _is_repeated(command: Command) -> bool:

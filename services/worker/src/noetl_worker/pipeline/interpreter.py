@@ -5,8 +5,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 import structlog
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
+from noetl_contracts.commands.state_values import ProposedState
 from noetl_contracts.commands.task_metrics import MetricsByTask
 from noetl_contracts.commands.waits import ELAPSED, STOPPED, TIMED_OUT
 from noetl_contracts.errors import ErrorObject, FailedTry
@@ -33,6 +34,7 @@ from noetl_worker.pipeline.attempt_records import (
 )
 from noetl_worker.pipeline.checkpoints import CheckpointWriter, is_resumable
 from noetl_worker.pipeline.compiled_tasks import CompiledAction, CompiledPipeline, CompiledTask
+from noetl_worker.pipeline.increment_cursor import find_increment_cursor
 from noetl_worker.pipeline.output_blocks import render_output
 from noetl_worker.pipeline.parked_work import (
     PipelineHalted,
@@ -54,7 +56,10 @@ log = structlog.get_logger(__name__)
 
 
 class PipelineEnd(Struct, frozen=True, kw_only=True):
-    """How a pipeline ended; `patch` holds its writes to `ctx`, also when it failed."""
+    """How a pipeline ended; `patch` holds its writes to `ctx`, also when it failed.
+
+    `state` is how far it has read increments.
+    """
 
     result: PipelineResult
     error: ErrorObject | None
@@ -62,6 +67,7 @@ class PipelineEnd(Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     tries: list[FailedTry] = []
     metrics: MetricsByTask = {}
+    state: ProposedState | UnsetType = UNSET
 
 
 class Pipeline:
@@ -98,6 +104,7 @@ class Pipeline:
             is_wanted=is_resumable(unit) and services.may_park,
         )
         self._notes: set[str] = set()
+        self._increment = find_increment_cursor(context.command, block.step)
         self._walk = PipelinePosition(visits=[0] * len(block.tasks))
         self._resumed: ResumedPipeline | None = None
         self._waited_s = 0.0
@@ -131,6 +138,7 @@ class Pipeline:
             notes=sorted({*self._notes, *scratch.notes}),
             tries=self._walk.tries,
             metrics=self._walk.metrics,
+            state=UNSET if self._increment is None else self._increment.build_proposal(self._walk),
         )
 
     async def render_step_output(self, end: PipelineEnd) -> Output | None:
@@ -233,6 +241,9 @@ class Pipeline:
             outcome = await self._end_wait(task, attempt, self._resumed)
             # Another worker began it: only the clocks on the wall tell how long it took.
             duration_s = max(0.0, (clock.now() - started_at).total_seconds())
+        if self._increment is not None:
+            payloads = self._services.payloads
+            outcome = await self._increment.read_outcome(task, outcome, self._walk, payloads)
         record_metrics(self._walk, task, outcome, duration_s=duration_s, mask=self._services.mask)
         error = None
         if outcome.error is not None:
@@ -327,7 +338,8 @@ class Pipeline:
                 visit=self._walk.visits[self._walk.position],
             )
         )
-        return attach_observers(call, self._services)
+        call = attach_observers(call, self._services)
+        return call if self._increment is None else self._increment.prepare_call(call)
 
     async def _park_task(self, task: CompiledTask, call: Call) -> None:
         """Let the pipeline wait: raises `PipelineParked`, or `ToolFailure` when it cannot."""

@@ -32,6 +32,7 @@ from noetl_playbook.views.result_view import ResultView
 from noetl_playbook.views.results import TaskResult
 from noetl_storage.arrow import result_values
 from noetl_worker.commands.command_services import CommandServices
+from noetl_worker.domain.cursor_values import CursorReading
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.tools.calls.call import Call, Outcome
 
@@ -52,6 +53,7 @@ class PipelinePosition(Struct, kw_only=True):
 
     `wait` and `submitted` are those of an `external` task. A walk `is_between_tries` where its task
     is tried again; `tries` are the latest attempts that were, `metrics` what the tasks did so far.
+    `read_now` is how far visit `read_visit` has read increments, `read_before` what came before it.
     """
 
     visits: list[int]
@@ -65,6 +67,9 @@ class PipelinePosition(Struct, kw_only=True):
     submitted: Any = None
     tries: list[FailedTry] = []
     metrics: MetricsByTask = {}
+    read_visit: int = 0
+    read_now: CursorReading = CursorReading()
+    read_before: CursorReading = CursorReading()
 
 
 class SavedOutput(Struct, frozen=True, kw_only=True):

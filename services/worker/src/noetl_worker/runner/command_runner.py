@@ -376,6 +376,7 @@ async def _store_and_report(
             notes=end.notes,
             tries=end.tries,
             tasks=end.metrics,
+            state=end.state,
         )
     )
 

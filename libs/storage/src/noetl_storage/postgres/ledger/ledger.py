@@ -22,6 +22,7 @@ from noetl_contracts.payloads import ResultEnvelope
 from noetl_storage.ledger import append_checks
 from noetl_storage.postgres import event_rows, queries
 from noetl_storage.postgres.database import Database
+from noetl_storage.postgres.ledger.states import build_change_rows
 
 _QUERIES = queries.load_queries("ledger")
 
@@ -111,8 +112,13 @@ class PostgresLedger:
         """Write events and messages in one transaction."""
         fence, begun = batch.fence, batch.begun
         streams = append_checks.check_streams(batch)
+        assert begun is None or not batch.states, "what begins has read nothing yet"
         record = await self._database.get_row(
-            _QUERIES["append"] if begun is None else _QUERIES["begin"],
+            _QUERIES["begin"]
+            if begun is not None
+            else _QUERIES["append_states"]
+            if batch.states
+            else _QUERIES["append"],
             *(fence.shard, fence.owner, fence.epoch),
             [_build_stream_columns(stream) for stream in streams if not stream.expected_version],
             [_build_stream_columns(stream) for stream in streams if stream.expected_version],
@@ -124,6 +130,7 @@ class PostgresLedger:
             [_build_message_columns(message) for message in batch.messages],
             [_build_settled_columns(request) for request in batch.settled_requests],
             batch.publish_lease_s,
+            *([build_change_rows(batch.states)] if batch.states else ()),
             *(
                 ()
                 if begun is None

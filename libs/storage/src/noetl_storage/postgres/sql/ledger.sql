@@ -9,6 +9,11 @@ select noetl.append($1, $2, $3, $4, $5, $6, $7, $8, $9) as outbox_ids, now() as 
 select noetl.append($1, $2, $3, $4, $5, $6, $7, $8, $9) as outbox_ids, now() as ingest_time
 from noetl.keep_begun_request($10, $11, $12, $13, $14, $15, $16, $17, $18);
 
+-- name: append_states :one
+-- The same, and move the values of state that $10 lists; see both functions.
+select noetl.append($1, $2, $3, $4, $5, $6, $7, $8, $9) as outbox_ids, now() as ingest_time
+from noetl.change_states($10);
+
 -- name: list_heads :many
 -- Where the histories $1 end.
 select execution_id, version, checksum

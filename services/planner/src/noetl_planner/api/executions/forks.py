@@ -104,6 +104,7 @@ async def begin_fork(
                 ctx=before.ctx,
                 steps=reruns.list_ended_steps(before, but=step),
             ),
+            backfill=before.backfill,
         ),
     )
 

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 from litestar import post
 from litestar.params import FromPath, HeaderParameter, JSONBody
 from litestar.status_codes import HTTP_202_ACCEPTED
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, UnsetType, structs
 
 from noetl_contracts import codec, spelling
+from noetl_contracts.commands.state_values import IncrementRange
 from noetl_contracts.events.execution_events import InheritedStep, RerunSource
 from noetl_contracts.events.step_events import StepEnter
 from noetl_contracts.execution_files import FileSource
@@ -126,6 +127,7 @@ async def begin_rerun(
                 ctx=before.ctx if taking is None else {**before.ctx, **taking.patch},
                 steps=_list_inherited_steps(before, ended, graph, step),
             ),
+            backfill=ended.backfill,
         ),
     )
     if taking is None:
@@ -240,18 +242,23 @@ async def read_workload(services: ApiServices, ended: ExecutionState) -> dict[st
 
 
 async def build_rerun(
-    services: ApiServices, source: RerunSource, *, came_from: str | None, inherited: InheritedState
+    services: ApiServices,
+    source: RerunSource,
+    *,
+    came_from: str | None,
+    inherited: InheritedState,
+    backfill: IncrementRange | UnsetType,
 ) -> Rerun:
     """Refer to what is large, or deeply nested, instead of sending it."""
     data = codec.encode_canonical(inherited)
     if len(data) <= INLINE_BYTES_MAX and not is_nested_deeper(
         codec.to_builtins(inherited), DEPTH_MAX
     ):
-        return Rerun(source=source, came_from=came_from, inherited=inherited)
+        return Rerun(source=source, came_from=came_from, inherited=inherited, backfill=backfill)
     reference = await services.payloads.put_payload(
         data, media_type=JSON_MEDIA_TYPE, **services.tenant_scope
     )
-    return Rerun(source=source, came_from=came_from, inherited_ref=reference)
+    return Rerun(source=source, came_from=came_from, inherited_ref=reference, backfill=backfill)
 
 
 ROUTES = [rerun]

@@ -4,10 +4,11 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, structs
+from msgspec import UNSET, Meta, Struct, structs
 
 from noetl_chassis.observability import tracing
 from noetl_contracts import codec, subjects
+from noetl_contracts.commands.state_values import IncrementRange
 from noetl_contracts.commands.worker_pools import POOL_PATTERN, Priority
 from noetl_contracts.ids import ExecutionId, find_shard
 from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
@@ -17,7 +18,7 @@ from noetl_contracts.requests import schedules, workload_keys
 from noetl_contracts.requests.facts import ExecutionRequested, Fact, FactBatch, Rerun
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Message
-from noetl_planner.api.catalog import catalog_entries, input_checks
+from noetl_planner.api.catalog import catalog_entries, input_checks, states
 from noetl_planner.api.executions import end_wait, input_files
 from noetl_planner.api.executions.input_files import FILES_MAX, GivenFile
 from noetl_planner.api.http import problems
@@ -40,7 +41,8 @@ Key = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
 class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to run: a registered path, a version (default: the latest), and its inputs.
 
-    With `content`, a text and its `scripts` are run as a draft. It begins with `files`.
+    With `content`, a text and its `scripts` are run as a draft. It begins with `files`. With a
+    `backfill` steps read this range of their sources, and move no state.
     """
 
     path: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
@@ -56,6 +58,7 @@ class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     pool: Annotated[str, Meta(pattern=POOL_PATTERN)] | None = None
     priority: Priority | None = None
     files: Annotated[list[GivenFile], Meta(max_length=FILES_MAX)] | None = None
+    backfill: IncrementRange | None = None
 
 
 class _UnsureVersionError(Exception):
@@ -128,6 +131,7 @@ async def _execute_entry(
     inputs = _get_inputs(body)
     input_checks.check_inputs(entry, inputs)
     input_checks.check_required_inputs(entry, inputs)
+    states.check_backfill(entry, body.backfill)
     workload, workload_ref = await store_inputs(services, inputs)
     fact = ExecutionRequested(
         path=entry.path,
@@ -140,6 +144,7 @@ async def _execute_entry(
         priority=body.priority,
         correlation_id=flow,
         files_digest=await input_files.keep_run_files(services, execution_id, body.files or []),
+        backfill=UNSET if body.backfill is None else body.backfill,
     )
     is_pinned = body.content is not None or _parse_version(body.version) is not None
     accepted = await begin_execution(
@@ -384,7 +389,7 @@ def _build_request_identity(fact: ExecutionRequested) -> tuple[Any, ...]:
         workload = {name: workload[name] for name in workload if name != workload_keys.SCHEDULE}
     source = fact.rerun.source if fact.rerun is not None else None
     repeated = None if source is None else (source.execution_id, source.step)
-    place = fact.pool, fact.priority, fact.files_digest
+    place = fact.pool, fact.priority, fact.files_digest, fact.backfill
     return fact.path, workload, fact.workload_ref, fact.parent_execution_id, repeated, place
 
 

@@ -37,6 +37,7 @@ from noetl_storage.ports.ledger_ports import (
     Projections,
     Requests,
     Snapshots,
+    States,
 )
 from noetl_storage.ports.registry_ports import (
     Catalog,
@@ -92,6 +93,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     triggers: Triggers
     dead_letters: DeadLetters
     dead_letter_log: DeadLetterLog
+    states: States
     payloads: Payloads
     hints: Hints
     worker_presence: WorkerPresence

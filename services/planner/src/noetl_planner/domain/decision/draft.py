@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec, locators
 from noetl_contracts.commands.command_work import Command, StreamProgress
+from noetl_contracts.commands.state_values import StateChange, StateRecord
 from noetl_contracts.commands.worker_pools import Pools, WorkerHeartbeat
 from noetl_contracts.errors import LocatorError
 from noetl_contracts.events import Event, command_events, frame_events, step_events
@@ -35,6 +36,15 @@ from noetl_playbook.views.payload_handle import PayloadNeeded
 from noetl_playbook.views.results import StoredResult
 from noetl_replay.fold import fold_event
 from noetl_replay.state import ExecutionState
+
+
+class StateNeeded(Exception):  # noqa: N818 - it asks, and nothing went wrong
+    """A decision reads a value of `state` that is not loaded: load it and decide again."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"state {name!r} is not loaded")
+        self.name = name
+
 
 # A worker says itself what it is called.
 _REMEMBERED_CHARACTERS_MAX = 1024
@@ -160,13 +170,17 @@ def _find_worker_locator(state: ExecutionState, fact: Any) -> str | None:
 
 
 class DecisionInputs(Struct, frozen=True, kw_only=True):
-    """What a decision may not find out for itself: the time, and where identities come from."""
+    """What a decision may not find out for itself: the time, and where identities come from.
+
+    `states` are the values of `state` that were read for it, by name.
+    """
 
     now: datetime
     producer: str
     next_event_id: Callable[[], EventId]
     # How workers said they are, lately.
     workers: Sequence[WorkerHeartbeat] = ()
+    states: dict[str, StateRecord | None] = msgspec.field(default_factory=dict)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -204,8 +218,9 @@ class DecisionDraft:
     """Collects events, and folds each into the state as it is emitted.
 
     `loaded` maps the digest of a payload to its value: what a template needs and is not there is
-    asked for by `PayloadNeeded`, and the decision is made again with it. So it is with `renders`:
-    `SlowRenderError` asks for one that takes long.
+    asked for by `PayloadNeeded`, and the decision is made again with it. So it is with the states
+    of `stamp`, which `StateNeeded` asks for, and with `renders`: `SlowRenderError` asks for one
+    that takes long.
     """
 
     def __init__(
@@ -226,6 +241,8 @@ class DecisionDraft:
         self.now = stamp.now
         self.limits = limits
         self.loaded = loaded
+        self._states = dict(stamp.states)
+        self.state_changes: list[StateChange] = []
         self.reads = ReadBudget(bytes_max=limits.read_bytes_max, values_max=limits.read_values_max)
         self.traceparent = traceparent
         self.envelopes: list[Envelope] = []
@@ -339,6 +356,20 @@ class DecisionDraft:
             row_count=row_count,
         )
 
+    def get_state(self, name: str) -> StateRecord | None:
+        """Return a value of `state`, None before it has one; raises `StateNeeded`."""
+        try:
+            return self._states[name]
+        except KeyError:
+            raise StateNeeded(name) from None
+
+    def change_state(self, change: StateChange) -> None:
+        """Have a value of `state` changed with the events of this decision."""
+        self._states[change.name] = StateRecord(
+            name=change.name, value=change.value, revision=change.revision
+        )
+        self.state_changes.append(change)
+
     def get_stored_value(self, reference: PayloadRef) -> Any:
         """Return the value of a payload, kept by this decision or loaded before it.
 
@@ -370,7 +401,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     other executions; for `to_collect` the shell gathers item results afterwards; `to_stop` and
     `to_pause` are worth a hint to their workers, and so is how far the planner has `taken` their
     streams; `offers` go to single workers, `granted` are attempts that such workers now have, and
-    `withdrawn` names workers that took no offer in time; `wake_at` is when the execution wants to
+    `withdrawn` names workers that took no offer in time; `state_changes` are committed with the
+    events; `wake_at` is when the execution wants to
     be looked at again.
     """
 
@@ -385,4 +417,5 @@ class Decision(Struct, frozen=True, kw_only=True):
     offers: list[CommandOffer] = msgspec.field(default_factory=list)
     granted: dict[CommandId, int] = msgspec.field(default_factory=dict)
     withdrawn: list[WorkerId] = msgspec.field(default_factory=list)
+    state_changes: list[StateChange] = msgspec.field(default_factory=list)
     wake_at: datetime | None = None

@@ -10,6 +10,7 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.commands.loop_collections import CollectionForm
 from noetl_contracts.errors import ErrorObject, get_error_code
+from noetl_contracts.events.state_events import StateChanged
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus
 from noetl_planner.domain.decision.draft import DecisionDraft, ReadBudget
@@ -49,11 +50,12 @@ UNDEFINED_IN_CONDITION = "undefined_in_condition"
 
 
 class RunOutcome(Struct, frozen=True, kw_only=True):
-    """How an activation ended."""
+    """How an activation ended, and how its success moves the state that it read."""
 
     status: RunStatus
     error: ErrorObject | None = None
     notes: list[str] = []
+    state_change: StateChanged | None = None
 
 
 class StoredWorkload(Mapping[str, Any]):

@@ -6,6 +6,7 @@ from noetl_contracts.events import (
     execution_events,
     frame_events,
     loop_events,
+    state_events,
     step_events,
 )
 from noetl_contracts.ids import CommandId, FrameId, RunId, StageId
@@ -127,6 +128,16 @@ def _build_control_key(event: Event) -> str | None:
             return f"files/{event.entries}"
         case execution_events.BusinessObjectChanged():
             return f"run/{event.run_id}/object/{event.object_id}"
+        case _:
+            return _build_state_key(event)
+
+
+def _build_state_key(event: Event) -> str | None:
+    match event:
+        case state_events.StateRead():
+            return f"run/{event.run_id}/state/read"
+        case state_events.StateChanged():
+            return f"command/{event.command_id}/state"
         case _:
             return None
 

@@ -8,7 +8,7 @@ from noetl_contracts.status import StageStatus
 from noetl_planner.domain.decision.draft import DecisionDraft
 from noetl_planner.domain.decision.evaluation import RunOutcome
 from noetl_planner.domain.loops import cursors, frames, items, loop_ends, reduce_stages
-from noetl_planner.domain.steps import commands, policies
+from noetl_planner.domain.steps import commands, increments, policies
 from noetl_replay.state import RunState
 
 _ITEM_MODES = frozenset({"sequential", "parallel"})
@@ -22,6 +22,7 @@ def start_run_work(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
         return reduce_stages.start_reduce(draft, run)
     loop = definition.loop
     if loop is None:
+        increments.begin_increment(draft, run)
         commands.issue_step(draft, run)
         return None
     if loop.cursor is not None:

@@ -86,6 +86,8 @@ def _explain_stream_need(step: Mapping[str, Any]) -> tuple[str | None, str | Non
     if (step.get("loop") or {}).get("cursor") is not None:
         instead = "read the rows in a step before it and loop over them in mode chunked or fanout"
         return "slots of a cursor loop claim rows themselves", instead
+    if step.get("incremental") is not None:
+        return "a step that reads increments says with its result how far it read", None
     for task in step.get("tool", ()):
         if task.get("kind") in PARKING:
             why = f"a task of kind {task['kind']!r} lets its command go and resumes it"

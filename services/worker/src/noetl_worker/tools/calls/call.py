@@ -13,11 +13,13 @@ from urllib.parse import unquote
 from msgspec import UNSET, Struct, UnsetType
 
 from noetl_contracts import codec
+from noetl_contracts.commands.state_values import StateType
 from noetl_contracts.commands.task_metrics import SparkProgress
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.execution_files import FilePathError, normalize_file_path
 from noetl_playbook.model.playbook import Output
 from noetl_worker.domain import unit_identity
+from noetl_worker.domain.cursor_values import CursorReading
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.task_logs.task_log import NullTaskLog, TaskLogPort
@@ -132,6 +134,26 @@ class TaskFilesPort(Protocol):
         """Forget what was not published; tell whether the folder may be used again."""
 
 
+class CursorScanPort(Protocol):
+    """Looks through rows for the greatest cursor; every method raises `ToolFailure`."""
+
+    column: str
+    type: StateType
+
+    @property
+    def reading(self) -> CursorReading:
+        """Return what was found so far."""
+
+    def scan_rows(self, rows: Sequence[Any]) -> None:
+        """Look through rows that are mappings."""
+
+    def scan_batch(self, batch: Any) -> None:
+        """Look through the one column of a record batch or a table of Arrow."""
+
+    def note_reading(self, value: Any, rows: int) -> None:
+        """Take over what somebody else has found: the greatest value of so many rows."""
+
+
 class Call(Struct, frozen=True, kw_only=True):
     """One attempt of one task, every field rendered.
 
@@ -161,6 +183,8 @@ class Call(Struct, frozen=True, kw_only=True):
     log: TaskLogPort = NullTaskLog()
     # Tells who follows the execution how far Spark is; where nobody can be told there is none.
     tell_progress: Callable[[SparkProgress], Awaitable[None]] | None = None
+    # Looks through the rows that a transfer of an increment moves.
+    increment: CursorScanPort | None = None
 
     @property
     def task_files(self) -> TaskFilesPort:

@@ -11,7 +11,7 @@ import pyarrow.parquet
 
 from noetl_chassis.blocking_work import run_in_thread
 from noetl_worker.sql import sql_statements
-from noetl_worker.tools.calls.call import TaskFilesPort
+from noetl_worker.tools.calls.call import CursorScanPort, TaskFilesPort
 from noetl_worker.tools.postgres import copy_columns
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.row_windows import parse_one_statement
@@ -47,6 +47,7 @@ async def copy_parquet_columns(
     *,
     files: TaskFilesPort,
     size: int,
+    scan: CursorScanPort | None = None,
 ) -> dict[str, int] | None:
     """Copy a file's columns; None where it has to go by rows, which also say what is wrong."""
     if not isinstance(target, PostgresTable) or aim.mode == "upsert" or aim.mapping is not None:
@@ -58,7 +59,7 @@ async def copy_parquet_columns(
     with opened as file:
         if not target.can_copy(file.schema_arrow):
             return None
-        counted = _CountedFileBatches(file, path, size=size)
+        counted = _CountedFileBatches(file, path, size=size, scan=scan)
         moved = await target.copy_batches(counted.iterate_batches())
     return {"rows_transferred": moved, "chunks": counted.batches_read, "records_fetched": moved}
 
@@ -82,8 +83,16 @@ def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile | None:
 class _CountedFileBatches:
     """The batches of a file, and how many there were."""
 
-    def __init__(self, file: pyarrow.parquet.ParquetFile, path: Path, *, size: int) -> None:
+    def __init__(
+        self,
+        file: pyarrow.parquet.ParquetFile,
+        path: Path,
+        *,
+        size: int,
+        scan: CursorScanPort | None,
+    ) -> None:
         self._path = path
+        self._scan = scan
         self._batches = file.iter_batches(batch_size=size)
         self.batches_read = 0
 
@@ -91,6 +100,8 @@ class _CountedFileBatches:
         """Yield batch after batch, each read in a thread; raises `ToolFailure`."""
         while (batch := await run_in_thread(self._read_next)) is not None:
             self.batches_read += 1
+            if self._scan is not None:
+                self._scan.scan_batch(batch)
             yield batch
 
     def _read_next(self) -> pa.RecordBatch | None:
@@ -119,6 +130,7 @@ async def copy_query_columns(
     size: int,
     table: ChunkTarget | None = None,
     sheet: ColumnSink | None = None,
+    scan: CursorScanPort | None = None,
 ) -> dict[str, int] | None:
     """Copy a query's columns; None where it has to go by rows, which also say what is wrong."""
     if aim.mode == "upsert" or aim.mapping is not None:
@@ -130,7 +142,7 @@ async def copy_query_columns(
     own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
     async with own:
         return await _copy_in_transaction(
-            source, statement, session, size=size, table=table, sheet=sheet
+            source, statement, session, size=size, table=table, sheet=sheet, scan=scan
         )
 
 
@@ -142,6 +154,7 @@ async def _copy_in_transaction(
     size: int,
     table: ChunkTarget | None,
     sheet: ColumnSink | None,
+    scan: CursorScanPort | None,
 ) -> dict[str, int] | None:
     plan = await session.describe_statement(statement.text)
     kinds = {attribute.name: attribute.type.name for attribute in plan.prepared.get_attributes()}
@@ -164,7 +177,7 @@ async def _copy_in_transaction(
     )
     reading = copy_columns.read_columns(session, statement.text, values, types=types)
     async with aclosing(reading):
-        counted = _CountedBatches(reading)
+        counted = _CountedBatches(reading, scan=scan)
         moved = await write(counted)
     return {
         "rows_transferred": moved,
@@ -199,12 +212,17 @@ async def _copy_into_file(sheet: ColumnSink, batches: "_CountedBatches") -> int:
 class _CountedBatches:
     """Batches as they come, and how many rows they had."""
 
-    def __init__(self, reading: AsyncGenerator[pa.RecordBatch, None]) -> None:
+    def __init__(
+        self, reading: AsyncGenerator[pa.RecordBatch, None], *, scan: CursorScanPort | None
+    ) -> None:
         self._reading = reading
+        self._scan = scan
         self.rows = 0
 
     async def iterate_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         """Yield batch after batch."""
         async for batch in self._reading:
             self.rows += batch.num_rows
+            if self._scan is not None:
+                self._scan.scan_batch(batch)
             yield batch

@@ -14,14 +14,16 @@ from msgspec import Struct
 
 from noetl_chassis import identity
 from noetl_contracts import codec
+from noetl_contracts.commands.state_values import StateType
 from noetl_playbook.model import coercion
 from noetl_playbook.templates.output_forms import sql_ident
+from noetl_worker.domain import cursor_values
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.spark import job_loader
 from noetl_worker.spark.task_request import CopyCounts, CopyTarget, Input, StoredInput
 from noetl_worker.sql import queries
 from noetl_worker.tools.calls import references
-from noetl_worker.tools.calls.call import Call
+from noetl_worker.tools.calls.call import Call, CursorScanPort
 from noetl_worker.tools.postgres import effects
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool
@@ -29,6 +31,7 @@ from noetl_worker.tools.postgres.row_windows import lease_session
 from noetl_worker.tools.spark.spark_tool import SparkTool
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
+from noetl_worker.tools.transfer.increment_effects import build_marker
 from noetl_worker.tools.transfer.postgres_target import (
     TargetColumn,
     build_value_expression,
@@ -188,27 +191,31 @@ class SparkMover:
         async with lease_session(self._postgres, ends.target_auth, call.site) as session:
             connection = session.connection
             async with connection.transaction():
-                if not await effects.write_marker(connection, *_build_marker(call)):
-                    done = await effects.find_outcome(connection, *_build_marker(call))
+                if not await effects.write_marker(connection, *build_marker(call)):
+                    done = await effects.find_outcome(connection, *build_marker(call))
                     return {} if done is None else done
                 if ends.aim.mode == "replace":
                     await empty_table(session, table.quoted_name)
                 status = await connection.execute(text)
-                outcome = {
+                outcome: dict[str, Any] = {
                     "rows_transferred": int(status.rpartition(" ")[2]),
                     "chunks": copied.tasks,
                     "records_fetched": copied.rows,
                     "engine": "spark",
                 }
+                if call.increment is not None:
+                    outcome[cursor_values.RESULT_KEY] = await _read_cursor(
+                        session, call.increment, ends.aim, columns, [table.schema, staging]
+                    )
                 await effects.store_outcome(
-                    connection, *_build_marker(call), codec.encode_text(outcome)
+                    connection, *build_marker(call), codec.encode_text(outcome)
                 )
             return outcome
 
     async def _find_outcome(self, session: PostgresSession, call: Call) -> dict[str, Any] | None:
         """Return what an earlier attempt has written, or None when none has."""
         await effects.create_markers(session.connection)
-        return await effects.find_outcome(session.connection, *_build_marker(call))
+        return await effects.find_outcome(session.connection, *build_marker(call))
 
     async def _drop_staging(
         self, ends: TransferEnds, call: Call, schema: str, staging: str
@@ -270,13 +277,34 @@ def _build_statement(
     )
 
 
+async def _read_cursor(
+    session: PostgresSession,
+    scan: CursorScanPort,
+    aim: TransferAim,
+    columns: list[TargetColumn],
+    staging: list[str],
+) -> dict[str, Any]:
+    """Find the greatest cursor of what was staged; raises `ToolFailure`."""
+    mapping = aim.mapping or {column.name: column.name for column in columns}
+    found = next((one for one in columns if mapping.get(one.name) == scan.column), None)
+    if found is None:
+        text = (
+            f"cursor {scan.column!r} is not among the columns that engine spark moves: move it to "
+            "a column of the target, or leave engine out"
+        )
+        raise _build_invalid_failure(text)
+    value = build_value_expression(found)
+    if scan.type is StateType.TEXT:
+        value += ' collate "C"'
+    query = _QUERIES["read_cursor"].format(value=value, staging=sql_ident(staging))
+    row = await session.connection.fetchrow(query)
+    assert row is not None, "an aggregate has one row"
+    scan.note_reading(row["cursor"], row["rows"])
+    return cursor_values.show_reading(scan.reading)
+
+
 async def _drop_table(session: PostgresSession, schema: str, name: str) -> None:
     await session.connection.execute(_QUERIES["drop"].format(table=sql_ident([schema, name])))
-
-
-def _build_marker(call: Call) -> tuple[str, str]:
-    """Name the effect of a transfer: the same in every attempt of it."""
-    return call.site.execution_id, f"transfer/{call.idempotency_key}"
 
 
 def _build_invalid_failure(text: str) -> ToolFailure:

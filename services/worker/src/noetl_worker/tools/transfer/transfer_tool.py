@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, structs
 from noetl_chassis.blocking_work import run_in_thread
 from noetl_playbook.model import tools as kinds
 from noetl_storage.arrow.table_schema import Kinds, SchemaMismatch
+from noetl_worker.domain import cursor_values
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.result import ABSENT, find_at_path
 from noetl_worker.domain.text_values import format_text
@@ -35,11 +36,12 @@ from noetl_worker.tools.postgres.row_windows import hold_session, read_windows
 from noetl_worker.tools.postgres.value_types import UnfitValue
 from noetl_worker.tools.tables import file_tables, transfer_rows
 from noetl_worker.tools.tables.transfer_rows import ChunkTarget, RowWindow, TransferAim
-from noetl_worker.tools.transfer import file_target, spark_mover
+from noetl_worker.tools.transfer import file_target, increment_effects, spark_mover
 from noetl_worker.tools.transfer.column_copy import copy_parquet_columns, copy_query_columns
 from noetl_worker.tools.transfer.duckdb_target import DuckdbStatement, DuckdbTable
 from noetl_worker.tools.transfer.duckdb_target import iterate_query_windows as duck_windows
 from noetl_worker.tools.transfer.file_target import FileTarget
+from noetl_worker.tools.transfer.increment_effects import AlreadyMoved
 from noetl_worker.tools.transfer.plan import (
     TransferPlan,
     build_ends,
@@ -113,31 +115,59 @@ class TransferTool:
         return data
 
     async def _move_rows(self, plan: TransferPlan, call: Call) -> dict[str, Any]:
+        try:
+            async with AsyncExitStack() as stack:
+                held_ends = await stack.enter_async_context(self._hold_ends(plan, call))
+                session = await self._find_effect_session(plan, call, held_ends)
+                if session is not None:
+                    await increment_effects.check_effect(session, call)
+                target = await stack.enter_async_context(self._open_target(plan, call, held_ends))
+                outcome = await self._copy_rows(plan, call, held_ends, target)
+                if call.increment is not None:
+                    outcome[cursor_values.RESULT_KEY] = cursor_values.show_reading(
+                        call.increment.reading
+                    )
+                if session is not None:
+                    await increment_effects.store_effect(session, call, outcome)
+                return outcome
+        except AlreadyMoved as moved:
+            return moved.outcome
+
+    async def _find_effect_session(
+        self, plan: TransferPlan, call: Call, held_ends: _HeldEnds
+    ) -> PostgresSession | None:
+        """Return where an increment's effect is noted: the database that the rows go to."""
+        if call.increment is None or plan.target["type"] != "postgres":
+            return None
+        return await self._get_session(plan.target, call, held_ends)
+
+    async def _copy_rows(
+        self, plan: TransferPlan, call: Call, held_ends: _HeldEnds, target: ChunkTarget
+    ) -> dict[str, Any]:
+        """Write every row, by columns where both ends allow it."""
+        scan = call.increment
+        by_columns = await copy_parquet_columns(
+            plan.source, target, plan.aim, files=call.task_files, size=plan.size, scan=scan
+        )
+        if by_columns is None and plan.source["type"] == "postgres":
+            session = await self._get_session(plan.source, call, held_ends)
+            sheet = target.file_target if isinstance(target, _BlockingTarget) else None
+            by_columns = await copy_query_columns(
+                plan.source, session, plan.aim, size=plan.size, table=target, sheet=sheet, scan=scan
+            )
+        if by_columns is not None:
+            return by_columns
+        texts = (
+            target.list_json_sources(plan.aim.mapping) if isinstance(target, PostgresTable) else []
+        )
         fetched = moved = chunks = 0
-        async with AsyncExitStack() as stack:
-            held_ends = await stack.enter_async_context(self._hold_ends(plan, call))
-            target = await stack.enter_async_context(self._open_target(plan, call, held_ends))
-            by_columns = await copy_parquet_columns(
-                plan.source, target, plan.aim, files=call.task_files, size=plan.size
-            )
-            if by_columns is None and plan.source["type"] == "postgres":
-                session = await self._get_session(plan.source, call, held_ends)
-                sheet = target.file_target if isinstance(target, _BlockingTarget) else None
-                by_columns = await copy_query_columns(
-                    plan.source, session, plan.aim, size=plan.size, table=target, sheet=sheet
-                )
-            if by_columns is not None:
-                return by_columns
-            texts = (
-                target.list_json_sources(plan.aim.mapping)
-                if isinstance(target, PostgresTable)
-                else []
-            )
-            reading = self._iterate_windows(plan, call, held_ends, json_texts=texts)
-            windows = await stack.enter_async_context(aclosing(reading))
+        reading = self._iterate_windows(plan, call, held_ends, json_texts=texts)
+        async with aclosing(reading) as windows:
             async for window in windows:
                 if not window.rows:
                     continue
+                if scan is not None:
+                    scan.scan_rows(window.rows)
                 fetched += len(window.rows)
                 row_window = transfer_rows.map_window(window, plan.aim)
                 moved += await target.write_chunk(row_window.rows, row_window.kinds)

@@ -40,6 +40,11 @@ insert into {table} ({columns})
 select {values} from (select distinct on ({keys}) * from {staging}) as source
 on conflict ({keys}) do nothing;
 
+-- name: read_cursor :one
+-- Return the greatest cursor of what was staged, as the text of its type, and how many rows have one.
+select to_json(max({value})) #>> '{{}}' as cursor, count({value}) as rows
+from {staging} as source;
+
 -- name: begin_snapshot :exec
 -- Begin to read what the database is now.
 begin isolation level repeatable read read only;

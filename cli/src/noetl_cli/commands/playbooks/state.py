@@ -1,0 +1,127 @@
+"""`noetl state`: how far playbooks have read their sources."""
+
+import getpass
+from typing import Annotated, Any
+
+import typer
+
+from noetl_cli import terminal_output
+from noetl_cli.commands.options import AsJson, Server
+from noetl_cli.planner import client
+from noetl_contracts.commands.state_values import StateType
+
+_VALUE = "/api/state/value"
+
+app = typer.Typer(
+    no_args_is_help=True, help="Show how far playbooks have read their sources, and set it."
+)
+
+Playbook = Annotated[str, typer.Argument(metavar="PLAYBOOK", help="A registered playbook.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The state, without state. before it.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many.")]
+
+
+@app.command("ls")
+def list_states(
+    path: Annotated[
+        str | None, typer.Argument(metavar="PLAYBOOK", help="Only of this playbook.")
+    ] = None,
+    *,
+    limit: Limit = 50,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """List states with their present values."""
+    with client.open_client(server) as planner:
+        found = planner.get("/api/state", path=path, limit=limit)
+    if as_json:
+        terminal_output.print_json(found["states"])
+        return
+    rows = [(one["path"], one["name"], *_list_cells(one)) for one in found["states"]]
+    head = ("PLAYBOOK", "STATE", "VALUE", "TYPE", "REVISION", "CHANGED", "BY", "REASON")
+    terminal_output.print_rows(head, rows, nothing="No states.")
+    if found["has_more"]:
+        terminal_output.print_note("There are more: name a playbook, or raise --limit.")
+
+
+@app.command("get")
+def get_state(
+    path: Playbook, name: Name, *, server: Server = None, as_json: AsJson = False
+) -> None:
+    """Print the present value of a state."""
+    with client.open_client(server) as planner:
+        found = planner.get(_VALUE, path=path, name=name)
+    if as_json:
+        terminal_output.print_json(found)
+    else:
+        terminal_output.print_line(str(found["value"]))
+
+
+@app.command("set")
+def set_state(
+    path: Playbook,
+    name: Name,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="A moment, day, number or text.")],
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept for good.")],
+    type_: Annotated[
+        StateType | None,
+        typer.Option("--type", help="Default: what the present value or the step has."),
+    ] = None,
+    who: Annotated[
+        str | None, typer.Option("--who", help="Who does it (default: your login).")
+    ] = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set a state; the next run begins there, and a run that has begun fails."""
+    body = {
+        "path": path,
+        "name": name,
+        "value": value,
+        "who": who or getpass.getuser(),
+        "reason": reason,
+        **({} if type_ is None else {"type": str(type_)}),
+    }
+    with client.open_client(server) as planner:
+        told = planner.put(_VALUE, body)
+    if as_json:
+        terminal_output.print_json(told)
+    else:
+        terminal_output.print_line(
+            f"{told['path']} {told['name']} is {told['value']}, revision {told['revision']}."
+        )
+
+
+@app.command("history")
+def show_history(
+    path: Playbook,
+    name: Name,
+    *,
+    limit: Limit = 50,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the changes of a state, the latest first."""
+    with client.open_client(server) as planner:
+        found = planner.get("/api/state/history", path=path, name=name, limit=limit)
+    if as_json:
+        terminal_output.print_json(found["changes"])
+        return
+    rows = [_list_cells(one) for one in found["changes"]]
+    head = ("VALUE", "TYPE", "REVISION", "CHANGED", "BY", "REASON")
+    terminal_output.print_rows(head, rows, nothing="No changes.")
+    if found["next_before"] not in {None, 1}:
+        terminal_output.print_note("There are older ones: raise --limit.")
+
+
+def _list_cells(one: dict[str, Any]) -> tuple[str, ...]:
+    by = one["changed_by"] or f"execution {one['execution_id']}, step {one['step']}"
+    return (
+        str(one["value"]),
+        one["type"],
+        str(one["revision"]),
+        (one["changed_at"] or "")[:19].replace("T", " "),
+        by,
+        one["reason"] or "",
+    )
