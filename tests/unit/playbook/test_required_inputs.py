@@ -2,8 +2,8 @@
 
 import pytest
 from jsonschema import Draft202012Validator
-
 from noetl_playbook.canonical_document import build_document
+
 from noetl_playbook.model.playbook import InputDeclaration
 from noetl_playbook.parse import declared_inputs
 from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbook
