@@ -145,9 +145,7 @@ async def open_system(configs: ServiceSettings) -> AsyncIterator[LocalSystem]:
     declared = topology.declare_topology(shard_count=_SHARDS, lease_s=configs.worker.lease_s)
     broker = MemoryBroker(topology.share_default_pool(declared), clock)
     await broker.ensure_streams()
-    process = ServiceProcess(
-        instance=NAME, stop=asyncio.Event(), health=HealthChecks(), health_port=0
-    )
+    process = _build_process()
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         payloads = await enter(open_payloads(configs.worker.payload_url))
@@ -214,6 +212,10 @@ async def open_system(configs: ServiceSettings) -> AsyncIterator[LocalSystem]:
             projector=_build_projector(adapters, broker, configs, store),
             outbox=_build_outbox(adapters, broker),
         )
+
+
+def _build_process() -> ServiceProcess:
+    return ServiceProcess(instance=NAME, stop=asyncio.Event(), health=HealthChecks(), health_port=0)
 
 
 def _command_consumers(
