@@ -77,7 +77,7 @@ ARTIFACT = ToolKind(
 )
 TRANSFER = ToolKind(
     name="transfer",
-    fields=_split_names("source target mapping mode chunk_size key engine"),
+    fields=_split_names("source target mapping mode chunk_size key engine set"),
     required=("source", "target"),
     is_available=True,
 )

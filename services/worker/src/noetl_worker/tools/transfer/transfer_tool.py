@@ -28,6 +28,8 @@ from noetl_worker.tools.duckdb.duckdb_tool import (
     prepare_database,
 )
 from noetl_worker.tools.http.http_tool import HttpTool
+from noetl_worker.tools.postgres import effects
+from noetl_worker.tools.postgres.effects import TransferEffect
 from noetl_worker.tools.postgres.postgres_pool import ConnectionPool
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool, classify_postgres_error
@@ -117,6 +119,9 @@ class TransferTool:
         async with AsyncExitStack() as stack:
             held_ends = await stack.enter_async_context(self._hold_ends(plan, call))
             target = await stack.enter_async_context(self._open_target(plan, call, held_ends))
+            effect = await self._find_effect(plan, call, held_ends)
+            if effect is not None and (done := await effect.claim_effect()) is not None:
+                return done
             by_columns = await copy_parquet_columns(
                 plan.source, target, plan.aim, files=call.task_files, size=plan.size
             )
@@ -142,7 +147,22 @@ class TransferTool:
                 row_window = transfer_rows.map_window(window, plan.aim)
                 moved += await target.write_chunk(row_window.rows, row_window.kinds)
                 chunks += 1
-        return {"rows_transferred": moved, "chunks": chunks, "records_fetched": fetched}
+            if isinstance(target, PostgresTable):
+                written = await target.finish_rows()
+                moved = moved if written is None else written
+            outcome = {"rows_transferred": moved, "chunks": chunks, "records_fetched": fetched}
+            if effect is not None:
+                await effect.store_outcome(outcome)
+        return outcome
+
+    async def _find_effect(
+        self, plan: TransferPlan, call: Call, held_ends: _HeldEnds
+    ) -> TransferEffect | None:
+        """Return the marker of a transfer that must not take effect twice, None for others."""
+        if not plan.aim.is_merge:
+            return None
+        session = await self._get_session(plan.target, call, held_ends)
+        return TransferEffect(session.connection, call)
 
     @asynccontextmanager
     async def _hold_ends(self, plan: TransferPlan, call: Call) -> AsyncIterator[_HeldEnds]:
@@ -196,6 +216,8 @@ class TransferTool:
         match target["type"]:
             case "postgres":
                 session = await self._get_session(target, call, held_ends)
+                if aim.is_merge:
+                    await effects.create_markers(session.connection)
                 async with session.connection.transaction():
                     end: PostgresTable | PostgresStatement = (
                         PostgresStatement(session, query=target["query"])
