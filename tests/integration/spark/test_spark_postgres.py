@@ -1,6 +1,7 @@
 """PostgreSQL through Spark: one snapshot a task, balanced shares, exact types, named errors."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 from tests.support.calls import call_of
+from tests.support.servers import PostgresServer
 from tests.support.sparking import answered, spark_bench, spark_call, trusting
 from tests.support.typed_values import UUID, VALUES
 from tests.support.working import Bench
@@ -55,10 +57,19 @@ async def worker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Benc
         yield found
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def dsn(worker: Bench, postgres: PostgresServer) -> AsyncIterator[str]:
+    """One database for all tests: a worker knows a credential's fields for a while."""
+    name = f"test_{secrets.token_hex(6)}"
+    found = await postgres.create_database(name)
+    await worker.put_credential("db", {"dsn": found})
+    yield found
+    await postgres.drop_database(name)
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def db(worker: Bench, database: str) -> AsyncIterator[Any]:
-    await worker.put_credential("db", {"dsn": database})
-    connection = await asyncpg.connect(database)
+async def db(dsn: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(dsn)
     yield connection
     await connection.close()
 
@@ -136,7 +147,7 @@ async def test_shares_hold_each_row_once_and_are_alike(worker: Bench, db: Any) -
         " max(size) AS most FROM (SELECT *, count(*) OVER (PARTITION BY part) AS size FROM"
         " (SELECT *, spark_partition_id() AS part FROM s))"
     )
-    shares = [{"partitions": 4}, {"partition": "auto"}]
+    shares: list[dict[str, Any]] = [{"partitions": 4}, {"partition": "auto"}]
     shares += [
         {"partitions": 4, "partition_column": column}
         for column in ("id", "uid", "day", "name", "at")
@@ -155,8 +166,11 @@ async def test_what_changes_at_each_run_is_read_once(worker: Bench, db: Any) -> 
     source = {"query": "select i, random() as r from generate_series(1, 1000) i"}
     join = "SELECT count(*) AS n FROM s a JOIN s b ON a.i = b.i AND a.r = b.r"
     assert await asked(worker, join, s=source) == [{"n": 1_000}]
-    view = f"CREATE TEMPORARY VIEW v AS SELECT * FROM s; {join.replace('s b', 'v b')}"
-    assert await asked(worker, view, s=source) == [{"n": 1_000}]
+    views = (
+        "CREATE TEMPORARY VIEW v AS SELECT * FROM s; "
+        "SELECT count(*) AS n FROM s a JOIN v b ON a.i = b.i AND a.r = b.r"
+    )
+    assert await asked(worker, views, s=source) == [{"n": 1_000}]
     in_subquery = "SELECT count(*) AS n FROM s WHERE r IN (SELECT r FROM s)"
     assert await asked(worker, in_subquery, s=source) == [{"n": 1_000}]
     code = """
@@ -169,20 +183,20 @@ def main(spark, inputs):
     assert db.is_closed() is False
 
 
-async def test_all_reads_of_a_task_see_one_moment(worker: Bench, db: Any, database: str) -> None:
+async def test_all_reads_of_a_task_see_one_moment(worker: Bench, db: Any, dsn: str) -> None:
     await db.execute("create table moment as select i from generate_series(1, 100) i")
-    code = f"""
+    code = """
 import asyncio
 import asyncpg
 
-async def insert():
-    connection = await asyncpg.connect({database!r})
+async def insert(params):
+    connection = await asyncpg.connect(params['dsn'])
     await connection.execute("insert into moment select i from generate_series(1, 50) i")
     await connection.close()
 
-def main(spark, inputs):
+def main(spark, inputs, params):
     counts = [inputs["a"].count()]
-    asyncio.run(insert())
+    asyncio.run(insert(params))
     return counts + [inputs["a"].count(), inputs["b"].count(), inputs["c"].count()]
 """
     inputs = {
@@ -190,7 +204,8 @@ def main(spark, inputs):
         "b": {"auth": "db", "table": ["public", "moment"]},
         "c": {"auth": "db", "query": "select i from moment where i > 0"},
     }
-    assert await answered(trusting(worker), spark_call(code=code, inputs=inputs)) == [100] * 4
+    call = spark_call(code=code, inputs=inputs, params={"dsn": dsn})
+    assert await answered(trusting(worker), call) == [100] * 4
     assert await db.fetchval("select count(*) from moment") == 150
     keepers = "select count(*) from pg_stat_activity where application_name = 'noetl-spark'"
     assert await db.fetchval(keepers) == 0
@@ -232,7 +247,8 @@ async def test_what_cannot_be_read_says_where_and_why(
     worker: Bench, db: Any, source: dict[str, Any], kind: str, said: str
 ) -> None:
     await db.execute(
-        "create table shop as select i as id, true as ok from generate_series(1, 900) i"
+        "create table if not exists shop as"
+        " select i as id, true as ok from generate_series(1, 900) i"
     )
     error = await refused(worker, source)
     assert error.kind == kind, error
@@ -240,13 +256,13 @@ async def test_what_cannot_be_read_says_where_and_why(
         assert word in error.message, error
 
 
-async def test_a_table_that_may_not_be_read_is_named(worker: Bench, db: Any, database: str) -> None:
+async def test_a_table_that_may_not_be_read_is_named(worker: Bench, db: Any, dsn: str) -> None:
     await db.execute("create table closed(id int)")
     await db.execute("create role reader login password 'reader'")
     try:
-        await worker.put_credential("db", _as_reader(database))
-        error = await refused(worker, {"table": "closed"})
-        for word in ("table 'closed'", "credential 'db'", "permission denied for table closed"):
+        await worker.put_credential("reader", _as_reader(dsn))
+        error = await refused(worker, {"table": "closed", "auth": "reader"})
+        for word in ("table 'closed'", "credential 'reader'", "permission denied for table closed"):
             assert word in error.message, error
         assert error.pg_code == "42501"
     finally:
@@ -289,7 +305,10 @@ async def test_a_copy_adds_to_what_is_there_and_does_so_once(worker: Bench, db: 
         "engine": "spark",
         "source": {"type": "postgres", "table": "news", "partitions": 3},
         "target": {
-            **{"type": "postgres", "table": "totals", "mode": "upsert", "key": "id"},
+            "type": "postgres",
+            "table": "totals",
+            "mode": "upsert",
+            "key": "id",
             "set": {"total": "target.total + source.total"},
         },
     }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from noetl_contracts.json_values import to_json_value
 from noetl_storage.arrow import arrow_values
 from noetl_worker.domain import text_values
-from noetl_worker.spark.postgres.copy_texts import CopyColumn, format_column
+from noetl_worker.spark.postgres.table_copy import CopyColumn, format_column
 from noetl_worker.spark.tables.arrow_columns import find_column_texts
 from noetl_worker.spark.tables.store_access import SparkRefusal
 

@@ -17,8 +17,8 @@ from noetl_worker.spark import sql_checks, worker_logs
 from noetl_worker.spark.driver_output import DriverOutput, capture_output
 from noetl_worker.spark.partition_jobs import parallelism
 from noetl_worker.spark.postgres import postgres_source, shared_snapshots, table_copy
-from noetl_worker.spark.postgres.copy_texts import CopyColumn
 from noetl_worker.spark.postgres.postgres_source import PostgresSource
+from noetl_worker.spark.postgres.table_copy import CopyColumn
 from noetl_worker.spark.tables import named_tables, part_writer, payload_source
 from noetl_worker.spark.tables.part_writer import WritePlan
 from noetl_worker.spark.tables.payload_source import NoetlSource

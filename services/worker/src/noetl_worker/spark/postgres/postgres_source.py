@@ -1,6 +1,7 @@
 """PostgreSQL as a data source of Spark: each task copies its share of a planned read."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -70,5 +71,8 @@ class PostgresReader(DataSourceReader):
         fields = store_access.open_credential_fields(home, credential)
         with open_arrow_session(fields, credential=credential, about=plan.about) as session:
             session.begin_reading(plan.snapshot)
-            for batch in session.read_batches(plan.build_statement(partition.condition)):
-                yield from read_columns.convert_batch(batch, plan.columns, about=plan.about)
+            reading = session.read_batches(plan.build_statement(partition.condition))
+            # A connection closes after its cursors, also when a value is refused.
+            with closing(reading) as batches:
+                for batch in batches:
+                    yield from read_columns.convert_batch(batch, plan.columns, about=plan.about)

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL by a credential: one reads Arrow batches, one writes by `COPY`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -61,7 +61,7 @@ class ArrowSession:
         with self._translate_errors(), self._connection.cursor() as cursor:
             return cursor.adbc_execute_schema(text)
 
-    def read_batches(self, text: str) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, text: str) -> Generator[pa.RecordBatch, None, None]:
         """Yield a query's rows as they come; raises `SparkRefusal`."""
         options = {StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(_BATCH_BYTES)}
         with self._translate_errors(), self._connection.cursor(adbc_stmt_kwargs=options) as cursor:

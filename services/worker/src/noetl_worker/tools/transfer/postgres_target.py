@@ -16,14 +16,15 @@ from noetl_worker.tools.postgres.postgres_session import PostgresSession, Statem
 from noetl_worker.tools.postgres.value_types import bind_values
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
-from noetl_worker.tools.transfer import staged_rows
-from noetl_worker.tools.transfer.catalog_tables import (
+from noetl_worker.tools.transfer.target_table import (
+    StagedRows,
     TargetColumn,
+    create_staging,
     empty_table,
     get_table,
     list_table_columns,
+    write_staged_rows,
 )
-from noetl_worker.tools.transfer.staged_rows import StagedRows
 
 _QUERIES = queries.load_queries(__package__, "transfer_postgres")
 _BYTES, _INTERVAL = "bytea", "interval"
@@ -56,7 +57,7 @@ class PostgresTable:
         if self._aim.mode == "replace":
             await empty_table(self._session, sql_ident(self._parts))
         if self._aim.is_merge:
-            await staged_rows.create_staging(self._session, _STAGING, self._columns)
+            await create_staging(self._session, _STAGING, self._columns)
 
     async def finish_rows(self) -> int | None:
         """Merge what was staged into the table; None where rows were written as they came."""
@@ -70,7 +71,7 @@ class PostgresTable:
             columns=[self._columns[name] for name in self._staged_names],
             target_columns=self._columns,
         )
-        return await staged_rows.write_staged_rows(self._session, staged, self._aim)
+        return await write_staged_rows(self._session, staged, self._aim)
 
     def can_copy(self, schema: Any) -> bool:
         """Tell whether columns of an Arrow schema are appended as their rows would be."""

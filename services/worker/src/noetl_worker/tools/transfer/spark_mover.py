@@ -28,16 +28,14 @@ from noetl_worker.tools.postgres.row_windows import lease_session
 from noetl_worker.tools.spark.spark_tool import SparkTool
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
-from noetl_worker.tools.transfer.catalog_tables import (
+from noetl_worker.tools.transfer.target_table import (
+    StagedRows,
     TargetColumn,
+    build_statement,
     empty_table,
+    format_definitions,
     get_table,
     list_table_columns,
-)
-from noetl_worker.tools.transfer.staged_rows import (
-    StagedRows,
-    build_statement,
-    format_definitions,
     write_staged_rows,
 )
 

@@ -1,4 +1,4 @@
-"""Staged rows become a table's in one statement: appended, or met with those that are there."""
+"""Tables of PostgreSQL as targets: what the catalog has of them, and how staged rows get in."""
 
 import importlib
 from collections.abc import Sequence
@@ -11,11 +11,24 @@ from noetl_worker.sql import queries
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
-from noetl_worker.tools.transfer.catalog_tables import TargetColumn
 
-_QUERIES = queries.load_queries(__package__, "staged_rows")
+_QUERIES = queries.load_queries(__package__, "target_table")
 # The first release that has MERGE.
 _MERGE_RELEASE = 15
+_ARRAY = "A"
+
+
+class TargetColumn(Struct, frozen=True, kw_only=True):
+    """A column of the target."""
+
+    name: str
+    type: str
+    category: str
+
+    @property
+    def is_array(self) -> bool:
+        """Tell whether a list becomes an array, and not JSON."""
+        return self.category == _ARRAY
 
 
 class StagedRows(Struct, frozen=True, kw_only=True):
@@ -138,3 +151,32 @@ def format_definitions(columns: dict[str, TargetColumn]) -> str:
 
 def _build_refusal(text: str) -> ToolFailure:
     return ToolFailure(build_error("validation", text, source="transfer"))
+
+
+async def get_table(session: PostgresSession, parts: list[str]) -> tuple[int, list[str]]:
+    """Return a table's identity and its name as the catalog has it; raises `ToolFailure`."""
+    connection = session.connection
+    for tried in (parts, [part.lower() for part in parts]):
+        oid = await connection.fetchval(_QUERIES["find_table"], sql_ident(tried))
+        if oid is not None:
+            return int(oid), tried
+    tables = await connection.fetch(_QUERIES["list_tables"])
+    raise transfer_rows.build_unknown_failure(
+        "table", ".".join(parts), [row["relname"] for row in tables]
+    )
+
+
+async def list_table_columns(session: PostgresSession, oid: int) -> dict[str, TargetColumn]:
+    """Return the columns of a table by name."""
+    found = await session.connection.fetch(_QUERIES["list_columns"], oid)
+    return {
+        row["attname"]: TargetColumn(
+            name=row["attname"], type=row["type"], category=row["category"]
+        )
+        for row in found
+    }
+
+
+async def empty_table(session: PostgresSession, table: str) -> None:
+    """Remove every row of a table, named as SQL names it."""
+    await session.connection.execute(_QUERIES["empty"].format(table=table))
