@@ -77,7 +77,7 @@ ARTIFACT = ToolKind(
 )
 TRANSFER = ToolKind(
     name="transfer",
-    fields=_split_names("source target mapping mode chunk_size key engine set"),
+    fields=_split_names("source target mapping mode chunk_size key engine"),
     required=("source", "target"),
     is_available=True,
 )

@@ -158,7 +158,6 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "target": MAPPING,
         "mapping": MAPPING,
         "mode": choice_type("append", "insert", "replace", "upsert", "merge"),
-        "set": MAPPING,
         "chunk_size": whole_number_type(1, 100_000),
         "engine": choice_type("auto", "io", "spark"),
     },

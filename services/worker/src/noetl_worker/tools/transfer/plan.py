@@ -61,7 +61,7 @@ def parse_plan(call: Call) -> TransferPlan:
         mode=mode,
         keys=_parse_keys(target.get("key") or call.fields.get("key")),
         mapping=_parse_mapping(target.get("mapping") or call.fields.get("mapping")),
-        expressions=_parse_expressions(target.get("set") or call.fields.get("set")),
+        expressions=_parse_expressions(target.get("set")),
     )
     _check_merge(aim, target)
     return TransferPlan(source=source, target=target, aim=aim, size=size)
