@@ -82,17 +82,17 @@ class ReadColumn(Struct, frozen=True, kw_only=True):
         return f"source.{name}::text{brackets} as {name}"
 
 
-def list_columns(schema: pa.Schema, array_oids: frozenset[int]) -> list[ReadColumn]:
+def list_columns(schema: pa.Schema, array_oids: frozenset[int], *, about: str) -> list[ReadColumn]:
     """Read the columns that the client describes; raises `SparkRefusal`.
 
     `array_oids` are the types without a name here that are arrays.
     """
     columns = [_read_column(field, array_oids) for field in schema]
     if not columns:
-        raise SparkRefusal("validation", "the query returns no columns")
+        raise SparkRefusal("validation", f"{about}: the query returns no columns")
     names = [column.name for column in columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        text = f"the query has several columns named '{twice[0]}': give them names with AS"
+        text = f"{about}: the query has several columns named '{twice[0]}': give them names with AS"
         raise SparkRefusal("schema", text)
     return columns
 

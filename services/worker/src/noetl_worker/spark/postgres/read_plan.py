@@ -62,7 +62,7 @@ def plan_read(
     query = _write_values(session, request, about)
     schema = session.describe_query(query)
     oids = read_columns.list_nameless_oids(schema)
-    columns = read_columns.list_columns(schema, _find_arrays(session, oids))
+    columns = read_columns.list_columns(schema, _find_arrays(session, oids), about=about)
     source = f"({query}\n) as source" if shape is None else f"{shape.quoted_name} as source"
     moving = None if shape is not None else _find_moving_part(session, query)
     conditions = [partition_ranges.WHOLE]
