@@ -107,6 +107,24 @@ async def test_a_merge_needs_no_unique_index(worker: Bench, db: Any) -> None:
     assert await db.fetchval("select count(*) from plain") == 3
 
 
+async def test_columns_that_the_source_lacks_keep_what_they_demand(worker: Bench, db: Any) -> None:
+    await db.execute(
+        "create domain code as text not null check (value <> 'no');"
+        "create table coded(id int primary key, c code default 'new', n int not null default 7);"
+        "insert into coded values (1, 'old', 1)"
+    )
+    target = {"type": "postgres", "auth": "db", "table": "coded", "mode": "merge", "key": "id"}
+    found = await transfer(worker, [{"id": 1}, {"id": 2}], target)
+    assert found.error is None, found.error
+    assert [tuple(row) for row in await db.fetch("select * from coded order by id")] == [
+        (1, "old", 1),
+        (2, "new", 7),
+    ]
+    broken = await transfer(worker, [{"id": 3, "c": "no"}], target)
+    assert broken.error is not None
+    assert broken.error.kind == "db_constraint", broken.error
+
+
 @pytest.mark.parametrize("mode", ["upsert", "merge"])
 async def test_a_key_that_comes_twice_or_not_at_all_is_refused(
     worker: Bench, db: Any, mode: str

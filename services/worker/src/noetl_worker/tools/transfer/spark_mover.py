@@ -139,7 +139,7 @@ class SparkMover:
                 schema=table.schema,
                 table=staging,
                 done_table=f"{staging}_done",
-                columns={column.name: (column.type, column.category) for column in columns},
+                columns={column.name: (column.stored_type, column.category) for column in columns},
                 target=f"{table.schema}.{table.name}",
             )
             copied: CopyCounts = await self._spark.run_job(

@@ -19,10 +19,11 @@ _ARRAY = "A"
 
 
 class TargetColumn(Struct, frozen=True, kw_only=True):
-    """A column of the target."""
+    """A column of the target; `stored_type` is that of its domain's values, else its `type`."""
 
     name: str
     type: str
+    stored_type: str
     category: str
 
     @property
@@ -145,8 +146,10 @@ async def create_staging(
 
 
 def format_definitions(columns: dict[str, TargetColumn]) -> str:
-    """Write the definitions of columns of the target's types, which may all be absent."""
-    return ", ".join(f"{sql_ident(column.name)} {column.type}" for column in columns.values())
+    """Write the definitions of columns of the target's types, each of which may be absent."""
+    return ", ".join(
+        f"{sql_ident(column.name)} {column.stored_type}" for column in columns.values()
+    )
 
 
 def _build_refusal(text: str) -> ToolFailure:
@@ -171,7 +174,10 @@ async def list_table_columns(session: PostgresSession, oid: int) -> dict[str, Ta
     found = await session.connection.fetch(_QUERIES["list_columns"], oid)
     return {
         row["attname"]: TargetColumn(
-            name=row["attname"], type=row["type"], category=row["category"]
+            name=row["attname"],
+            type=row["type"],
+            stored_type=row["stored_type"],
+            category=row["category"],
         )
         for row in found
     }

@@ -15,7 +15,14 @@ limit 500;
 
 -- name: list_columns :many
 -- Return a table's columns and their types.
-select a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) as type, t.typcategory::text as category
+select
+    a.attname,
+    pg_catalog.format_type(a.atttypid, a.atttypmod) as type,
+    case
+        when t.typtype = 'd' then pg_catalog.format_type(t.typbasetype, t.typtypmod)
+        else pg_catalog.format_type(a.atttypid, a.atttypmod)
+    end as stored_type,
+    t.typcategory::text as category
 from pg_catalog.pg_attribute a
 join pg_catalog.pg_type t on t.oid = a.atttypid
 where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped
