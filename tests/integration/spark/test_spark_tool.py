@@ -248,7 +248,7 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
                 "named": 500,
                 "total": 500_750.0,
                 "at": "2026-01-02T01:04:05+00:00",
-                "tags": '{x,NULL,"y,z"}',
+                "tags": ["x", None, "y,z"],
                 "j": '{"k": [1]}',
                 "ok": 995,
             }

@@ -386,7 +386,7 @@ async def test_a_file_that_cannot_be_finished_leaves_nothing(worker: Bench, tmp_
         ({"source": {"type": "ftp"}}, "source.type"),
         ({"source": "rows"}, "source.type"),
         ({"target": {"type": "http"}}, "target.type"),
-        ({"target": {"type": "postgres", "table": "t", "mode": "merge"}}, "mode"),
+        ({"target": {"type": "postgres", "table": "t", "mode": "mix"}}, "mode"),
         ({"target": {"type": "postgres"}}, "'table' or 'query'"),
         ({"target": {"type": "postgres", "table": "t", "query": "select 1"}}, "'table' or 'query'"),
         ({"chunk_size": 0}, "chunk_size"),

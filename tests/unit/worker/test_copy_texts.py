@@ -1,5 +1,6 @@
 """Arrow's texts of a column equal those that are written value by value, or there are none."""
 
+import struct
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 from noetl_contracts.json_values import to_json_value
 from noetl_storage.arrow import arrow_values
 from noetl_worker.domain import text_values
+from noetl_worker.spark.postgres.table_copy import CopyColumn, format_column
 from noetl_worker.spark.tables.arrow_columns import find_column_texts
+from noetl_worker.spark.tables.store_access import SparkRefusal
 
+WIDE = pa.decimal128(38, 18)
 MOMENTS = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
 
 
@@ -83,3 +87,80 @@ def test_what_arrow_writes_as_it_stands(values: pa.Array) -> None:
 )
 def test_other_values_are_looked_at_one_by_one(values: Any) -> None:
     assert find_column_texts(values) is None
+
+
+def formatted(values: pa.Array, type_: str, category: str) -> list[str | None]:
+    column = CopyColumn(name="c", type=type_, category=category)
+    texts: list[str | None] = format_column(values, column).to_pylist()
+    return texts
+
+
+@given(digits=st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1), max_size=20))
+def test_decimals_of_any_digits_go_into_numbers(digits: list[int | None]) -> None:
+    values = pa.array([None if one is None else Decimal(f"{one}e-18") for one in digits], WIDE)
+    texts = formatted(values, "numeric", "N")
+    assert [None if text is None else Decimal(text) for text in texts] == values.to_pylist()
+
+
+@given(values=st.lists(st.none() | st.floats(), max_size=20))
+def test_floats_go_into_numbers(values: list[float | None]) -> None:
+    texts = formatted(pa.array(values, pa.float64()), "double precision", "N")
+    for text, value in zip(texts, values, strict=True):
+        assert (text is None) == (value is None)
+        assert (
+            text is None
+            or struct.pack(">d", float(text)) == struct.pack(">d", value)
+            or (
+                value != value and float(text) != float(text)  # noqa: PLR0124 - not a number
+            )
+        )
+
+
+@given(values=st.lists(st.none() | st.binary(max_size=9), max_size=20), skipped=st.integers(0, 3))
+def test_bytes_go_into_bytea_in_hexadecimal_digits(
+    values: list[bytes | None], skipped: int
+) -> None:
+    array = pa.array(values, pa.binary()).slice(skipped)
+    expected = [None if one is None else "\\x" + one.hex() for one in values[skipped:]]
+    assert formatted(array, "bytea", "U") == expected
+
+
+@given(
+    values=st.lists(st.none() | st.lists(st.none() | st.text(max_size=5), max_size=4), max_size=9),
+    skipped=st.integers(0, 3),
+)
+def test_lists_of_texts_become_arrays(values: list[list[str | None] | None], skipped: int) -> None:
+    array = pa.array(values, pa.list_(pa.string())).slice(skipped)
+    expected = [
+        None if one is None else text_values.format_array_literal(one) for one in values[skipped:]
+    ]
+    assert formatted(array, "text[]", "A") == expected
+
+
+def test_lists_of_other_values_become_arrays() -> None:
+    for kind, values, type_, expected in (
+        (pa.int32(), [1, None], "integer[]", "{1,NULL}"),
+        (pa.bool_(), [True, False], "boolean[]", '{"true","false"}'),
+        (WIDE, [Decimal("1.5")], "numeric[]", "{1.500000000000000000}"),
+        (pa.binary(), [b"\0a"], "bytea[]", '{"\\\\x0061"}'),
+        (pa.binary(), [b"\0a"], "text[]", '{"AGE="}'),
+        (pa.date32(), [date(2024, 1, 2)], "date[]", '{"2024-01-02"}'),
+        (pa.list_(pa.int32()), [[1], [2]], "integer[]", "{{1},{2}}"),
+        (pa.struct({"a": pa.int32()}), [{"a": 1}], "jsonb[]", '{"{\\"a\\":1}"}'),
+    ):
+        array = pa.array([values, [], None], pa.list_(kind))
+        assert formatted(array, type_, "A") == [expected, "{}", None], kind
+
+
+def test_values_of_other_columns_keep_their_forms() -> None:
+    assert formatted(pa.array([[1, 2]]), "jsonb", "U") == ["[1,2]"]
+    assert formatted(pa.array([1.0, None]), "text", "S") == ["1.0", None]
+    assert formatted(pa.array(["AAH/", None]), "bytea", "U") == ["\\x0001ff", None]
+    assert formatted(pa.array([b"\x00"]), "text", "S") == ["AA=="]
+    late = pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC"))
+    assert formatted(late, "timestamp with time zone", "D") == ["10000-01-01 00:00:00+00"]
+
+
+def test_a_text_that_is_no_base64_is_refused_by_its_column() -> None:
+    with pytest.raises(SparkRefusal, match="column 'c' of the target is bytea"):
+        formatted(pa.array(["a"]), "bytea", "U")

@@ -6,11 +6,11 @@ import asyncpg
 import pyarrow as pa
 import pytest
 
+from noetl_worker.domain.numeric_digits import parse_digits
 from noetl_worker.tools.postgres.arrow_types import (
     choose_decimal_type,
     get_arrow_type,
     has_open_digits,
-    parse_digits,
 )
 
 

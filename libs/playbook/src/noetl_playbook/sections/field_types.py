@@ -157,7 +157,7 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "source": MAPPING,
         "target": MAPPING,
         "mapping": MAPPING,
-        "mode": choice_type("append", "insert", "replace", "upsert"),
+        "mode": choice_type("append", "insert", "replace", "upsert", "merge"),
         "chunk_size": whole_number_type(1, 100_000),
         "engine": choice_type("auto", "io", "spark"),
     },

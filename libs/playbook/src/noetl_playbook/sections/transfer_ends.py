@@ -16,6 +16,7 @@ from noetl_playbook.sections.field_types import (
     FieldType,
     check_field_value,
     check_mapping_keys,
+    choice_type,
     whole_number_type,
     word_type,
 )
@@ -38,6 +39,7 @@ _PARTED = {
     "table": TEXT_OR_LISTED,
     "partition_column": TEXT,
     "partitions": whole_number_type(1, 10_000),
+    "partition": choice_type("auto"),
 }
 _SOURCES: dict[str, Fields] = {
     "http": _HTTP,
@@ -50,6 +52,7 @@ _ARRIVAL = {
     "mode": FIELD_TYPES["transfer"]["mode"],
     "key": TEXT_OR_LISTED,
     "mapping": MAPPING,
+    "set": MAPPING,
 }
 _TABLE = {"table": TEXT_OR_LISTED, "query": TEXT, **_ARRIVAL}
 _TARGETS: dict[str, Fields] = {

@@ -1,7 +1,9 @@
 """What a `kind: spark` task does in its thread: inputs as views, SQL or a function, rows stored."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +16,12 @@ from noetl_storage.arrow import table_schema
 from noetl_worker.spark import sql_checks, worker_logs
 from noetl_worker.spark.driver_output import DriverOutput, capture_output
 from noetl_worker.spark.partition_jobs import parallelism
-from noetl_worker.spark.tables import named_tables, part_writer, payload_source, postgres_source
+from noetl_worker.spark.postgres import postgres_source, shared_snapshots, table_copy
+from noetl_worker.spark.postgres.postgres_source import PostgresSource
+from noetl_worker.spark.postgres.table_copy import CopyColumn
+from noetl_worker.spark.tables import named_tables, part_writer, payload_source
 from noetl_worker.spark.tables.part_writer import WritePlan
 from noetl_worker.spark.tables.payload_source import NoetlSource
-from noetl_worker.spark.tables.postgres_source import PostgresSource
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
 from noetl_worker.spark.task_request import (
     CodeFailed,
@@ -35,6 +39,8 @@ from noetl_worker.sql import lexer
 _FILE = "<task>"
 _ENTRY = "main"
 _ARGUMENTS_MAX = 3
+# The option of a data source that tells which input it reads.
+_INPUT_OPTION = "input"
 
 
 def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = None) -> SparkResult:
@@ -47,8 +53,12 @@ def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = Non
     if ask.code is not None and output is not None and not is_remote(base):
         conf = worker_logs.with_worker_logs(base, conf)
     session = open_session(base, conf)
-    frames = {name: build_frame(session, one, ask.plan.home) for name, one in ask.inputs.items()}
-    if ask.code is not None:
+    with _plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving):
+        frames = {name: build_frame(session, one, ask.plan.home) for name, one in inputs.items()}
+        if ask.code is None:
+            return _write_frame(_run_statements_once(session, ask, frames, moving), ask.plan)
+        # Nobody can tell how often the code will use a frame.
+        frames |= {name: stored_once(frames[name]) for name in moving}
         try:
             with capture_output(output):
                 value = _call_main(session, ask.code, frames, ask.params)
@@ -57,9 +67,59 @@ def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = Non
             if output is not None and conf.get(worker_logs.SETTING) == "true":
                 worker_logs.add_worker_logs(session, output)
                 output.flush_lines()
+
+
+@contextmanager
+def _plan_inputs(
+    inputs: Mapping[str, Input], home: StoreAddress
+) -> Iterator[tuple[dict[str, Input], frozenset[str]]]:
+    """Yield a task's inputs, their reads planned, and the names of those that may run only once."""
+    reads = {name: one.options for name, one in inputs.items() if isinstance(one, QueryInput)}
+    with shared_snapshots.plan_reads(reads, home) as planned:
+        found = {name: QueryInput(options=options) for name, options in planned.options.items()}
+        yield {**inputs, **found}, planned.moving
+
+
+def _run_statements_once(
+    session: SparkSession,
+    ask: SparkRequest,
+    frames: Mapping[str, DataFrame],
+    moving: frozenset[str],
+) -> DataFrame:
+    """Run a task's statements; what would be read twice, and differ, is stored first."""
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    return _write_frame(_run_statements(session, ask), ask.plan)
+    found = _run_statements(session, ask)
+    uses = _count_reads(found) if moving and not is_remote(session) else None
+    repeated = [name for name in moving if uses is None or uses[name] > 1]
+    if not repeated:
+        return found
+    for name in repeated:
+        stored_once(frames[name]).createOrReplaceTempView(name)
+    return _run_statements(session, ask)
+
+
+def _count_reads(frame: DataFrame) -> Counter[str]:
+    """Count the reads of inputs in a query, subqueries included, by the inputs' names."""
+    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - Spark has no other way to show a plan
+    return Counter(_list_inputs(plan))
+
+
+def _list_inputs(plan: Any) -> Iterator[str]:
+    if plan.getClass().getSimpleName() == "DataSourceV2ScanRelation":
+        plan = plan.relation()
+    if plan.getClass().getSimpleName() == "DataSourceV2Relation":
+        name = plan.options().get(_INPUT_OPTION)
+        if name is not None:
+            yield name
+    for below in (plan.children(), plan.subqueries()):
+        for place in range(below.size()):
+            yield from _list_inputs(below.apply(place))
+
+
+def stored_once(frame: DataFrame) -> DataFrame:
+    """Run a frame now, and return one of its rows: executors that lose them fail the job."""
+    return frame.localCheckpoint(eager=True)
 
 
 def open_session(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
@@ -194,7 +254,9 @@ def prepared(
     base: SparkSession, given: Input, mapping: Mapping[str, str] | None, home: StoreAddress
 ) -> DataFrame:
     """Return the frame of an input with the columns of its target; raises as `run`."""
-    frame = build_frame(open_session(base, {}), given, home)
+    with _plan_inputs({"source": given}, home) as (inputs, _):
+        # The snapshot is another connection's: it does not end with this block.
+        frame = build_frame(open_session(base, {}), inputs["source"], home)
     if mapping is None:
         return frame
     names = set(frame.columns)
@@ -213,18 +275,17 @@ def prepared(
 def copied(frame: DataFrame, target: CopyTarget) -> CopyCounts:
     """Copy a frame into a table of PostgreSQL; raises as `run`."""
     columns = [
-        postgres_source.CopyColumn(name=name, is_array=is_array)
-        for name, is_array in target.columns.items()
+        CopyColumn(name=name, type=type_, category=category)
+        for name, (type_, category) in target.columns.items()
     ]
-    counts = postgres_source.copy_in(
-        frame,
-        postgres_source.CopyPlan(
-            home=target.home,
-            credential=target.credential,
-            schema=target.schema,
-            table=target.table,
-            done_table=target.done_table,
-            columns=columns,
-        ),
+    plan = table_copy.CopyPlan(
+        home=target.home,
+        credential=target.credential,
+        schema=target.schema,
+        table=target.table,
+        done_table=target.done_table,
+        columns=columns,
+        target=target.target,
     )
+    counts = table_copy.copy_in(frame, plan)
     return CopyCounts(rows=sum(counts), tasks=sum(1 for count in counts if count))

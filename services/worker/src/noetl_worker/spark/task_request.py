@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
 from noetl_worker.sandbox.source import read_user_traceback
 from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan
@@ -69,14 +68,18 @@ class SparkResult(Struct, frozen=True, kw_only=True):
 
 
 class CopyTarget(Struct, frozen=True, kw_only=True):
-    """Where rows are copied; `columns` says of each whether its lists become arrays."""
+    """Where rows are copied; `columns` has each one's type and its category in the catalog.
+
+    `target` is the name of the table that errors tell.
+    """
 
     home: StoreAddress
     credential: str
     schema: str
     table: str
     done_table: str
-    columns: dict[str, bool]
+    columns: dict[str, tuple[str, str]]
+    target: str
 
 
 class CopyCounts(Struct, frozen=True, kw_only=True):
@@ -94,30 +97,3 @@ class CodeFailed(Exception):  # noqa: N818 - it is the task's own failure, on it
         super().__init__(self.found.message)
         self.kind = type(problem).__name__
         self.bases = [base.__name__ for base in type(problem).__mro__]
-
-
-def build_postgres_options(
-    home: StoreAddress,
-    *,
-    credential: str,
-    query: str,
-    values: list[Any],
-    column: str | None,
-    partitions: int,
-    snapshot: str | None = None,
-) -> dict[str, str]:
-    """Write the options of a read: the credential is named, and opened by who uses it."""
-    found = {
-        "store": home.url,
-        "tenant": home.tenant_id,
-        "organization": home.organization_id,
-        "credential": credential,
-        "query": query,
-        "values": codec.encode_text(values),
-        "partitions": str(partitions),
-    }
-    if column is not None:
-        found["column"] = column
-    if snapshot is not None:
-        found["snapshot"] = snapshot
-    return found

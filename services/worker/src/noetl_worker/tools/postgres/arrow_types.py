@@ -22,15 +22,10 @@ from typing import Any
 import pyarrow as pa
 
 from noetl_storage.arrow.table_schema import format_arrow_type
+from noetl_worker.domain.numeric_digits import parse_digits
 
 DECIMAL128_DIGITS_MAX = 38
 DECIMAL256_DIGITS_MAX = 76
-# What `pg_attribute.atttypmod` holds where a type has no modifier.
-NO_MODIFIER = -1
-_HEADER_BYTES = 4
-_PRECISION_SHIFT = 16
-_SCALE_MASK = 0x7FF
-_SCALE_SIGN = 0x400
 
 _ARROW_TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -71,16 +66,6 @@ def has_open_digits(attribute: Any, modifier: int | None = None) -> bool:
     """Tell whether a column is a numeric whose precision and scale are not known."""
     type_name = _get_type_name(attribute).removesuffix("[]")
     return type_name == _NUMERIC and parse_digits(modifier)[0] is None
-
-
-def parse_digits(modifier: int | None) -> tuple[int | None, int]:
-    """Return the precision and scale that a numeric's type modifier holds, None if it has none."""
-    if modifier is None or modifier < _HEADER_BYTES:
-        return None, 0
-    packed = modifier - _HEADER_BYTES
-    # Eleven bits hold the scale, which may be negative.
-    scale = ((packed & _SCALE_MASK) ^ _SCALE_SIGN) - _SCALE_SIGN
-    return packed >> _PRECISION_SHIFT, scale
 
 
 def choose_decimal_type(values: Iterable[Any]) -> pa.DataType:

@@ -189,6 +189,34 @@ async def store_outcome(
     await connection.execute(_QUERIES["note_outcome"], execution_id, name, outcome)
 
 
+class TransferEffect:
+    """One transfer's place in `noetl_effect`: the same in every attempt of it.
+
+    Its outcome commits with the rows. What depends on both, as the position up to which a source
+    was read, belongs into the outcome.
+    """
+
+    def __init__(self, connection: Any, call: Call) -> None:
+        self._connection = connection
+        self._keys = (call.site.execution_id, f"transfer/{call.idempotency_key}")
+
+    async def find_outcome(self) -> dict[str, Any] | None:
+        """Return what an earlier attempt has written, None when none has."""
+        await create_markers(self._connection)
+        return await find_outcome(self._connection, *self._keys)
+
+    async def claim_effect(self) -> dict[str, Any] | None:
+        """Claim the effect for this transaction; return the outcome of an earlier attempt."""
+        if await write_marker(self._connection, *self._keys):
+            return None
+        done = await find_outcome(self._connection, *self._keys)
+        return {} if done is None else done
+
+    async def store_outcome(self, outcome: dict[str, Any]) -> None:
+        """Keep the outcome together with the rows."""
+        await store_outcome(self._connection, *self._keys, codec.encode_text(outcome))
+
+
 @asynccontextmanager
 async def open_effects(
     tool: PostgresTool, *, auth: Any, site: UnitScope

@@ -13,6 +13,7 @@ from noetl_storage.arrow.table_schema import SchemaMismatch
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import CredentialVault
+from noetl_worker.spark.postgres.read_request import ReadRequest, build_postgres_options
 from noetl_worker.spark.tables import arrow_columns
 from noetl_worker.spark.tables.store_access import StoreAddress
 from noetl_worker.spark.task_request import (
@@ -20,7 +21,6 @@ from noetl_worker.spark.task_request import (
     QueryInput,
     RowsInput,
     StoredInput,
-    build_postgres_options,
 )
 from noetl_worker.sql import sql_statements
 from noetl_worker.tools.calls import references
@@ -33,7 +33,8 @@ _BYTES_MAX = 256 * 1024 * 1024
 _PARTITIONS_MAX = 64
 # The column with the number of the part from which a row of a union is.
 _PART = "_part"
-_QUERY_KEYS = ("auth", "query", "table", "params", "partition_column", "partitions")
+_QUERY_KEYS = ("auth", "query", "table", "params", "partition_column", "partitions", "partition")
+_AUTO = "auto"
 
 
 class SparkInputReader:
@@ -113,22 +114,17 @@ class SparkInputReader:
         credential = await self.get_credential_name(auth, site, home)
         params = source.get("params")
         statement = _parse_statement(name, source, params)
-        partitions = coercion.coerce_integer(source.get("partitions", 1))
-        if partitions is None or not 1 <= partitions <= _PARTITIONS_MAX:
-            text = f"input '{name}': partitions must be a number from 1 to {_PARTITIONS_MAX}"
-            raise _build_invalid_failure(text)
-        column = source.get("partition_column")
-        if (column is None) != (partitions == 1):
-            text = f"input '{name}': partitions and partition_column belong together"
-            raise _build_invalid_failure(text)
-        options = build_postgres_options(
-            home,
-            credential=credential,
+        table = source.get("table")
+        request = ReadRequest(
+            name=name,
             query=statement.text,
             values=_order_values(name, statement, params),
-            column=None if column is None else str(column),
-            partitions=partitions,
-            snapshot=snapshot,
+            table=None if table is None else transfer_rows.parse_table_parts(table),
+            column=_parse_column(source),
+            partitions=_parse_partitions(name, source),
+        )
+        options = build_postgres_options(
+            home, credential=credential, request=request, snapshot=snapshot
         )
         return QueryInput(options=options)
 
@@ -197,6 +193,26 @@ def _parse_statement(name: str, source: dict[str, Any], params: Any) -> sql_stat
     if len(statements) != 1:
         raise _build_invalid_failure(f"input '{name}': the query must be one statement")
     return statements[0]
+
+
+def _parse_column(source: dict[str, Any]) -> str | None:
+    column = source.get("partition_column")
+    return None if column is None else str(column)
+
+
+def _parse_partitions(name: str, source: dict[str, Any]) -> int | None:
+    """Return how many tasks share an input, None where that is left to its size."""
+    given, automatic = source.get("partitions"), source.get("partition")
+    if automatic is not None and (automatic != _AUTO or given is not None):
+        text = f"input '{name}': partition takes '{_AUTO}', and stands without partitions"
+        raise _build_invalid_failure(text)
+    if automatic is not None or (given is None and source.get("partition_column") is not None):
+        return None
+    partitions = coercion.coerce_integer(1 if given is None else given)
+    if partitions is None or not 1 <= partitions <= _PARTITIONS_MAX:
+        text = f"input '{name}': partitions must be a number from 1 to {_PARTITIONS_MAX}"
+        raise _build_invalid_failure(text)
+    return partitions
 
 
 def _order_values(name: str, statement: sql_statements.Statement, params: Any) -> list[Any]:

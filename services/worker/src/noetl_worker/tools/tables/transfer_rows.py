@@ -17,7 +17,8 @@ from noetl_worker.domain.result import ABSENT, find_at_path
 
 _MICROSECONDS = ("TIME", "DATE")
 _NANOSECONDS = re.compile(r"\.\d{7}")
-MODES = ("append", "replace", "upsert")
+MODES = ("append", "replace", "upsert", "merge")
+KEYED_MODES = frozenset({"upsert", "merge"})
 
 
 class RowWindow(Struct, frozen=True, kw_only=True):
@@ -39,11 +40,17 @@ class ChunkTarget(Protocol):
 
 
 class TransferAim(Struct, frozen=True, kw_only=True):
-    """How rows are to arrive."""
+    """How rows are to arrive; `expressions` give columns of a row that is there already."""
 
     mode: str = "append"
     keys: tuple[str, ...] = ()
     mapping: dict[str, str] | None = None
+    expressions: dict[str, str] = {}
+
+    @property
+    def is_merge(self) -> bool:
+        """Tell whether all rows meet those of the target at once, each key once."""
+        return self.mode == "merge" or bool(self.expressions)
 
 
 def map_window(window: RowWindow, aim: TransferAim) -> RowWindow:

@@ -16,7 +16,7 @@ from noetl_worker.tools.postgres import copy_columns
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.row_windows import parse_one_statement
 from noetl_worker.tools.postgres.value_types import bind_values
-from noetl_worker.tools.tables import file_tables
+from noetl_worker.tools.tables import file_tables, transfer_rows
 from noetl_worker.tools.tables.transfer_rows import ChunkTarget, TransferAim
 from noetl_worker.tools.transfer import file_target
 from noetl_worker.tools.transfer.postgres_target import PostgresTable
@@ -50,7 +50,7 @@ async def copy_parquet_columns(
     scan: CursorScanPort | None = None,
 ) -> dict[str, int] | None:
     """Copy a file's columns; None where it has to go by rows, which also say what is wrong."""
-    if not isinstance(target, PostgresTable) or aim.mode == "upsert" or aim.mapping is not None:
+    if not isinstance(target, PostgresTable) or not _can_append(aim):
         return None
     path = await _find_parquet_path(source, files)
     opened = None if path is None else await run_in_thread(_open_parquet, path)
@@ -62,6 +62,11 @@ async def copy_parquet_columns(
         counted = _CountedFileBatches(file, path, size=size, scan=scan)
         moved = await target.copy_batches(counted.iterate_batches())
     return {"rows_transferred": moved, "chunks": counted.batches_read, "records_fetched": moved}
+
+
+def _can_append(aim: TransferAim) -> bool:
+    """Tell whether columns go into the target as they come."""
+    return aim.mode not in transfer_rows.KEYED_MODES and aim.mapping is None
 
 
 async def _find_parquet_path(source: dict[str, Any], files: TaskFilesPort) -> Path | None:
@@ -133,7 +138,7 @@ async def copy_query_columns(
     scan: CursorScanPort | None = None,
 ) -> dict[str, int] | None:
     """Copy a query's columns; None where it has to go by rows, which also say what is wrong."""
-    if aim.mode == "upsert" or aim.mapping is not None:
+    if not _can_append(aim):
         return None
     statement = parse_one_statement(source.get("query"), source.get("params"))
     if not _QUERY.match(statement.text):

@@ -8,7 +8,7 @@ from noetl_playbook.model import coercion
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.tools.calls.call import Call, FileName
 from noetl_worker.tools.duckdb.duckdb_tool import parse_database_name
-from noetl_worker.tools.tables.transfer_rows import MODES, TransferAim
+from noetl_worker.tools.tables.transfer_rows import KEYED_MODES, MODES, TransferAim
 from noetl_worker.tools.transfer.spark_mover import TransferEnds
 
 _SOURCES = ("http", "postgres", "duckdb", "file", "data")
@@ -61,7 +61,9 @@ def parse_plan(call: Call) -> TransferPlan:
         mode=mode,
         keys=_parse_keys(target.get("key") or call.fields.get("key")),
         mapping=_parse_mapping(target.get("mapping") or call.fields.get("mapping")),
+        expressions=_parse_expressions(target.get("set")),
     )
+    _check_merge(aim, target)
     return TransferPlan(source=source, target=target, aim=aim, size=size)
 
 
@@ -96,6 +98,24 @@ def _parse_mapping(value: Any) -> dict[str, str] | None:
     if not isinstance(value, dict) or not value:
         raise build_refusal("mapping must map target columns to source fields")
     return {str(column): str(path) for column, path in value.items()}
+
+
+def _parse_expressions(value: Any) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+        raise build_refusal(
+            "set must map target columns to expressions, as in total: target.total + source.total"
+        )
+    return {str(column): text for column, text in value.items()}
+
+
+def _check_merge(aim: TransferAim, target: dict[str, Any]) -> None:
+    """Refuse what only a table of PostgreSQL can do; raises `ToolFailure`."""
+    if aim.expressions and aim.mode not in KEYED_MODES:
+        raise build_refusal(f"set needs mode {' or '.join(sorted(KEYED_MODES))}, and a key")
+    if aim.is_merge and (target["type"] != "postgres" or target.get("table") is None):
+        raise build_refusal("mode merge, and set, write into a 'table' of type postgres")
 
 
 def find_auth(end: dict[str, Any], call: Call, *, own: bool = False) -> Any:

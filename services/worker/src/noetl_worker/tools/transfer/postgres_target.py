@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct
-
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow.table_schema import Kinds
 from noetl_worker.domain import text_values
@@ -18,23 +16,20 @@ from noetl_worker.tools.postgres.postgres_session import PostgresSession, Statem
 from noetl_worker.tools.postgres.value_types import bind_values
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
+from noetl_worker.tools.transfer.target_table import (
+    StagedRows,
+    TargetColumn,
+    create_staging,
+    empty_table,
+    get_table,
+    list_table_columns,
+    write_staged_rows,
+)
 
 _QUERIES = queries.load_queries(__package__, "transfer_postgres")
-_ARRAY, _BYTES, _INTERVAL = "A", "bytea", "interval"
+_BYTES, _INTERVAL = "bytea", "interval"
 _JSON = frozenset({"json", "jsonb"})
-
-
-class TargetColumn(Struct, frozen=True, kw_only=True):
-    """A column of the target."""
-
-    name: str
-    type: str
-    category: str
-
-    @property
-    def is_array(self) -> bool:
-        """Tell whether a list becomes an array, and not JSON."""
-        return self.category == _ARRAY
+_STAGING = "pg_temp.noetl_staged_rows"
 
 
 class PostgresTable:
@@ -47,6 +42,8 @@ class PostgresTable:
         self._columns: dict[str, TargetColumn] = {}
         self._is_plain = False
         self._plan_by_text: dict[str, StatementPlan] = {}
+        # The columns that any staged row has, in the order in which they came.
+        self._staged_names: dict[str, None] = {}
 
     async def open_target(self) -> None:
         """Look the table up, and empty it where it is to be replaced; raises `ToolFailure`."""
@@ -59,6 +56,22 @@ class PostgresTable:
         self._is_plain = await self._session.connection.fetchval(_QUERIES["is_plain"], oid)
         if self._aim.mode == "replace":
             await empty_table(self._session, sql_ident(self._parts))
+        if self._aim.is_merge:
+            await create_staging(self._session, _STAGING, self._columns)
+
+    async def finish_rows(self) -> int | None:
+        """Merge what was staged into the table; None where rows were written as they came."""
+        if not self._aim.is_merge:
+            return None
+        if not self._staged_names:
+            return 0
+        staged = StagedRows(
+            table=sql_ident(self._parts),
+            staging=_STAGING,
+            columns=[self._columns[name] for name in self._staged_names],
+            target_columns=self._columns,
+        )
+        return await write_staged_rows(self._session, staged, self._aim)
 
     def can_copy(self, schema: Any) -> bool:
         """Tell whether columns of an Arrow schema are appended as their rows would be."""
@@ -98,7 +111,9 @@ class PostgresTable:
         transfer_rows.check_columns(names, self._columns, ".".join(self._parts))
         columns = [self._columns[name] for name in names]
         keys: list[str] = []
-        if self._aim.mode == "upsert":
+        if self._aim.is_merge:
+            self._staged_names |= dict.fromkeys(names)
+        elif self._aim.mode == "upsert":
             keys = transfer_rows.list_keys(self._aim, names)
             rows = transfer_rows.keep_latest_by_key(rows, keys)
         for column in columns:
@@ -121,42 +136,13 @@ class PostgresTable:
         others = [column.name for column in columns if column.name not in keys]
         wanted = "append" if not keys else "upsert" if others else "upsert_keys"
         return _QUERIES[wanted].format(
-            table=sql_ident(self._parts),
+            table=_STAGING if self._aim.is_merge else sql_ident(self._parts),
             columns=transfer_rows.quote_names(target_column.name for target_column in columns),
             values=", ".join(build_value_expression(one) for one in columns),
             arrays=", ".join(f"${index}::text[]" for index in range(1, len(columns) + 1)),
             keys=transfer_rows.quote_names(keys),
             changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in others),
         )
-
-
-async def get_table(session: PostgresSession, parts: list[str]) -> tuple[int, list[str]]:
-    """Return a table's identity and its name as the catalog has it; raises `ToolFailure`."""
-    connection = session.connection
-    for tried in (parts, [part.lower() for part in parts]):
-        oid = await connection.fetchval(_QUERIES["find_table"], sql_ident(tried))
-        if oid is not None:
-            return int(oid), tried
-    tables = await connection.fetch(_QUERIES["list_tables"])
-    raise transfer_rows.build_unknown_failure(
-        "table", ".".join(parts), [row["relname"] for row in tables]
-    )
-
-
-async def list_table_columns(session: PostgresSession, oid: int) -> dict[str, TargetColumn]:
-    """Return the columns of a table by name."""
-    found = await session.connection.fetch(_QUERIES["list_columns"], oid)
-    return {
-        row["attname"]: TargetColumn(
-            name=row["attname"], type=row["type"], category=row["category"]
-        )
-        for row in found
-    }
-
-
-async def empty_table(session: PostgresSession, table: str) -> None:
-    """Remove every row of a table, named as SQL names it."""
-    await session.connection.execute(_QUERIES["empty"].format(table=table))
 
 
 class PostgresStatement:

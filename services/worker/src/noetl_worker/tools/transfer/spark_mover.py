@@ -13,7 +13,6 @@ import structlog
 from msgspec import Struct
 
 from noetl_chassis import identity
-from noetl_contracts import codec
 from noetl_contracts.commands.state_values import StateType
 from noetl_playbook.model import coercion
 from noetl_playbook.templates.output_forms import sql_ident
@@ -24,20 +23,22 @@ from noetl_worker.spark.task_request import CopyCounts, CopyTarget, Input, Store
 from noetl_worker.sql import queries
 from noetl_worker.tools.calls import references
 from noetl_worker.tools.calls.call import Call, CursorScanPort
-from noetl_worker.tools.postgres import effects
+from noetl_worker.tools.postgres.effects import TransferEffect
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool
 from noetl_worker.tools.postgres.row_windows import lease_session
 from noetl_worker.tools.spark.spark_tool import SparkTool
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
-from noetl_worker.tools.transfer.increment_effects import build_marker
-from noetl_worker.tools.transfer.postgres_target import (
+from noetl_worker.tools.transfer.target_table import (
+    StagedRows,
     TargetColumn,
-    build_value_expression,
+    build_statement,
     empty_table,
+    format_definitions,
     get_table,
     list_table_columns,
+    write_staged_rows,
 )
 
 ENGINES = ("auto", "io", "spark")
@@ -109,7 +110,7 @@ class SparkMover:
         # The connection that keeps the source's snapshot is held while executors copy, so it is
         # asked for when no other is held, and no other while it is.
         async with lease_session(self._postgres, ends.target_auth, call.site) as session:
-            done = await self._find_outcome(session, call)
+            done = await TransferEffect(session.connection, call).find_outcome()
             if done is not None:
                 return done
             table = await _get_target(session, ends.target.get("table"))
@@ -132,13 +133,16 @@ class SparkMover:
             )
             transfer_rows.check_columns(frame.columns, table.columns, table.name)
             columns = [table.columns[name] for name in frame.columns]
+            # What is wrong with a key or an expression is told before rows are copied.
+            build_statement(_list_staged(table, columns, staging), ends.aim)
             plan = CopyTarget(
                 home=home,
                 credential=credential,
                 schema=table.schema,
                 table=staging,
                 done_table=f"{staging}_done",
-                columns={column.name: column.is_array for column in columns},
+                columns={column.name: (column.stored_type, column.category) for column in columns},
+                target=f"{table.schema}.{table.name}",
             )
             copied: CopyCounts = await self._spark.run_job(
                 lambda _: job_loader.load_jobs().copied(frame, plan), call
@@ -187,18 +191,18 @@ class SparkMover:
         copied: CopyCounts,
     ) -> dict[str, Any]:
         """Make the rows the target's, and note that they are."""
-        text = _build_statement(ends.aim, table, columns, sql_ident([table.schema, staging]))
+        staged = _list_staged(table, columns, staging)
         async with lease_session(self._postgres, ends.target_auth, call.site) as session:
             connection = session.connection
             async with connection.transaction():
-                if not await effects.write_marker(connection, *build_marker(call)):
-                    done = await effects.find_outcome(connection, *build_marker(call))
-                    return {} if done is None else done
+                effect = TransferEffect(connection, call)
+                if (done := await effect.claim_effect()) is not None:
+                    return done
                 if ends.aim.mode == "replace":
                     await empty_table(session, table.quoted_name)
-                status = await connection.execute(text)
+                written = await write_staged_rows(session, staged, ends.aim)
                 outcome: dict[str, Any] = {
-                    "rows_transferred": int(status.rpartition(" ")[2]),
+                    "rows_transferred": written,
                     "chunks": copied.tasks,
                     "records_fetched": copied.rows,
                     "engine": "spark",
@@ -207,15 +211,8 @@ class SparkMover:
                     outcome[cursor_values.RESULT_KEY] = await _read_cursor(
                         session, call.increment, ends.aim, columns, [table.schema, staging]
                     )
-                await effects.store_outcome(
-                    connection, *build_marker(call), codec.encode_text(outcome)
-                )
+                await effect.store_outcome(outcome)
             return outcome
-
-    async def _find_outcome(self, session: PostgresSession, call: Call) -> dict[str, Any] | None:
-        """Return what an earlier attempt has written, or None when none has."""
-        await effects.create_markers(session.connection)
-        return await effects.find_outcome(session.connection, *build_marker(call))
 
     async def _drop_staging(
         self, ends: TransferEnds, call: Call, schema: str, staging: str
@@ -242,9 +239,9 @@ async def _create_staging(session: PostgresSession, call: Call, table: _TargetTa
     )
     for row in left:
         await _drop_table(session, table.schema, row["name"])
-    texts = ", ".join(f"{sql_ident(column)} text" for column in table.columns)
+    columns = format_definitions(table.columns)
     await connection.execute(
-        _QUERIES["make_staging"].format(staging=sql_ident([table.schema, name]), columns=texts)
+        _QUERIES["make_staging"].format(staging=sql_ident([table.schema, name]), columns=columns)
     )
     await connection.execute(
         _QUERIES["make_done"].format(done=sql_ident([table.schema, f"{name}_done"]))
@@ -260,20 +257,12 @@ async def _get_target(session: PostgresSession, named: Any) -> _TargetTable:
     return _TargetTable(schema=found["schema"], name=found["name"], columns=columns)
 
 
-def _build_statement(
-    aim: TransferAim, table: _TargetTable, columns: list[TargetColumn], staging: str
-) -> str:
-    names = [column.name for column in columns]
-    keys = transfer_rows.list_keys(aim, names) if aim.mode == "upsert" else []
-    others = [name for name in names if name not in keys]
-    wanted = "append" if not keys else "upsert" if others else "upsert_keys"
-    return _QUERIES[wanted].format(
+def _list_staged(table: _TargetTable, columns: list[TargetColumn], staging: str) -> StagedRows:
+    return StagedRows(
         table=table.quoted_name,
-        staging=staging,
-        columns=transfer_rows.quote_names(names),
-        values=", ".join(build_value_expression(target_column) for target_column in columns),
-        keys=transfer_rows.quote_names(keys),
-        changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in others),
+        staging=sql_ident([table.schema, staging]),
+        columns=columns,
+        target_columns=table.columns,
     )
 
 
@@ -293,7 +282,7 @@ async def _read_cursor(
             "a column of the target, or leave engine out"
         )
         raise _build_invalid_failure(text)
-    value = build_value_expression(found)
+    value = f"source.{sql_ident(found.name)}"
     if scan.type is StateType.TEXT:
         value += ' collate "C"'
     query = _QUERIES["read_cursor"].format(value=value, staging=sql_ident(staging))

@@ -29,6 +29,8 @@ from noetl_worker.tools.duckdb.duckdb_tool import (
     prepare_database,
 )
 from noetl_worker.tools.http.http_tool import HttpTool
+from noetl_worker.tools.postgres import effects
+from noetl_worker.tools.postgres.effects import TransferEffect
 from noetl_worker.tools.postgres.postgres_pool import ConnectionPool
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool, classify_postgres_error
@@ -36,12 +38,11 @@ from noetl_worker.tools.postgres.row_windows import hold_session, read_windows
 from noetl_worker.tools.postgres.value_types import UnfitValue
 from noetl_worker.tools.tables import file_tables, transfer_rows
 from noetl_worker.tools.tables.transfer_rows import ChunkTarget, RowWindow, TransferAim
-from noetl_worker.tools.transfer import file_target, increment_effects, spark_mover
+from noetl_worker.tools.transfer import file_target, spark_mover
 from noetl_worker.tools.transfer.column_copy import copy_parquet_columns, copy_query_columns
 from noetl_worker.tools.transfer.duckdb_target import DuckdbStatement, DuckdbTable
 from noetl_worker.tools.transfer.duckdb_target import iterate_query_windows as duck_windows
 from noetl_worker.tools.transfer.file_target import FileTarget
-from noetl_worker.tools.transfer.increment_effects import AlreadyMoved
 from noetl_worker.tools.transfer.plan import (
     TransferPlan,
     build_ends,
@@ -115,31 +116,20 @@ class TransferTool:
         return data
 
     async def _move_rows(self, plan: TransferPlan, call: Call) -> dict[str, Any]:
-        try:
-            async with AsyncExitStack() as stack:
-                held_ends = await stack.enter_async_context(self._hold_ends(plan, call))
-                session = await self._find_effect_session(plan, call, held_ends)
-                if session is not None:
-                    await increment_effects.check_effect(session, call)
-                target = await stack.enter_async_context(self._open_target(plan, call, held_ends))
-                outcome = await self._copy_rows(plan, call, held_ends, target)
-                if call.increment is not None:
-                    outcome[cursor_values.RESULT_KEY] = cursor_values.show_reading(
-                        call.increment.reading
-                    )
-                if session is not None:
-                    await increment_effects.store_effect(session, call, outcome)
-                return outcome
-        except AlreadyMoved as moved:
-            return moved.outcome
-
-    async def _find_effect_session(
-        self, plan: TransferPlan, call: Call, held_ends: _HeldEnds
-    ) -> PostgresSession | None:
-        """Return where an increment's effect is noted: the database that the rows go to."""
-        if call.increment is None or plan.target["type"] != "postgres":
-            return None
-        return await self._get_session(plan.target, call, held_ends)
+        async with AsyncExitStack() as stack:
+            held_ends = await stack.enter_async_context(self._hold_ends(plan, call))
+            target = await stack.enter_async_context(self._open_target(plan, call, held_ends))
+            effect = await self._find_effect(plan, call, held_ends)
+            if effect is not None and (done := await effect.claim_effect()) is not None:
+                return done
+            outcome = await self._copy_rows(plan, call, held_ends, target)
+            if call.increment is not None:
+                outcome[cursor_values.RESULT_KEY] = cursor_values.show_reading(
+                    call.increment.reading
+                )
+            if effect is not None:
+                await effect.store_outcome(outcome)
+        return outcome
 
     async def _copy_rows(
         self, plan: TransferPlan, call: Call, held_ends: _HeldEnds, target: ChunkTarget
@@ -157,6 +147,11 @@ class TransferTool:
             )
         if by_columns is not None:
             return by_columns
+        return await self._copy_windows(plan, call, held_ends, target)
+
+    async def _copy_windows(
+        self, plan: TransferPlan, call: Call, held_ends: _HeldEnds, target: ChunkTarget
+    ) -> dict[str, Any]:
         texts = (
             target.list_json_sources(plan.aim.mapping) if isinstance(target, PostgresTable) else []
         )
@@ -166,13 +161,25 @@ class TransferTool:
             async for window in windows:
                 if not window.rows:
                     continue
-                if scan is not None:
-                    scan.scan_rows(window.rows)
+                if call.increment is not None:
+                    call.increment.scan_rows(window.rows)
                 fetched += len(window.rows)
                 row_window = transfer_rows.map_window(window, plan.aim)
                 moved += await target.write_chunk(row_window.rows, row_window.kinds)
                 chunks += 1
+        if isinstance(target, PostgresTable):
+            written = await target.finish_rows()
+            moved = moved if written is None else written
         return {"rows_transferred": moved, "chunks": chunks, "records_fetched": fetched}
+
+    async def _find_effect(
+        self, plan: TransferPlan, call: Call, held_ends: _HeldEnds
+    ) -> TransferEffect | None:
+        """Return the marker of a transfer that must not take effect twice, None for others."""
+        if not _takes_effect_once(plan, call):
+            return None
+        session = await self._get_session(plan.target, call, held_ends)
+        return TransferEffect(session.connection, call)
 
     @asynccontextmanager
     async def _hold_ends(self, plan: TransferPlan, call: Call) -> AsyncIterator[_HeldEnds]:
@@ -226,6 +233,8 @@ class TransferTool:
         match target["type"]:
             case "postgres":
                 session = await self._get_session(target, call, held_ends)
+                if _takes_effect_once(plan, call):
+                    await effects.create_markers(session.connection)
                 async with session.connection.transaction():
                     end: PostgresTable | PostgresStatement = (
                         PostgresStatement(session, query=target["query"])
@@ -345,6 +354,12 @@ class _BlockingTarget:
         if self._lease is None:
             return await run_in_thread(self._end.write_chunk, rows, kinds)
         return await self._lease.run_work(lambda _: self._end.write_chunk(rows, kinds))
+
+
+def _takes_effect_once(plan: TransferPlan, call: Call) -> bool:
+    """Tell whether a marker beside the rows must say that they were written."""
+    to_postgres = plan.target["type"] == "postgres"
+    return to_postgres and (plan.aim.is_merge or call.increment is not None)
 
 
 def _open_database(session: DuckdbSession, *, places: DatabasePlaces) -> None:

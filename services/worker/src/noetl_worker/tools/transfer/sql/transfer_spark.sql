@@ -13,7 +13,7 @@ join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 where n.nspname = $1 and c.relname like $2 and c.relkind = 'r';
 
 -- name: make_staging :exec
--- Make the table that executors copy texts into.
+-- Make the table that executors copy rows into, of the target's types.
 create unlogged table {staging} ({columns});
 
 -- name: make_done :exec
@@ -23,22 +23,6 @@ create unlogged table {done} (task bigint primary key);
 -- name: drop :exec
 -- Remove a table of a transfer.
 drop table if exists {table};
-
--- name: append :exec
--- Write what was staged, each text cast to its column's type.
-insert into {table} ({columns}) select {values} from {staging} as source;
-
--- name: upsert :exec
--- Write what was staged; rows whose key is there already are changed.
-insert into {table} ({columns})
-select {values} from (select distinct on ({keys}) * from {staging}) as source
-on conflict ({keys}) do update set {changes};
-
--- name: upsert_keys :exec
--- Write the keys that were staged; those that are there already stay.
-insert into {table} ({columns})
-select {values} from (select distinct on ({keys}) * from {staging}) as source
-on conflict ({keys}) do nothing;
 
 -- name: read_cursor :one
 -- Return the greatest cursor of what was staged, as the text of its type, and how many rows have one.

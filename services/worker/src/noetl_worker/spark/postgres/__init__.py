@@ -1,0 +1,1 @@
+"""PostgreSQL in Spark: executors read by binary `COPY` into Arrow, and write by `COPY` of texts."""
