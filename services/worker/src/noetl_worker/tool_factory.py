@@ -147,7 +147,7 @@ async def open_tools(
         sparks = await enter(
             open_spark_session(wiring.build_spark_options(config, folders.organizations.root))
         )
-        reads = SparkInputReader(references_=references, vault=vault)
+        reads = SparkInputReader(references_=references, vault=vault, clock=clock)
         spark = _build_spark_tool(config, sparks, reads, references=references, scripts=scripts)
         tools = Tools(
             http=http,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
@@ -14,8 +15,15 @@ from noetl_storage.arrow import table_schema
 from noetl_worker.spark import sql_checks, worker_logs
 from noetl_worker.spark.driver_output import DriverOutput, capture_output
 from noetl_worker.spark.partition_jobs import parallelism
-from noetl_worker.spark.tables import named_tables, part_writer, payload_source, postgres_source
-from noetl_worker.spark.tables.part_writer import WritePlan
+from noetl_worker.spark.tables import (
+    dataset_output,
+    file_source,
+    named_tables,
+    part_writer,
+    payload_source,
+    postgres_source,
+)
+from noetl_worker.spark.tables.file_source import FileSource
 from noetl_worker.spark.tables.payload_source import NoetlSource
 from noetl_worker.spark.tables.postgres_source import PostgresSource
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
@@ -23,6 +31,8 @@ from noetl_worker.spark.task_request import (
     CodeFailed,
     CopyCounts,
     CopyTarget,
+    DatasetTarget,
+    FileInput,
     Input,
     QueryInput,
     RowsInput,
@@ -52,14 +62,24 @@ def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = Non
         try:
             with capture_output(output):
                 value = _call_main(session, ask.code, frames, ask.params)
-            return _store_value(value, session, ask.plan)
+            return _add_rejects(_store_value(value, session, ask), ask)
         finally:
             if output is not None and conf.get(worker_logs.SETTING) == "true":
                 worker_logs.add_worker_logs(session, output)
                 output.flush_lines()
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    return _write_frame(_run_statements(session, ask), ask.plan)
+    return _add_rejects(_write_frame(_run_statements(session, ask), ask), ask)
+
+
+def _add_rejects(given: SparkResult, ask: SparkRequest) -> SparkResult:
+    """Gather the rows of the inputs that did not fit, and that were to be left out."""
+    rejected = {
+        name: file_source.read_rejects(one.home, one.rejects)
+        for name, one in ask.inputs.items()
+        if isinstance(one, FileInput) and one.plan.source.on_bad_row != "fail"
+    }
+    return structs.replace(given, rejected=rejected) if rejected else given
 
 
 def open_session(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
@@ -72,6 +92,8 @@ def open_session(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
         active.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
     session.dataSource.register(NoetlSource)
     session.dataSource.register(PostgresSource)
+    session.dataSource.register(FileSource)
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     session.conf.set("spark.sql.runSQLOnFiles", "false")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     for name, value in conf.items():
@@ -94,6 +116,11 @@ def build_frame(session: SparkSession, given: Input, home: StoreAddress) -> Data
                 home, refs, is_union=is_union, partitions=max(1, parallelism(session))
             )
             return session.read.format(payload_source.NAME).options(**options).load()
+        case FileInput():
+            text = file_source.encode_input(
+                structs.replace(given, tasks=max(1, parallelism(session)))
+            )
+            return session.read.format(file_source.NAME).option("input", text).load()
         case QueryInput(options=options):
             return session.read.format(postgres_source.NAME).options(**options).load()
 
@@ -154,13 +181,16 @@ def _load_main(code: str) -> Callable[..., Any]:
     return found
 
 
-def _store_value(value: Any, session: SparkSession, plan: WritePlan) -> SparkResult:
+def _store_value(value: Any, session: SparkSession, ask: SparkRequest) -> SparkResult:
     """Store a frame or a table; any other value is the result as it is."""
     if isinstance(value, DataFrame):
-        return _write_frame(value, plan)
+        return _write_frame(value, ask)
     if isinstance(value, pa.Table):
         frame = session.createDataFrame(value, named_tables.build_spark_schema(value.schema))
-        return _write_frame(frame, plan)
+        return _write_frame(frame, ask)
+    if ask.target is not None:
+        text = f"main returned {type(value).__name__}: a task with output.path returns a frame"
+        raise SparkRefusal("validation", text)
     return SparkResult(value=_to_plain_value(value))
 
 
@@ -174,13 +204,15 @@ def _to_plain_value(value: Any) -> Any:
     return found
 
 
-def _write_frame(frame: DataFrame, plan: WritePlan) -> SparkResult:
-
+def _write_frame(frame: DataFrame, ask: SparkRequest) -> SparkResult:
+    plan = ask.plan
     names = frame.columns
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         text = f"the result has several columns named {', '.join(twice)}: give them names with AS"
         raise SparkRefusal("schema", text)
+    if ask.target is not None:
+        return _write_dataset(frame, ask.target)
     missing = [name for name in plan.partition_by if name not in names]
     if missing:
         text = f"output.partition_by names {missing[0]!r}, which is no column of the result"
@@ -188,6 +220,15 @@ def _write_frame(frame: DataFrame, plan: WritePlan) -> SparkResult:
     schema = named_tables.build_arrow_schema(frame.schema)
     manifests = part_writer.write_frame(frame, plan)
     return SparkResult(columns=names, types=table_schema.format_schema(schema), manifests=manifests)
+
+
+def _write_dataset(frame: DataFrame, target: DatasetTarget) -> SparkResult:
+    written = dataset_output.write_dataset(frame, target)
+    return SparkResult(
+        columns=written.schema.names,
+        types=table_schema.format_schema(written.schema),
+        written=written.report,
+    )
 
 
 def prepared(

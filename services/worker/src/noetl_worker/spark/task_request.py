@@ -1,6 +1,7 @@
 """Request and result of a Spark task, as plain values that need no import of Spark."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +9,11 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
+from noetl_playbook.model.datasets import DatasetSink
+from noetl_worker.datasets.address import DatasetAddress
+from noetl_worker.datasets.csv_rows import Rejects
+from noetl_worker.datasets.file_sink import SinkReport
+from noetl_worker.datasets.read_plan import ReadPlan
 from noetl_worker.sandbox.source import read_user_traceback
 from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan
 from noetl_worker.spark.tables.store_access import StoreAddress
@@ -44,7 +50,30 @@ class QueryInput(Struct, frozen=True, kw_only=True):
     options: dict[str, str]
 
 
-Input = RowsInput | StoredInput | QueryInput
+class FileInput(Struct, frozen=True, kw_only=True):
+    """An input of files that executors read; rows that do not fit are told under `rejects`.
+
+    No secret is in it: executors open the credential by its name.
+    """
+
+    home: StoreAddress
+    plan: ReadPlan
+    rejects: str
+    tasks: int = 8
+
+
+Input = RowsInput | StoredInput | QueryInput | FileInput
+
+
+class DatasetTarget(Struct, frozen=True, kw_only=True):
+    """A dataset that a task's rows go to; no secret is in it."""
+
+    home: StoreAddress
+    address: DatasetAddress
+    sink: DatasetSink
+    identity: str
+    attempt: int
+    now: datetime
 
 
 class SparkRequest(Struct, frozen=True, kw_only=True):
@@ -57,15 +86,21 @@ class SparkRequest(Struct, frozen=True, kw_only=True):
     conf: Mapping[str, str]
     plan: WritePlan
     is_trusted: bool
+    target: DatasetTarget | None = None
 
 
 class SparkResult(Struct, frozen=True, kw_only=True):
-    """What a task gave: a table in parts, or any other value."""
+    """What a task gave: a table in parts, rows written to a dataset, or any other value.
+
+    `rejected` are rows that did not fit, by the input that they are of.
+    """
 
     columns: list[str] = []
     types: list[str] = []
     manifests: list[PartManifest] | None = None
     value: Any = None
+    written: SinkReport | None = None
+    rejected: dict[str, Rejects] = {}
 
 
 class CopyTarget(Struct, frozen=True, kw_only=True):

@@ -3,19 +3,28 @@
 import asyncio
 from typing import Any
 
+from msgspec import structs
+
+from noetl_chassis.clock import Clock
 from noetl_contracts import spelling
+from noetl_contracts.log_chunks import NOTICE
 from noetl_contracts.payloads import PayloadRef
-from noetl_playbook.model import coercion
+from noetl_playbook.model import coercion, datasets
+from noetl_playbook.model.datasets import DatasetInvalid
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow import row_tables
 from noetl_storage.arrow.row_tables import RowTable
 from noetl_storage.arrow.table_schema import SchemaMismatch
+from noetl_worker.datasets import file_sink, read_plan
+from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import CredentialVault
 from noetl_worker.spark.tables import arrow_columns
 from noetl_worker.spark.tables.store_access import StoreAddress
 from noetl_worker.spark.task_request import (
+    DatasetTarget,
+    FileInput,
     Input,
     QueryInput,
     RowsInput,
@@ -23,10 +32,10 @@ from noetl_worker.spark.task_request import (
     build_postgres_options,
 )
 from noetl_worker.sql import sql_statements
-from noetl_worker.tools.calls import references
+from noetl_worker.tools.calls import dataset_places, references
 from noetl_worker.tools.calls.call import Call
 from noetl_worker.tools.calls.references import ReferenceReader
-from noetl_worker.tools.tables import file_tables, transfer_rows
+from noetl_worker.tools.tables import transfer_rows
 
 INPUTS_MAX = 64
 _BYTES_MAX = 256 * 1024 * 1024
@@ -39,9 +48,12 @@ _QUERY_KEYS = ("auth", "query", "table", "params", "partition_column", "partitio
 class SparkInputReader:
     """Resolves each input to rows in memory, references to stored rows, or a query."""
 
-    def __init__(self, *, references_: ReferenceReader, vault: CredentialVault) -> None:
+    def __init__(
+        self, *, references_: ReferenceReader, vault: CredentialVault, clock: Clock
+    ) -> None:
         self._references = references_
         self._vault = vault
+        self._clock = clock
 
     async def read_inputs(self, inputs: Any, call: Call, home: StoreAddress) -> dict[str, Input]:
         """Return every input by name; raises `ToolFailure` that names the input."""
@@ -75,14 +87,8 @@ class SparkInputReader:
                 return await self._load_rows(name, source, call)
             return StoredInput(refs=refs, is_union=isinstance(source, list))
         if isinstance(source, dict) and "rows" not in source:
-            if "path" in source:
-                path = await call.task_files.fetch_path(call.task_files.parse_name(source["path"]))
-                format_ = file_tables.choose_format(path, source.get("format"))
-                kinds = file_tables.parse_kinds(source.get("types"))
-                found = await asyncio.to_thread(
-                    file_tables.read_table_file, path, format_, kinds=kinds
-                )
-                return RowsInput(table=await asyncio.to_thread(arrow_columns.fit_table, found))
+            if datasets.describes_dataset(source):
+                return await self._describe_files(name, source, call, home)
             if "query" in source or "table" in source:
                 return await self.describe_query(name, source, call.site, home)
         is_parts = _is_part_list(source)
@@ -90,6 +96,54 @@ class SparkInputReader:
             await self._load_values(source, call) if is_parts else row_tables.read_row_table(source)
         )
         return RowsInput(table=await asyncio.to_thread(_build_table, name, found))
+
+    async def _describe_files(
+        self, name: str, source: dict[str, Any], call: Call, home: StoreAddress
+    ) -> FileInput:
+        """Find the files of a dataset and their columns; raises `ToolFailure`."""
+        field = f"input '{name}'"
+        try:
+            wanted = datasets.parse_source(source)
+            assert wanted.path is not None, "other places are not told to be known yet"
+            place = await dataset_places.open_place(
+                wanted.path, wanted.auth, call=call, vault=self._vault, field=field
+            )
+            dataset_places.check_reach(place, home, field=field, call=call)
+            plan = await asyncio.to_thread(
+                read_plan.build_read_plan, place.address, wanted, place.account
+            )
+        except DatasetInvalid as problem:
+            raise _build_invalid_failure(f"{field}: {problem}") from problem
+        except DatasetProblem as problem:
+            error = dataset_places.build_dataset_error(problem, call, field)
+            raise ToolFailure(error) from problem
+        if plan.guessed is not None:
+            call.log.add_line(NOTICE, f'{field}: schema: "{plan.guessed}"')
+        rejects = f"rejects/{call.attempt_key}/{name}"
+        return FileInput(home=home, plan=plan, rejects=rejects)
+
+    async def describe_target(self, call: Call, home: StoreAddress) -> DatasetTarget | None:
+        """Describe the dataset that a call's rows go to, if it names one; raises `ToolFailure`."""
+        given = call.fields.get("sink")
+        if given is None:
+            return None
+        try:
+            sink = datasets.parse_sink(given)
+        except DatasetInvalid as problem:
+            raise _build_invalid_failure(f"output: {problem}") from problem
+        assert sink.path is not None, "other places are not told to be known yet"
+        place = await dataset_places.open_place(
+            sink.path, sink.auth, call=call, vault=self._vault, field="output"
+        )
+        dataset_places.check_reach(place, home, field="output", call=call)
+        return DatasetTarget(
+            home=home,
+            address=place.address,
+            sink=structs.replace(sink, auth=None),
+            identity=file_sink.build_identity(call.idempotency_key),
+            attempt=call.attempt,
+            now=self._clock.now(),
+        )
 
     async def describe_query(
         self,

@@ -96,9 +96,11 @@ class SparkTool:
                 )
         finally:
             output.close()
+        if given.written is not None:
+            return _build_written(given, ask)
         if given.manifests is None:
             return given.value
-        return await self._build_tabular(given, ask, call)
+        return _add_rejects(await self._build_tabular(given, ask, call), given)
 
     async def run_job(self, work: Any, call: Call) -> Any:
         """Run a call's job in the session; raises `ToolFailure` that says what Spark refused."""
@@ -125,6 +127,7 @@ class SparkTool:
             conf=self._parse_conf(fields.get("session")),
             plan=self._build_plan(call, home),
             is_trusted=self._limits.is_code_allowed,
+            target=await self._inputs.describe_target(call, home),
         )
 
     async def _load_source(self, call: Call) -> tuple[str | None, tuple[str, ...]]:
@@ -266,6 +269,32 @@ class SparkTool:
             rows = await self._read_rows(part_manifest, call)
             for start in range(0, len(rows), sink.window_rows):
                 await sink.write_rows(rows[start : start + sink.window_rows], spark_result.columns)
+
+
+def _build_written(given: SparkResult, ask: SparkRequest) -> dict[str, Any]:
+    """Say what a task has written into a dataset; the rows themselves are there."""
+    report = given.written
+    assert report is not None, "the caller has looked"
+    raw = {
+        "rows": [],
+        "row_count": report.row_count,
+        "columns": given.columns,
+        "types": given.types,
+        "statement_count": max(1, len(ask.statements)),
+        "status": "ok",
+        "written": codec.to_builtins(report),
+    }
+    return _add_rejects(raw, given)
+
+
+def _add_rejects(raw: dict[str, Any], given: SparkResult) -> dict[str, Any]:
+    """Tell of the rows that did not fit, by input."""
+    if given.rejected:
+        raw["rejected"] = {
+            name: {"row_count": one.count, "rows": codec.to_builtins(one.rows)}
+            for name, one in given.rejected.items()
+        }
+    return raw
 
 
 async def _store_part(

@@ -1,0 +1,258 @@
+"""The rows of one file of a dataset, in Arrow batches with the columns of its folders."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.json
+import pyarrow.parquet
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_playbook.model.datasets import DatasetSource
+from noetl_storage.arrow import row_tables, table_schema
+from noetl_storage.arrow.table_schema import SchemaMismatch
+from noetl_worker.datasets import column_filters, column_types, csv_rows
+from noetl_worker.datasets.address import OpenStore
+from noetl_worker.datasets.column_filters import ColumnFilter
+from noetl_worker.datasets.commit_log import DataFile
+from noetl_worker.datasets.csv_rows import CsvFile, Rejects
+from noetl_worker.datasets.problems import DatasetProblem
+
+BATCH_ROWS = 64 * 1024
+# A JSON document that is one list is decoded as a whole.
+_WHOLE_BYTES_MAX = 256 * 1024 * 1024
+_PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+
+
+class FilePiece(Struct, frozen=True, kw_only=True):
+    """A file, or some of the row groups of a Parquet file."""
+
+    file: DataFile
+    row_groups: list[int] | None = None
+    size_bytes: int = 0
+
+
+class FileReader:
+    """Reads files of one source; every method raises `DatasetProblem`."""
+
+    def __init__(self, store: OpenStore, source: DatasetSource, format_: str) -> None:
+        self._store = store
+        self._source = source
+        self._format = format_
+
+    def read_schema(self, file: DataFile) -> pa.Schema:
+        """Return the columns of a file, all texts for CSV."""
+        with self._translated(file.path):
+            match self._format:
+                case "parquet":
+                    return pa.parquet.read_schema(self._store.open_object(file.path))
+                case "orc" | "arrow":
+                    return self._open_fragment(file, None).physical_schema
+                case "csv":
+                    names = csv_rows.read_column_names(self.describe_csv(file))
+                    return pa.schema([pa.field(name, pa.string()) for name in names])
+                case _:
+                    return next(self._iterate_documents(file)).schema
+
+    def describe_csv(self, file: DataFile) -> CsvFile:
+        """Return what reads a file as CSV."""
+        return CsvFile(
+            shown=self._show(file.path),
+            open_file=lambda: self._open_unpacked(file.path),
+            options=self._source.csv,
+            on_bad_row=self._source.on_bad_row,
+            names=self._list_names(file),
+        )
+
+    def _list_names(self, file: DataFile) -> tuple[str, ...]:
+        """Name the columns of a file without a header by the schema, if it is written out."""
+        schema = self._source.schema
+        if self._source.csv.header or schema in (None, "infer", "text"):
+            return ()
+        return tuple(
+            name for name in column_types.parse_ddl(str(schema)) if name not in file.values
+        )
+
+    def iterate_batches(
+        self,
+        piece: FilePiece,
+        schema: pa.Schema,
+        rejects: Rejects,
+        *,
+        filters: Sequence[ColumnFilter] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a piece with the columns of a schema.
+
+        Rows that no filter takes may be left out, or not.
+        """
+        own = pa.schema([field for field in schema if field.name not in piece.file.values])
+        with self._translated(piece.file.path):
+            for batch in self._iterate_own(piece, own, rejects, filters):
+                yield self._add_folders(batch, piece.file, schema)
+
+    def list_pieces(self, file: DataFile, *, bytes_max: int) -> list[FilePiece]:
+        """Cut a file into pieces of at most so many bytes, as far as its format can be cut."""
+        if self._format != "parquet" or file.size_bytes <= bytes_max:
+            return [FilePiece(file=file, size_bytes=file.size_bytes)]
+        with self._translated(file.path):
+            about = pa.parquet.read_metadata(self._store.open_object(file.path))
+        pieces: list[FilePiece] = []
+        groups: list[int] = []
+        size = 0
+        for number in range(about.num_row_groups):
+            group = about.row_group(number)
+            packed = sum(
+                group.column(index).total_compressed_size for index in range(group.num_columns)
+            )
+            if groups and size + packed > bytes_max:
+                pieces.append(FilePiece(file=file, row_groups=groups, size_bytes=size))
+                groups, size = [], 0
+            groups.append(number)
+            size += packed
+        pieces.append(FilePiece(file=file, row_groups=groups, size_bytes=size))
+        return pieces
+
+    def _iterate_own(
+        self,
+        piece: FilePiece,
+        own: pa.Schema,
+        rejects: Rejects,
+        filters: Sequence[ColumnFilter],
+    ) -> Iterator[pa.RecordBatch]:
+        match self._format:
+            case "parquet" | "orc" | "arrow":
+                fragment = self._open_fragment(piece.file, piece.row_groups)
+                batches = fragment.to_batches(
+                    schema=fragment.physical_schema,
+                    columns=[name for name in own.names if name in fragment.physical_schema.names],
+                    filter=column_filters.build_expression(filters, fragment.physical_schema),
+                    batch_size=BATCH_ROWS,
+                    use_threads=False,
+                )
+            case "csv":
+                file = self.describe_csv(piece.file)
+                yield from csv_rows.iterate_typed_batches(file, own, rejects)
+                return
+            case _:
+                batches = self._iterate_documents(piece.file)
+        for batch in batches:
+            yield fit_batch(batch, own, self._show(piece.file.path))
+
+    def _open_fragment(self, file: DataFile, row_groups: list[int] | None) -> Any:
+        opened = self._store.open_object(file.path)
+        if self._format == "parquet":
+            format_ = pa.dataset.ParquetFileFormat()
+            return format_.make_fragment(opened, row_groups=row_groups)
+        kinds = {"orc": pa.dataset.OrcFileFormat, "arrow": pa.dataset.IpcFileFormat}
+        return kinds[self._format]().make_fragment(opened)
+
+    def _iterate_documents(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+        if self._format == "avro":
+            yield from self._iterate_avro(file)
+        elif self._format == "ndjson":
+            with pa.json.open_json(self._open_unpacked(file.path)) as reader:
+                yield from reader
+        else:
+            yield from self._read_document(file)
+
+    def _read_document(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+        if file.size_bytes > _WHOLE_BYTES_MAX:
+            text = (
+                f"{self._show(file.path)} is one JSON document of {file.size_bytes} bytes, "
+                f"{_WHOLE_BYTES_MAX} is the limit: write a mapping a line, as ndjson"
+            )
+            raise DatasetProblem("payload_too_large", text)
+        rows = codec.decode_exactly(self._open_unpacked(file.path).read())
+        rows = rows if isinstance(rows, list) else [rows]
+        if not all(isinstance(row, dict) for row in rows):
+            raise DatasetProblem("parse", f"{self._show(file.path)} is no list of mappings")
+        yield from row_tables.build_table(rows).to_batches()
+
+    def _iterate_avro(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+        import fastavro  # noqa: PLC0415 - of few tasks
+
+        rows: list[Any] = []
+        schema: pa.Schema | None = None
+        for row in fastavro.reader(self._store.open_object(file.path)):
+            rows.append(row)
+            if len(rows) == BATCH_ROWS:
+                table = pa.Table.from_pylist(rows, schema=schema)
+                schema = table.schema
+                yield from table.to_batches()
+                rows = []
+        if rows or schema is None:
+            yield from pa.Table.from_pylist(rows, schema=schema).to_batches()
+
+    def _open_unpacked(self, key: str) -> pa.NativeFile:
+        opened = self._store.open_object(key)
+        packed = next((_PACKED[end] for end in _PACKED if key.lower().endswith(end)), None)
+        return opened if packed is None else pa.CompressedInputStream(opened, packed)
+
+    def _add_folders(
+        self, batch: pa.RecordBatch, file: DataFile, schema: pa.Schema
+    ) -> pa.RecordBatch:
+        if not file.values:
+            return batch
+        columns = []
+        for field in schema:
+            if field.name in file.values:
+                value = pa.array([file.values[field.name]], pa.string())
+                found, wrong = csv_rows.cast_texts(value, field.type)
+                if wrong:
+                    text = (
+                        f"{self._show(file.path)}: folder {field.name}={value[0].as_py()} is no "
+                        f"{field.type}"
+                    )
+                    raise DatasetProblem("schema", text)
+                columns.append(pa.repeat(found[0], batch.num_rows))
+            else:
+                columns.append(batch.column(batch.schema.get_field_index(field.name)))
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _show(self, key: str) -> str:
+        address = self._store.address
+        return key if self._store.is_local else f"{address.scheme}://{address.bucket}/{key}"
+
+    def _translated(self, key: str) -> Any:
+        return _translate(self._store, key, self._show(key), self._format)
+
+
+@contextmanager
+def _translate(store: OpenStore, key: str, shown: str, format_: str) -> Iterator[None]:
+    """Turn what readers raise into `DatasetProblem` that names the file."""
+    with store.translated(key):
+        try:
+            yield
+        except SchemaMismatch as problem:
+            raise DatasetProblem("schema", f"{shown}: {problem}") from problem
+        except (pa.ArrowException, ValueError, EOFError) as problem:
+            if isinstance(problem, OSError):
+                raise
+            text = f"{shown} does not read as {format_}: {problem}"
+            raise DatasetProblem("parse", text[:600]) from problem
+
+
+def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, shown: str) -> pa.RecordBatch:
+    """Give a batch the columns and types of a schema; what it lacks is null.
+
+    Raises `DatasetProblem` that names the column.
+    """
+    columns = []
+    for field in schema:
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        found = batch.column(index)
+        try:
+            columns.append(found if found.type.equals(field.type) else found.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+            text = (
+                f"{shown}: column '{field.name}' is {table_schema.format_arrow_type(found.type)}, "
+                f"and {table_schema.format_arrow_type(field.type)} is wanted: {problem}"
+            )
+            raise DatasetProblem("schema", text) from problem
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
