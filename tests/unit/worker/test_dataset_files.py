@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -21,7 +22,7 @@ NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 ROWS = pa.table(
     {
         "id": pa.array([1, 2, 3], pa.int64()),
-        "name": pa.array(["Ann", None, "Zoë, \"x\"\nline"], pa.string()),
+        "name": pa.array(["Ann", None, 'Zoë, "x"\nline'], pa.string()),
         "price": pa.array([Decimal("1.10"), Decimal("2.00"), None], pa.decimal128(9, 2)),
         "day": pa.array([dt.date(2026, 1, 1), dt.date(2026, 1, 1), dt.date(2026, 1, 2)]),
         "at": pa.array([NOW, NOW, NOW], pa.timestamp("us", "UTC")),
@@ -31,7 +32,13 @@ ROWS = pa.table(
 
 
 def write(
-    folder: Path, rows: pa.Table, *, key: str = "a", attempt: int = 1, commit: bool = True, **sink: Any
+    folder: Path,
+    rows: pa.Table,
+    *,
+    key: str = "a",
+    attempt: int = 1,
+    commit: bool = True,
+    **sink: Any,
 ) -> SinkReport | None:
     """Write rows into a folder as one task does."""
     wanted = datasets.parse_sink({"path": "x", **sink})
@@ -117,7 +124,7 @@ def test_files_of_an_attempt_that_died_are_never_read_and_are_removed(tmp_path: 
 def test_modes_say_what_becomes_of_what_is_there(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     write(folder, ROWS, key="a", partition_by=["day"])
-    with pytest.raises(DatasetProblem, match="holds data already .*choose output.mode"):
+    with pytest.raises(DatasetProblem, match=r"holds data already .*choose output\.mode"):
         write(folder, ROWS, key="b", partition_by=["day"])
     write(folder, ROWS.slice(2), key="c", partition_by=["day"], mode="overwrite_partitions")
     assert sorted(read(folder)["id"].to_pylist()) == [1, 2, 3]
@@ -130,16 +137,14 @@ def test_modes_say_what_becomes_of_what_is_there(tmp_path: Path) -> None:
 
 def test_other_columns_and_folders_are_refused_when_appended(tmp_path: Path) -> None:
     write(tmp_path / "d", ROWS, key="a")
+    texts = ROWS.set_column(0, "id", pa.array(["1", "2", "3"]))
     with pytest.raises(DatasetProblem, match="column 'id' is int64 there, and string"):
-        rows = ROWS.set_column(0, "id", pa.array(["1", "2", "3"]))
-        write(tmp_path / "d", rows, key="b", mode="append")
+        write(tmp_path / "d", texts, key="b", mode="append")
     with pytest.raises(DatasetProblem, match="has folders by nothing, not by day"):
         write(tmp_path / "d", ROWS, key="c", mode="append", partition_by=["day"])
 
 
 def test_files_are_cut_by_size(tmp_path: Path) -> None:
-    import numpy as np
-
     values = np.random.default_rng(1).integers(0, 2**60, 1_000_000)
     rows = pa.table({"n": values})
     report = write(tmp_path / "d", rows, file_size="1MB", compression="none")

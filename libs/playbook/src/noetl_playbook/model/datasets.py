@@ -54,10 +54,14 @@ class CsvOptions(Struct, frozen=True, kw_only=True):
 
 
 class LakeTable(Struct, frozen=True, kw_only=True):
-    """An Iceberg table of a catalog, or a Delta table at an address."""
+    """An Iceberg table: `catalog` is a credential of the PostgreSQL that holds the catalog.
+
+    `warehouse` is the folder or bucket below which its tables are.
+    """
 
     name: str
-    catalog: str | None = None
+    catalog: str
+    warehouse: str
 
 
 class DatasetSource(Struct, frozen=True, kw_only=True):
@@ -132,8 +136,11 @@ def parse_source(given: Mapping[str, Any]) -> DatasetSource:
     if bad_row not in ("fail", "skip", "divert"):
         _refuse(f"on_bad_row is {bad_row!r:.40}: use fail, skip or divert")
     written = [name for name in _CSV_KEYS if given.get(name) is not None]
-    if written and format_ != "csv":
-        _refuse(f"'{written[0]}' is for csv, and this dataset is {format_ or 'a lake table'}")
+    if written and "path" not in place:
+        _refuse(f"'{written[0]}' is for csv, and a lake table is parquet")
+    # The format of a path without a suffix is known when its files are found.
+    if written and format_ not in (None, "csv"):
+        _refuse(f"'{written[0]}' is for csv, and this dataset is {format_}")
     as_of = given.get("as_of")
     if as_of is not None and "path" in place:
         _refuse("'as_of' is for iceberg and delta: files have one state")
@@ -215,13 +222,15 @@ def _parse_place(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_iceberg(value: Any) -> LakeTable:
-    table = {"table": value} if isinstance(value, str) else value
-    if not isinstance(table, Mapping) or table.keys() - {"table", "catalog"}:
-        _refuse("iceberg is the name of a table, or {catalog, table}")
-    name, catalog = table.get("table"), table.get("catalog")
+    keys = ("table", "catalog", "warehouse")
+    if not isinstance(value, Mapping) or value.keys() != set(keys):
+        _refuse("iceberg is {table: sales.daily, catalog: pg, warehouse: s3://lake/warehouse/}")
+    name, catalog, warehouse = (value[key] for key in keys)
     if not isinstance(name, str) or not re.fullmatch(r"\w+(\.\w+)+", name):
         _refuse(f"an iceberg table is named namespace.table, not {name!r:.60}")
-    return LakeTable(name=str(name), catalog=None if catalog is None else str(catalog))
+    if not isinstance(warehouse, str) or not is_bucket_path(warehouse):
+        _refuse(f"the warehouse of an iceberg table is in a bucket, not {warehouse!r:.60}")
+    return LakeTable(name=name, catalog=str(catalog), warehouse=warehouse)
 
 
 def _parse_format(given: Mapping[str, Any], path: str | None, known: Sequence[str]) -> str | None:

@@ -1,5 +1,6 @@
 """Where a dataset is: a folder, or a prefix of a bucket, opened as an object store."""
 
+import io
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -117,7 +118,7 @@ class OpenStore:
         with self._translate(key):
             if self.is_local:
                 return pa.OSFile(key)
-            return pa.PythonFile(obstore.open_reader(self._store, _get_key(key)), mode="r")
+            return pa.PythonFile(_ObjectFile(obstore.open_reader(self._store, _get_key(key))))
 
     def open_writer(self, key: str) -> Any:
         """Open an object for writing: it is there when the writer is closed, not before."""
@@ -176,12 +177,41 @@ class OpenStore:
             text = f"{shown} is refused to credential '{self.address.credential}': check its keys"
             raise DatasetProblem("auth", text) from problem
         except (exceptions.BaseError, OSError) as problem:
-            kind, reason = _classify(problem)
+            kind, reason = classify_store_text(str(problem))
             raise DatasetProblem(kind, f"{shown} cannot be used now: {reason}") from problem
 
 
-def _classify(problem: Exception) -> tuple[str, str]:
-    text = " ".join(str(problem).split())
+class _ObjectFile(io.RawIOBase):
+    """An object as a file that Arrow reads."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def readable(self) -> bool:
+        """Say that it is read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say that it can go to any place."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most so many bytes."""
+        return bytes(self._inner.read(None if size is None or size < 0 else size))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a place."""
+        return int(self._inner.seek(offset, whence))
+
+    def tell(self) -> int:
+        """Return the place."""
+        return int(self._inner.tell())
+
+
+def classify_store_text(text: str) -> tuple[str, str]:
+    """Return the kind of error and the reason that a store's answer means."""
+    text = " ".join(text.split())
     # What a server said of the keys comes as the text of its answer.
     if "InvalidAccessKeyId" in text or "SignatureDoesNotMatch" in text or "AccessDenied" in text:
         return "auth", "the store refuses the credential's keys"
@@ -198,12 +228,27 @@ def _get_key(path: str) -> str:
 def _open(address: DatasetAddress, account: Mapping[str, Any]) -> Any:
     if address.scheme == "file":
         return LocalStore("/")
+    options: dict[str, Any] = dict(build_account_options(address, account))
+    is_plain = options.get("endpoint", "").startswith("http://")
+    return S3Store(
+        address.bucket,
+        **options,
+        client_options={"allow_http": is_plain, "timeout": "60s"},
+        retry_config=_RETRIES,
+    )
+
+
+def build_account_options(address: DatasetAddress, account: Mapping[str, Any]) -> dict[str, str]:
+    """Return the keys and the server of an account as object stores name them.
+
+    Raises `DatasetProblem` where it has no keys: a client would take the worker's own.
+    """
     endpoint = str(account.get("endpoint") or (_GCS if address.scheme == "gs" else ""))
     access_key, secret_key = account.get("access_key"), account.get("secret_key")
     if not access_key or not secret_key:
         text = f"credential '{address.credential}' needs access_key and secret_key"
         raise DatasetProblem("config", text)
-    options: dict[str, Any] = {
+    options = {
         "access_key_id": str(access_key),
         "secret_access_key": str(secret_key),
         "region": str(account.get("region") or _REGION),
@@ -212,9 +257,4 @@ def _open(address: DatasetAddress, account: Mapping[str, Any]) -> Any:
         options["session_token"] = str(account["session_token"])
     if endpoint:
         options["endpoint"] = endpoint
-    return S3Store(
-        address.bucket,
-        **options,
-        client_options={"allow_http": endpoint.startswith("http://"), "timeout": "60s"},
-        retry_config=_RETRIES,
-    )
+    return options

@@ -35,6 +35,13 @@ class FilePiece(Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
 
 
+class TableState(Struct, frozen=True, kw_only=True):
+    """A state of an Iceberg table, as executors find it: its metadata file, and a snapshot."""
+
+    metadata: str
+    snapshot: int | None = None
+
+
 class FileReader:
     """Reads files of one source; every method raises `DatasetProblem`."""
 

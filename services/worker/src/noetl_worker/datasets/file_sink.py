@@ -66,6 +66,11 @@ class FileSink:
         return self._store
 
     @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Return the columns of the folders."""
+        return self._sink.partition_by
+
+    @property
     def scope(self) -> WriteScope:
         """Return whose files are written."""
         return WriteScope(root=self._root, identity=self._identity, attempt=self._attempt)

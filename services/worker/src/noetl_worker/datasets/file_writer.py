@@ -55,7 +55,9 @@ class DatasetWriter:
         if missing:
             text = f"output.partition_by names '{missing[0]}', which is no column of the rows"
             raise DatasetProblem("validation", text)
-        self._schema = pa.schema([field for field in schema if field.name not in sink.partition_by])
+        # A table of Iceberg has the columns of its partitions in its files.
+        folders = () if sink.iceberg is not None else sink.partition_by
+        self._schema = pa.schema([field for field in schema if field.name not in folders])
         if not self._schema.names:
             text = "output.partition_by names every column: no column is left for the files"
             raise DatasetProblem("validation", text)

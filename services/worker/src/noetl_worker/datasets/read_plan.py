@@ -10,11 +10,11 @@ from msgspec import Struct
 from noetl_playbook.model.datasets import DatasetSource
 from noetl_storage.arrow import table_schema
 from noetl_storage.arrow.table_schema import IncompatibleTypes
-from noetl_worker.datasets import column_types, csv_rows, source_files
+from noetl_worker.datasets import column_types, csv_rows, lake_loader, source_files
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
 from noetl_worker.datasets.column_types import TextShape
 from noetl_worker.datasets.csv_rows import Rejects
-from noetl_worker.datasets.file_rows import FilePiece, FileReader
+from noetl_worker.datasets.file_rows import FilePiece, FileReader, TableState
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.source_files import SourceFiles
 
@@ -25,7 +25,8 @@ PIECE_BYTES = 64 * 1024 * 1024
 class ReadPlan(Struct, frozen=True, kw_only=True):
     """A source whose files are found; `schema` is Arrow's, in base64.
 
-    `guessed` is the schema that was inferred from CSV, as a playbook would write it.
+    `guessed` is the schema that was inferred from CSV, as a playbook would write it. `state` is
+    that of an Iceberg table.
     """
 
     address: DatasetAddress
@@ -34,6 +35,7 @@ class ReadPlan(Struct, frozen=True, kw_only=True):
     schema: str
     pieces: list[FilePiece]
     guessed: str | None = None
+    state: TableState | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -52,11 +54,28 @@ def decode_schema(text: str) -> pa.Schema:
 
 
 def build_read_plan(
-    address: DatasetAddress, source: DatasetSource, account: Mapping[str, Any] | None
+    address: DatasetAddress,
+    source: DatasetSource,
+    account: Mapping[str, Any] | None,
+    catalog: Mapping[str, Any] | None = None,
 ) -> ReadPlan:
-    """Find the files of a source and their columns; raises `DatasetProblem`. It blocks."""
+    """Find the files of a source and their columns; raises `DatasetProblem`. It blocks.
+
+    `catalog` are the arguments of a connection to the catalog of an Iceberg table.
+    """
+    if source.iceberg is not None:
+        iceberg = lake_loader.load_iceberg()
+        schema, pieces, state = iceberg.plan_scan(address, account, source, catalog)
+        return ReadPlan(
+            address=address,
+            source=source,
+            format="iceberg",
+            schema=encode_schema(schema),
+            pieces=pieces,
+            state=state,
+        )
     store = OpenStore(address, account)
-    found = source_files.find_source_files(store, source.format)
+    found = _find_files(store, address, source, account)
     reader = FileReader(store, source, found.format)
     schema, guessed = _find_schema(reader, source, found)
     if source.types:
@@ -73,6 +92,21 @@ def build_read_plan(
         schema=encode_schema(schema),
         pieces=pieces,
         guessed=guessed,
+    )
+
+
+def _find_files(
+    store: OpenStore,
+    address: DatasetAddress,
+    source: DatasetSource,
+    account: Mapping[str, Any] | None,
+) -> SourceFiles:
+    if source.delta is None:
+        return source_files.find_source_files(store, source.format)
+    schema, files = lake_loader.load_delta().list_table_files(address, account, source)
+    names = list(files[0].values) if files else []
+    return SourceFiles(
+        format="parquet", files=files, folder_names=names, schema=encode_schema(schema)
     )
 
 

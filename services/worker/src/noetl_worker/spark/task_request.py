@@ -66,7 +66,11 @@ Input = RowsInput | StoredInput | QueryInput | FileInput
 
 
 class DatasetTarget(Struct, frozen=True, kw_only=True):
-    """A dataset that a task's rows go to; no secret is in it."""
+    """A dataset that a task's rows go to.
+
+    `catalog` are the arguments of a connection to the catalog of an Iceberg table; executors are
+    not given it.
+    """
 
     home: StoreAddress
     address: DatasetAddress
@@ -74,6 +78,7 @@ class DatasetTarget(Struct, frozen=True, kw_only=True):
     identity: str
     attempt: int
     now: datetime
+    catalog: Mapping[str, Any] | None = None
 
 
 class SparkRequest(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
+from noetl_worker.datasets import lake_loader
 from noetl_worker.datasets.address import OpenStore
 from noetl_worker.datasets.commit_log import DataFile
 from noetl_worker.datasets.file_sink import FileSink, SinkReport
@@ -33,26 +34,37 @@ def write_dataset(frame: "DataFrame", target: DatasetTarget) -> WrittenDataset:
     """Write a frame and commit it; raises what Spark raises, and `SparkRefusal`."""
     schema = named_tables.build_arrow_schema(frame.schema)
     try:
-        sink = FileSink(
-            target.address,
-            target.sink,
-            file_source.open_account(target.home, target.address),
-            identity=target.identity,
-            attempt=target.attempt,
-            now=target.now,
-        )
+        sink = open_sink(target)
         earlier = sink.find_earlier()
         if earlier is not None:
             return WrittenDataset(report=earlier, schema=schema)
         sink.check_schema(schema)
-        if target.sink.partition_by:
-            frame = _gather_by_values(frame, target.sink.partition_by)
-        writer = _FileTask(target, sink.scope)
+        if sink.partition_by:
+            frame = _gather_by_values(frame, sink.partition_by)
+        layout = msgspec.structs.replace(target.sink, partition_by=sink.partition_by)
+        open_to_all = msgspec.structs.replace(target, sink=layout, catalog=None)
+        writer = _FileTask(open_to_all, sink.scope)
         rows = frame.mapInArrow(writer, _MANIFEST).collect()
         files = [msgspec.msgpack.decode(bytes(row[0]), type=DataFile) for row in rows]
         return WrittenDataset(report=sink.commit_files(files, schema), schema=schema)
     except DatasetProblem as problem:
         raise SparkRefusal(problem.kind, problem.message) from problem
+
+
+def open_sink(target: DatasetTarget) -> Any:
+    """Open the target of a frame; raises `DatasetProblem`, and `SparkRefusal`."""
+    account = file_source.open_account(target.home, target.address)
+    about: dict[str, Any] = {
+        "identity": target.identity,
+        "attempt": target.attempt,
+        "now": target.now,
+    }
+    if target.sink.iceberg is not None:
+        open_table = lake_loader.load_iceberg().IcebergSink
+        return open_table(target.address, target.sink, account, **about, catalog=target.catalog)
+    if target.sink.delta is not None:
+        return lake_loader.load_delta().DeltaSink(target.address, target.sink, account, **about)
+    return FileSink(target.address, target.sink, account, **about)
 
 
 def _gather_by_values(frame: "DataFrame", columns: tuple[str, ...]) -> "DataFrame":

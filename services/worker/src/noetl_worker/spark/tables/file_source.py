@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from noetl_contracts import codec
 from noetl_storage.arrow.table_schema import SchemaMismatch
-from noetl_worker.datasets import column_filters, read_plan
+from noetl_worker.datasets import column_filters, lake_loader, read_plan
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
 from noetl_worker.datasets.column_filters import ColumnFilter
 from noetl_worker.datasets.csv_rows import Rejects
@@ -99,15 +99,31 @@ class FilePieceReader(DataSourceReader):
         wanted = named_tables.build_arrow_schema(build_spark_schema(given.plan))
         rejects = Rejects()
         try:
-            store = OpenStore(given.plan.address, _open_account(given))
-            reader = FileReader(store, given.plan.source, given.plan.format)
-            for piece in partition.pieces:
-                for batch in reader.iterate_batches(piece, schema, rejects, filters=self._filters):
-                    yield from _fit_batch(batch, wanted, piece)
+            account = open_account(given.home, given.plan.address)
+            for batch in self._iterate_batches(partition.pieces, schema, rejects, account):
+                yield from _fit_batch(batch, wanted, given.plan.address.shown)
         except DatasetProblem as problem:
             raise SparkRefusal(problem.kind, problem.message) from problem
         if rejects.count:
             _tell_rejects(given, partition.number, rejects)
+
+    def _iterate_batches(
+        self,
+        pieces: list[FilePiece],
+        schema: pa.Schema,
+        rejects: Rejects,
+        account: Mapping[str, Any] | None,
+    ) -> Iterator[pa.RecordBatch]:
+        plan = self._given.plan
+        if plan.state is not None:
+            iceberg = lake_loader.load_iceberg()
+            yield from iceberg.iterate_files(
+                pieces, schema, address=plan.address, account=account, state=plan.state
+            )
+            return
+        reader = FileReader(OpenStore(plan.address, account), plan.source, plan.format)
+        for piece in pieces:
+            yield from reader.iterate_batches(piece, schema, rejects, filters=self._filters)
 
 
 def build_spark_schema(plan: ReadPlan) -> StructType:
@@ -158,11 +174,6 @@ def _tell_rejects(given: FileInput, task: int, rejects: Rejects) -> None:
     store_access.run_with_store(home, put_told)
 
 
-def _open_account(given: FileInput) -> Mapping[str, Any] | None:
-    credential = given.plan.address.credential
-    return None if credential is None else open_account(given.home, given.plan.address)
-
-
 def open_account(home: StoreAddress, address: DatasetAddress) -> Mapping[str, Any] | None:
     """Open the credential of an address in an executor; raises `SparkRefusal`."""
     if address.credential is None:
@@ -174,13 +185,11 @@ def _decode(options: Any) -> FileInput:
     return msgspec.json.decode(options["input"].encode(), type=FileInput)
 
 
-def _fit_batch(
-    batch: pa.RecordBatch, wanted: pa.Schema, piece: FilePiece
-) -> Iterator[pa.RecordBatch]:
+def _fit_batch(batch: pa.RecordBatch, wanted: pa.Schema, shown: str) -> Iterator[pa.RecordBatch]:
     try:
         table = arrow_columns.cast_table(pa.Table.from_batches([batch]), wanted)
     except SchemaMismatch as problem:
-        raise SparkRefusal("schema", f"{piece.file.path}: {problem}") from problem
+        raise SparkRefusal("schema", f"{shown}: {problem}") from problem
     yield from table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
 

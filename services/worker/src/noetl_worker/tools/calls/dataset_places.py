@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from noetl_playbook.model import datasets
+from noetl_playbook.model.datasets import DatasetSink, DatasetSource
 from noetl_worker.datasets import address
 from noetl_worker.datasets.address import DatasetAddress
 from noetl_worker.datasets.problems import DatasetProblem
@@ -23,6 +24,13 @@ class DatasetPlace(Struct, frozen=True, kw_only=True):
 
     address: DatasetAddress
     account: Mapping[str, Any] | None = None
+
+
+def get_path(dataset: DatasetSource | DatasetSink) -> str:
+    """Return the path, table or warehouse that a dataset names."""
+    if dataset.iceberg is not None:
+        return dataset.iceberg.warehouse
+    return str(dataset.path or dataset.delta)
 
 
 async def open_place(

@@ -1,6 +1,7 @@
 """Resolves the named inputs of a Spark task; executors read stored inputs themselves."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import structs
@@ -10,13 +11,14 @@ from noetl_contracts import spelling
 from noetl_contracts.log_chunks import NOTICE
 from noetl_contracts.payloads import PayloadRef
 from noetl_playbook.model import coercion, datasets
-from noetl_playbook.model.datasets import DatasetInvalid
+from noetl_playbook.model.datasets import DatasetInvalid, LakeTable
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow import row_tables
 from noetl_storage.arrow.row_tables import RowTable
 from noetl_storage.arrow.table_schema import SchemaMismatch
 from noetl_worker.datasets import file_sink, read_plan
 from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.domain import postgres_connection
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import CredentialVault
@@ -104,13 +106,20 @@ class SparkInputReader:
         field = f"input '{name}'"
         try:
             wanted = datasets.parse_source(source)
-            assert wanted.path is not None, "other places are not told to be known yet"
             place = await dataset_places.open_place(
-                wanted.path, wanted.auth, call=call, vault=self._vault, field=field
+                dataset_places.get_path(wanted),
+                wanted.auth,
+                call=call,
+                vault=self._vault,
+                field=field,
             )
             dataset_places.check_reach(place, home, field=field, call=call)
             plan = await asyncio.to_thread(
-                read_plan.build_read_plan, place.address, wanted, place.account
+                read_plan.build_read_plan,
+                place.address,
+                wanted,
+                place.account,
+                await self._open_catalog(wanted.iceberg, call),
             )
         except DatasetInvalid as problem:
             raise _build_invalid_failure(f"{field}: {problem}") from problem
@@ -131,9 +140,8 @@ class SparkInputReader:
             sink = datasets.parse_sink(given)
         except DatasetInvalid as problem:
             raise _build_invalid_failure(f"output: {problem}") from problem
-        assert sink.path is not None, "other places are not told to be known yet"
         place = await dataset_places.open_place(
-            sink.path, sink.auth, call=call, vault=self._vault, field="output"
+            dataset_places.get_path(sink), sink.auth, call=call, vault=self._vault, field="output"
         )
         dataset_places.check_reach(place, home, field="output", call=call)
         return DatasetTarget(
@@ -143,7 +151,27 @@ class SparkInputReader:
             identity=file_sink.build_identity(call.idempotency_key),
             attempt=call.attempt,
             now=self._clock.now(),
+            catalog=await self._open_catalog(sink.iceberg, call),
         )
+
+    async def _open_catalog(self, table: LakeTable | None, call: Call) -> Mapping[str, Any] | None:
+        """Return the arguments of a connection to the catalog of an Iceberg table."""
+        if table is None:
+            return None
+        credential = await self._vault.resolve_auth(table.catalog, call.site)
+        if credential.kind != "postgres":
+            text = (
+                f"the catalog of {table.name} is in PostgreSQL, and credential "
+                f"'{credential.name}' is of type '{credential.kind}'"
+            )
+            raise ToolFailure(build_error("config", text, source="spark"))
+        try:
+            return postgres_connection.build_connect_arguments(
+                credential.fields, application="noetl-iceberg"
+            )
+        except postgres_connection.UnusableCredential as problem:
+            text = f"credential '{credential.name}' cannot be used: {problem}"
+            raise ToolFailure(build_error("config", text, source="spark")) from problem
 
     async def describe_query(
         self,
