@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -257,3 +258,35 @@ def test_folder_values_with_signs_come_back(tmp_path: Path) -> None:
     rows = pa.table({"k": ["a/b=c", "é %", None], "n": [1, 2, 3]})
     write(tmp_path / "d", rows, partition_by=["k"])
     assert read(tmp_path / "d").sort_by("n")["k"].to_pylist() == ["a/b=c", "é %", None]
+
+
+def test_lines_of_json_keep_texts_digits_and_late_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text(
+        '{"id": 1, "at": "2026-01-01", "in": {"t": "2026-01-01T00:00:00"}}\n'
+        '{"id": 12345678901234567890123, "late": [1.5]}\n'
+    )
+    (tmp_path / "b.ndjson").write_text('{"id": 2, "more": true}\n')
+    found = read(f"{tmp_path}/*.ndjson").to_pylist()
+    assert found[0]["at"] == "2026-01-01"
+    assert found[0]["in"] == {"t": "2026-01-01T00:00:00"}
+    assert found[1]["id"] == 12345678901234567890123
+    assert found[1]["late"] == [1.5]
+    assert found[2]["more"] is True
+
+
+def test_a_wrong_line_of_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text('{"id": 1}\n{"id": 2}\n{"id": 3\n')
+    with pytest.raises(DatasetProblem, match=r"line 3 of .*a\.ndjson"):
+        read(tmp_path / "a.ndjson")
+
+
+def test_files_of_avro_are_read(tmp_path: Path) -> None:
+    schema = {
+        "type": "record",
+        "name": "row",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}],
+    }
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    with (tmp_path / "a.avro").open("wb") as file:
+        fastavro.writer(file, schema, rows)
+    assert read(tmp_path / "a.avro").to_pylist() == rows

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.json
 import pyarrow.parquet
 from msgspec import Struct
 
@@ -14,7 +13,7 @@ from noetl_contracts import codec
 from noetl_playbook.model.datasets import DatasetSource
 from noetl_storage.arrow import row_tables, table_schema
 from noetl_storage.arrow.table_schema import SchemaMismatch
-from noetl_worker.datasets import column_filters, column_types, csv_rows
+from noetl_worker.datasets import column_filters, column_types, csv_rows, json_rows
 from noetl_worker.datasets.address import OpenStore
 from noetl_worker.datasets.column_filters import ColumnFilter
 from noetl_worker.datasets.commit_log import DataFile
@@ -23,7 +22,7 @@ from noetl_worker.datasets.problems import DatasetProblem
 
 BATCH_ROWS = 64 * 1024
 # A JSON document that is one list is decoded as a whole.
-_WHOLE_BYTES_MAX = 256 * 1024 * 1024
+_WHOLE_BYTES_MAX = 64 * 1024 * 1024
 _PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
 
@@ -62,7 +61,16 @@ class FileReader:
                     names = csv_rows.read_column_names(self.describe_csv(file))
                     return pa.schema([pa.field(name, pa.string()) for name in names])
                 case _:
-                    return next(self._iterate_documents(file)).schema
+                    return self._merge_schemas(file)
+
+    def _merge_schemas(self, file: DataFile) -> pa.Schema:
+        """Return the columns of all documents of a file: later ones may have more."""
+        kinds: dict[str, pa.DataType] = {}
+        for batch in self._iterate_documents(file):
+            for field in batch.schema:
+                before = kinds.get(field.name, field.type)
+                kinds[field.name] = table_schema.unify_types(field.name, before, field.type)
+        return pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
 
     def describe_csv(self, file: DataFile) -> CsvFile:
         """Return what reads a file as CSV."""
@@ -161,8 +169,9 @@ class FileReader:
         if self._format == "avro":
             yield from self._iterate_avro(file)
         elif self._format == "ndjson":
-            with pa.json.open_json(self._open_unpacked(file.path)) as reader:
-                yield from reader
+            shown = self._show(file.path)
+            for table in json_rows.iterate_tables(self._open_unpacked(file.path), shown):
+                yield from table.combine_chunks().to_batches()
         else:
             yield from self._read_document(file)
 

@@ -137,7 +137,8 @@ def _find_schema(
 def _find_own_schema(reader: FileReader, source: DatasetSource, found: SourceFiles) -> pa.Schema:
     """Return the columns of the first file, or of all."""
     first = reader.read_schema(found.files[0])
-    if not source.merge_schema:
+    # Documents have no schema that all files share.
+    if not source.merge_schema and found.format not in ("json", "ndjson"):
         return first
     kinds = {field.name: field.type for field in first}
     for file in found.files[1:]:
