@@ -55,10 +55,11 @@ def write(
     if earlier is not None:
         return earlier
     target.check_schema(rows.schema)
-    writer = DatasetWriter(target.store, wanted, target.scope, rows.schema)
+    store = OpenStore(address.build_local_address(folder), None)
+    writer = DatasetWriter(store, wanted, target.write_scope, rows.schema)
     for batch in rows.to_batches():
         writer.write_batch(batch)
-    files = writer.finish()
+    files = writer.finish_files()
     return target.commit_files(files, rows.schema) if commit else None
 
 

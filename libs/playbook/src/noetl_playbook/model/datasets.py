@@ -134,19 +134,19 @@ def parse_source(given: Mapping[str, Any]) -> DatasetSource:
     format_ = _parse_format(given, place.get("path"), FORMATS)
     bad_row = given.get("on_bad_row", "fail")
     if bad_row not in ("fail", "skip", "divert"):
-        _refuse(f"on_bad_row is {bad_row!r:.40}: use fail, skip or divert")
+        _refuse_value(f"on_bad_row is {bad_row!r:.40}: use fail, skip or divert")
     written = [name for name in _CSV_KEYS if given.get(name) is not None]
     if written and "path" not in place:
-        _refuse(f"'{written[0]}' is for csv, and a lake table is parquet")
+        _refuse_value(f"'{written[0]}' is for csv, and a lake table is parquet")
     # The format of a path without a suffix is known when its files are found.
     if written and format_ not in (None, "csv"):
-        _refuse(f"'{written[0]}' is for csv, and this dataset is {format_}")
+        _refuse_value(f"'{written[0]}' is for csv, and this dataset is {format_}")
     as_of = given.get("as_of")
     if as_of is not None and "path" in place:
-        _refuse("'as_of' is for iceberg and delta: files have one state")
+        _refuse_value("'as_of' is for iceberg and delta: files have one state")
     schema = given.get("schema")
     if schema is not None and not isinstance(schema, str):
-        _refuse('schema is a text such as "id BIGINT, joined DATE", or infer')
+        _refuse_value('schema is a text such as "id BIGINT, joined DATE", or infer')
     return DatasetSource(
         **place,
         auth=given.get("auth"),
@@ -168,19 +168,23 @@ def parse_sink(given: Mapping[str, Any]) -> DatasetSink:
     is_files = "path" in place
     format_ = _parse_format(given, None, SINK_FORMATS) or "parquet"
     if not is_files and format_ != "parquet":
-        _refuse("the files of a lake table are parquet: leave 'format' out")
+        _refuse_value("the files of a lake table are parquet: leave 'format' out")
     mode = given.get("mode") or "error"
     if mode not in MODES:
-        _refuse(f"mode is {mode!r:.40}: {_suggest(str(mode), MODES)}")
+        _refuse_value(f"mode is {mode!r:.40}: {_suggest_word(str(mode), MODES)}")
     key = _parse_names(given.get("key"), "key")
     if mode == "upsert" and (is_files or not key):
-        _refuse("mode upsert is for iceberg and delta, and needs 'key': the columns of the key")
+        _refuse_value(
+            "mode upsert is for iceberg and delta, and needs 'key': the columns of the key"
+        )
     partition_by = _parse_names(given.get("partition_by"), "partition_by")
     if mode == "overwrite_partitions" and not partition_by:
-        _refuse("mode overwrite_partitions needs 'partition_by'")
+        _refuse_value("mode overwrite_partitions needs 'partition_by'")
     compression = given.get("compression")
     if compression is not None and compression not in COMPRESSIONS:
-        _refuse(f"compression is {compression!r:.40}: {_suggest(str(compression), COMPRESSIONS)}")
+        _refuse_value(
+            f"compression is {compression!r:.40}: {_suggest_word(str(compression), COMPRESSIONS)}"
+        )
     return DatasetSink(
         **place,
         auth=given.get("auth"),
@@ -205,16 +209,16 @@ def find_format(path: str) -> str | None:
 def _parse_place(given: Mapping[str, Any]) -> dict[str, Any]:
     written = [name for name in PLACES if given.get(name) is not None]
     if len(written) != 1:
-        _refuse(f"a dataset has one of {', '.join(PLACES)}")
+        _refuse_value(f"a dataset has one of {', '.join(PLACES)}")
     (name,) = written
     value = given[name]
     if name == "iceberg":
         return {name: _parse_iceberg(value)}
     if not isinstance(value, str) or not value.strip():
-        _refuse(f"'{name}' is a text, not {value!r:.60}")
+        _refuse_value(f"'{name}' is a text, not {value!r:.60}")
     scheme = _SCHEME.match(value)
     if scheme is not None and scheme[1] not in (*SCHEMES, "noetl", "file"):
-        _refuse(
+        _refuse_value(
             f"{value!r:.120} has the scheme '{scheme[1]}': a dataset is in {', '.join(SCHEMES)}, "
             "or in files of the execution, to which kind http, transfer and artifact bring others"
         )
@@ -224,12 +228,14 @@ def _parse_place(given: Mapping[str, Any]) -> dict[str, Any]:
 def _parse_iceberg(value: Any) -> LakeTable:
     keys = ("table", "catalog", "warehouse")
     if not isinstance(value, Mapping) or value.keys() != set(keys):
-        _refuse("iceberg is {table: sales.daily, catalog: pg, warehouse: s3://lake/warehouse/}")
+        _refuse_value(
+            "iceberg is {table: sales.daily, catalog: pg, warehouse: s3://lake/warehouse/}"
+        )
     name, catalog, warehouse = (value[key] for key in keys)
     if not isinstance(name, str) or not re.fullmatch(r"\w+(\.\w+)+", name):
-        _refuse(f"an iceberg table is named namespace.table, not {name!r:.60}")
+        _refuse_value(f"an iceberg table is named namespace.table, not {name!r:.60}")
     if not isinstance(warehouse, str) or not is_bucket_path(warehouse):
-        _refuse(f"the warehouse of an iceberg table is in a bucket, not {warehouse!r:.60}")
+        _refuse_value(f"the warehouse of an iceberg table is in a bucket, not {warehouse!r:.60}")
     return LakeTable(name=name, catalog=str(catalog), warehouse=warehouse)
 
 
@@ -239,7 +245,7 @@ def _parse_format(given: Mapping[str, Any], path: str | None, known: Sequence[st
         return None if path is None else find_format(path)
     name = {"jsonl": "ndjson"}.get(str(value).lower(), str(value).lower())
     if name not in known:
-        _refuse(f"format is {value!r:.40}: {_suggest(name, known)}")
+        _refuse_value(f"format is {value!r:.40}: {_suggest_word(name, known)}")
     return name
 
 
@@ -251,12 +257,12 @@ def _parse_csv(given: Mapping[str, Any]) -> CsvOptions:
             continue
         text = {"\\t": "\t", "tab": "\t"}.get(str(value), str(value))
         if len(text) != size or not text.isascii():
-            _refuse(f"{name} is one ASCII character, not {value!r:.40}")
+            _refuse_value(f"{name} is one ASCII character, not {value!r:.40}")
         found[name] = text
     nulls = given.get("null_values")
     if nulls is not None:
         if not isinstance(nulls, list | tuple):
-            _refuse("null_values is a list of texts")
+            _refuse_value("null_values is a list of texts")
         found["null_values"] = tuple(str(one) for one in nulls)
     if given.get("encoding") is not None:
         found["encoding"] = str(given["encoding"])
@@ -270,7 +276,7 @@ def _parse_flag(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
         return default
     found = coercion.coerce_boolean(given[name])
     if found is None:
-        _refuse(f"{name} is true or false, not {given[name]!r:.40}")
+        _refuse_value(f"{name} is true or false, not {given[name]!r:.40}")
     return found
 
 
@@ -279,7 +285,7 @@ def _parse_names(value: Any, field: str) -> tuple[str, ...]:
         return ()
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        _refuse(f"{field} is a column's name, or a list of them")
+        _refuse_value(f"{field} is a column's name, or a list of them")
     return tuple(names)
 
 
@@ -287,9 +293,9 @@ def _parse_types(value: Any, format_: str | None) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        _refuse("'types' maps columns to types")
+        _refuse_value("'types' maps columns to types")
     if format_ not in ("csv", "json", "ndjson"):
-        _refuse(f"files of {format_} have types of their own: leave 'types' out")
+        _refuse_value(f"files of {format_} have types of their own: leave 'types' out")
     return {str(name): str(kind) for name, kind in value.items()}
 
 
@@ -298,19 +304,19 @@ def _parse_file_size(value: Any) -> int:
         return FILE_BYTES
     found = coercion.coerce_size_bytes(value)
     if found is None or not FILE_BYTES_MIN <= found <= FILE_BYTES_MAX:
-        _refuse(f"file_size is {value!r:.40}: it is from 1MB to 5GB, as 128MB")
+        _refuse_value(f"file_size is {value!r:.40}: it is from 1MB to 5GB, as 128MB")
     return int(found)
 
 
 def _check_keys(given: Mapping[str, Any], known: Sequence[str]) -> None:
     unknown = sorted(str(name) for name in given if name not in known)
     if unknown:
-        _refuse(f"'{unknown[0]}' is no key of a dataset: {_suggest(unknown[0], known)}")
+        _refuse_value(f"'{unknown[0]}' is no key of a dataset: {_suggest_word(unknown[0], known)}")
 
 
-def _suggest(word: str, known: Sequence[str]) -> str:
+def _suggest_word(word: str, known: Sequence[str]) -> str:
     return spelling.suggest_word(word, known) or f"use {', '.join(known)}"
 
 
-def _refuse(text: str) -> NoReturn:
+def _refuse_value(text: str) -> NoReturn:
     raise DatasetInvalid(text)

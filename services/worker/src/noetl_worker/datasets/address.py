@@ -38,7 +38,7 @@ class DatasetAddress(Struct, frozen=True, kw_only=True):
     credential: str | None = None
 
     @property
-    def shown(self) -> str:
+    def shown_path(self) -> str:
         """Write the address as people do."""
         return self.path if self.scheme == "file" else f"{self.scheme}://{self.bucket}/{self.path}"
 
@@ -83,7 +83,7 @@ class OpenStore:
 
     def __init__(self, address: DatasetAddress, account: Mapping[str, Any] | None) -> None:
         self.address = address
-        self._store = _open(address, account or {})
+        self._store = _open_client(address, account or {})
 
     @property
     def is_local(self) -> bool:
@@ -93,7 +93,7 @@ class OpenStore:
     def list_objects(self, folder: str) -> Iterator[tuple[str, int, datetime]]:
         """Yield key, size in bytes and time of each object below a folder, in order of keys."""
         found: list[tuple[str, int, datetime]] = []
-        with self._translate(folder):
+        with self.translate_errors(folder):
             for page in obstore.list(self._store, prefix=_get_key(folder) or None):
                 found += [(one["path"], one["size"], one["last_modified"]) for one in page]
         prefix = "/" if self.is_local else ""
@@ -102,7 +102,7 @@ class OpenStore:
 
     def find_size(self, key: str) -> int | None:
         """Return the size of an object in bytes, None when there is none."""
-        with self._translate(key):
+        with self.translate_errors(key):
             try:
                 return int(obstore.head(self._store, _get_key(key))["size"])
             except (exceptions.NotFoundError, FileNotFoundError):
@@ -110,31 +110,31 @@ class OpenStore:
 
     def read_object(self, key: str) -> bytes:
         """Return a small object whole."""
-        with self._translate(key):
+        with self.translate_errors(key):
             return bytes(obstore.get(self._store, _get_key(key)).bytes())
 
     def open_object(self, key: str) -> pa.NativeFile:
         """Open an object for reading; it can seek."""
-        with self._translate(key):
+        with self.translate_errors(key):
             if self.is_local:
                 return pa.OSFile(key)
             return pa.PythonFile(_ObjectFile(obstore.open_reader(self._store, _get_key(key))))
 
     def open_writer(self, key: str) -> Any:
         """Open an object for writing: it is there when the writer is closed, not before."""
-        with self._translate(key):
+        with self.translate_errors(key):
             if self.is_local:
                 Path(key).parent.mkdir(parents=True, exist_ok=True)
             return obstore.open_writer(self._store, _get_key(key))
 
     def put_object(self, key: str, data: bytes) -> None:
         """Write a small object, replacing the one before."""
-        with self._translate(key):
+        with self.translate_errors(key):
             obstore.put(self._store, _get_key(key), data)
 
     def create_object(self, key: str, data: bytes) -> bool:
         """Write a small object unless there is one: tell whether it was written."""
-        with self._translate(key):
+        with self.translate_errors(key):
             try:
                 obstore.put(self._store, _get_key(key), data, mode="create")
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
@@ -145,7 +145,7 @@ class OpenStore:
         """Remove objects; one that is gone is no error."""
         for start in range(0, len(keys), 1_000):
             part = [_get_key(key) for key in keys[start : start + 1_000]]
-            with self._translate(keys[start]):
+            with self.translate_errors(keys[start]):
                 try:
                     obstore.delete(self._store, part)
                 except (exceptions.NotFoundError, FileNotFoundError):
@@ -159,13 +159,8 @@ class OpenStore:
                 continue
 
     @contextmanager
-    def translated(self, key: str) -> Iterator[None]:
+    def translate_errors(self, key: str) -> Iterator[None]:
         """Turn what a reader or writer of an object raises into `DatasetProblem`."""
-        with self._translate(key):
-            yield
-
-    @contextmanager
-    def _translate(self, key: str) -> Iterator[None]:
         shown = key if self.is_local else f"{self.address.scheme}://{self.address.bucket}/{key}"
         try:
             yield
@@ -225,7 +220,7 @@ def _get_key(path: str) -> str:
     return path.strip("/")
 
 
-def _open(address: DatasetAddress, account: Mapping[str, Any]) -> Any:
+def _open_client(address: DatasetAddress, account: Mapping[str, Any]) -> Any:
     if address.scheme == "file":
         return LocalStore("/")
     options: dict[str, Any] = dict(build_account_options(address, account))

@@ -115,12 +115,12 @@ class TextShape:
                 self.fits.discard(name)
         if "decimal" in self.fits:
             whole = pc.replace_substring_regex(texts, r"^-|\..*$", "")
-            self.whole = max(self.whole, _measure(whole))
+            self.whole = max(self.whole, _measure_longest(whole))
             self.scale = max(
-                self.scale, _measure(pc.replace_substring_regex(texts, r"^[^.]*\.?", ""))
+                self.scale, _measure_longest(pc.replace_substring_regex(texts, r"^[^.]*\.?", ""))
             )
 
-    def merge(self, other: "TextShape") -> None:
+    def merge_shape(self, other: "TextShape") -> None:
         """Take in what another part of the column has shown."""
         self.count += other.count
         self.fits &= other.fits
@@ -174,7 +174,7 @@ def _all_match(texts: pa.Array | pa.ChunkedArray, pattern: str) -> bool:
     return pc.all(pc.match_substring_regex(texts, pattern)).as_py() is not False
 
 
-def _measure(texts: pa.Array | pa.ChunkedArray) -> int:
+def _measure_longest(texts: pa.Array | pa.ChunkedArray) -> int:
     return int(pc.max(pc.utf8_length(texts)).as_py() or 0)
 
 

@@ -178,8 +178,8 @@ class CommitLog:
             case "overwrite":
                 return [], [one.path for one in there]
             case "overwrite_partitions":
-                written = {_freeze(one.values) for one in commit.added}
-                replaced = [one.path for one in there if _freeze(one.values) in written]
+                written = {_freeze_values(one.values) for one in commit.added}
+                replaced = [one.path for one in there if _freeze_values(one.values) in written]
                 return [one for one in there if one.path not in set(replaced)], replaced
             case _:
                 return there, []
@@ -262,7 +262,7 @@ def unescape_value(text: str) -> str | None:
     return plain.decode("utf-8", "replace")
 
 
-def _freeze(values: Mapping[str, str | None]) -> tuple[tuple[str, str | None], ...]:
+def _freeze_values(values: Mapping[str, str | None]) -> tuple[tuple[str, str | None], ...]:
     return tuple(sorted(values.items()))
 
 

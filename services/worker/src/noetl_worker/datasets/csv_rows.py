@@ -38,7 +38,7 @@ class Rejects:
         self.count = 0
         self.rows: list[RejectedRow] = []
 
-    def add(self, row: RejectedRow) -> None:
+    def add_row(self, row: RejectedRow) -> None:
         """Count one."""
         self.count += 1
         if len(self.rows) < REJECTS_SHOWN_MAX:
@@ -167,7 +167,7 @@ def _tell_invalid(file: CsvFile, bad: list[Any], rejects: Rejects) -> None:
         reason = f"{row.actual_columns} values instead of {row.expected_columns}"
         line = _find_line(file, int(row.number or 1) - 1 - int(file.options.header))
         rejected = RejectedRow(
-            file=file.shown, line=line, column=None, text=_shorten(row.text), reason=reason
+            file=file.shown, line=line, column=None, text=_shorten_text(row.text), reason=reason
         )
         _take_reject(file, rejected, rejects)
     bad.clear()
@@ -178,11 +178,11 @@ def _take_reject(file: CsvFile, row: RejectedRow, rejects: Rejects) -> None:
         where = f"line {row.line} of {row.file}"
         column = "" if row.column is None else f", column '{row.column}'"
         text = (
-            f"{where}{column}: {row.text!r} ({row.reason}); mend it, or choose on_bad_row: skip "
+            f"{where}{column}: {row.text!r} ({row.reason}): correct it, or choose on_bad_row: skip "
             "or divert"
         )
         raise DatasetProblem("schema", text)
-    rejects.add(row)
+    rejects.add_row(row)
 
 
 def _cast_batch(
@@ -214,7 +214,7 @@ def _cast_batch(
             file=file.shown,
             line=line,
             column=column,
-            text=_shorten("" if text is None else text),
+            text=_shorten_text("" if text is None else text),
             reason=reason,
         )
         _take_reject(file, rejected, rejects)
@@ -312,7 +312,7 @@ def _build_parse_problem(file: CsvFile, problem: Exception) -> DatasetProblem:
         return DatasetProblem("parse", f"{file.shown}: {reason}")
     if "UTF8" in text or "UTF-8" in text:
         return _build_encoding_problem(file, problem)
-    return DatasetProblem("parse", f"{file.shown}: {_shorten(text)}")
+    return DatasetProblem("parse", f"{file.shown}: {_shorten_text(text)}")
 
 
 def _build_encoding_problem(file: CsvFile, problem: Exception) -> DatasetProblem:
@@ -320,6 +320,6 @@ def _build_encoding_problem(file: CsvFile, problem: Exception) -> DatasetProblem
     return DatasetProblem("parse", text)
 
 
-def _shorten(text: str) -> str:
+def _shorten_text(text: str) -> str:
     plain = " ".join(text.split())
     return plain if len(plain) <= _SHOWN_CHARACTERS else f"{plain[:_SHOWN_CHARACTERS]}..."

@@ -50,13 +50,13 @@ def open_table(
     except TableNotFoundError:
         return None
     except ValueError as problem:
-        text = f"{address.shown}: as_of {as_of!r:.40} is no version and no moment: {problem}"
+        text = f"{address.shown_path}: as_of {as_of!r:.40} is no version and no moment: {problem}"
         raise DatasetProblem("validation", text) from problem
     except (DeltaError, OSError) as problem:
-        raise _translate(address, problem) from problem
+        raise _translate_error(address, problem) from problem
     features = _UNREADABLE & set(table.protocol().reader_features or ())
     if features:
-        text = f"{address.shown} has {min(features)}, which is not read: rewrite it without"
+        text = f"{address.shown_path} has {min(features)}, which is not read: rewrite it without"
         raise DatasetProblem("config", text)
     return table
 
@@ -70,7 +70,7 @@ def list_table_files(
     """
     table = open_table(address, account, as_of=source.as_of)
     if table is None:
-        raise DatasetProblem("not_found", f"there is no Delta table at {address.shown}")
+        raise DatasetProblem("not_found", f"there is no Delta table at {address.shown_path}")
     root = address.path.rstrip("/")
     files = [
         DataFile(
@@ -107,7 +107,7 @@ class DeltaSink:
         self._store = OpenStore(address, account)
 
     @property
-    def scope(self) -> WriteScope:
+    def write_scope(self) -> WriteScope:
         """Return whose files are written."""
         return WriteScope(root=self._root, identity=self._identity, attempt=self._attempt)
 
@@ -120,13 +120,13 @@ class DeltaSink:
             return self._find_report(table)
         if self._sink.mode == "error":
             text = (
-                f"{self._address.shown} is a table already: choose output.mode: append, "
+                f"{self._address.shown_path} is a table already: choose output.mode: append, "
                 "overwrite, overwrite_partitions or upsert"
             )
             raise DatasetProblem("validation", text)
         columns = tuple(table.metadata().partition_columns)
         if self._sink.partition_by not in ((), columns):
-            text = f"{self._address.shown} is partitioned by {', '.join(columns) or 'nothing'}"
+            text = f"{self._address.shown_path} is partitioned by {', '.join(columns) or 'nothing'}"
             raise DatasetProblem("validation", text)
         return None
 
@@ -147,9 +147,10 @@ class DeltaSink:
         after = {field.name: field.type for field in self._convert_schema(schema).fields}
         for name in {**before, **after}:
             if before.get(name) != after.get(name):
+                there, given = _format_kind(before.get(name)), _format_kind(after.get(name))
                 text = (
-                    f"{self._address.shown}: column '{name}' is {_show(before.get(name))} there, "
-                    f"and {_show(after.get(name))} in these rows: cast it, or choose mode overwrite"
+                    f"{self._address.shown_path}: column '{name}' is {there} there, and {given} in "
+                    "these rows: cast it, or choose mode overwrite"
                 )
                 raise DatasetProblem("schema", text)
 
@@ -169,9 +170,9 @@ class DeltaSink:
             except DeltaError as problem:
                 if table is None and open_table(self._address, self._account) is not None:
                     continue
-                raise _translate(self._address, problem) from problem
+                raise _translate_error(self._address, problem) from problem
             return report
-        text = f"{self._address.shown}: others have committed first: run the step again"
+        text = f"{self._address.shown_path}: others have committed first: run the step again"
         raise DatasetProblem("file_conflict", text)
 
     def _commit_actions(
@@ -219,7 +220,7 @@ class DeltaSink:
         assert table is not None, "the caller has looked"
         if table.transaction_version(self._identity) is not None:
             return self._find_report(table)
-        shown = self._address.shown
+        shown = self._address.shown_path
         rows = upserts.read_written(self._store, files, schema, root=self._root, shown=shown)
         upserts.check_unique_keys(rows, self._sink.key, shown)
         condition = " AND ".join(f'target."{key}" = source."{key}"' for key in self._sink.key)
@@ -238,7 +239,7 @@ class DeltaSink:
                 .execute()
             )
         except (DeltaError, ValueError) as problem:
-            raise _translate(self._address, problem) from problem
+            raise _translate_error(self._address, problem) from problem
         self._store.delete_objects([f"{self._root}/{one.path}" for one in files])
         return report
 
@@ -256,7 +257,7 @@ class DeltaSink:
         self, files: list[DataFile], version: int, *, is_repeated: bool = False
     ) -> SinkReport:
         return SinkReport(
-            path=self._address.shown,
+            path=self._address.shown_path,
             version=version,
             file_count=len(files),
             row_count=sum(one.row_count or 0 for one in files),
@@ -295,7 +296,7 @@ class DeltaSink:
         try:
             return Schema.from_arrow(schema)
         except (DeltaError, ValueError, TypeError) as problem:
-            text = f"{self._address.shown}: a column has a type that Delta lacks: {problem}"
+            text = f"{self._address.shown_path}: a column has a type that Delta lacks: {problem}"
             raise DatasetProblem("schema", text) from problem
 
 
@@ -345,10 +346,10 @@ def _build_options(
     return {**options, "AWS_ALLOW_HTTP": "true" if is_plain else "false"}
 
 
-def _show(kind: Any) -> str:
+def _format_kind(kind: Any) -> str:
     return "absent" if kind is None else str(kind)
 
 
-def _translate(address: DatasetAddress, problem: Exception) -> DatasetProblem:
+def _translate_error(address: DatasetAddress, problem: Exception) -> DatasetProblem:
     kind, reason = addresses.classify_store_text(str(problem))
-    return DatasetProblem(kind, f"{address.shown}: {reason}")
+    return DatasetProblem(kind, f"{address.shown_path}: {reason}")

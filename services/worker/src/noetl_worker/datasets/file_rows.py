@@ -51,7 +51,7 @@ class FileReader:
 
     def read_schema(self, file: DataFile) -> pa.Schema:
         """Return the columns of a file, all texts for CSV."""
-        with self._translated(file.path):
+        with self._name_file_in_errors(file.path):
             match self._format:
                 case "parquet":
                     return pa.parquet.read_schema(self._store.open_object(file.path))
@@ -75,7 +75,7 @@ class FileReader:
     def describe_csv(self, file: DataFile) -> CsvFile:
         """Return what reads a file as CSV."""
         return CsvFile(
-            shown=self._show(file.path),
+            shown=self._build_shown_path(file.path),
             open_file=lambda: self._open_unpacked(file.path),
             options=self._source.csv,
             on_bad_row=self._source.on_bad_row,
@@ -104,7 +104,7 @@ class FileReader:
         Rows that no filter takes may be left out, or not.
         """
         own = pa.schema([field for field in schema if field.name not in piece.file.values])
-        with self._translated(piece.file.path):
+        with self._name_file_in_errors(piece.file.path):
             for batch in self._iterate_own(piece, own, rejects, filters):
                 yield self._add_folders(batch, piece.file, schema)
 
@@ -112,7 +112,7 @@ class FileReader:
         """Cut a file into pieces of at most so many bytes, as far as its format can be cut."""
         if self._format != "parquet" or file.size_bytes <= bytes_max:
             return [FilePiece(file=file, size_bytes=file.size_bytes)]
-        with self._translated(file.path):
+        with self._name_file_in_errors(file.path):
             about = pa.parquet.read_metadata(self._store.open_object(file.path))
         pieces: list[FilePiece] = []
         groups: list[int] = []
@@ -154,7 +154,7 @@ class FileReader:
             case _:
                 batches = self._iterate_documents(piece.file)
         for batch in batches:
-            yield fit_batch(batch, own, self._show(piece.file.path))
+            yield fit_batch(batch, own, self._build_shown_path(piece.file.path))
 
     def _open_fragment(self, file: DataFile, row_groups: list[int] | None) -> Any:
         # It loads pandas: only workers that come here pay for that.
@@ -169,7 +169,7 @@ class FileReader:
         if self._format == "avro":
             yield from self._iterate_avro(file)
         elif self._format == "ndjson":
-            shown = self._show(file.path)
+            shown = self._build_shown_path(file.path)
             for table in json_rows.iterate_tables(self._open_unpacked(file.path), shown):
                 yield from table.combine_chunks().to_batches()
         else:
@@ -177,15 +177,18 @@ class FileReader:
 
     def _read_document(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         if file.size_bytes > _WHOLE_BYTES_MAX:
+            shown = self._build_shown_path(file.path)
             text = (
-                f"{self._show(file.path)} is one JSON document of {file.size_bytes} bytes, "
+                f"{shown} is one JSON document of {file.size_bytes} bytes, "
                 f"{_WHOLE_BYTES_MAX} is the limit: write a mapping a line, as ndjson"
             )
             raise DatasetProblem("payload_too_large", text)
         rows = codec.decode_exactly(self._open_unpacked(file.path).read())
         rows = rows if isinstance(rows, list) else [rows]
         if not all(isinstance(row, dict) for row in rows):
-            raise DatasetProblem("parse", f"{self._show(file.path)} is no list of mappings")
+            raise DatasetProblem(
+                "parse", f"{self._build_shown_path(file.path)} is no list of mappings"
+            )
         yield from row_tables.build_table(rows).to_batches()
 
     def _iterate_avro(self, file: DataFile) -> Iterator[pa.RecordBatch]:
@@ -219,8 +222,8 @@ class FileReader:
                 found, wrong = csv_rows.cast_texts(value, field.type)
                 if wrong:
                     text = (
-                        f"{self._show(file.path)}: folder {field.name}={value[0].as_py()} is no "
-                        f"{field.type}"
+                        f"{self._build_shown_path(file.path)}: folder "
+                        f"{field.name}={value[0].as_py()} is no {field.type}"
                     )
                     raise DatasetProblem("schema", text)
                 columns.append(pa.repeat(found[0], batch.num_rows))
@@ -228,18 +231,18 @@ class FileReader:
                 columns.append(batch.column(batch.schema.get_field_index(field.name)))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _show(self, key: str) -> str:
+    def _build_shown_path(self, key: str) -> str:
         address = self._store.address
         return key if self._store.is_local else f"{address.scheme}://{address.bucket}/{key}"
 
-    def _translated(self, key: str) -> Any:
-        return _translate(self._store, key, self._show(key), self._format)
+    def _name_file_in_errors(self, key: str) -> Any:
+        return _translate_errors(self._store, key, self._build_shown_path(key), self._format)
 
 
 @contextmanager
-def _translate(store: OpenStore, key: str, shown: str, format_: str) -> Iterator[None]:
+def _translate_errors(store: OpenStore, key: str, shown: str, format_: str) -> Iterator[None]:
     """Turn what readers raise into `DatasetProblem` that names the file."""
-    with store.translated(key):
+    with store.translate_errors(key):
         try:
             yield
         except SchemaMismatch as problem:

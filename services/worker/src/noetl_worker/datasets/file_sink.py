@@ -49,7 +49,7 @@ class FileSink:
         now: datetime,
     ) -> None:
         if PATTERN_SIGNS.search(address.path):
-            text = f"{address.shown} is a pattern: a dataset is written into one folder"
+            text = f"{address.shown_path} is a pattern: a dataset is written into one folder"
             raise DatasetProblem("validation", text)
         self._store = OpenStore(address, account)
         self._sink = sink
@@ -61,17 +61,12 @@ class FileSink:
         self._address = address
 
     @property
-    def store(self) -> OpenStore:
-        """Return the opened store."""
-        return self._store
-
-    @property
     def partition_by(self) -> tuple[str, ...]:
         """Return the columns of the folders."""
         return self._sink.partition_by
 
     @property
-    def scope(self) -> WriteScope:
+    def write_scope(self) -> WriteScope:
         """Return whose files are written."""
         return WriteScope(root=self._root, identity=self._identity, attempt=self._attempt)
 
@@ -79,12 +74,12 @@ class FileSink:
         """Return what an earlier attempt has committed, else make room for this one."""
         state = self._log.read_state()
         if state is not None and self._identity in state.commits:
-            return self._describe(state, is_repeated=True)
+            return self._build_report(state, is_repeated=True)
         self._log.remove_abandoned(self._identity, attempt=self._attempt, now=self._now)
         if self._sink.mode == "error":
             there = commit_log.list_visible_files(self._store, self._root, state)
             if there:
-                commit_log.refuse_existing(self._address.shown, there[0].path)
+                commit_log.refuse_existing(self._address.shown_path, there[0].path)
         if state is not None and self._sink.mode not in _ANEW:
             self._check_folders(state)
         return None
@@ -99,7 +94,7 @@ class FileSink:
         for name in {**before, **after}:
             if before.get(name) != after.get(name):
                 text = (
-                    f"{self._address.shown}: column '{name}' is {before.get(name, 'absent')} "
+                    f"{self._address.shown_path}: column '{name}' is {before.get(name, 'absent')} "
                     f"there, and {after.get(name, 'absent')} in these rows: cast it, or choose "
                     "mode overwrite"
                 )
@@ -118,23 +113,23 @@ class FileSink:
                 partition_by=list(self._sink.partition_by),
             )
         )
-        return self._describe(state, is_repeated=False)
+        return self._build_report(state, is_repeated=False)
 
     def _check_folders(self, state: DatasetState) -> None:
         if state.files and tuple(state.partition_by) != self._sink.partition_by:
             text = (
-                f"{self._address.shown} has folders by "
+                f"{self._address.shown_path} has folders by "
                 f"{', '.join(state.partition_by) or 'nothing'}, not by "
                 f"{', '.join(self._sink.partition_by) or 'nothing'}: name the same columns in "
                 "output.partition_by, or choose mode overwrite"
             )
             raise DatasetProblem("validation", text)
 
-    def _describe(self, state: DatasetState, *, is_repeated: bool) -> SinkReport:
+    def _build_report(self, state: DatasetState, *, is_repeated: bool) -> SinkReport:
         mark = f"-{self._identity[:16]}-"
         own = [one for one in state.files if mark in one.path]
         return SinkReport(
-            path=self._address.shown,
+            path=self._address.shown_path,
             version=state.number,
             file_count=len(own),
             row_count=commit_log.count_rows(own),

@@ -72,7 +72,7 @@ class DatasetWriter:
             for values, rows in _split_by_values(part, self._sink.partition_by):
                 self._write_rows(values, rows)
 
-    def finish(self) -> list[DataFile]:
+    def finish_files(self) -> list[DataFile]:
         """Finish all files, and describe them."""
         while self._open:
             self._finish_file(next(iter(self._open)))
@@ -85,7 +85,7 @@ class DatasetWriter:
                 self._finish_file(next(iter(self._open)))
             opened = self._open[values] = self._open_file(values)
         self._open.move_to_end(values)
-        with self._store.translated(opened.path):
+        with self._store.translate_errors(opened.path):
             opened.write_batch(rows.select(self._schema.names))
         if opened.size_bytes >= self._sink.file_bytes:
             self._finish_file(values)
@@ -113,8 +113,8 @@ class DatasetWriter:
 
     def _finish_file(self, values: tuple[str | None, ...]) -> None:
         opened = self._open.pop(values)
-        with self._store.translated(opened.path):
-            opened.close()
+        with self._store.translate_errors(opened.path):
+            opened.finish_file()
         self._files.append(
             DataFile(
                 path=opened.path,
@@ -147,7 +147,7 @@ class CountedFile(io.RawIOBase):
         """Return how many bytes were written."""
         return self.size_bytes
 
-    def finish(self) -> None:
+    def finish_object(self) -> None:
         """Make the object be there."""
         self._inner.close()
 
@@ -184,12 +184,12 @@ class _OpenFile:
         self._writer.write(batch)
         self.row_count += batch.num_rows
 
-    def close(self) -> None:
+    def finish_file(self) -> None:
         """Write what is left, and make the file be there."""
         self._writer.close()
         if not self._target.closed:
             self._target.close()
-        self._raw.finish()
+        self._raw.finish_object()
 
 
 class _ParquetWriter:
@@ -201,18 +201,18 @@ class _ParquetWriter:
         self._rows = self._bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write groups of about the same number of rows, whatever comes."""
+        """Write groups of about the same number of rows."""
         self._held.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         if self._rows >= _GROUP_ROWS or self._bytes >= self._bytes_max:
-            self._flush()
+            self._write_group()
 
     def close(self) -> None:
-        self._flush()
+        self._write_group()
         self._writer.close()
 
-    def _flush(self) -> None:
+    def _write_group(self) -> None:
         if self._held:
             self._writer.write_table(pa.Table.from_batches(self._held))
             self._held, self._rows, self._bytes = [], 0, 0

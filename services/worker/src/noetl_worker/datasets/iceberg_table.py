@@ -135,7 +135,7 @@ class IcebergSink:
         self._store = OpenStore(address, account)
 
     @property
-    def scope(self) -> WriteScope:
+    def write_scope(self) -> WriteScope:
         """Return whose files are written, and where: below the table's folder."""
         folder = self._name.replace(".", "/")
         root = f"{self._address.path.rstrip('/')}/{folder}/data"
@@ -202,7 +202,7 @@ class IcebergSink:
             if self._is_committed(table):
                 return self._build_report(files, table, is_repeated=True)
             try:
-                self._commit(table, files, schema)
+                self._commit_to_table(table, files, schema)
             except CommitFailedException:
                 continue
             except (ValueError, OSError, sqlalchemy.exc.SQLAlchemyError) as problem:
@@ -212,9 +212,9 @@ class IcebergSink:
         text = f"{self._name}: others have committed first: run the step again"
         raise DatasetProblem("file_conflict", text)
 
-    def _commit(self, table: Table, files: list[DataFile], schema: pa.Schema) -> None:
+    def _commit_to_table(self, table: Table, files: list[DataFile], schema: pa.Schema) -> None:
         mark = {_MARK: self._identity}
-        root = self.scope.root
+        root = self.write_scope.root
         if self._sink.mode == "upsert" and table.current_snapshot() is not None:
             rows = upserts.read_written(
                 self._store, files, schema, root=root, shown=self._name, keeps_folders=True
@@ -258,7 +258,7 @@ class IcebergSink:
     def _create_table(self, schema: pa.Schema) -> Table:
         with suppress(NamespaceAlreadyExistsError):
             self._catalog.create_namespace(tuple(self._name.split(".")[:-1]))
-        folder = self.scope.root.removesuffix("/data")
+        folder = self.write_scope.root.removesuffix("/data")
         try:
             table = self._catalog.create_table(
                 self._name, schema=schema, location=_build_uri(self._address, folder)

@@ -8,15 +8,15 @@ from noetl_worker.datasets.problems import DatasetProblem
 
 def load_delta() -> Any:
     """Load `noetl_worker.datasets.delta_table`; raises `DatasetProblem`."""
-    return _load("noetl_worker.datasets.delta_table", "Delta")
+    return _load_module("noetl_worker.datasets.delta_table", "Delta")
 
 
 def load_iceberg() -> Any:
     """Load `noetl_worker.datasets.iceberg_table`; raises `DatasetProblem`."""
-    return _load("noetl_worker.datasets.iceberg_table", "Iceberg")
+    return _load_module("noetl_worker.datasets.iceberg_table", "Iceberg")
 
 
-def _load(module: str, shown: str) -> Any:
+def _load_module(module: str, shown: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as problem:

@@ -214,8 +214,7 @@ def _select_columns(
 ) -> pa.Schema:
     missing = [name for name in columns if name not in schema.names]
     if missing:
-        text = (
-            f"{address.shown} has no column '{missing[0]}': it has {', '.join(schema.names[:20])}"
-        )
+        known = ", ".join(schema.names[:20])
+        text = f"{address.shown_path} has no column '{missing[0]}': it has {known}"
         raise DatasetProblem("schema", text)
     return pa.schema([schema.field(name) for name in columns])

@@ -55,10 +55,10 @@ def find_source_files(store: OpenStore, format_: str | None) -> SourceFiles:
         if pattern.match(f"{root}/{one.path}" if root else one.path)
     ]
     if len(found) > FILES_MAX:
-        text = f"{address.shown} has {len(found)} files, {FILES_MAX} is the limit: name fewer"
+        text = f"{address.shown_path} has {len(found)} files, {FILES_MAX} is the limit: name fewer"
         raise DatasetProblem("limit", text)
     if not found and state is None:
-        raise DatasetProblem("not_found", f"there are no files at {address.shown}")
+        raise DatasetProblem("not_found", f"there are no files at {address.shown_path}")
     return _build_found(store, found, format_, schema=None if state is None else state.schema)
 
 
@@ -84,7 +84,7 @@ def _find_common_format(store: OpenStore, files: Sequence[DataFile]) -> str:
     if len(found) == 1 and None not in found:
         return str(found.pop())
     shown = ", ".join(sorted(str(one or "no known suffix") for one in found))
-    text = f"the files of {store.address.shown} are {shown}: name the 'format'"
+    text = f"the files of {store.address.shown_path} are {shown}: name the 'format'"
     raise DatasetProblem("validation", text)
 
 

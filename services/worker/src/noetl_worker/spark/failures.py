@@ -22,7 +22,7 @@ _TOO_LARGE = re.compile(r"bigger than spark\.driver\.maxResultSize")
 _TRACE = re.compile(r"\n\s*(?:at [\w.$]+\(|JVM stacktrace|'?\w+ ?\[|\+- |== )")
 
 
-def explained(problem: Exception) -> ErrorObject | None:
+def explain_problem(problem: Exception) -> ErrorObject | None:
     """Say what a job failed of; None for what is none of Spark's errors."""
     match problem:
         case store_access.SparkRefusal():

@@ -20,7 +20,7 @@ def explain_failure(problem: Exception) -> ErrorObject | None:
     """Say what a job failed of; None for what is none of Spark's errors."""
     if isinstance(problem, SparkUnavailable):
         return build_error("config", str(problem), source="spark")
-    error: ErrorObject | None = _load_spark_module(_FAILING).explained(problem)
+    error: ErrorObject | None = _load_spark_module(_FAILING).explain_problem(problem)
     return error
 
 

@@ -23,6 +23,7 @@ from noetl_worker.spark.tables import (
     payload_source,
     postgres_source,
 )
+from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
 from noetl_worker.spark.tables.file_source import FileSource
 from noetl_worker.spark.tables.payload_source import NoetlSource
 from noetl_worker.spark.tables.postgres_source import PostgresSource
@@ -31,8 +32,6 @@ from noetl_worker.spark.task_request import (
     CodeFailed,
     CopyCounts,
     CopyTarget,
-    DatasetTarget,
-    FileInput,
     Input,
     QueryInput,
     RowsInput,

@@ -1,7 +1,6 @@
 """Request and result of a Spark task, as plain values that need no import of Spark."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -9,12 +8,10 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
-from noetl_playbook.model.datasets import DatasetSink
-from noetl_worker.datasets.address import DatasetAddress
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.file_sink import SinkReport
-from noetl_worker.datasets.read_plan import ReadPlan
 from noetl_worker.sandbox.source import read_user_traceback
+from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
 from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan
 from noetl_worker.spark.tables.store_access import StoreAddress
 
@@ -50,35 +47,7 @@ class QueryInput(Struct, frozen=True, kw_only=True):
     options: dict[str, str]
 
 
-class FileInput(Struct, frozen=True, kw_only=True):
-    """An input of files that executors read; rows that do not fit are told under `rejects`.
-
-    No secret is in it: executors open the credential by its name.
-    """
-
-    home: StoreAddress
-    plan: ReadPlan
-    rejects: str
-    tasks: int = 8
-
-
 Input = RowsInput | StoredInput | QueryInput | FileInput
-
-
-class DatasetTarget(Struct, frozen=True, kw_only=True):
-    """A dataset that a task's rows go to.
-
-    `catalog` are the arguments of a connection to the catalog of an Iceberg table; executors are
-    not given it.
-    """
-
-    home: StoreAddress
-    address: DatasetAddress
-    sink: DatasetSink
-    identity: str
-    attempt: int
-    now: datetime
-    catalog: Mapping[str, Any] | None = None
 
 
 class SparkRequest(Struct, frozen=True, kw_only=True):

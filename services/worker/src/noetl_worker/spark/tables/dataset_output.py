@@ -14,8 +14,8 @@ from noetl_worker.datasets.file_sink import FileSink, SinkReport
 from noetl_worker.datasets.file_writer import DatasetWriter, WriteScope
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.spark.tables import file_source, named_tables
+from noetl_worker.spark.tables.dataset_plans import DatasetTarget
 from noetl_worker.spark.tables.store_access import SparkRefusal
-from noetl_worker.spark.task_request import DatasetTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +43,7 @@ def write_dataset(frame: "DataFrame", target: DatasetTarget) -> WrittenDataset:
             frame = _gather_by_values(frame, sink.partition_by)
         layout = msgspec.structs.replace(target.sink, partition_by=sink.partition_by)
         open_to_all = msgspec.structs.replace(target, sink=layout, catalog=None)
-        writer = _FileTask(open_to_all, sink.scope)
+        writer = _FileTask(open_to_all, sink.write_scope)
         rows = frame.mapInArrow(writer, _MANIFEST).collect()
         files = [msgspec.msgpack.decode(bytes(row[0]), type=DataFile) for row in rows]
         return WrittenDataset(report=sink.commit_files(files, schema), schema=schema)
@@ -107,4 +107,4 @@ class _FileTask:
             if writer is None:
                 writer = DatasetWriter(store, target.sink, scope, batch.schema)
             writer.write_batch(batch)
-        return [] if writer is None else writer.finish()
+        return [] if writer is None else writer.finish_files()

@@ -19,8 +19,8 @@ from noetl_worker.datasets.file_rows import FilePiece, FileReader
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.read_plan import ReadPlan
 from noetl_worker.spark.tables import arrow_columns, named_tables, store_access
+from noetl_worker.spark.tables.dataset_plans import FileInput
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
-from noetl_worker.spark.task_request import FileInput
 
 NAME = "noetl_files"
 _BATCH_ROWS = 10_000
@@ -54,11 +54,11 @@ class FileSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that the plan has found."""
-        return build_spark_schema(_decode(self.options).plan)
+        return build_spark_schema(_decode_input(self.options).plan)
 
     def reader(self, schema: StructType) -> "FilePieceReader":  # noqa: ARG002 - Spark's signature
         """Return a reader that gives exactly these columns."""
-        return FilePieceReader(_decode(self.options))
+        return FilePieceReader(_decode_input(self.options))
 
 
 class FilePieceReader(DataSourceReader):
@@ -101,7 +101,7 @@ class FilePieceReader(DataSourceReader):
         try:
             account = open_account(given.home, given.plan.address)
             for batch in self._iterate_batches(partition.pieces, schema, rejects, account):
-                yield from _fit_batch(batch, wanted, given.plan.address.shown)
+                yield from _fit_batch(batch, wanted, given.plan.address.shown_path)
         except DatasetProblem as problem:
             raise SparkRefusal(problem.kind, problem.message) from problem
         if rejects.count:
@@ -181,7 +181,7 @@ def open_account(home: StoreAddress, address: DatasetAddress) -> Mapping[str, An
     return store_access.open_credential_fields(home, address.credential)
 
 
-def _decode(options: Any) -> FileInput:
+def _decode_input(options: Any) -> FileInput:
     return msgspec.json.decode(options["input"].encode(), type=FileInput)
 
 

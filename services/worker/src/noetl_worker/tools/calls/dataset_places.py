@@ -74,8 +74,19 @@ async def _open_folder(path: str, call: Call) -> DatasetPlace:
     return DatasetPlace(address=DatasetAddress(scheme="file", path=f"{local}{pattern}"))
 
 
-def check_reach(place: DatasetPlace, home: StoreAddress, *, field: str, call: Call) -> None:
-    """Refuse a place that executors cannot open; raises `ToolFailure`."""
+def check_reach(
+    place: DatasetPlace, home: StoreAddress, *, field: str, call: Call, is_near: bool
+) -> None:
+    """Refuse a place that executors cannot open; raises `ToolFailure`.
+
+    `is_near` says that executors are on this machine.
+    """
+    if place.account is None and not is_near:
+        text = (
+            f"{field}: executors on other machines do not reach files of the execution: name a "
+            "path in a bucket, as s3://bucket/folder/"
+        )
+        raise ToolFailure(build_error("config", text, source=call.kind))
     if place.account is not None and home.is_in_process:
         text = (
             f"{field}: Spark's executors open buckets by credentials in the payload store, and "

@@ -23,10 +23,9 @@ from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import CredentialVault
 from noetl_worker.spark.tables import arrow_columns
+from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
 from noetl_worker.spark.tables.store_access import StoreAddress
 from noetl_worker.spark.task_request import (
-    DatasetTarget,
-    FileInput,
     Input,
     QueryInput,
     RowsInput,
@@ -37,7 +36,7 @@ from noetl_worker.sql import sql_statements
 from noetl_worker.tools.calls import dataset_places, references
 from noetl_worker.tools.calls.call import Call
 from noetl_worker.tools.calls.references import ReferenceReader
-from noetl_worker.tools.tables import transfer_rows
+from noetl_worker.tools.tables import file_tables, transfer_rows
 
 INPUTS_MAX = 64
 _BYTES_MAX = 256 * 1024 * 1024
@@ -51,11 +50,12 @@ class SparkInputReader:
     """Resolves each input to rows in memory, references to stored rows, or a query."""
 
     def __init__(
-        self, *, references_: ReferenceReader, vault: CredentialVault, clock: Clock
+        self, *, references_: ReferenceReader, vault: CredentialVault, clock: Clock, master: str
     ) -> None:
         self._references = references_
         self._vault = vault
         self._clock = clock
+        self._is_near = master.startswith("local")
 
     async def read_inputs(self, inputs: Any, call: Call, home: StoreAddress) -> dict[str, Input]:
         """Return every input by name; raises `ToolFailure` that names the input."""
@@ -89,6 +89,8 @@ class SparkInputReader:
                 return await self._load_rows(name, source, call)
             return StoredInput(refs=refs, is_union=isinstance(source, list))
         if isinstance(source, dict) and "rows" not in source:
+            if not self._is_near and _is_own_file(source):
+                return await self._load_file(source, call)
             if datasets.describes_dataset(source):
                 return await self._describe_files(name, source, call, home)
             if "query" in source or "table" in source:
@@ -98,6 +100,14 @@ class SparkInputReader:
             await self._load_values(source, call) if is_parts else row_tables.read_row_table(source)
         )
         return RowsInput(table=await asyncio.to_thread(_build_table, name, found))
+
+    async def _load_file(self, source: dict[str, Any], call: Call) -> RowsInput:
+        """Read a file of the execution here, for executors on other machines."""
+        path = await call.task_files.fetch_path(call.task_files.parse_name(source["path"]))
+        format_ = file_tables.choose_format(path, source.get("format"))
+        kinds = file_tables.parse_kinds(source.get("types"))
+        found = await asyncio.to_thread(file_tables.read_table_file, path, format_, kinds=kinds)
+        return RowsInput(table=await asyncio.to_thread(arrow_columns.fit_table, found))
 
     async def _describe_files(
         self, name: str, source: dict[str, Any], call: Call, home: StoreAddress
@@ -113,7 +123,7 @@ class SparkInputReader:
                 vault=self._vault,
                 field=field,
             )
-            dataset_places.check_reach(place, home, field=field, call=call)
+            dataset_places.check_reach(place, home, field=field, call=call, is_near=self._is_near)
             plan = await asyncio.to_thread(
                 read_plan.build_read_plan,
                 place.address,
@@ -143,7 +153,7 @@ class SparkInputReader:
         place = await dataset_places.open_place(
             dataset_places.get_path(sink), sink.auth, call=call, vault=self._vault, field="output"
         )
-        dataset_places.check_reach(place, home, field="output", call=call)
+        dataset_places.check_reach(place, home, field="output", call=call, is_near=self._is_near)
         return DatasetTarget(
             home=home,
             address=place.address,
@@ -243,6 +253,13 @@ class SparkInputReader:
                 raise _build_invalid_failure(f"part {index} of an input holds no rows")
             parts.append(found)
         return row_tables.union_tables(parts, part_column=_PART)
+
+
+def _is_own_file(source: dict[str, Any]) -> bool:
+    """Tell whether a source is one file of the execution, about which no more is said."""
+    path = source.get("path")
+    is_plain = not source.keys() - {"path", "format", "types"}
+    return isinstance(path, str) and not datasets.is_bucket_path(path) and is_plain
 
 
 def _find_references(source: Any, site: UnitScope) -> list[PayloadRef] | None:
