@@ -311,3 +311,77 @@ async def test_an_iceberg_table_takes_each_commit_once_and_can_be_read_as_it_was
         "not_found",
         True,
     )
+
+
+async def test_rows_are_held_to_what_is_expected_of_them(worker: Bench, s3: S3Server) -> None:
+    people = [{"id": 1}, {"id": 2}]
+    orders = {
+        "columns": ["id", "person", "amount", "at"],
+        "rows": [
+            {"id": 1, "person": 1, "amount": 5, "at": "2026-01-01T00:00:00Z"},
+            {"id": 2, "person": 3, "amount": -1, "at": "2026-01-02T00:00:00Z"},
+            {"id": 2, "person": None, "amount": None, "at": None},
+        ],
+    }
+    expect = {
+        "not_null": ["id"],
+        "unique": ["id"],
+        "range": {"amount": {"min": 0}},
+        "in": {"person": [1, 2, 3]},
+        "predicate": "id > 0",
+        "row_count": {"min": 3, "max": 3},
+    }
+    place = {"path": f"s3://{s3.bucket}/checked/", "auth": "lake"}
+    inputs = {"o": orders, "p": people}
+
+    def checked(**more: Any) -> Call:
+        sink = {**place, "expect": {**expect, **more}, "mode": "append"}
+        return sink_call(sink, key=f"c{sorted(more)}", sql="SELECT * FROM o", inputs=inputs)
+
+    failed = await worker.tools.run(checked())
+    assert failed.error is not None
+    assert failed.error.kind == "assertion"
+    assert "output: unique id does not hold in 1 of 3 rows" in failed.error.message
+    warned = await answered(worker, checked(on_fail="warn"))
+    assert {one["check"]: one["is_met"] for one in warned["checks"]} == {
+        "not_null id": True,
+        "unique id": False,
+        "range amount": False,
+        "in person": True,
+        "predicate id > 0": True,
+        "row_count": True,
+    }
+    diverting = {key: expect[key] for key in ("not_null", "range")} | {"on_fail": "divert"}
+    sink = {**place, "mode": "overwrite", "expect": diverting}
+    left = await answered(worker, sink_call(sink, key="d", sql="SELECT * FROM o", inputs=inputs))
+    assert left["row_count"] == 2
+    assert [row["amount"] for row in left["diverted"]["output"]] == [-1]
+    orphans = {**place, "expect": {"foreign_key": {"column": "person", "of": "p", "key": "id"}}}
+    found = await worker.tools.run(
+        spark_call(sql="SELECT * FROM w", inputs={"w": orphans, "p": people})
+    )
+    assert found.error is None, "person 1 is known, and null is of nobody"
+    old = {**place, "expect": {"freshness": {"column": "at", "within": "1h"}}}
+    late = await worker.tools.run(spark_call(sql="SELECT * FROM w", inputs={"w": old}))
+    assert late.error is not None
+    assert "input 'w': freshness at does not hold: it is 2026-01-01" in late.error.message
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ({"nul": ["id"]}, "expect has an unknown key 'nul'"),
+        ({"not_null": ["nope"]}, "names 'nope', which is no column"),
+        ({"predicate": "reflect('java.lang.System', 'exit', 1) = 1"}, "Reflection"),
+        ({"on_fail": "stop", "not_null": "id"}, "use fail, warn, divert"),
+    ],
+)
+async def test_what_cannot_be_expected_is_refused(
+    worker: Bench, s3: S3Server, expect: dict[str, Any], said: str
+) -> None:
+    sink = {"path": f"s3://{s3.bucket}/refused/", "auth": "lake", "expect": expect}
+    found = await worker.tools.run(
+        sink_call(sink, key="x", sql="SELECT * FROM o", inputs={"o": [{"id": 1}]})
+    )
+    assert found.error is not None
+    assert said in found.error.message

@@ -61,6 +61,7 @@ _BESIDE: dict[str, dict[str, Schema]] = {
         "key": {"type": ["string", "array"]},
         "file_size": _NUMBER_TEXT,
         "compression": {"enum": [*datasets.COMPRESSIONS]},
+        "expect": {"type": "object"},
         "header": {"type": ["boolean", "string"]},
         "delimiter": {"type": "string"},
         "quote": {"type": "string"},

@@ -11,7 +11,8 @@ from typing import Any, Literal, NoReturn
 from msgspec import Struct
 
 from noetl_contracts import spelling
-from noetl_playbook.model import coercion
+from noetl_playbook.model import coercion, expectations
+from noetl_playbook.model.expectations import ExpectationInvalid, Expectations
 
 FORMATS = ("parquet", "csv", "ndjson", "json", "orc", "avro", "arrow")
 SINK_FORMATS = ("parquet", "csv", "ndjson", "orc", "arrow")
@@ -84,6 +85,7 @@ class DatasetSource(Struct, frozen=True, kw_only=True):
     on_bad_row: BadRow = "fail"
     merge_schema: bool = False
     as_of: str | None = None
+    expect: Expectations | None = None
 
 
 class DatasetSink(Struct, frozen=True, kw_only=True):
@@ -100,17 +102,20 @@ class DatasetSink(Struct, frozen=True, kw_only=True):
     file_bytes: int = FILE_BYTES
     compression: str | None = None
     csv: CsvOptions = CsvOptions()
+    expect: Expectations | None = None
 
 
 _CSV_KEYS = tuple(CsvOptions.__struct_fields__)
 SOURCE_KEYS = (
     *PLACES,
     *("auth", "format", "schema", "types", "columns", "on_bad_row", "merge_schema", "as_of"),
+    "expect",
     *_CSV_KEYS,
 )
 SINK_KEYS = (
     *PLACES,
     *("auth", "format", "mode", "partition_by", "key", "file_size", "compression"),
+    "expect",
     *("header", "delimiter", "quote"),
 )
 
@@ -158,6 +163,7 @@ def parse_source(given: Mapping[str, Any]) -> DatasetSource:
         on_bad_row=bad_row,
         merge_schema=_parse_flag(given, "merge_schema", default=False),
         as_of=None if as_of is None else str(as_of),
+        expect=_parse_expect(given),
     )
 
 
@@ -195,6 +201,7 @@ def parse_sink(given: Mapping[str, Any]) -> DatasetSink:
         file_bytes=_parse_file_size(given.get("file_size")),
         compression=compression,
         csv=_parse_csv(given),
+        expect=_parse_expect(given),
     )
 
 
@@ -287,6 +294,13 @@ def _parse_names(value: Any, field: str) -> tuple[str, ...]:
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         _refuse_value(f"{field} is a column's name, or a list of them")
     return tuple(names)
+
+
+def _parse_expect(given: Mapping[str, Any]) -> Expectations | None:
+    try:
+        return expectations.parse_expectations(given.get("expect"))
+    except ExpectationInvalid as problem:
+        raise DatasetInvalid(str(problem)) from problem
 
 
 def _parse_types(value: Any, format_: str | None) -> dict[str, str]:

@@ -188,7 +188,7 @@ class Accumulate(CanonicalValue, frozen=True, kw_only=True):
 class Output(CanonicalValue, frozen=True, kw_only=True):
     """How a result is kept and what stays readable beside its reference.
 
-    `sink` describes the dataset into which a task writes its rows; it is unrendered.
+    `sink` describes a dataset that the rows go to, unrendered.
     """
 
     inline_max_bytes: int | None = None

@@ -181,7 +181,7 @@ _CHECKS: dict[tuple[str, str], Check] = {
     ("python", "deps"): _make_keys_check(_DEPS, "deps"),
     ("python", "libs"): _check_libs,
     ("postgres", "pool"): _make_keys_check(_POOL, "pool"),
-    ("duckdb", "inputs"): _check_input_sources,
+    ("duckdb", "inputs"): _check_inputs,
     ("spark", "inputs"): _check_input_sources,
     ("spark", "session"): _make_keys_check(_SESSION, "session"),
     ("container", "resources"): _make_keys_check(_RESOURCES, "resources"),

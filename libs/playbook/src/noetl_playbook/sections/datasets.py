@@ -10,7 +10,7 @@ from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path
 
 # Kinds whose tasks read and write datasets.
-DATASET_KINDS = ("spark", "duckdb")
+DATASET_KINDS = ("spark",)
 # Stands for what only the run will tell.
 _ANY_PLACE = "unknown"
 

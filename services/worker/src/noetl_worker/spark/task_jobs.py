@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 from msgspec import structs
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
@@ -22,11 +23,13 @@ from noetl_worker.spark.tables import (
     part_writer,
     payload_source,
     postgres_source,
+    row_checks,
 )
 from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
 from noetl_worker.spark.tables.file_source import FileSource
 from noetl_worker.spark.tables.payload_source import NoetlSource
 from noetl_worker.spark.tables.postgres_source import PostgresSource
+from noetl_worker.spark.tables.row_checks import CheckedFrame, CheckScope
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
 from noetl_worker.spark.task_request import (
     CodeFailed,
@@ -57,22 +60,52 @@ def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = Non
         conf = worker_logs.with_worker_logs(base, conf)
     session = open_session(base, conf)
     frames = {name: build_frame(session, one, ask.plan.home) for name, one in ask.inputs.items()}
+    checked = _check_inputs(session, frames, ask)
+    frames |= {name: one.frame for name, one in checked.items()}
     if ask.code is not None:
         try:
             with capture_output(output):
                 value = _call_main(session, ask.code, frames, ask.params)
-            return _add_rejects(_store_value(value, session, ask), ask)
+            return _add_findings(_store_value(value, session, ask), ask, checked)
         finally:
             if output is not None and conf.get(worker_logs.SETTING) == "true":
                 worker_logs.add_worker_logs(session, output)
                 output.flush_lines()
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    return _add_rejects(_write_frame(_run_statements(session, ask), ask), ask)
+    return _add_findings(_write_frame(_run_statements(session, ask), ask), ask, checked)
 
 
-def _add_rejects(given: SparkResult, ask: SparkRequest) -> SparkResult:
-    """Gather the rows of the inputs that did not fit, and that were to be left out."""
+def _check_inputs(
+    session: SparkSession, frames: Mapping[str, DataFrame], ask: SparkRequest
+) -> dict[str, CheckedFrame]:
+    """Hold the inputs to what is expected of them; raises `SparkRefusal`."""
+    return {
+        name: row_checks.check_frame(
+            f"input '{name}'", frames[name], expected, _build_scope(session, frames, ask)
+        )
+        for name, expected in ask.expected.items()
+    }
+
+
+def _build_scope(
+    session: SparkSession, frames: Mapping[str, DataFrame], ask: SparkRequest
+) -> CheckScope:
+    assert ask.now is not None, "a task whose rows are checked has a moment"
+    return CheckScope(session=session, frames=frames, now=ask.now, is_trusted=ask.is_trusted)
+
+
+def _add_findings(
+    given: SparkResult, ask: SparkRequest, checked: Mapping[str, CheckedFrame]
+) -> SparkResult:
+    """Add what checks have found, and the rows of inputs that were left out."""
+    reports = [report for one in checked.values() for report in one.reports]
+    diverted = {name: one.diverted for name, one in checked.items() if one.diverted}
+    given = structs.replace(
+        given,
+        checks=[*reports, *given.checks],
+        diverted={**diverted, **given.diverted},
+    )
     rejected = {
         name: file_source.read_rejects(one.home, one.rejects)
         for name, one in ask.inputs.items()
@@ -211,7 +244,7 @@ def _write_frame(frame: DataFrame, ask: SparkRequest) -> SparkResult:
         text = f"the result has several columns named {', '.join(twice)}: give them names with AS"
         raise SparkRefusal("schema", text)
     if ask.target is not None:
-        return _write_dataset(frame, ask.target)
+        return _write_dataset(frame, ask.target, ask)
     missing = [name for name in plan.partition_by if name not in names]
     if missing:
         text = f"output.partition_by names {missing[0]!r}, which is no column of the result"
@@ -221,12 +254,25 @@ def _write_frame(frame: DataFrame, ask: SparkRequest) -> SparkResult:
     return SparkResult(columns=names, types=table_schema.format_schema(schema), manifests=manifests)
 
 
-def _write_dataset(frame: DataFrame, target: DatasetTarget) -> SparkResult:
-    written = dataset_output.write_dataset(frame, target)
+def _write_dataset(frame: DataFrame, target: DatasetTarget, ask: SparkRequest) -> SparkResult:
+    checked = CheckedFrame(frame=frame, reports=[])
+    expected = target.sink.expect
+    try:
+        if expected is not None:
+            # It is read twice: to check it, and to write it.
+            frame = frame.persist(StorageLevel.DISK_ONLY)
+            scope = _build_scope(frame.sparkSession, {}, ask)
+            checked = row_checks.check_frame("output", frame, expected, scope)
+        written = dataset_output.write_dataset(checked.frame, target)
+    finally:
+        if expected is not None:
+            frame.unpersist()
     return SparkResult(
         columns=written.schema.names,
         types=table_schema.format_schema(written.schema),
         written=written.report,
+        checks=list(checked.reports),
+        diverted={"output": checked.diverted} if checked.diverted else {},
     )
 
 

@@ -1,6 +1,7 @@
 """Request and result of a Spark task, as plain values that need no import of Spark."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
+from noetl_playbook.model.expectations import Expectations
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.file_sink import SinkReport
 from noetl_worker.sandbox.source import read_user_traceback
@@ -61,12 +63,15 @@ class SparkRequest(Struct, frozen=True, kw_only=True):
     plan: WritePlan
     is_trusted: bool
     target: DatasetTarget | None = None
+    expected: Mapping[str, Expectations] = {}
+    now: datetime | None = None
 
 
 class SparkResult(Struct, frozen=True, kw_only=True):
     """What a task gave: a table in parts, rows written to a dataset, or any other value.
 
-    `rejected` are rows that did not fit, by the input that they are of.
+    `rejected` are rows that did not fit, by the input that they are of; `checks` are what
+    expectations have found, and `diverted` the first rows that they have left out.
     """
 
     columns: list[str] = []
@@ -75,6 +80,8 @@ class SparkResult(Struct, frozen=True, kw_only=True):
     value: Any = None
     written: SinkReport | None = None
     rejected: dict[str, Rejects] = {}
+    checks: list[Any] = []
+    diverted: dict[str, list[dict[str, Any]]] = {}
 
 
 class CopyTarget(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from msgspec import structs
@@ -12,6 +13,11 @@ from noetl_contracts.log_chunks import NOTICE
 from noetl_contracts.payloads import PayloadRef
 from noetl_playbook.model import coercion, datasets
 from noetl_playbook.model.datasets import DatasetInvalid, LakeTable
+from noetl_playbook.model.expectations import (
+    ExpectationInvalid,
+    Expectations,
+    parse_expectations,
+)
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow import row_tables
 from noetl_storage.arrow.row_tables import RowTable
@@ -82,7 +88,13 @@ class SparkInputReader:
             found[str(name)] = one
         return found
 
+    def get_now(self) -> datetime:
+        """Return the moment that the freshness of rows is measured from."""
+        return self._clock.now()
+
     async def _read_input(self, name: str, source: Any, call: Call, home: StoreAddress) -> Input:
+        if isinstance(source, dict) and "expect" in source:
+            source = {key: value for key, value in source.items() if key != "expect"}
         refs = _find_references(source, call.site)
         if refs is not None:
             if home.is_in_process:
@@ -253,6 +265,21 @@ class SparkInputReader:
                 raise _build_invalid_failure(f"part {index} of an input holds no rows")
             parts.append(found)
         return row_tables.union_tables(parts, part_column=_PART)
+
+
+def parse_expected(inputs: Any) -> dict[str, Expectations]:
+    """Read what is expected of the rows of inputs; raises `ToolFailure`."""
+    found: dict[str, Expectations] = {}
+    for name, source in inputs.items() if isinstance(inputs, dict) else ():
+        if not isinstance(source, dict) or "expect" not in source or "rows" in source:
+            continue
+        try:
+            expected = parse_expectations(source["expect"])
+        except ExpectationInvalid as problem:
+            raise _build_invalid_failure(f"input '{name}': {problem}") from problem
+        if expected is not None:
+            found[str(name)] = expected
+    return found
 
 
 def _is_own_file(source: dict[str, Any]) -> bool:

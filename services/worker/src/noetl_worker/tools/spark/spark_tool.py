@@ -27,6 +27,7 @@ from noetl_worker.sql import lexer
 from noetl_worker.tools.calls.call import Call, Outcome, RowSink
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
+from noetl_worker.tools.spark import spark_inputs
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 
 ALLOWED_SETTING = "NOETL_WORKER_SPARK_CODE_ALLOWED"
@@ -100,7 +101,7 @@ class SparkTool:
             return _build_written(given, ask)
         if given.manifests is None:
             return given.value
-        return _add_rejects(await self._build_tabular(given, ask, call), given)
+        return _add_findings(await self._build_tabular(given, ask, call), given)
 
     async def run_job(self, work: Any, call: Call) -> Any:
         """Run a call's job in the session; raises `ToolFailure` that says what Spark refused."""
@@ -121,6 +122,8 @@ class SparkTool:
         home = self.build_store_address(call)
         return SparkRequest(
             inputs=await self._inputs.read_inputs(fields.get("inputs"), call, home),
+            expected=spark_inputs.parse_expected(fields.get("inputs")),
+            now=self._inputs.get_now(),
             statements=statements,
             code=code,
             params=_parse_params(fields.get("params")),
@@ -284,11 +287,15 @@ def _build_written(given: SparkResult, ask: SparkRequest) -> dict[str, Any]:
         "status": "ok",
         "written": codec.to_builtins(report),
     }
-    return _add_rejects(raw, given)
+    return _add_findings(raw, given)
 
 
-def _add_rejects(raw: dict[str, Any], given: SparkResult) -> dict[str, Any]:
-    """Tell of the rows that did not fit, by input."""
+def _add_findings(raw: dict[str, Any], given: SparkResult) -> dict[str, Any]:
+    """Tell what checks have found, and of the rows that did not fit, by input."""
+    if given.checks:
+        raw["checks"] = codec.to_builtins(given.checks)
+    if given.diverted:
+        raw["diverted"] = given.diverted
     if given.rejected:
         raw["rejected"] = {
             name: {"row_count": one.count, "rows": codec.to_builtins(one.rows)}
