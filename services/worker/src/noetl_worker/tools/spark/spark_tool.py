@@ -111,7 +111,8 @@ class SparkTool:
                 work, name=call.site.step, tell_progress=call.tell_progress
             )
         except Exception as problem:
-            error = job_loader.explain_failure(problem)
+            code = call.fields.get("code")
+            error = job_loader.explain_failure(problem, code if isinstance(code, str) else None)
             if error is None:
                 raise
             raise ToolFailure(error) from problem
