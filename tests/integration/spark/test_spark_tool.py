@@ -366,3 +366,19 @@ def plainly(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 def _plain(value: Any) -> Any:
     return value.replace(tzinfo=None) if isinstance(value, datetime) else str(value)
+
+
+async def test_a_function_that_raises_in_an_executor_shows_its_line(trusted: Bench) -> None:
+    code = (
+        "from pyspark.sql.functions import udf\n"
+        "def main(spark, inputs):\n"
+        "    @udf('int')\n"
+        "    def halve(n):\n"
+        "        return 1 // n\n"
+        "    return inputs['r'].select(halve('n').alias('h'))\n"
+    )
+    found = await trusted.tools.run(spark_call(code=code, inputs={"r": [{"n": 1}, {"n": 0}]}))
+    assert found.error is not None
+    assert (found.error.kind, found.error.exception_type) == ("transform", "ZeroDivisionError")
+    assert found.error.details is not None
+    assert (found.error.details["line"], found.error.details["line_text"]) == (5, "return 1 // n")

@@ -26,3 +26,17 @@ def test_a_table_that_packs_well_counts_as_large_as_its_columns(changes: dict[st
     assert found.payload_bytes == pytest.approx(batch.nbytes, rel=0.01)
     if plan.format == "parquet":
         assert packed < batch.nbytes / 100
+
+
+def test_parts_are_cut_where_any_value_changes_and_null_is_one() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {"a": [1, 1, None, None, None, 2], "b": ["x", "x", "x", None, None, None], "n": range(6)}
+    )
+    plan = WritePlan(home=HOME, partition_by=("a", "b"))
+    found = list(FrameWriter(plan).write_parts(iter([batch])))
+    assert [(one.values, one.row_count) for one in found] == [
+        ([1, "x"], 2),
+        ([None, "x"], 1),
+        ([None, None], 2),
+        ([2, None], 1),
+    ]

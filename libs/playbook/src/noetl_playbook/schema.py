@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from noetl_playbook import schema_short_forms
-from noetl_playbook.model import tools
+from noetl_playbook.model import datasets, tools
 from noetl_playbook.model.language_names import BOUNDARY_EVENTS
 from noetl_playbook.model.playbook import Playbook
 from noetl_playbook.sections.field_types import FIELD_TYPES
@@ -45,7 +45,27 @@ _BESIDE: dict[str, dict[str, Schema]] = {
     },
     "StepSpec": {"fanout": {"$ref": "#/$defs/FanoutOpts"}, "loop_mode": {"enum": [FANOUT]}},
     "NextSpec": {"policy": {"type": "object"}},
-    "Output": {"output_select": _ANYTHING},
+    "Output": {
+        "output_select": _ANYTHING,
+        "path": {"type": "string", "description": "A folder or bucket that the rows go to."},
+        "delta": {"type": "string", "description": "A Delta table that the rows go to."},
+        "iceberg": {
+            "type": "object",
+            "description": "An Iceberg table that the rows go to.",
+            "properties": {name: {"type": "string"} for name in ("table", "catalog", "warehouse")},
+            "required": ["table", "catalog", "warehouse"],
+            "additionalProperties": False,
+        },
+        "auth": _ANYTHING,
+        "mode": {"anyOf": [{"enum": [*datasets.MODES]}, {"type": "string", "pattern": _TEMPLATE}]},
+        "key": {"type": ["string", "array"]},
+        "file_size": _NUMBER_TEXT,
+        "compression": {"enum": [*datasets.COMPRESSIONS]},
+        "expect": {"type": "object"},
+        "header": {"type": ["boolean", "string"]},
+        "delimiter": {"type": "string"},
+        "quote": {"type": "string"},
+    },
     "Task": {
         "retry": schema_short_forms.RETRY,
         "pagination": schema_short_forms.PAGINATION,
@@ -160,6 +180,11 @@ def _spell_sections(definitions: dict[str, Schema]) -> None:
     }
     limits["additionalProperties"] = False
     properties["Output"]["accumulate"]["anyOf"].append({"const": True})
+    formats = properties["Output"]["format"]
+    properties["Output"]["format"] = {
+        "enum": sorted({*formats["enum"], *datasets.SINK_FORMATS}),
+        "default": formats["default"],
+    }
     select = properties["Output"]["select"]
     select["items"] = {"anyOf": [select["items"], {"type": "string"}]}
     for name, aliases in (("Frame", FRAME_ALIASES), ("FanoutOpts", FANOUT_ALIASES)):

@@ -147,7 +147,7 @@ async def open_tools(
         sparks = await enter(
             open_spark_session(wiring.build_spark_options(config, folders.organizations.root))
         )
-        reads = SparkInputReader(references_=references, vault=vault)
+        reads = _build_spark_reader(config, references, vault, clock)
         spark = _build_spark_tool(config, sparks, reads, references=references, scripts=scripts)
         tools = Tools(
             http=http,
@@ -248,6 +248,14 @@ def _open_postgres_tool(
         scripts=scripts,
         references_=references,
         room=wiring.build_postgres_limits(config),
+    )
+
+
+def _build_spark_reader(
+    config: Settings, references: ReferenceReader, vault: CredentialVault, clock: Clock
+) -> SparkInputReader:
+    return SparkInputReader(
+        references_=references, vault=vault, clock=clock, master=config.spark_master
     )
 
 

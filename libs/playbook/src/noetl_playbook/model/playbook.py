@@ -186,7 +186,10 @@ class Accumulate(CanonicalValue, frozen=True, kw_only=True):
 
 
 class Output(CanonicalValue, frozen=True, kw_only=True):
-    """How a result is kept and what stays readable beside its reference."""
+    """How a result is kept and what stays readable beside its reference.
+
+    `sink` describes a dataset that the rows go to, unrendered.
+    """
 
     inline_max_bytes: int | None = None
     preview_max_bytes: int = 1024
@@ -197,6 +200,7 @@ class Output(CanonicalValue, frozen=True, kw_only=True):
     as_: str | None = None
     format: Literal["auto", "json", "arrow", "parquet"] = "auto"
     partition_by: tuple[str, ...] = ()
+    sink: dict[str, Any] | None = None
 
 
 class Stream(CanonicalValue, frozen=True, kw_only=True):

@@ -105,7 +105,7 @@ def read_task(
         auth=auth,
         timeout=_read_timeout(reading, raw, spec, path),
         set=read_set_block(reading, raw.get("set"), (*path, "set"), scope="task"),
-        output=read_output(reading, raw, path),
+        output=read_output(reading, raw, path, kind=kind),
         stream=_read_stream(reading, raw, path, kind=kind),
         assert_=_read_optional(reading, Assertion, raw.get("assert"), (*path, "assert")),
         rules=read_rules(reading, policy.get("rules"), (*policy_path, "rules")),

@@ -5,6 +5,7 @@ from typing import Any
 
 from noetl_playbook.model import coercion
 from noetl_playbook.sections import auth_fields, script_files, transfer_ends
+from noetl_playbook.sections.datasets import check_dataset_inputs
 from noetl_playbook.sections.field_types import (
     ANYTHING,
     DURATION,
@@ -171,12 +172,17 @@ def _make_keys_check(fields: Mapping[str, FieldType], about: str) -> Check:
     return check_mapping
 
 
+def _check_input_sources(reading: DocumentReader, value: Any, path: Path) -> None:
+    _check_inputs(reading, value, path)
+    check_dataset_inputs(reading, value, path)
+
+
 _CHECKS: dict[tuple[str, str], Check] = {
     ("python", "deps"): _make_keys_check(_DEPS, "deps"),
     ("python", "libs"): _check_libs,
     ("postgres", "pool"): _make_keys_check(_POOL, "pool"),
     ("duckdb", "inputs"): _check_inputs,
-    ("spark", "inputs"): _check_inputs,
+    ("spark", "inputs"): _check_input_sources,
     ("spark", "session"): _make_keys_check(_SESSION, "session"),
     ("container", "resources"): _make_keys_check(_RESOURCES, "resources"),
     ("container", "env"): _check_env,

@@ -14,6 +14,7 @@ from noetl_playbook.model.playbook import (
     Rule,
     Selection,
 )
+from noetl_playbook.sections.datasets import gather_sink
 from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path, write_fragment
 
@@ -185,9 +186,12 @@ def read_selection(reading: DocumentReader, value: Any, path: Path) -> Selection
     return selection
 
 
-def read_output(reading: DocumentReader, raw: dict[str, Any], path: Path) -> Output | None:
-    """Read `output` and `output_select` of a task or step."""
+def read_output(
+    reading: DocumentReader, raw: dict[str, Any], path: Path, *, kind: str | None = None
+) -> Output | None:
+    """Read `output` and `output_select` of a step, or of a task of a `kind`."""
     block = dict(reading.read_mapping(raw.get("output"), (*path, "output")) or {})
+    block = gather_sink(reading, block, (*path, "output"), kind=kind)
     if "output_select" in block:
         reading.record_move((*path, "output", "output_select"), (*path, "output_select"))
     short = block.pop("output_select", raw.get("output_select"))

@@ -179,6 +179,8 @@ def _compile_task(
         for name, value in task.fields.items()
         if not (task.kind == "external" and name in NESTED_FIELDS)
     }
+    if task.output is not None and task.output.sink is not None:
+        fields["sink"] = compile_value(task.output.sink)
     timeout = compile_value(task.timeout)
     default_timeout_s = timeout_s or TIMEOUT_S_BY_KIND.get(task.kind, TIMEOUT_S)
     rules = tuple(_compile_rule(rule, position, positions) for rule in task.rules)

@@ -76,7 +76,8 @@ def start(options: SessionOptions) -> SparkSession:
         text = f"Spark Connect needs packages that are not installed here: {problem}"
         raise SparkUnavailable(text) from problem
     except (Py4JError, PySparkException, OSError) as problem:
-        text = f"no Spark session could be started at {options.shown_address}: {said(problem)}"
+        reason = describe_problem(problem)
+        text = f"no Spark session could be started at {options.shown_address}: {reason}"
         was_killed = not options.is_remote and _was_killed()
         _forget_java()
         if was_killed:
@@ -121,7 +122,7 @@ def is_alive(session: SparkSession, problem: BaseException) -> bool:
         return False
 
 
-def said(problem: BaseException) -> str:
+def describe_problem(problem: BaseException) -> str:
     """Return the head of what an error says; one of Java's asks Java, which may be gone."""
     try:
         text = str(problem)
@@ -131,7 +132,7 @@ def said(problem: BaseException) -> str:
     return " ".join([type(problem).__name__, *lines[:2]])[:400]
 
 
-def tag(session: SparkSession, mark: str, *, name: str) -> None:
+def mark_operations(session: SparkSession, mark: str, *, name: str) -> None:
     """Mark the operations that this thread begins from now on."""
     if _is_connect(session):
         session.addTag(mark)
@@ -139,7 +140,7 @@ def tag(session: SparkSession, mark: str, *, name: str) -> None:
         session.sparkContext.setJobGroup(mark, name, interruptOnCancel=True)
 
 
-def untag(session: SparkSession, mark: str) -> None:
+def unmark_operations(session: SparkSession, mark: str) -> None:
     """Take a mark off this thread; a session that is gone needs none."""
     if _is_connect(session):
         session.removeTag(mark)
@@ -148,7 +149,7 @@ def untag(session: SparkSession, mark: str) -> None:
         session.sparkContext._jsc.clearJobGroup()  # noqa: SLF001 - Python's side lacks it
 
 
-def interrupt(session: SparkSession, mark: str) -> None:
+def cancel_operations(session: SparkSession, mark: str) -> None:
     """Cancel the operations under a mark; a session that is gone has none."""
     if _is_connect(session):
         session.interruptTag(mark)

@@ -16,11 +16,11 @@ def load_jobs() -> Any:
     return _load_spark_module(_JOBS)
 
 
-def explain_failure(problem: Exception) -> ErrorObject | None:
-    """Say what a job failed of; None for what is none of Spark's errors."""
+def explain_failure(problem: Exception, source: str | None = None) -> ErrorObject | None:
+    """Say what a job of a task with the code `source` failed of; None for other errors."""
     if isinstance(problem, SparkUnavailable):
         return build_error("config", str(problem), source="spark")
-    error: ErrorObject | None = _load_spark_module(_FAILING).explained(problem)
+    error: ErrorObject | None = _load_spark_module(_FAILING).explain_problem(problem, source)
     return error
 
 

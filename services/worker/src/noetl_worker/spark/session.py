@@ -150,7 +150,7 @@ class SharedSparkSession:
         except NoetlError:
             raise
         except Exception as problem:
-            said = await asyncio.to_thread(load_driver().said, problem)
+            said = await asyncio.to_thread(load_driver().describe_problem, problem)
             raise SparkLost(f"'{name}' ended early: {said}") from problem
 
     async def close(self) -> None:
@@ -184,7 +184,7 @@ class SharedSparkSession:
         """Cancel a job's operations until its thread has come back, or for a bounded time."""
         for _ in range(_INTERRUPTS_MAX):
             # A job may begin its next operation just after one was interrupted.
-            await asyncio.to_thread(load_driver().interrupt, session, job.tag)
+            await asyncio.to_thread(load_driver().cancel_operations, session, job.tag)
             ended, _ = await asyncio.wait({ran}, timeout=_INTERRUPT_S)
             if ended:
                 # How a cancelled job ended interests nobody, but someone has to look.
@@ -234,11 +234,11 @@ def _run_tagged_job(job: Callable[["SparkSession"], T], session: "SparkSession",
     if mine.is_cancelled:
         raise CancelledError
     mine.phase = "job"
-    load_driver().tag(session, mine.tag, name=mine.name)
+    load_driver().mark_operations(session, mine.tag, name=mine.name)
     try:
         return job(session)
     finally:
-        load_driver().untag(session, mine.tag)
+        load_driver().unmark_operations(session, mine.tag)
 
 
 async def _run_bounded(call: Callable[[], None]) -> None:

@@ -7,20 +7,30 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from noetl_contracts.json_values import to_json_value
 from noetl_contracts.spread_table import KEY as _RESERVED
 from noetl_storage.arrow import table_schema
-from noetl_worker.spark import sql_checks, worker_logs
+from noetl_worker.spark import row_checks, sql_checks, worker_logs
 from noetl_worker.spark.driver_output import DriverOutput, capture_output
 from noetl_worker.spark.partition_jobs import parallelism
 from noetl_worker.spark.postgres import postgres_source, shared_snapshots, table_copy
 from noetl_worker.spark.postgres.postgres_source import PostgresSource
 from noetl_worker.spark.postgres.table_copy import CopyColumn
-from noetl_worker.spark.tables import named_tables, part_writer, payload_source
-from noetl_worker.spark.tables.part_writer import WritePlan
+from noetl_worker.spark.row_checks import CheckedFrame, CheckScope
+from noetl_worker.spark.tables import (
+    dataset_output,
+    file_source,
+    named_tables,
+    part_writer,
+    payload_source,
+)
+from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
+from noetl_worker.spark.tables.file_source import FileSource
 from noetl_worker.spark.tables.payload_source import NoetlSource
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
 from noetl_worker.spark.task_request import (
@@ -55,14 +65,20 @@ def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = Non
     session = open_session(base, conf)
     with _plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving):
         frames = {name: build_frame(session, one, ask.plan.home) for name, one in inputs.items()}
+        # The rows that are checked are those that are used.
+        held = moving & ask.expected.keys()
+        frames |= {name: stored_once(frames[name]) for name in held}
+        checked = _check_inputs(session, frames, ask)
+        frames |= {name: one.frame for name, one in checked.items()}
         if ask.code is None:
-            return _write_frame(_run_statements_once(session, ask, frames, moving), ask.plan)
+            frame = _run_statements_once(session, ask, frames, moving - held)
+            return _add_findings(_write_frame(frame, ask), ask, checked)
         # Nobody can tell how often the code will use a frame.
-        frames |= {name: stored_once(frames[name]) for name in moving}
+        frames |= {name: stored_once(frames[name]) for name in moving - held}
         try:
             with capture_output(output):
                 value = _call_main(session, ask.code, frames, ask.params)
-            return _store_value(value, session, ask.plan)
+            return _add_findings(_store_value(value, session, ask), ask, checked)
         finally:
             if output is not None and conf.get(worker_logs.SETTING) == "true":
                 worker_logs.add_worker_logs(session, output)
@@ -122,6 +138,44 @@ def stored_once(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint(eager=True)
 
 
+def _check_inputs(
+    session: SparkSession, frames: Mapping[str, DataFrame], ask: SparkRequest
+) -> dict[str, CheckedFrame]:
+    """Hold the inputs to what is expected of them; raises `SparkRefusal`."""
+    return {
+        name: row_checks.check_frame(
+            f"input '{name}'", frames[name], expected, _build_scope(session, frames, ask)
+        )
+        for name, expected in ask.expected.items()
+    }
+
+
+def _build_scope(
+    session: SparkSession, frames: Mapping[str, DataFrame], ask: SparkRequest
+) -> CheckScope:
+    assert ask.now is not None, "a task whose rows are checked has a moment"
+    return CheckScope(session=session, frames=frames, now=ask.now, is_trusted=ask.is_trusted)
+
+
+def _add_findings(
+    given: SparkResult, ask: SparkRequest, checked: Mapping[str, CheckedFrame]
+) -> SparkResult:
+    """Add what checks have found, and the rows of inputs that were left out."""
+    reports = [report for one in checked.values() for report in one.reports]
+    diverted = {name: one.diverted for name, one in checked.items() if one.diverted}
+    given = structs.replace(
+        given,
+        checks=[*reports, *given.checks],
+        diverted={**diverted, **given.diverted},
+    )
+    rejected = {
+        name: file_source.read_rejects(one.home, one.rejects)
+        for name, one in ask.inputs.items()
+        if isinstance(one, FileInput) and one.plan.source.on_bad_row != "fail"
+    }
+    return structs.replace(given, rejected=rejected) if rejected else given
+
+
 def open_session(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     """Return a session beside the worker's own: no task sees another one's views or settings."""
     session = base.newSession()
@@ -132,6 +186,8 @@ def open_session(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
         active.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
     session.dataSource.register(NoetlSource)
     session.dataSource.register(PostgresSource)
+    session.dataSource.register(FileSource)
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     session.conf.set("spark.sql.runSQLOnFiles", "false")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     for name, value in conf.items():
@@ -154,6 +210,11 @@ def build_frame(session: SparkSession, given: Input, home: StoreAddress) -> Data
                 home, refs, is_union=is_union, partitions=max(1, parallelism(session))
             )
             return session.read.format(payload_source.NAME).options(**options).load()
+        case FileInput():
+            text = file_source.encode_input(
+                structs.replace(given, tasks=max(1, parallelism(session)))
+            )
+            return session.read.format(file_source.NAME).option("source", text).load()
         case QueryInput(options=options):
             return session.read.format(postgres_source.NAME).options(**options).load()
 
@@ -214,13 +275,16 @@ def _load_main(code: str) -> Callable[..., Any]:
     return found
 
 
-def _store_value(value: Any, session: SparkSession, plan: WritePlan) -> SparkResult:
+def _store_value(value: Any, session: SparkSession, ask: SparkRequest) -> SparkResult:
     """Store a frame or a table; any other value is the result as it is."""
     if isinstance(value, DataFrame):
-        return _write_frame(value, plan)
+        return _write_frame(value, ask)
     if isinstance(value, pa.Table):
         frame = session.createDataFrame(value, named_tables.build_spark_schema(value.schema))
-        return _write_frame(frame, plan)
+        return _write_frame(frame, ask)
+    if ask.target is not None:
+        text = f"main returned {type(value).__name__}: a task with output.path returns a frame"
+        raise SparkRefusal("validation", text)
     return SparkResult(value=_to_plain_value(value))
 
 
@@ -234,13 +298,15 @@ def _to_plain_value(value: Any) -> Any:
     return found
 
 
-def _write_frame(frame: DataFrame, plan: WritePlan) -> SparkResult:
-
+def _write_frame(frame: DataFrame, ask: SparkRequest) -> SparkResult:
+    plan = ask.plan
     names = frame.columns
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         text = f"the result has several columns named {', '.join(twice)}: give them names with AS"
         raise SparkRefusal("schema", text)
+    if ask.target is not None:
+        return _write_dataset(frame, ask.target, ask)
     missing = [name for name in plan.partition_by if name not in names]
     if missing:
         text = f"output.partition_by names {missing[0]!r}, which is no column of the result"
@@ -248,6 +314,28 @@ def _write_frame(frame: DataFrame, plan: WritePlan) -> SparkResult:
     schema = named_tables.build_arrow_schema(frame.schema)
     manifests = part_writer.write_frame(frame, plan)
     return SparkResult(columns=names, types=table_schema.format_schema(schema), manifests=manifests)
+
+
+def _write_dataset(frame: DataFrame, target: DatasetTarget, ask: SparkRequest) -> SparkResult:
+    checked = CheckedFrame(frame=frame, reports=[])
+    expected = target.sink.expect
+    try:
+        if expected is not None:
+            # It is read twice: to check it, and to write it.
+            frame = frame.persist(StorageLevel.DISK_ONLY)
+            scope = _build_scope(frame.sparkSession, {}, ask)
+            checked = row_checks.check_frame("output", frame, expected, scope)
+        written = dataset_output.write_dataset(checked.frame, target)
+    finally:
+        if expected is not None:
+            frame.unpersist()
+    return SparkResult(
+        columns=written.schema.names,
+        types=table_schema.format_schema(written.schema),
+        written=written.report,
+        checks=list(checked.reports),
+        diverted={"output": checked.diverted} if checked.diverted else {},
+    )
 
 
 def prepared(

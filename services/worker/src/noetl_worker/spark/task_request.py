@@ -1,13 +1,18 @@
 """Request and result of a Spark task, as plain values that need no import of Spark."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
 
 from noetl_contracts.payloads import PayloadRef
+from noetl_playbook.model.expectations import Expectations
+from noetl_worker.datasets.csv_rows import Rejects
+from noetl_worker.datasets.file_sink import SinkReport
 from noetl_worker.sandbox.source import read_user_traceback
+from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
 from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan
 from noetl_worker.spark.tables.store_access import StoreAddress
 
@@ -43,7 +48,7 @@ class QueryInput(Struct, frozen=True, kw_only=True):
     options: dict[str, str]
 
 
-Input = RowsInput | StoredInput | QueryInput
+Input = RowsInput | StoredInput | QueryInput | FileInput
 
 
 class SparkRequest(Struct, frozen=True, kw_only=True):
@@ -56,15 +61,26 @@ class SparkRequest(Struct, frozen=True, kw_only=True):
     conf: Mapping[str, str]
     plan: WritePlan
     is_trusted: bool
+    target: DatasetTarget | None = None
+    expected: Mapping[str, Expectations] = {}
+    now: datetime | None = None
 
 
 class SparkResult(Struct, frozen=True, kw_only=True):
-    """What a task gave: a table in parts, or any other value."""
+    """What a task gave: a table in parts, rows written to a dataset, or any other value.
+
+    `rejected` are rows that did not fit, by the input that they are of; `checks` are what
+    expectations have found, and `diverted` the first rows that they have left out.
+    """
 
     columns: list[str] = []
     types: list[str] = []
     manifests: list[PartManifest] | None = None
     value: Any = None
+    written: SinkReport | None = None
+    rejected: dict[str, Rejects] = {}
+    checks: list[Any] = []
+    diverted: dict[str, list[dict[str, Any]]] = {}
 
 
 class CopyTarget(Struct, frozen=True, kw_only=True):

@@ -2,10 +2,12 @@
 
 from base64 import b64encode
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 from msgspec import Struct
 
@@ -61,7 +63,9 @@ class PartManifest(Struct, frozen=True, kw_only=True):
 def write_frame(frame: "DataFrame", plan: WritePlan) -> list[PartManifest]:
     """Write a frame; raises what Spark raises, and `SparkRefusal` inside of it."""
     if plan.partition_by:
-        frame = frame.repartition(*plan.partition_by).sortWithinPartitions(*plan.partition_by)
+        # Rows of equal values come together, and Spark cuts what is much larger than the rest.
+        gathered = frame.hint("rebalance", *plan.partition_by)
+        frame = gathered.sortWithinPartitions(*plan.partition_by)
     rows = frame.mapInArrow(FrameWriter(plan), _MANIFEST).collect()
     return [msgspec.msgpack.decode(bytes(row[0]), type=PartManifest) for row in rows]
 
@@ -177,16 +181,30 @@ def _cut_by_values(
     if not columns:
         yield [], table
         return
-    keys = list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
-    start = 0
-    for index in range(1, len(keys) + 1):
-        if index == len(keys) or keys[index] != keys[start]:
-            shown = arrow_values.batch_to_rows(
-                table.select(list(columns)).slice(start, 1).combine_chunks().to_batches()[0],
-                [""] * len(columns),
-            )[0]
-            yield list(shown.values()), table.slice(start, index - start).combine_chunks()
-            start = index
+    starts = [0, *_find_changes(table, columns), table.num_rows]
+    for start, end in pairwise(starts):
+        shown = arrow_values.batch_to_rows(
+            table.select(list(columns)).slice(start, 1).combine_chunks().to_batches()[0],
+            [""] * len(columns),
+        )[0]
+        yield list(shown.values()), table.slice(start, end - start).combine_chunks()
+
+
+def _find_changes(table: pa.Table, columns: tuple[str, ...]) -> list[int]:
+    """Return the rows whose values are not those of the row before."""
+    changed: Any = None
+    for name in columns:
+        column = table.column(name).combine_chunks()
+        here, before = column.slice(1), column.slice(0, len(column) - 1)
+        try:
+            differs = pc.not_equal(here, before)
+        except pa.ArrowNotImplementedError as problem:
+            text = f"output.partition_by: column '{name}' is {column.type}, which is not compared"
+            raise SparkRefusal("schema", text) from problem
+        # Null is a value as others are.
+        differs = pc.coalesce(differs, pc.xor(here.is_null(), before.is_null()))
+        changed = differs if changed is None else pc.or_(changed, differs)
+    return [row + 1 for row in pc.indices_nonzero(changed).to_pylist()]
 
 
 def build_spread(manifests: list[PartManifest], plan: WritePlan, columns: list[str]) -> SpreadTable:

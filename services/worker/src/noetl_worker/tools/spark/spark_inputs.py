@@ -1,20 +1,36 @@
 """Resolves the named inputs of a Spark task; executors read stored inputs themselves."""
 
 import asyncio
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
+from msgspec import structs
+
+from noetl_chassis.clock import Clock
 from noetl_contracts import spelling
+from noetl_contracts.log_chunks import NOTICE
 from noetl_contracts.payloads import PayloadRef
-from noetl_playbook.model import coercion
+from noetl_playbook.model import coercion, datasets
+from noetl_playbook.model.datasets import DatasetInvalid, LakeTable
+from noetl_playbook.model.expectations import (
+    ExpectationInvalid,
+    Expectations,
+    parse_expectations,
+)
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow import row_tables
 from noetl_storage.arrow.row_tables import RowTable
 from noetl_storage.arrow.table_schema import SchemaMismatch
+from noetl_worker.datasets import file_sink, read_plan
+from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.domain import postgres_connection
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import CredentialVault
 from noetl_worker.spark.postgres.read_request import ReadRequest, build_postgres_options
 from noetl_worker.spark.tables import arrow_columns
+from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
 from noetl_worker.spark.tables.store_access import StoreAddress
 from noetl_worker.spark.task_request import (
     Input,
@@ -23,7 +39,7 @@ from noetl_worker.spark.task_request import (
     StoredInput,
 )
 from noetl_worker.sql import sql_statements
-from noetl_worker.tools.calls import references
+from noetl_worker.tools.calls import dataset_places, references
 from noetl_worker.tools.calls.call import Call
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.tables import file_tables, transfer_rows
@@ -40,9 +56,13 @@ _AUTO = "auto"
 class SparkInputReader:
     """Resolves each input to rows in memory, references to stored rows, or a query."""
 
-    def __init__(self, *, references_: ReferenceReader, vault: CredentialVault) -> None:
+    def __init__(
+        self, *, references_: ReferenceReader, vault: CredentialVault, clock: Clock, master: str
+    ) -> None:
         self._references = references_
         self._vault = vault
+        self._clock = clock
+        self._is_near = master.startswith("local")
 
     async def read_inputs(self, inputs: Any, call: Call, home: StoreAddress) -> dict[str, Input]:
         """Return every input by name; raises `ToolFailure` that names the input."""
@@ -69,21 +89,23 @@ class SparkInputReader:
             found[str(name)] = one
         return found
 
+    def get_now(self) -> datetime:
+        """Return the moment that the freshness of rows is measured from."""
+        return self._clock.now()
+
     async def _read_input(self, name: str, source: Any, call: Call, home: StoreAddress) -> Input:
+        if isinstance(source, dict) and "expect" in source:
+            source = {key: value for key, value in source.items() if key != "expect"}
         refs = _find_references(source, call.site)
         if refs is not None:
             if home.is_in_process:
                 return await self._load_rows(name, source, call)
             return StoredInput(refs=refs, is_union=isinstance(source, list))
         if isinstance(source, dict) and "rows" not in source:
-            if "path" in source:
-                path = await call.task_files.fetch_path(call.task_files.parse_name(source["path"]))
-                format_ = file_tables.choose_format(path, source.get("format"))
-                kinds = file_tables.parse_kinds(source.get("types"))
-                found = await asyncio.to_thread(
-                    file_tables.read_table_file, path, format_, kinds=kinds
-                )
-                return RowsInput(table=await asyncio.to_thread(arrow_columns.fit_table, found))
+            if not self._is_near and _is_own_file(source):
+                return await self._load_file(source, call)
+            if datasets.describes_dataset(source):
+                return await self._describe_files(name, source, call, home)
             if "query" in source or "table" in source:
                 return await self.describe_query(name, source, call.site, home)
         is_parts = _is_part_list(source)
@@ -91,6 +113,88 @@ class SparkInputReader:
             await self._load_values(source, call) if is_parts else row_tables.read_row_table(source)
         )
         return RowsInput(table=await asyncio.to_thread(_build_table, name, found))
+
+    async def _load_file(self, source: dict[str, Any], call: Call) -> RowsInput:
+        """Read a file of the execution here, for executors on other machines."""
+        path = await call.task_files.fetch_path(call.task_files.parse_name(source["path"]))
+        format_ = file_tables.choose_format(path, source.get("format"))
+        kinds = file_tables.parse_kinds(source.get("types"))
+        found = await asyncio.to_thread(file_tables.read_table_file, path, format_, kinds=kinds)
+        return RowsInput(table=await asyncio.to_thread(arrow_columns.fit_table, found))
+
+    async def _describe_files(
+        self, name: str, source: dict[str, Any], call: Call, home: StoreAddress
+    ) -> FileInput:
+        """Find the files of a dataset and their columns; raises `ToolFailure`."""
+        field = f"input '{name}'"
+        try:
+            wanted = datasets.parse_source(source)
+            place = await dataset_places.open_place(
+                dataset_places.get_path(wanted),
+                wanted.auth,
+                call=call,
+                vault=self._vault,
+                field=field,
+            )
+            dataset_places.check_reach(place, home, field=field, call=call, is_near=self._is_near)
+            plan = await asyncio.to_thread(
+                read_plan.build_read_plan,
+                place.address,
+                wanted,
+                place.account,
+                await self._open_catalog(wanted.iceberg, call),
+            )
+        except DatasetInvalid as problem:
+            raise _build_invalid_failure(f"{field}: {problem}") from problem
+        except DatasetProblem as problem:
+            error = dataset_places.build_dataset_error(problem, call, field)
+            raise ToolFailure(error) from problem
+        if plan.guessed is not None:
+            call.log.add_line(NOTICE, f'{field}: schema: "{plan.guessed}"')
+        rejects = f"rejects/{call.attempt_key}/{name}"
+        return FileInput(home=home, plan=plan, rejects=rejects)
+
+    async def describe_target(self, call: Call, home: StoreAddress) -> DatasetTarget | None:
+        """Describe the dataset that a call's rows go to, if it names one; raises `ToolFailure`."""
+        given = call.fields.get("sink")
+        if given is None:
+            return None
+        try:
+            sink = datasets.parse_sink(given)
+        except DatasetInvalid as problem:
+            raise _build_invalid_failure(f"output: {problem}") from problem
+        place = await dataset_places.open_place(
+            dataset_places.get_path(sink), sink.auth, call=call, vault=self._vault, field="output"
+        )
+        dataset_places.check_reach(place, home, field="output", call=call, is_near=self._is_near)
+        return DatasetTarget(
+            home=home,
+            address=place.address,
+            sink=structs.replace(sink, auth=None),
+            identity=file_sink.build_identity(call.idempotency_key),
+            attempt=call.attempt,
+            now=self._clock.now(),
+            catalog=await self._open_catalog(sink.iceberg, call),
+        )
+
+    async def _open_catalog(self, table: LakeTable | None, call: Call) -> Mapping[str, Any] | None:
+        """Return the arguments of a connection to the catalog of an Iceberg table."""
+        if table is None:
+            return None
+        credential = await self._vault.resolve_auth(table.catalog, call.site)
+        if credential.kind != "postgres":
+            text = (
+                f"the catalog of {table.name} is in PostgreSQL, and credential "
+                f"'{credential.name}' is of type '{credential.kind}'"
+            )
+            raise ToolFailure(build_error("config", text, source="spark"))
+        try:
+            return postgres_connection.build_connect_arguments(
+                credential.fields, application="noetl-iceberg"
+            )
+        except postgres_connection.UnusableCredential as problem:
+            text = f"credential '{credential.name}' cannot be used: {problem}"
+            raise ToolFailure(build_error("config", text, source="spark")) from problem
 
     async def describe_query(
         self,
@@ -157,6 +261,28 @@ class SparkInputReader:
                 raise _build_invalid_failure(f"part {index} of an input holds no rows")
             parts.append(found)
         return row_tables.union_tables(parts, part_column=_PART)
+
+
+def parse_expected(inputs: Any) -> dict[str, Expectations]:
+    """Read what is expected of the rows of inputs; raises `ToolFailure`."""
+    found: dict[str, Expectations] = {}
+    for name, source in inputs.items() if isinstance(inputs, dict) else ():
+        if not isinstance(source, dict) or "expect" not in source or "rows" in source:
+            continue
+        try:
+            expected = parse_expectations(source["expect"])
+        except ExpectationInvalid as problem:
+            raise _build_invalid_failure(f"input '{name}': {problem}") from problem
+        if expected is not None:
+            found[str(name)] = expected
+    return found
+
+
+def _is_own_file(source: dict[str, Any]) -> bool:
+    """Tell whether a source is one file of the execution, about which no more is said."""
+    path = source.get("path")
+    is_plain = not source.keys() - {"path", "format", "types"}
+    return isinstance(path, str) and not datasets.is_bucket_path(path) and is_plain
 
 
 def _find_references(source: Any, site: UnitScope) -> list[PayloadRef] | None:

@@ -27,6 +27,7 @@ from noetl_worker.sql import lexer
 from noetl_worker.tools.calls.call import Call, Outcome, RowSink
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
+from noetl_worker.tools.spark import spark_inputs
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 
 ALLOWED_SETTING = "NOETL_WORKER_SPARK_CODE_ALLOWED"
@@ -96,9 +97,11 @@ class SparkTool:
                 )
         finally:
             output.close()
+        if given.written is not None:
+            return _build_written(given, ask)
         if given.manifests is None:
             return given.value
-        return await self._build_tabular(given, ask, call)
+        return _add_findings(await self._build_tabular(given, ask, call), given)
 
     async def run_job(self, work: Any, call: Call) -> Any:
         """Run a call's job in the session; raises `ToolFailure` that says what Spark refused."""
@@ -108,7 +111,8 @@ class SparkTool:
                 work, name=call.site.step, tell_progress=call.tell_progress
             )
         except Exception as problem:
-            error = job_loader.explain_failure(problem)
+            code = call.fields.get("code")
+            error = job_loader.explain_failure(problem, code if isinstance(code, str) else None)
             if error is None:
                 raise
             raise ToolFailure(error) from problem
@@ -119,12 +123,15 @@ class SparkTool:
         home = self.build_store_address(call)
         return SparkRequest(
             inputs=await self._inputs.read_inputs(fields.get("inputs"), call, home),
+            expected=spark_inputs.parse_expected(fields.get("inputs")),
+            now=self._inputs.get_now(),
             statements=statements,
             code=code,
             params=_parse_params(fields.get("params")),
             conf=self._parse_conf(fields.get("session")),
             plan=self._build_plan(call, home),
             is_trusted=self._limits.is_code_allowed,
+            target=await self._inputs.describe_target(call, home),
         )
 
     async def _load_source(self, call: Call) -> tuple[str | None, tuple[str, ...]]:
@@ -266,6 +273,36 @@ class SparkTool:
             rows = await self._read_rows(part_manifest, call)
             for start in range(0, len(rows), sink.window_rows):
                 await sink.write_rows(rows[start : start + sink.window_rows], spark_result.columns)
+
+
+def _build_written(given: SparkResult, ask: SparkRequest) -> dict[str, Any]:
+    """Say what a task has written into a dataset; the rows themselves are there."""
+    report = given.written
+    assert report is not None, "the caller has looked"
+    raw = {
+        "rows": [],
+        "row_count": report.row_count,
+        "columns": given.columns,
+        "types": given.types,
+        "statement_count": max(1, len(ask.statements)),
+        "status": "ok",
+        "written": codec.to_builtins(report),
+    }
+    return _add_findings(raw, given)
+
+
+def _add_findings(raw: dict[str, Any], given: SparkResult) -> dict[str, Any]:
+    """Tell what checks have found, and of the rows that did not fit, by input."""
+    if given.checks:
+        raw["checks"] = codec.to_builtins(given.checks)
+    if given.diverted:
+        raw["diverted"] = given.diverted
+    if given.rejected:
+        raw["rejected"] = {
+            name: {"row_count": one.count, "rows": codec.to_builtins(one.rows)}
+            for name, one in given.rejected.items()
+        }
+    return raw
 
 
 async def _store_part(

@@ -1,0 +1,336 @@
+"""Datasets that a task reads or writes: files in folders and buckets, and lake tables.
+
+One description serves every tool. Keys and values are checked here; templates inside of them are
+rendered before.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NoReturn
+
+from msgspec import Struct
+
+from noetl_contracts import spelling
+from noetl_playbook.model import coercion, expectations
+from noetl_playbook.model.expectations import ExpectationInvalid, Expectations
+
+FORMATS = ("parquet", "csv", "ndjson", "json", "orc", "avro", "arrow")
+SINK_FORMATS = ("parquet", "csv", "ndjson", "orc", "arrow")
+MODES = ("error", "append", "overwrite", "overwrite_partitions", "upsert")
+COMPRESSIONS = ("none", "gzip", "zstd", "snappy", "lz4")
+# Where the rows of a dataset are: exactly one of them.
+PLACES = ("path", "iceberg", "delta")
+SCHEMES = ("s3", "gs")
+FILE_BYTES = 128 * 1000 * 1000
+FILE_BYTES_MIN = 1_000_000
+FILE_BYTES_MAX = 5_000_000_000
+
+_SUFFIXES = {
+    **{name: name for name in FORMATS},
+    "pq": "parquet",
+    "jsonl": "ndjson",
+    "feather": "arrow",
+    "ipc": "arrow",
+}
+_PACKED = (".gz", ".zst", ".bz2", ".lz4")
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
+
+BadRow = Literal["fail", "skip", "divert"]
+
+
+class DatasetInvalid(ValueError):  # noqa: N818 - it is told as the task's own error
+    """A description of a dataset says what no dataset is."""
+
+
+class CsvOptions(Struct, frozen=True, kw_only=True):
+    """How a CSV file is written; `null_values` are texts without quotes that mean null."""
+
+    header: bool = True
+    delimiter: str = ","
+    quote: str = '"'
+    escape: str | None = None
+    encoding: str = "utf-8"
+    null_values: tuple[str, ...] = ("",)
+    multi_line: bool = True
+
+
+class LakeTable(Struct, frozen=True, kw_only=True):
+    """An Iceberg table: `catalog` is a credential of the PostgreSQL that holds the catalog.
+
+    `warehouse` is the folder or bucket below which its tables are.
+    """
+
+    name: str
+    catalog: str
+    warehouse: str
+
+
+class DatasetSource(Struct, frozen=True, kw_only=True):
+    """Rows to read, of `columns` alone where they are named.
+
+    `schema` is DDL, or for CSV `text` or `infer`; without it files of other formats have their own
+    types, and those of CSV are inferred so that nothing is lost. `as_of` is a version's number or a
+    moment of a lake table. `types` are those of single columns of CSV and JSON.
+    """
+
+    path: str | None = None
+    iceberg: LakeTable | None = None
+    delta: str | None = None
+    auth: Any = None
+    format: str | None = None
+    schema: str | None = None
+    csv: CsvOptions = CsvOptions()
+    types: dict[str, str] = {}
+    columns: tuple[str, ...] = ()
+    on_bad_row: BadRow = "fail"
+    merge_schema: bool = False
+    as_of: str | None = None
+    expect: Expectations | None = None
+
+
+class DatasetSink(Struct, frozen=True, kw_only=True):
+    """Where rows are written, and how they join what is there."""
+
+    path: str | None = None
+    iceberg: LakeTable | None = None
+    delta: str | None = None
+    auth: Any = None
+    format: str = "parquet"
+    mode: str = "error"
+    partition_by: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    file_bytes: int = FILE_BYTES
+    compression: str | None = None
+    csv: CsvOptions = CsvOptions()
+    expect: Expectations | None = None
+
+
+_CSV_KEYS = tuple(CsvOptions.__struct_fields__)
+SOURCE_KEYS = (
+    *PLACES,
+    *("auth", "format", "schema", "types", "columns", "on_bad_row", "merge_schema", "as_of"),
+    "expect",
+    *_CSV_KEYS,
+)
+SINK_KEYS = (
+    *PLACES,
+    *("auth", "format", "mode", "partition_by", "key", "file_size", "compression"),
+    "expect",
+    *("header", "delimiter", "quote"),
+)
+
+
+def describes_dataset(value: Any) -> bool:
+    """Tell whether a mapping says where files or a lake table are."""
+    return isinstance(value, Mapping) and any(value.get(name) is not None for name in PLACES)
+
+
+def is_bucket_path(path: str) -> bool:
+    """Tell whether a path is an address in an object store."""
+    found = _SCHEME.match(path)
+    return found is not None and found[1] in SCHEMES
+
+
+def parse_source(given: Mapping[str, Any]) -> DatasetSource:
+    """Read the description of a source; raises `DatasetInvalid`."""
+    _check_keys(given, SOURCE_KEYS)
+    place = _parse_place(given)
+    csv = _parse_csv(given)
+    format_ = _parse_format(given, place.get("path"), FORMATS)
+    bad_row = given.get("on_bad_row", "fail")
+    if bad_row not in ("fail", "skip", "divert"):
+        _refuse_value(f"on_bad_row is {bad_row!r:.40}: use fail, skip or divert")
+    written = [name for name in _CSV_KEYS if given.get(name) is not None]
+    if written and "path" not in place:
+        _refuse_value(f"'{written[0]}' is for csv, and a lake table is parquet")
+    # The format of a path without a suffix is known when its files are found.
+    if written and format_ not in (None, "csv"):
+        _refuse_value(f"'{written[0]}' is for csv, and this dataset is {format_}")
+    as_of = given.get("as_of")
+    if as_of is not None and "path" in place:
+        _refuse_value("'as_of' is for iceberg and delta: files have one state")
+    schema = given.get("schema")
+    if schema is not None and not isinstance(schema, str):
+        _refuse_value('schema is a text such as "id BIGINT, joined DATE", or infer')
+    return DatasetSource(
+        **place,
+        auth=given.get("auth"),
+        format=format_,
+        schema=schema,
+        types=_parse_types(given.get("types"), format_),
+        columns=_parse_names(given.get("columns"), "columns"),
+        csv=csv,
+        on_bad_row=bad_row,
+        merge_schema=_parse_flag(given, "merge_schema", default=False),
+        as_of=None if as_of is None else str(as_of),
+        expect=_parse_expect(given),
+    )
+
+
+def parse_sink(given: Mapping[str, Any]) -> DatasetSink:
+    """Read the description of a sink; raises `DatasetInvalid`."""
+    _check_keys(given, SINK_KEYS)
+    place = _parse_place(given)
+    is_files = "path" in place
+    format_ = _parse_format(given, None, SINK_FORMATS) or "parquet"
+    if not is_files and format_ != "parquet":
+        _refuse_value("the files of a lake table are parquet: leave 'format' out")
+    mode = given.get("mode") or "error"
+    if mode not in MODES:
+        _refuse_value(f"mode is {mode!r:.40}: {_suggest_word(str(mode), MODES)}")
+    key = _parse_names(given.get("key"), "key")
+    if mode == "upsert" and (is_files or not key):
+        _refuse_value(
+            "mode upsert is for iceberg and delta, and needs 'key': the columns of the key"
+        )
+    partition_by = _parse_names(given.get("partition_by"), "partition_by")
+    if mode == "overwrite_partitions" and not partition_by:
+        _refuse_value("mode overwrite_partitions needs 'partition_by'")
+    compression = given.get("compression")
+    if compression is not None and compression not in COMPRESSIONS:
+        _refuse_value(
+            f"compression is {compression!r:.40}: {_suggest_word(str(compression), COMPRESSIONS)}"
+        )
+    return DatasetSink(
+        **place,
+        auth=given.get("auth"),
+        format=format_,
+        mode=mode,
+        partition_by=partition_by,
+        key=key,
+        file_bytes=_parse_file_size(given.get("file_size")),
+        compression=compression,
+        csv=_parse_csv(given),
+        expect=_parse_expect(given),
+    )
+
+
+def find_format(path: str) -> str | None:
+    """Return the format that the suffix of a path names, None where it names none."""
+    name = path.rstrip("/").rsplit("/", 1)[-1].lower()
+    for packed in _PACKED:
+        name = name.removesuffix(packed)
+    return _SUFFIXES.get(name.rsplit(".", 1)[-1]) if "." in name else None
+
+
+def _parse_place(given: Mapping[str, Any]) -> dict[str, Any]:
+    written = [name for name in PLACES if given.get(name) is not None]
+    if len(written) != 1:
+        _refuse_value(f"a dataset has one of {', '.join(PLACES)}")
+    (name,) = written
+    value = given[name]
+    if name == "iceberg":
+        return {name: _parse_iceberg(value)}
+    if not isinstance(value, str) or not value.strip():
+        _refuse_value(f"'{name}' is a text, not {value!r:.60}")
+    scheme = _SCHEME.match(value)
+    if scheme is not None and scheme[1] not in (*SCHEMES, "noetl", "file"):
+        _refuse_value(
+            f"{value!r:.120} has the scheme '{scheme[1]}': a dataset is in {', '.join(SCHEMES)}, "
+            "or in files of the execution, to which kind http, transfer and artifact bring others"
+        )
+    return {name: value}
+
+
+def _parse_iceberg(value: Any) -> LakeTable:
+    keys = ("table", "catalog", "warehouse")
+    if not isinstance(value, Mapping) or value.keys() != set(keys):
+        _refuse_value(
+            "iceberg is {table: sales.daily, catalog: pg, warehouse: s3://lake/warehouse/}"
+        )
+    name, catalog, warehouse = (value[key] for key in keys)
+    if not isinstance(name, str) or not re.fullmatch(r"\w+(\.\w+)+", name):
+        _refuse_value(f"an iceberg table is named namespace.table, not {name!r:.60}")
+    if not isinstance(warehouse, str) or not is_bucket_path(warehouse):
+        _refuse_value(f"the warehouse of an iceberg table is in a bucket, not {warehouse!r:.60}")
+    return LakeTable(name=name, catalog=str(catalog), warehouse=warehouse)
+
+
+def _parse_format(given: Mapping[str, Any], path: str | None, known: Sequence[str]) -> str | None:
+    value = given.get("format")
+    if value in (None, "auto"):
+        return None if path is None else find_format(path)
+    name = {"jsonl": "ndjson"}.get(str(value).lower(), str(value).lower())
+    if name not in known:
+        _refuse_value(f"format is {value!r:.40}: {_suggest_word(name, known)}")
+    return name
+
+
+def _parse_csv(given: Mapping[str, Any]) -> CsvOptions:
+    found: dict[str, Any] = {}
+    for name, size in (("delimiter", 1), ("quote", 1), ("escape", 1)):
+        value = given.get(name)
+        if value is None:
+            continue
+        text = {"\\t": "\t", "tab": "\t"}.get(str(value), str(value))
+        if len(text) != size or not text.isascii():
+            _refuse_value(f"{name} is one ASCII character, not {value!r:.40}")
+        found[name] = text
+    nulls = given.get("null_values")
+    if nulls is not None:
+        if not isinstance(nulls, list | tuple):
+            _refuse_value("null_values is a list of texts")
+        found["null_values"] = tuple(str(one) for one in nulls)
+    if given.get("encoding") is not None:
+        found["encoding"] = str(given["encoding"])
+    for name in ("header", "multi_line"):
+        found[name] = _parse_flag(given, name, default=True)
+    return CsvOptions(**found)
+
+
+def _parse_flag(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    if given.get(name) is None:
+        return default
+    found = coercion.coerce_boolean(given[name])
+    if found is None:
+        _refuse_value(f"{name} is true or false, not {given[name]!r:.40}")
+    return found
+
+
+def _parse_names(value: Any, field: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        _refuse_value(f"{field} is a column's name, or a list of them")
+    return tuple(names)
+
+
+def _parse_expect(given: Mapping[str, Any]) -> Expectations | None:
+    try:
+        return expectations.parse_expectations(given.get("expect"))
+    except ExpectationInvalid as problem:
+        raise DatasetInvalid(str(problem)) from problem
+
+
+def _parse_types(value: Any, format_: str | None) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        _refuse_value("'types' maps columns to types")
+    if format_ not in ("csv", "json", "ndjson"):
+        _refuse_value(f"files of {format_} have types of their own: leave 'types' out")
+    return {str(name): str(kind) for name, kind in value.items()}
+
+
+def _parse_file_size(value: Any) -> int:
+    if value is None:
+        return FILE_BYTES
+    found = coercion.coerce_size_bytes(value)
+    if found is None or not FILE_BYTES_MIN <= found <= FILE_BYTES_MAX:
+        _refuse_value(f"file_size is {value!r:.40}: it is from 1MB to 5GB, as 128MB")
+    return int(found)
+
+
+def _check_keys(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = sorted(str(name) for name in given if name not in known)
+    if unknown:
+        _refuse_value(f"'{unknown[0]}' is no key of a dataset: {_suggest_word(unknown[0], known)}")
+
+
+def _suggest_word(word: str, known: Sequence[str]) -> str:
+    return spelling.suggest_word(word, known) or f"use {', '.join(known)}"
+
+
+def _refuse_value(text: str) -> NoReturn:
+    raise DatasetInvalid(text)

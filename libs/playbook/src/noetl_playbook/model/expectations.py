@@ -1,0 +1,174 @@
+"""What is expected of the rows of a dataset, and what becomes of rows that break it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts import spelling
+from noetl_playbook.model import coercion
+
+ON_FAIL = ("fail", "warn", "divert")
+_KEYS = (
+    *("not_null", "unique", "range", "regex", "in", "predicate"),
+    *("row_count", "freshness", "foreign_key", "on_fail"),
+)
+
+
+class ExpectationInvalid(ValueError):  # noqa: N818 - it is told as the task's own error
+    """An `expect` block says what cannot be expected."""
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One expectation: `kind` of `columns`, with the values that it compares with."""
+
+    kind: str
+    columns: tuple[str, ...] = ()
+    least: Any = None
+    most: Any = None
+    pattern: str | None = None
+    values: tuple[Any, ...] = ()
+    predicate: str | None = None
+    within_s: float | None = None
+    other: str | None = None
+    other_key: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Write the check as errors name it."""
+        return f"{self.kind} {self.predicate or ', '.join(self.columns)}".strip()
+
+
+class Expectations(Struct, frozen=True, kw_only=True):
+    """The checks of one dataset."""
+
+    checks: tuple[Check, ...]
+    on_fail: str = "fail"
+
+
+def parse_expectations(given: Any) -> Expectations | None:
+    """Read an `expect` block, None where there is none; raises `ExpectationInvalid`."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise ExpectationInvalid("expect is a mapping, as {not_null: [id], unique: [id]}")
+    unknown = sorted(str(key) for key in given if key not in _KEYS)
+    if unknown:
+        hint = spelling.suggest_word(unknown[0], _KEYS) or f"use {', '.join(_KEYS)}"
+        raise ExpectationInvalid(f"expect has an unknown key '{unknown[0]}': {hint}")
+    on_fail = given.get("on_fail", "fail")
+    if on_fail not in ON_FAIL:
+        raise ExpectationInvalid(f"on_fail is {on_fail!r:.40}: use {', '.join(ON_FAIL)}")
+    checks = tuple(check for key in _KEYS if key in given for check in _READERS[key](given[key]))
+    if not checks:
+        raise ExpectationInvalid(f"expect names no check: use {', '.join(_KEYS[:-1])}")
+    return Expectations(checks=checks, on_fail=on_fail)
+
+
+def _read_not_null(value: Any) -> list[Check]:
+    return [Check(kind="not_null", columns=(name,)) for name in _read_names(value, "not_null")]
+
+
+def _read_unique(value: Any) -> list[Check]:
+    if isinstance(value, list) and any(isinstance(one, list) for one in value):
+        return [Check(kind="unique", columns=_read_names(one, "unique")) for one in value]
+    return [Check(kind="unique", columns=_read_names(value, "unique"))]
+
+
+def _read_range(value: Any) -> list[Check]:
+    found = []
+    for name, bounds in _read_mapping(value, "range").items():
+        if not isinstance(bounds, Mapping) or not bounds or bounds.keys() - {"min", "max"}:
+            raise ExpectationInvalid(f"range of '{name}' is {{min: 0, max: 10}}, or one of them")
+        least, most = bounds.get("min"), bounds.get("max")
+        found.append(Check(kind="range", columns=(name,), least=least, most=most))
+    return found
+
+
+def _read_regex(value: Any) -> list[Check]:
+    return [
+        Check(kind="regex", columns=(name,), pattern=str(pattern))
+        for name, pattern in _read_mapping(value, "regex").items()
+    ]
+
+
+def _read_in(value: Any) -> list[Check]:
+    found = []
+    for name, values in _read_mapping(value, "in").items():
+        if not isinstance(values, list) or not values:
+            raise ExpectationInvalid(f"in of '{name}' is a list of values")
+        found.append(Check(kind="in", columns=(name,), values=tuple(values)))
+    return found
+
+
+def _read_predicate(value: Any) -> list[Check]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ExpectationInvalid("predicate is a condition in SQL, or a list of them")
+    return [Check(kind="predicate", predicate=text) for text in texts]
+
+
+def _read_row_count(value: Any) -> list[Check]:
+    if not isinstance(value, Mapping) or not value or value.keys() - {"min", "max"}:
+        raise ExpectationInvalid("row_count is {min: 1, max: 10}, or one of them")
+    bounds = {key: coercion.coerce_integer(value[key]) for key in value}
+    if any(bound is None or bound < 0 for bound in bounds.values()):
+        raise ExpectationInvalid("row_count has whole numbers")
+    return [Check(kind="row_count", least=bounds.get("min"), most=bounds.get("max"))]
+
+
+def _read_freshness(value: Any) -> list[Check]:
+    if not isinstance(value, Mapping) or value.keys() != {"column", "within"}:
+        raise ExpectationInvalid("freshness is {column: updated_at, within: 2h}")
+    within = coercion.coerce_duration_s(value["within"])
+    if within is None:
+        raise ExpectationInvalid("freshness.within is a duration, as 2h")
+    return [Check(kind="freshness", columns=(str(value["column"]),), within_s=float(within))]
+
+
+def _read_foreign_key(value: Any) -> list[Check]:
+    blocks = value if isinstance(value, list) else [value]
+    found = []
+    for block in blocks:
+        if not isinstance(block, Mapping) or block.keys() != {"column", "of", "key"}:
+            raise ExpectationInvalid("foreign_key is {column: person, of: people, key: id}")
+        found.append(
+            Check(
+                kind="foreign_key",
+                columns=(str(block["column"]),),
+                other=str(block["of"]),
+                other_key=str(block["key"]),
+            )
+        )
+    return found
+
+
+def _read_nothing(_: Any) -> list[Check]:
+    return []
+
+
+def _read_names(value: Any, field: str) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not names or not all(isinstance(one, str) for one in names):
+        raise ExpectationInvalid(f"{field} is a column's name, or a list of them")
+    return tuple(names)
+
+
+def _read_mapping(value: Any, field: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not value:
+        raise ExpectationInvalid(f"{field} maps columns to what is expected of them")
+    return {str(name): one for name, one in value.items()}
+
+
+_READERS: dict[str, Any] = {
+    "not_null": _read_not_null,
+    "unique": _read_unique,
+    "range": _read_range,
+    "regex": _read_regex,
+    "in": _read_in,
+    "predicate": _read_predicate,
+    "row_count": _read_row_count,
+    "freshness": _read_freshness,
+    "foreign_key": _read_foreign_key,
+    "on_fail": _read_nothing,
+}

@@ -1,0 +1,64 @@
+"""Datasets in a document: inputs and outputs of tasks, checked as far as they are written out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from noetl_playbook.model import datasets
+from noetl_playbook.model.coercion import is_template
+from noetl_playbook.model.datasets import DatasetInvalid
+from noetl_playbook.source.document_reader import DocumentReader
+from noetl_playbook.source.problems import Path
+
+# Kinds whose tasks read and write datasets.
+DATASET_KINDS = ("spark",)
+# Stands for what only the run will tell.
+_ANY_PLACE = "unknown"
+
+
+def gather_sink(
+    reading: DocumentReader, block: dict[str, Any], path: Path, *, kind: str | None
+) -> dict[str, Any]:
+    """Gather what an `output` block says of a dataset under its key `sink`."""
+    if datasets.describes_dataset(block):
+        sink = {key: block.pop(key) for key in datasets.SINK_KEYS if key in block}
+        for key in sink:
+            reading.record_move((*path, "sink", key), (*path, key))
+        block = {**block, "sink": sink}
+    found = block.get("sink")
+    if not isinstance(found, dict):
+        return block
+    if kind not in DATASET_KINDS:
+        where = "a step" if kind is None else f"a task of kind {kind}"
+        text = f"{where} writes no dataset: tasks of kind {' and '.join(DATASET_KINDS)} do"
+        reading.report_problem("E104", (*path, "sink"), text)
+    else:
+        _check_described(reading, found, (*path, "sink"), is_sink=True)
+    return block
+
+
+def check_dataset_inputs(reading: DocumentReader, inputs: Any, path: Path) -> None:
+    """Report the inputs of a task that are no datasets, of those that say that they are."""
+    if not isinstance(inputs, dict):
+        return
+    for name, source in inputs.items():
+        if datasets.describes_dataset(source) and "rows" not in source:
+            _check_described(reading, source, (*path, name), is_sink=False)
+
+
+def _check_described(
+    reading: DocumentReader, given: Mapping[str, Any], path: Path, *, is_sink: bool
+) -> None:
+    written = {key: value for key, value in given.items() if not is_template(value)}
+    for key in datasets.PLACES:
+        if key in given and key not in written:
+            written[key] = _ANY_PLACE if key != "iceberg" else f"{_ANY_PLACE}.{_ANY_PLACE}"
+    # What depends on a value that is not known is checked by the run.
+    if given.keys() - written.keys() & {"mode", "format", "key", "partition_by"}:
+        written = {key: written[key] for key in written if key in datasets.PLACES}
+    try:
+        if is_sink:
+            datasets.parse_sink(written)
+        else:
+            datasets.parse_source({key: written[key] for key in written if key != "types"})
+    except DatasetInvalid as problem:
+        reading.report_problem("E104", path, str(problem))

@@ -1,0 +1,271 @@
+"""Which files of a folder are a dataset: numbered commits, each with the whole list.
+
+A writer gives its files their final names, and makes all of them the next state of the dataset by
+creating one object, `_noetl/commits/<number>.json`, that must not be there yet. Who loses that race
+looks again at what is there. A commit whose identity is in the log already is not made twice, so
+that an attempt which is repeated writes once. Files of attempts that died are in no commit: readers
+of this log never see them, and the next attempt or a later commit removes them.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_worker.datasets.address import OpenStore
+from noetl_worker.datasets.problems import DatasetProblem
+
+LOG_FOLDER = "_noetl/commits"
+SUCCESS_NAME = "_SUCCESS"
+_NUMBER = re.compile(r"(\d{20})\.json$")
+# task, commit, attempt, and the number of the file in its task
+_OWN_NAME = re.compile(
+    r"(?:^|/)part-\d{5,}-(?P<commit>[0-9a-f]{16})-(?P<attempt>\d{1,6})-\d{1,9}\."
+)
+# Identities of commits that are remembered: an attempt is repeated long before so many others.
+_REMEMBERED = 10_000
+_RACES_MAX = 50
+# An attempt whose files are older has ended.
+_ABANDONED_AFTER = timedelta(hours=24)
+
+
+class DataFile(Struct, frozen=True, kw_only=True):
+    """A file of a dataset; `path` is relative to its root, `values` are those of its folders."""
+
+    path: str
+    size_bytes: int
+    row_count: int | None = None
+    values: dict[str, str | None] = {}
+
+
+class DatasetState(Struct, frozen=True, kw_only=True):
+    """One commit: every file that is there after it.
+
+    `hidden` are files that it replaced and that may not be removed yet. `schema` is the Arrow
+    schema of the rows with the columns of the folders, in base64.
+    """
+
+    number: int = 0
+    commit: str = ""
+    files: list[DataFile] = []
+    hidden: list[str] = []
+    commits: list[str] = []
+    schema: str | None = None
+    partition_by: list[str] = []
+    details: dict[str, Any] = {}
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """What a writer adds; `identity` is the same in every attempt of one task."""
+
+    identity: str
+    mode: str
+    added: list[DataFile]
+    schema: str
+    partition_by: list[str] = []
+    details: dict[str, Any] = {}
+
+
+def build_file_name(task: int, identity: str, attempt: int, number: int, suffix: str) -> str:
+    """Name a file so that it can be told which attempt has written it."""
+    return f"part-{task:05d}-{identity[:16]}-{attempt}-{number}.{suffix}"
+
+
+class CommitLog:
+    """The commits of the dataset at a root folder."""
+
+    def __init__(self, store: OpenStore, root: str) -> None:
+        self._store = store
+        self._root = root
+
+    def read_state(self) -> DatasetState | None:
+        """Return the latest commit, None where there is none; raises `DatasetProblem`."""
+        numbers = [
+            int(found[1])
+            for path, _, _ in self._store.list_objects(f"{self._root}/{LOG_FOLDER}")
+            if (found := _NUMBER.search(path))
+        ]
+        if not numbers:
+            return None
+        key = self._build_key(max(numbers))
+        try:
+            return msgspec.json.decode(self._store.read_object(key), type=DatasetState)
+        except msgspec.DecodeError as problem:
+            text = f"the commit {key} is damaged ({problem}): remove it, or write the dataset anew"
+            raise DatasetProblem("parse", text) from problem
+
+    def list_data_files(self) -> list[DataFile]:
+        """List what is there: the files of the latest commit, and those that others have written.
+
+        Raises `DatasetProblem`.
+        """
+        return list_visible_files(self._store, self._root, self.read_state())
+
+    def append_commit(self, commit: Commit) -> DatasetState:
+        """Make the files the next state of the dataset, or return the one that they have made.
+
+        Raises `DatasetProblem`.
+        """
+        for _ in range(_RACES_MAX):
+            before = self.read_state() or DatasetState()
+            if commit.identity in before.commits:
+                if commit.identity == before.commit:
+                    self._finish_commit(before)
+                return before
+            after = self._build_next(commit, before)
+            data = codec.encode_json(after)
+            if self._store.create_object(self._build_key(after.number), data):
+                self._finish_commit(after)
+                return after
+        text = f"{self._root}: {_RACES_MAX} others have committed first: run the step again"
+        raise DatasetProblem("file_conflict", text)
+
+    def has_commit(self, identity: str) -> bool:
+        """Tell whether a commit was made; raises `DatasetProblem`."""
+        state = self.read_state()
+        return state is not None and identity in state.commits
+
+    def remove_abandoned(self, identity: str, *, attempt: int, now: datetime) -> int:
+        """Remove the files of earlier attempts and of dead ones; return how many they were.
+
+        Raises `DatasetProblem`.
+        """
+        state = self.read_state() or DatasetState()
+        live = {one.path for one in state.files}
+        oldest = now - _ABANDONED_AFTER
+        gone = []
+        for key, _, modified in self._store.list_objects(self._root):
+            path = key.removeprefix(f"{self._root}/")
+            found = _OWN_NAME.search(path)
+            if found is None or path in live:
+                continue
+            is_earlier = found["commit"] == identity[:16] and int(found["attempt"]) < attempt
+            if is_earlier or modified < oldest or path in state.hidden:
+                gone.append(key)
+        self._store.delete_objects(gone)
+        return len(gone)
+
+    def _build_next(self, commit: Commit, before: DatasetState) -> DatasetState:
+        kept, replaced = self._split_files(commit, before)
+        still_there = {
+            key.removeprefix(f"{self._root}/") for key, _, _ in self._store.list_objects(self._root)
+        }
+        return DatasetState(
+            number=before.number + 1,
+            commit=commit.identity,
+            files=[*kept, *commit.added],
+            hidden=[path for path in (*before.hidden, *replaced) if path in still_there],
+            commits=[*before.commits, commit.identity][-_REMEMBERED:],
+            schema=commit.schema,
+            partition_by=commit.partition_by,
+            details=commit.details,
+        )
+
+    def _split_files(
+        self, commit: Commit, before: DatasetState
+    ) -> tuple[list[DataFile], list[str]]:
+        """Return the files that stay, and the paths of those that are replaced."""
+        there = list_visible_files(self._store, self._root, before)
+        match commit.mode:
+            case "error":
+                if there:
+                    refuse_existing(self._root, there[0].path)
+                return [], []
+            case "overwrite":
+                return [], [one.path for one in there]
+            case "overwrite_partitions":
+                written = {_freeze_values(one.values) for one in commit.added}
+                replaced = [one.path for one in there if _freeze_values(one.values) in written]
+                return [one for one in there if one.path not in set(replaced)], replaced
+            case _:
+                return there, []
+
+    def _finish_commit(self, after: DatasetState) -> None:
+        """Remove what was replaced, and tell other readers that the files are whole."""
+        self._store.delete_objects([f"{self._root}/{path}" for path in after.hidden])
+        self._store.put_object(f"{self._root}/{SUCCESS_NAME}", b"")
+
+    def _build_key(self, number: int) -> str:
+        return f"{self._root}/{LOG_FOLDER}/{number:020d}.json"
+
+
+def refuse_existing(root: str, path: str) -> None:
+    """Refuse to write where something is; raises `DatasetProblem`."""
+    text = (
+        f"{root} holds data already ({path}): choose output.mode: append, overwrite or "
+        "overwrite_partitions"
+    )
+    raise DatasetProblem("validation", text)
+
+
+def list_visible_files(store: OpenStore, root: str, state: DatasetState | None) -> list[DataFile]:
+    """List the data files below a root: what a commit names, and files of other writers.
+
+    Names that begin with `_` or `.` are no data, as everywhere.
+    """
+    state = state or DatasetState()
+    named = {one.path: one for one in state.files}
+    hidden = set(state.hidden)
+    found: list[DataFile] = []
+    for key, size, _ in store.list_objects(root):
+        path = key.removeprefix(f"{root}/")
+        if path in named:
+            found.append(named[path])
+        elif path not in hidden and not _OWN_NAME.search(path) and is_data_path(path) and size:
+            found.append(DataFile(path=path, size_bytes=size, values=read_folder_values(path)))
+    if len(found) < len(named):
+        missing = min(named.keys() - {one.path for one in found})
+        text = f"{root}: the committed file {missing} is gone: write the dataset anew"
+        raise DatasetProblem("not_found", text)
+    return found
+
+
+def is_data_path(path: str) -> bool:
+    """Tell whether no part of a path begins with `_` or `.`, apart from `_name=value` folders."""
+    return not any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part)
+        for part in path.split("/")
+    )
+
+
+def read_folder_values(path: str) -> dict[str, str | None]:
+    """Read the values of `name=value` folders, in their order."""
+    values: dict[str, str | None] = {}
+    for part in path.split("/")[:-1]:
+        name, sign, text = part.partition("=")
+        if sign and name:
+            values[unescape_value(name) or name] = unescape_value(text)
+    return values
+
+
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.,:+ -]")
+
+
+def escape_value(text: str | None) -> str:
+    """Write a value as the name of a folder, as Hive does; no folder tells "" from null."""
+    if text is None:
+        return _NULL_FOLDER
+    return _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
+
+
+def unescape_value(text: str) -> str | None:
+    """Read a value from the name of a folder."""
+    if text == _NULL_FOLDER:
+        return None
+    data = text.encode()
+    plain = re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes([int(found[1], 16)]), data)
+    return plain.decode("utf-8", "replace")
+
+
+def _freeze_values(values: Mapping[str, str | None]) -> tuple[tuple[str, str | None], ...]:
+    return tuple(sorted(values.items()))
+
+
+def count_rows(files: Iterable[DataFile]) -> int:
+    """Add up the rows of files that tell them."""
+    return sum(one.row_count or 0 for one in files)

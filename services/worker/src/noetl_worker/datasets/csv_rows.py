@@ -1,0 +1,325 @@
+"""CSV as batches of typed rows: nothing is lost silently, and a row that does not fit is named."""
+
+import codecs
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from msgspec import Struct
+
+from noetl_playbook.model.datasets import BadRow, CsvOptions
+from noetl_worker.datasets.problems import DatasetProblem
+
+# A row fits into a block.
+BLOCK_BYTES = 16 * 1024 * 1024
+_SHOWN_CHARACTERS = 80
+REJECTS_SHOWN_MAX = 100
+_TRUE, _FALSE = ["true", "t", "1", "yes"], ["false", "f", "0", "no"]
+
+
+class RejectedRow(Struct, frozen=True, kw_only=True):
+    """A row that does not fit: its file, its line, the column and text that do not fit, and why."""
+
+    file: str
+    line: int
+    column: str | None
+    text: str
+    reason: str
+
+
+class Rejects:
+    """Counts the rows that do not fit, and keeps the first of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.rows: list[RejectedRow] = []
+
+    def add_row(self, row: RejectedRow) -> None:
+        """Count one."""
+        self.count += 1
+        if len(self.rows) < REJECTS_SHOWN_MAX:
+            self.rows.append(row)
+
+
+class CsvFile(Struct, frozen=True, kw_only=True):
+    """A file, how it is written, and what becomes of rows that do not fit.
+
+    `names` are those of the columns of a file that has no header.
+    """
+
+    shown: str
+    open_file: Callable[[], Any]
+    options: CsvOptions
+    on_bad_row: BadRow = "fail"
+    names: tuple[str, ...] = ()
+
+
+def read_column_names(file: CsvFile) -> list[str]:
+    """Return the names in the first line, or `c1`, `c2` ... where it has none.
+
+    Raises `DatasetProblem`.
+    """
+    rows = _iterate_lines(file)
+    first = next(rows, None)
+    if first is None:
+        if file.options.header:
+            raise DatasetProblem("parse", f"{file.shown} is empty: a header was expected")
+        return []
+    if not file.options.header:
+        return list(file.names) or [f"c{number}" for number in range(1, len(first) + 1)]
+    twice = sorted({name for name in first if first.count(name) > 1})
+    if twice:
+        text = f"{file.shown}: the header has several columns named '{twice[0]}'"
+        raise DatasetProblem("schema", text)
+    return [name.removeprefix("\ufeff") for name in first]
+
+
+def iterate_text_batches(file: CsvFile, rejects: Rejects) -> Iterator[pa.RecordBatch]:
+    """Yield the rows as texts, in pieces; raises `DatasetProblem`."""
+    names = read_column_names(file)
+    if not names:
+        return
+    bad: list[pyarrow.csv.InvalidRow] = []
+
+    def note_invalid(row: pyarrow.csv.InvalidRow) -> str:
+        bad.append(row)
+        return "skip"
+
+    try:
+        for batch in _open_reader(file, names, note_invalid):
+            _tell_invalid(file, bad, rejects)
+            yield batch
+    except pa.ArrowInvalid as problem:
+        if "Empty CSV" not in str(problem):
+            raise _build_parse_problem(file, problem) from problem
+    except UnicodeError as problem:
+        raise _build_encoding_problem(file, problem) from problem
+    _tell_invalid(file, bad, rejects)
+
+
+def iterate_typed_batches(
+    file: CsvFile, schema: pa.Schema, rejects: Rejects
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows with the types of a schema; raises `DatasetProblem`.
+
+    A column that the file lacks is refused, one that the schema lacks is left out.
+    """
+    names = read_column_names(file)
+    missing = [name for name in schema.names if name not in names]
+    if missing and names:
+        text = (
+            f"{file.shown} has no column '{missing[0]}' of the schema: it has "
+            f"{', '.join(names[:20])}"
+        )
+        raise DatasetProblem("schema", text)
+    count = 0
+    for batch in iterate_text_batches(file, rejects):
+        yield _cast_batch(file, batch, schema, first=count, rejects=rejects)
+        count += batch.num_rows
+
+
+def _open_reader(file: CsvFile, names: Sequence[str], note_invalid: Callable[[Any], str]) -> Any:
+    options = file.options
+    return pyarrow.csv.open_csv(
+        _open_as_utf8(file),
+        read_options=pyarrow.csv.ReadOptions(
+            column_names=list(names),
+            skip_rows_after_names=1 if options.header else 0,
+            block_size=BLOCK_BYTES,
+            # The handler of invalid rows is told their numbers by one thread alone.
+            use_threads=False,
+        ),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=options.delimiter,
+            quote_char=options.quote,
+            escape_char=options.escape or False,
+            newlines_in_values=options.multi_line,
+            invalid_row_handler=note_invalid,
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=list(options.null_values),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
+def _open_as_utf8(file: CsvFile) -> Any:
+    opened = file.open_file()
+    try:
+        name = codecs.lookup(file.options.encoding).name
+    except LookupError as problem:
+        text = f"encoding {file.options.encoding!r:.40} is not known"
+        raise DatasetProblem("validation", text) from problem
+    if name in ("utf-8", "ascii"):
+        return opened
+    return pa.transcoding_input_stream(opened, name, "utf-8")
+
+
+def _tell_invalid(file: CsvFile, bad: list[Any], rejects: Rejects) -> None:
+    """Deal with rows of too few or too many values."""
+    for row in bad:
+        reason = f"{row.actual_columns} values instead of {row.expected_columns}"
+        line = _find_line(file, int(row.number or 1) - 1 - int(file.options.header))
+        rejected = RejectedRow(
+            file=file.shown, line=line, column=None, text=_shorten_text(row.text), reason=reason
+        )
+        _take_reject(file, rejected, rejects)
+    bad.clear()
+
+
+def _take_reject(file: CsvFile, row: RejectedRow, rejects: Rejects) -> None:
+    if file.on_bad_row == "fail":
+        where = f"line {row.line} of {row.file}"
+        column = "" if row.column is None else f", column '{row.column}'"
+        text = (
+            f"{where}{column}: {row.text!r} ({row.reason}): correct it, or choose on_bad_row: skip "
+            "or divert"
+        )
+        raise DatasetProblem("schema", text)
+    rejects.add_row(row)
+
+
+def _cast_batch(
+    file: CsvFile, batch: pa.RecordBatch, schema: pa.Schema, *, first: int, rejects: Rejects
+) -> pa.RecordBatch:
+    columns: list[pa.Array] = []
+    unfit: dict[int, tuple[str, str]] = {}
+    for field in schema:
+        texts = batch.column(batch.schema.get_field_index(field.name))
+        values, rows = cast_texts(texts, field.type)
+        for row in rows:
+            unfit.setdefault(row, (field.name, f"is no {field.type}"))
+        if not field.nullable and values.null_count > len(rows):
+            for row in pc.indices_nonzero(texts.is_null()).to_pylist():
+                unfit.setdefault(row, (field.name, "is null, and the schema says NOT NULL"))
+        columns.append(values)
+    cast = pa.RecordBatch.from_arrays(columns, schema=schema)
+    if not unfit:
+        return cast
+    for row in sorted(unfit):
+        column, reason = unfit[row]
+        text = batch.column(batch.schema.get_field_index(column))[row].as_py()
+        line = (
+            _find_line(file, first + row, width=batch.num_columns)
+            if _is_shown(file, rejects)
+            else 0
+        )
+        rejected = RejectedRow(
+            file=file.shown,
+            line=line,
+            column=column,
+            text=_shorten_text("" if text is None else text),
+            reason=reason,
+        )
+        _take_reject(file, rejected, rejects)
+    return cast.filter(pa.array([row not in unfit for row in range(batch.num_rows)]))
+
+
+def _is_shown(file: CsvFile, rejects: Rejects) -> bool:
+    return file.on_bad_row == "fail" or len(rejects.rows) < REJECTS_SHOWN_MAX
+
+
+def cast_texts(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """Cast texts; return the values, null for those that do not fit, and the rows of these."""
+    if pa.types.is_string(kind):
+        return texts, []
+    plain = texts if pa.types.is_binary(kind) else pc.utf8_trim_whitespace(texts)
+    try:
+        return _cast_whole(plain, kind), []
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        values: list[Any] = []
+        rows: list[int] = []
+        for row in range(len(plain)):
+            try:
+                values.append(_cast_whole(plain.slice(row, 1), kind)[0].as_py())
+            except pa.ArrowInvalid:
+                values.append(None)
+                rows.append(row)
+        return pa.array(values, kind), rows
+
+
+def _cast_whole(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_boolean(kind):
+        lower = pc.utf8_lower(texts)
+        is_true = pc.is_in(lower, pa.array(_TRUE))
+        is_known = pc.or_(is_true, pc.is_in(lower, pa.array(_FALSE)))
+        if pc.all(pc.if_else(texts.is_null(), True, is_known)).as_py() is False:  # noqa: FBT003 - Arrow's signature
+            raise pa.ArrowInvalid("a text is neither true nor false")
+        return pc.if_else(texts.is_null(), pa.scalar(None, pa.bool_()), is_true)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        # A moment without a zone is one of UTC.
+        has_zone = pc.match_substring_regex(texts, r"([zZ]|[+-][0-9]{2}(:?[0-9]{2})?)$")
+        zoned = pc.if_else(has_zone, texts, pc.binary_join_element_wise(texts, "Z", ""))
+        return zoned.cast(kind)
+    return texts.cast(kind)
+
+
+def _find_line(file: CsvFile, row: int, *, width: int | None = None) -> int:
+    """Return the line on which a row begins, counted from 1, of those with `width` values."""
+    found = -1
+    for line, size in _iterate_row_places(file):
+        found += width is None or size == width
+        if found == row:
+            return line
+    return 0
+
+
+def _iterate_row_places(file: CsvFile) -> Iterator[tuple[int, int]]:
+    """Yield the line on which each row of the data begins, and how many values it has."""
+    with _open_text(file) as text:
+        reader = _build_reader(file, text)
+        line = 1
+        is_header = file.options.header
+        for row in reader:
+            if row and not is_header:
+                yield line, len(row)
+            is_header = is_header and not row
+            line = reader.line_num + 1
+
+
+def _iterate_lines(file: CsvFile) -> Iterator[list[str]]:
+    try:
+        with _open_text(file) as text:
+            yield from (row for row in _build_reader(file, text) if row)
+    except UnicodeError as problem:
+        raise _build_encoding_problem(file, problem) from problem
+    except csv.Error as problem:
+        raise DatasetProblem("parse", f"{file.shown}: {problem}") from problem
+
+
+def _open_text(file: CsvFile) -> io.TextIOWrapper:
+    encoding = "utf-8-sig" if file.options.encoding.lower() == "utf-8" else file.options.encoding
+    return io.TextIOWrapper(io.BufferedReader(file.open_file()), encoding=encoding, newline="")
+
+
+def _build_reader(file: CsvFile, text: io.TextIOWrapper) -> Any:
+    options = file.options
+    return csv.reader(
+        text, delimiter=options.delimiter, quotechar=options.quote, escapechar=options.escape
+    )
+
+
+def _build_parse_problem(file: CsvFile, problem: Exception) -> DatasetProblem:
+    text = str(problem)
+    if "straddling" in text:
+        reason = f"a row has more than {BLOCK_BYTES} bytes, or a quote is not closed"
+        return DatasetProblem("parse", f"{file.shown}: {reason}")
+    if "UTF8" in text or "UTF-8" in text:
+        return _build_encoding_problem(file, problem)
+    return DatasetProblem("parse", f"{file.shown}: {_shorten_text(text)}")
+
+
+def _build_encoding_problem(file: CsvFile, problem: Exception) -> DatasetProblem:
+    text = f"{file.shown} is not {file.options.encoding}: name its 'encoding' ({problem})"
+    return DatasetProblem("parse", text)
+
+
+def _shorten_text(text: str) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= _SHOWN_CHARACTERS else f"{plain[:_SHOWN_CHARACTERS]}..."

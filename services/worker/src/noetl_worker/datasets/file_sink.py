@@ -1,0 +1,139 @@
+"""A dataset of files as the target of a task: what is checked first, and the commit at the end."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_playbook.model.datasets import DatasetSink
+from noetl_worker.datasets import commit_log, read_plan
+from noetl_worker.datasets.address import PATTERN_SIGNS, DatasetAddress, OpenStore
+from noetl_worker.datasets.commit_log import Commit, CommitLog, DataFile, DatasetState
+from noetl_worker.datasets.file_writer import WriteScope
+from noetl_worker.datasets.problems import DatasetProblem
+
+_ANEW = ("overwrite", "error")
+
+
+class SinkReport(Struct, frozen=True, kw_only=True):
+    """What a commit has added; `is_repeated` when an earlier attempt had made it."""
+
+    path: str
+    version: int
+    file_count: int
+    row_count: int
+    size_bytes: int
+    partition_count: int
+    is_repeated: bool = False
+
+
+def build_identity(key: str) -> str:
+    """Name a commit by the key of its task's effect: the same in every attempt."""
+    return codec.digest_hex(key.encode()).removeprefix("sha256:")[:32]
+
+
+class FileSink:
+    """Prepares and commits; every method blocks, and raises `DatasetProblem`."""
+
+    def __init__(
+        self,
+        address: DatasetAddress,
+        sink: DatasetSink,
+        account: Mapping[str, Any] | None,
+        *,
+        identity: str,
+        attempt: int,
+        now: datetime,
+    ) -> None:
+        if PATTERN_SIGNS.search(address.path):
+            text = f"{address.shown_path} is a pattern: a dataset is written into one folder"
+            raise DatasetProblem("validation", text)
+        self._store = OpenStore(address, account)
+        self._sink = sink
+        self._root = address.path.rstrip("/")
+        self._log = CommitLog(self._store, self._root)
+        self._attempt = attempt
+        self._identity = identity
+        self._now = now
+        self._address = address
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Return the columns of the folders."""
+        return self._sink.partition_by
+
+    @property
+    def write_scope(self) -> WriteScope:
+        """Return whose files are written."""
+        return WriteScope(root=self._root, identity=self._identity, attempt=self._attempt)
+
+    def find_earlier(self) -> SinkReport | None:
+        """Return what an earlier attempt has committed, else make room for this one."""
+        state = self._log.read_state()
+        if state is not None and self._identity in state.commits:
+            return self._build_report(state, is_repeated=True)
+        self._log.remove_abandoned(self._identity, attempt=self._attempt, now=self._now)
+        if self._sink.mode == "error":
+            there = commit_log.list_visible_files(self._store, self._root, state)
+            if there:
+                commit_log.refuse_existing(self._address.shown_path, there[0].path)
+        if state is not None and self._sink.mode not in _ANEW:
+            self._check_folders(state)
+        return None
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Refuse rows of other columns or types than those that are there."""
+        state = self._log.read_state()
+        if state is None or state.schema is None or not state.files or self._sink.mode in _ANEW:
+            return
+        before = {field.name: field.type for field in read_plan.decode_schema(state.schema)}
+        after = {field.name: field.type for field in schema}
+        for name in {**before, **after}:
+            if before.get(name) != after.get(name):
+                text = (
+                    f"{self._address.shown_path}: column '{name}' is {before.get(name, 'absent')} "
+                    f"there, and {after.get(name, 'absent')} in these rows: cast it, or choose "
+                    "mode overwrite"
+                )
+                raise DatasetProblem("schema", text)
+
+    def commit_files(self, files: list[DataFile], schema: pa.Schema) -> SinkReport:
+        """Make files the next state of the dataset."""
+        ordered = [field for field in schema if field.name not in self._sink.partition_by]
+        folders = [schema.field(name) for name in self._sink.partition_by]
+        state = self._log.append_commit(
+            Commit(
+                identity=self._identity,
+                mode=self._sink.mode,
+                added=files,
+                schema=read_plan.encode_schema(pa.schema([*ordered, *folders])),
+                partition_by=list(self._sink.partition_by),
+            )
+        )
+        return self._build_report(state, is_repeated=False)
+
+    def _check_folders(self, state: DatasetState) -> None:
+        if state.files and tuple(state.partition_by) != self._sink.partition_by:
+            text = (
+                f"{self._address.shown_path} has folders by "
+                f"{', '.join(state.partition_by) or 'nothing'}, not by "
+                f"{', '.join(self._sink.partition_by) or 'nothing'}: name the same columns in "
+                "output.partition_by, or choose mode overwrite"
+            )
+            raise DatasetProblem("validation", text)
+
+    def _build_report(self, state: DatasetState, *, is_repeated: bool) -> SinkReport:
+        mark = f"-{self._identity[:16]}-"
+        own = [one for one in state.files if mark in one.path]
+        return SinkReport(
+            path=self._address.shown_path,
+            version=state.number,
+            file_count=len(own),
+            row_count=commit_log.count_rows(own),
+            size_bytes=sum(one.size_bytes for one in own),
+            partition_count=len({tuple(one.values.items()) for one in own}),
+            is_repeated=is_repeated,
+        )

@@ -1,0 +1,388 @@
+"""Iceberg tables of a catalog in PostgreSQL: planned and committed by pyiceberg.
+
+Executors read with pyiceberg's own scan, and write Parquet files that one commit adds. A snapshot
+carries the identity of its task, so that a repeated attempt finds that it was made.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy
+import sqlalchemy.exc
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, IsNull, Or
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.table import StaticTable, Table
+
+from noetl_playbook.model.datasets import DatasetSink, DatasetSource, LakeTable
+from noetl_worker.datasets import address as addresses
+from noetl_worker.datasets import csv_rows, upserts
+from noetl_worker.datasets.address import DatasetAddress, OpenStore
+from noetl_worker.datasets.commit_log import DataFile
+from noetl_worker.datasets.file_rows import FilePiece, TableState
+from noetl_worker.datasets.file_sink import SinkReport
+from noetl_worker.datasets.file_writer import WriteScope
+from noetl_worker.datasets.problems import DatasetProblem
+
+_MARK = "noetl.commit"
+_RACES_MAX = 20
+_DRIVER = "postgresql+psycopg2"
+# Their signatures are those of models, which name every argument.
+_EQUAL: Any = EqualTo
+_IS_NULL: Any = IsNull
+
+
+def open_catalog(
+    address: DatasetAddress, account: Mapping[str, Any] | None, catalog: Mapping[str, Any]
+) -> Catalog:
+    """Open a catalog in PostgreSQL by the arguments of a connection; raises `DatasetProblem`."""
+    url = _build_url(catalog)
+    properties = {
+        "uri": url.render_as_string(hide_password=False),
+        "warehouse": _build_uri(address),
+        "init_catalog_tables": "true",
+        **build_io_properties(address, account),
+    }
+    try:
+        return SqlCatalog("noetl", **properties)
+    except sqlalchemy.exc.SQLAlchemyError as problem:
+        raise _translate_catalog(problem) from problem
+
+
+def plan_scan(
+    address: DatasetAddress,
+    account: Mapping[str, Any] | None,
+    source: DatasetSource,
+    catalog: Mapping[str, Any],
+) -> tuple[pa.Schema, list[FilePiece], TableState]:
+    """Return the columns, the files and the state of a table; raises `DatasetProblem`."""
+    assert source.iceberg is not None, "the caller has looked"
+    table = _load_table(open_catalog(address, account, catalog), source.iceberg)
+    if table is None:
+        raise DatasetProblem("not_found", f"there is no Iceberg table {source.iceberg.name}")
+    snapshot = _find_snapshot(table, source)
+    missing = [name for name in source.columns if name not in table.schema().column_names]
+    if missing:
+        raise DatasetProblem("schema", f"{source.iceberg.name} has no column '{missing[0]}'")
+    scan = table.scan(snapshot_id=snapshot, selected_fields=source.columns or ("*",))
+    pieces = [
+        FilePiece(
+            file=DataFile(path=task.file.file_path, size_bytes=task.file.file_size_in_bytes),
+            size_bytes=task.file.file_size_in_bytes,
+        )
+        for task in scan.plan_files()
+    ]
+    schema = schema_to_pyarrow(scan.projection(), include_field_ids=False)
+    return schema, pieces, TableState(metadata=table.metadata_location, snapshot=snapshot)
+
+
+def iterate_files(
+    pieces: list[FilePiece],
+    schema: pa.Schema,
+    *,
+    address: DatasetAddress,
+    account: Mapping[str, Any] | None,
+    state: TableState,
+) -> Iterator[pa.RecordBatch]:
+    """Read files of a table, without the rows that were deleted; raises `DatasetProblem`."""
+    wanted = {piece.file.path for piece in pieces}
+    try:
+        table = StaticTable.from_metadata(
+            state.metadata, properties=build_io_properties(address, account)
+        )
+        scan = table.scan(snapshot_id=state.snapshot, selected_fields=tuple(schema.names))
+        tasks = [task for task in scan.plan_files() if task.file.file_path in wanted]
+        reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
+        yield from reader.to_record_batches(tasks)
+    except (OSError, pa.ArrowException) as problem:
+        kind, reason = addresses.classify_store_text(str(problem))
+        raise DatasetProblem(kind, f"{state.metadata}: {reason}") from problem
+
+
+class IcebergSink:
+    """An Iceberg table as the target of a task; methods block, and raise `DatasetProblem`."""
+
+    def __init__(
+        self,
+        address: DatasetAddress,
+        sink: DatasetSink,
+        account: Mapping[str, Any] | None,
+        *,
+        identity: str,
+        attempt: int,
+        now: datetime,  # noqa: ARG002 - of all sinks
+        catalog: Mapping[str, Any],
+    ) -> None:
+        assert sink.iceberg is not None, "the caller has looked"
+        self._address = address
+        self._sink = sink
+        self._account = account
+        self._identity = identity
+        self._attempt = attempt
+        self._name = sink.iceberg.name
+        self._lake_table = sink.iceberg
+        self._catalog = open_catalog(address, account, catalog)
+        self._store = OpenStore(address, account)
+
+    @property
+    def write_scope(self) -> WriteScope:
+        """Return whose files are written, and where: below the table's folder."""
+        folder = self._name.replace(".", "/")
+        root = f"{self._address.path.rstrip('/')}/{folder}/data"
+        return WriteScope(root=root, identity=self._identity, attempt=self._attempt)
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Return the columns by which the table is partitioned, or will be."""
+        table = self._load_table()
+        if table is None:
+            return self._sink.partition_by
+        schema = table.schema()
+        fields = table.spec().fields
+        for field in fields:
+            if str(field.transform) != "identity":
+                text = (
+                    f"{self._name} is partitioned by {field.transform} of a column: only columns "
+                    "themselves are written"
+                )
+                raise DatasetProblem("config", text)
+        return tuple(schema.find_column_name(field.source_id) or "" for field in fields)
+
+    def find_earlier(self) -> SinkReport | None:
+        """Return what an earlier attempt has committed."""
+        table = self._load_table()
+        if table is None:
+            return None
+        if self._is_committed(table):
+            return self._build_report([], table, is_repeated=True)
+        if self._sink.mode == "error" and table.current_snapshot() is not None:
+            text = (
+                f"{self._name} holds data already: choose output.mode: append, overwrite, "
+                "overwrite_partitions or upsert"
+            )
+            raise DatasetProblem("validation", text)
+        if self._sink.partition_by not in ((), self.partition_by):
+            text = f"{self._name} is partitioned by {', '.join(self.partition_by) or 'nothing'}"
+            raise DatasetProblem("validation", text)
+        return None
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Refuse rows of other columns or types than those of the table."""
+        table = self._load_table()
+        if table is None:
+            return
+        before = {
+            field.name: field.type
+            for field in schema_to_pyarrow(table.schema(), include_field_ids=False)
+        }
+        after = {field.name: _as_iceberg(field.type) for field in schema}
+        for name in {**before, **after}:
+            known = before.get(name)
+            if known is None or _as_iceberg(known) != after.get(name):
+                text = (
+                    f"{self._name}: column '{name}' is {known or 'absent'} there, and "
+                    f"{after.get(name, 'absent')} in these rows: cast it"
+                )
+                raise DatasetProblem("schema", text)
+
+    def commit_files(self, files: list[DataFile], schema: pa.Schema) -> SinkReport:
+        """Make files a part of the table in one commit."""
+        for _ in range(_RACES_MAX):
+            table = self._load_table() or self._create_table(schema)
+            if self._is_committed(table):
+                return self._build_report(files, table, is_repeated=True)
+            try:
+                self._commit_to_table(table, files, schema)
+            except CommitFailedException:
+                continue
+            except (ValueError, OSError, sqlalchemy.exc.SQLAlchemyError) as problem:
+                text = f"{self._name}: {' '.join(str(problem).split())[:400]}"
+                raise DatasetProblem("schema", text) from problem
+            return self._build_report(files, table.refresh(), is_repeated=False)
+        text = f"{self._name}: others have committed first: run the step again"
+        raise DatasetProblem("file_conflict", text)
+
+    def _commit_to_table(self, table: Table, files: list[DataFile], schema: pa.Schema) -> None:
+        mark = {_MARK: self._identity}
+        root = self.write_scope.root
+        if self._sink.mode == "upsert" and table.current_snapshot() is not None:
+            rows = upserts.read_written(
+                self._store, files, schema, root=root, shown=self._name, keeps_folders=True
+            )
+            upserts.check_unique_keys(rows, self._sink.key, self._name)
+            with table.transaction() as transaction:
+                transaction.upsert(rows, join_cols=list(self._sink.key), snapshot_properties=mark)
+                if not transaction._updates:  # noqa: SLF001 - an upsert of equal rows changes nothing
+                    transaction.set_properties({f"{_MARK}.{self._identity}": "same"})
+            self._store.delete_objects([f"{root}/{one.path}" for one in files])
+            return
+        paths = [f"{_build_uri(self._address, root)}/{one.path}" for one in files]
+        with table.transaction() as transaction:
+            replaced = self._build_replaced(files, schema)
+            if replaced is not None and table.current_snapshot() is not None:
+                transaction.delete(replaced, snapshot_properties=mark)
+            if paths:
+                transaction.add_files(paths, snapshot_properties=mark)
+            else:
+                transaction.set_properties({f"{_MARK}.{self._identity}": "empty"})
+
+    def _build_replaced(self, files: list[DataFile], schema: pa.Schema) -> BooleanExpression | None:
+        if self._sink.mode == "overwrite":
+            return AlwaysTrue()
+        if self._sink.mode != "overwrite_partitions":
+            return None
+        found: BooleanExpression | None = None
+        for values in {tuple(one.values.items()) for one in files}:
+            whole: BooleanExpression = AlwaysTrue()
+            for name, text in values:
+                whole = And(whole, _build_equal(name, text, schema.field(name).type))
+            found = whole if found is None else Or(found, whole)
+        return found
+
+    def _is_committed(self, table: Table) -> bool:
+        marks = (snapshot.summary for snapshot in table.snapshots())
+        if any(one is not None and one.get(_MARK) == self._identity for one in marks):
+            return True
+        return f"{_MARK}.{self._identity}" in table.properties
+
+    def _create_table(self, schema: pa.Schema) -> Table:
+        with suppress(NamespaceAlreadyExistsError):
+            self._catalog.create_namespace(tuple(self._name.split(".")[:-1]))
+        folder = self.write_scope.root.removesuffix("/data")
+        try:
+            table = self._catalog.create_table(
+                self._name, schema=schema, location=_build_uri(self._address, folder)
+            )
+        except TableAlreadyExistsError:
+            found = self._load_table()
+            assert found is not None, "it is there already"
+            return found
+        except (ValueError, TypeError) as problem:
+            text = f"{self._name}: a column has a type that Iceberg lacks: {problem}"
+            raise DatasetProblem("schema", text) from problem
+        if self._sink.partition_by:
+            with table.update_spec() as spec:
+                for name in self._sink.partition_by:
+                    spec.add_identity(name)
+        return table
+
+    def _load_table(self) -> Table | None:
+        return _load_table(self._catalog, self._lake_table)
+
+    def _build_report(
+        self, files: list[DataFile], table: Table, *, is_repeated: bool
+    ) -> SinkReport:
+        snapshot = table.current_snapshot()
+        return SinkReport(
+            path=self._name,
+            version=0 if snapshot is None else snapshot.sequence_number or 0,
+            file_count=len(files),
+            row_count=sum(one.row_count or 0 for one in files),
+            size_bytes=sum(one.size_bytes for one in files),
+            partition_count=len({tuple(one.values.items()) for one in files}),
+            is_repeated=is_repeated,
+        )
+
+
+def _build_url(catalog: Mapping[str, Any]) -> sqlalchemy.URL:
+    if catalog.get("dsn"):
+        return sqlalchemy.make_url(str(catalog["dsn"])).set(drivername=_DRIVER)
+    return sqlalchemy.URL.create(
+        _DRIVER,
+        username=catalog.get("user"),
+        password=catalog.get("password"),
+        host=catalog.get("host"),
+        port=catalog.get("port"),
+        database=catalog.get("database"),
+    )
+
+
+def build_io_properties(
+    address: DatasetAddress, account: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """Return how pyiceberg opens the files of a warehouse."""
+    if address.scheme == "file":
+        return {}
+    found = addresses.build_account_options(address, account or {})
+    names = {
+        "access_key_id": "s3.access-key-id",
+        "secret_access_key": "s3.secret-access-key",
+        "session_token": "s3.session-token",
+        "region": "s3.region",
+        "endpoint": "s3.endpoint",
+    }
+    return {names[key]: value for key, value in found.items()}
+
+
+def _load_table(catalog: Catalog, table: LakeTable) -> Table | None:
+    try:
+        return catalog.load_table(table.name)
+    except NoSuchTableError:
+        return None
+    except sqlalchemy.exc.SQLAlchemyError as problem:
+        raise _translate_catalog(problem) from problem
+
+
+def _find_snapshot(table: Table, source: DatasetSource) -> int | None:
+    """Return the snapshot that `as_of` names: its number, its sequence, or a moment."""
+    if source.as_of is None:
+        return None
+    text = source.as_of
+    if text.isdigit():
+        for snapshot in table.snapshots():
+            if int(text) in (snapshot.snapshot_id, snapshot.sequence_number):
+                return snapshot.snapshot_id
+        raise DatasetProblem("not_found", f"{table.name()} has no version {text}")
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as problem:
+        reason = f"as_of {text!r:.40} is no version and no moment"
+        raise DatasetProblem("validation", reason) from problem
+    found = table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
+    if found is None:
+        raise DatasetProblem("not_found", f"{table.name()} had no rows at {text}")
+    return found.snapshot_id
+
+
+def _build_equal(name: str, text: str | None, kind: pa.DataType) -> BooleanExpression:
+    if text is None:
+        found: BooleanExpression = _IS_NULL(name)
+        return found
+    values, _ = csv_rows.cast_texts(pa.array([text], pa.string()), kind)
+    value = values[0].as_py()
+    equal: BooleanExpression = _EQUAL(
+        name, value if isinstance(value, bool | int | str) else str(value)
+    )
+    return equal
+
+
+def _as_iceberg(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Iceberg keeps a type as."""
+    types = pa.types
+    if types.is_int8(kind) or types.is_int16(kind):
+        return pa.int32()
+    if types.is_large_string(kind):
+        return pa.string()
+    if types.is_large_binary(kind):
+        return pa.binary()
+    return kind
+
+
+def _build_uri(address: DatasetAddress, path: str | None = None) -> str:
+    key = (address.path if path is None else path).rstrip("/")
+    return f"file://{key}" if address.scheme == "file" else f"s3://{address.bucket}/{key}"
+
+
+def _translate_catalog(problem: Exception) -> DatasetProblem:
+    reason = " ".join(str(getattr(problem, "orig", None) or problem).split())[:400]
+    return DatasetProblem("db_connection", f"the Iceberg catalog cannot be used: {reason}")

@@ -1,0 +1,220 @@
+"""What a source of files is to the executors that read it: pieces, columns, and no secret."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from noetl_playbook.model.datasets import DatasetSource
+from noetl_storage.arrow import table_schema
+from noetl_storage.arrow.table_schema import IncompatibleTypes
+from noetl_worker.datasets import column_types, csv_rows, lake_loader, source_files
+from noetl_worker.datasets.address import DatasetAddress, OpenStore
+from noetl_worker.datasets.column_types import TextShape
+from noetl_worker.datasets.csv_rows import Rejects
+from noetl_worker.datasets.file_rows import FilePiece, FileReader, TableState
+from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.datasets.source_files import SourceFiles
+
+# A piece is worth a task of its own.
+PIECE_BYTES = 64 * 1024 * 1024
+
+
+class ReadPlan(Struct, frozen=True, kw_only=True):
+    """A source whose files are found; `schema` is Arrow's, in base64.
+
+    `guessed` is the schema that was inferred from CSV, as a playbook would write it. `state` is
+    that of an Iceberg table.
+    """
+
+    address: DatasetAddress
+    source: DatasetSource
+    format: str
+    schema: str
+    pieces: list[FilePiece]
+    guessed: str | None = None
+    state: TableState | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Add up the bytes that are read."""
+        return sum(piece.size_bytes for piece in self.pieces)
+
+
+def encode_schema(schema: pa.Schema) -> str:
+    """Write a schema as a plan carries it."""
+    return b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+
+
+def decode_schema(text: str) -> pa.Schema:
+    """Read a schema of a plan."""
+    return pa.ipc.read_schema(pa.py_buffer(b64decode(text)))
+
+
+def build_read_plan(
+    address: DatasetAddress,
+    source: DatasetSource,
+    account: Mapping[str, Any] | None,
+    catalog: Mapping[str, Any] | None = None,
+) -> ReadPlan:
+    """Find the files of a source and their columns; raises `DatasetProblem`. It blocks.
+
+    `catalog` are the arguments of a connection to the catalog of an Iceberg table.
+    """
+    if source.iceberg is not None:
+        iceberg = lake_loader.load_iceberg()
+        schema, pieces, state = iceberg.plan_scan(address, account, source, catalog)
+        return ReadPlan(
+            address=address,
+            source=source,
+            format="iceberg",
+            schema=encode_schema(schema),
+            pieces=pieces,
+            state=state,
+        )
+    store = OpenStore(address, account)
+    found = _find_files(store, address, source, account)
+    reader = FileReader(store, source, found.format)
+    schema, guessed = _find_schema(reader, source, found)
+    if source.types:
+        schema = _set_types(schema, source.types)
+    if source.columns:
+        schema = _select_columns(schema, source.columns, address)
+    pieces = [
+        piece for file in found.files for piece in reader.list_pieces(file, bytes_max=PIECE_BYTES)
+    ]
+    return ReadPlan(
+        address=address,
+        source=source,
+        format=found.format,
+        schema=encode_schema(schema),
+        pieces=pieces,
+        guessed=guessed,
+    )
+
+
+def _find_files(
+    store: OpenStore,
+    address: DatasetAddress,
+    source: DatasetSource,
+    account: Mapping[str, Any] | None,
+) -> SourceFiles:
+    if source.delta is None:
+        return source_files.find_source_files(store, source.format)
+    schema, files = lake_loader.load_delta().list_table_files(address, account, source)
+    names = list(files[0].values) if files else []
+    return SourceFiles(
+        format="parquet", files=files, folder_names=names, schema=encode_schema(schema)
+    )
+
+
+def _find_schema(
+    reader: FileReader, source: DatasetSource, found: SourceFiles
+) -> tuple[pa.Schema, str | None]:
+    declared = None
+    if source.schema not in (None, "infer", "text"):
+        declared = column_types.parse_ddl(str(source.schema))
+    if found.schema is not None and declared is None and found.format != "csv":
+        return decode_schema(found.schema), None
+    if not found.files:
+        if found.schema is None:
+            raise DatasetProblem("not_found", "the dataset has no files")
+        return decode_schema(found.schema), None
+    if found.format == "csv":
+        return _find_csv_schema(reader, source, found, declared)
+    own = _find_own_schema(reader, source, found)
+    if declared is None:
+        return _with_folders(own, found, {}), None
+    listed = [pa.field(name, kind) for name, kind in declared.items()]
+    names = set(declared)
+    return pa.schema(
+        [*listed, *(one for one in _with_folders(own, found, {}) if one.name not in names)]
+    ), None
+
+
+def _find_own_schema(reader: FileReader, source: DatasetSource, found: SourceFiles) -> pa.Schema:
+    """Return the columns of the first file, or of all."""
+    first = reader.read_schema(found.files[0])
+    # Documents have no schema that all files share.
+    if not source.merge_schema and found.format not in ("json", "ndjson"):
+        return first
+    kinds = {field.name: field.type for field in first}
+    for file in found.files[1:]:
+        for field in reader.read_schema(file):
+            before = kinds.get(field.name)
+            try:
+                kinds[field.name] = (
+                    field.type
+                    if before is None
+                    else table_schema.unify_types(field.name, before, field.type)
+                )
+            except IncompatibleTypes as problem:
+                raise DatasetProblem("schema", f"{file.path}: {problem}") from problem
+    return pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
+
+
+def _find_csv_schema(
+    reader: FileReader,
+    source: DatasetSource,
+    found: SourceFiles,
+    declared: dict[str, pa.DataType] | None,
+) -> tuple[pa.Schema, str | None]:
+    names = reader.read_schema(found.files[0]).names
+    if declared is not None:
+        if not source.csv.header:
+            _check_count(names, declared)
+        own = [name for name in declared if name not in found.folder_names]
+        schema = pa.schema([pa.field(name, declared[name]) for name in own])
+        return _with_folders(schema, found, declared), None
+    if source.schema == "text":
+        return _with_folders(reader.read_schema(found.files[0]), found, {}), None
+    shapes = {name: TextShape() for name in names}
+    for file in found.files:
+        described = reader.describe_csv(file)
+        for batch in csv_rows.iterate_text_batches(described, Rejects()):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                shapes.setdefault(name, TextShape()).add_texts(column)
+    kinds = column_types.guess_types(shapes)
+    schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
+    return _with_folders(schema, found, {}), column_types.describe_types(list(kinds), kinds)
+
+
+def _check_count(names: list[str], declared: dict[str, pa.DataType]) -> None:
+    if len(names) != len(declared):
+        text = f"the file has {len(names)} columns and no header, the schema has {len(declared)}"
+        raise DatasetProblem("schema", text)
+
+
+def _with_folders(
+    schema: pa.Schema, found: SourceFiles, declared: Mapping[str, pa.DataType]
+) -> pa.Schema:
+    """Add the columns of the folders, texts unless a schema says otherwise."""
+    for name in found.folder_names:
+        field = pa.field(name, declared.get(name, pa.string()))
+        index = schema.get_field_index(name)
+        if index >= 0:
+            schema = schema.remove(index)
+        schema = schema.append(field)
+    return schema
+
+
+def _set_types(schema: pa.Schema, types: Mapping[str, str]) -> pa.Schema:
+    kinds = table_schema.parse_column_kinds(list(types), list(types.values()))
+    missing = [name for name in kinds if name not in schema.names]
+    if missing:
+        text = f"'types' names '{missing[0]}', which is no column: {', '.join(schema.names[:20])}"
+        raise DatasetProblem("schema", text)
+    return pa.schema([pa.field(field.name, kinds.get(field.name, field.type)) for field in schema])
+
+
+def _select_columns(
+    schema: pa.Schema, columns: tuple[str, ...], address: DatasetAddress
+) -> pa.Schema:
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        known = ", ".join(schema.names[:20])
+        text = f"{address.shown_path} has no column '{missing[0]}': it has {known}"
+        raise DatasetProblem("schema", text)
+    return pa.schema([schema.field(name) for name in columns])

@@ -1,0 +1,125 @@
+"""The files that a source names: found by pattern, with the values of their folders."""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from noetl_playbook.model import datasets
+from noetl_worker.datasets import commit_log
+from noetl_worker.datasets.address import OpenStore
+from noetl_worker.datasets.commit_log import CommitLog, DataFile
+from noetl_worker.datasets.problems import DatasetProblem
+
+FILES_MAX = 100_000
+
+
+class SourceFiles(Struct, frozen=True, kw_only=True):
+    """Files of one format; `files` have keys of the store as their paths.
+
+    `schema` is what the commit of the dataset says of the columns, in base64, if there is one.
+    `folder_names` are the columns that stand in the names of folders.
+    """
+
+    format: str
+    files: list[DataFile]
+    folder_names: list[str]
+    schema: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Add up the bytes of all files."""
+        return sum(one.size_bytes for one in self.files)
+
+
+def find_source_files(store: OpenStore, format_: str | None) -> SourceFiles:
+    """Find the files of the store's address; raises `DatasetProblem`."""
+    address = store.address
+    if address.static_path == address.path:
+        size = store.find_size(address.path)
+        if size is not None and (not store.is_local or not _is_folder(address.path)):
+            folders = commit_log.read_folder_values(address.path)
+            one = DataFile(path=address.path, size_bytes=size, values=folders)
+            return _build_found(store, [one], format_, schema=None)
+    root = address.root_path
+    state = CommitLog(store, root).read_state()
+    pattern = _compile_pattern(address.path)
+    found = [
+        DataFile(
+            path=f"{root}/{one.path}" if root else one.path,
+            size_bytes=one.size_bytes,
+            row_count=one.row_count,
+            values=one.values,
+        )
+        for one in commit_log.list_visible_files(store, root, state)
+        if pattern.match(f"{root}/{one.path}" if root else one.path)
+    ]
+    if len(found) > FILES_MAX:
+        text = f"{address.shown_path} has {len(found)} files, {FILES_MAX} is the limit: name fewer"
+        raise DatasetProblem("limit", text)
+    if not found and state is None:
+        raise DatasetProblem("not_found", f"there are no files at {address.shown_path}")
+    return _build_found(store, found, format_, schema=None if state is None else state.schema)
+
+
+def _is_folder(path: str) -> bool:
+    return path.endswith("/")
+
+
+def _build_found(
+    store: OpenStore, files: list[DataFile], format_: str | None, *, schema: str | None
+) -> SourceFiles:
+    return SourceFiles(
+        format=format_ or _find_common_format(store, files),
+        files=files,
+        folder_names=_find_folder_names(files),
+        schema=schema,
+    )
+
+
+def _find_common_format(store: OpenStore, files: Sequence[DataFile]) -> str:
+    found = {datasets.find_format(one.path) for one in files}
+    if not files:
+        return "parquet"
+    if len(found) == 1 and None not in found:
+        return str(found.pop())
+    shown = ", ".join(sorted(str(one or "no known suffix") for one in found))
+    text = f"the files of {store.address.shown_path} are {shown}: name the 'format'"
+    raise DatasetProblem("validation", text)
+
+
+def _find_folder_names(files: Sequence[DataFile]) -> list[str]:
+    if not files:
+        return []
+    names = list(files[0].values)
+    for one in files:
+        if list(one.values) != names:
+            text = (
+                f"{files[0].path} and {one.path} are in folders of different columns "
+                f"({', '.join(names) or 'none'}; {', '.join(one.values) or 'none'}): read them as "
+                "two datasets"
+            )
+            raise DatasetProblem("schema", text)
+    return names
+
+
+def _compile_pattern(path: str) -> re.Pattern[str]:
+    """Translate a path with a pattern: it names files, and all files below a folder."""
+    text = ""
+    rest = path.rstrip("/")
+    while rest:
+        if rest.startswith("**/"):
+            text, rest = text + "(?:.*/)?", rest[3:]
+        elif rest.startswith("**"):
+            text, rest = text + ".*", rest[2:]
+        elif rest[0] == "*":
+            text, rest = text + "[^/]*", rest[1:]
+        elif rest[0] == "?":
+            text, rest = text + "[^/]", rest[1:]
+        elif rest[0] == "[" and "]" in rest[1:]:
+            inner, _, rest = rest[1:].partition("]")
+            sign = "^" if inner.startswith(("!", "^")) else ""
+            text += f"[{sign}{re.escape(inner.lstrip('!^')).replace(chr(92) + '-', '-')}]"
+        else:
+            text, rest = text + re.escape(rest[0]), rest[1:]
+    return re.compile(f"{text}(?:/.*)?$", re.DOTALL)

@@ -1,0 +1,68 @@
+"""Rows of an upsert: read from the files that executors have written, and held to their key."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from noetl_playbook.model.datasets import DatasetSource
+from noetl_worker.datasets.address import OpenStore
+from noetl_worker.datasets.commit_log import DataFile
+from noetl_worker.datasets.csv_rows import Rejects
+from noetl_worker.datasets.file_rows import FilePiece, FileReader
+from noetl_worker.datasets.problems import DatasetProblem
+
+BYTES_MAX = 1024 * 1024 * 1024
+
+
+def read_written(
+    store: OpenStore,
+    files: list[DataFile],
+    schema: pa.Schema,
+    *,
+    root: str,
+    shown: str,
+    keeps_folders: bool = False,
+) -> pa.Table:
+    """Read files into memory; raises `DatasetProblem` for more than `BYTES_MAX`.
+
+    With `keeps_folders` the files hold the columns of their folders too.
+    """
+    reader = FileReader(store, DatasetSource(path=root, format="parquet"), "parquet")
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for one in files:
+        file = DataFile(
+            path=f"{root}/{one.path}",
+            size_bytes=one.size_bytes,
+            values={} if keeps_folders else one.values,
+        )
+        for batch in reader.iterate_batches(FilePiece(file=file), schema, Rejects()):
+            batches.append(batch)
+            size += batch.nbytes
+            if size > BYTES_MAX:
+                text = (
+                    f"{shown}: an upsert of more than {BYTES_MAX} bytes: upsert fewer rows at a "
+                    "time, or overwrite the partitions that they are of"
+                )
+                raise DatasetProblem("payload_too_large", text)
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def check_unique_keys(rows: pa.Table, key: tuple[str, ...], shown: str) -> None:
+    """Refuse rows of which two have one key, or one has none; raises `DatasetProblem`."""
+    missing = [name for name in key if name not in rows.column_names]
+    if missing:
+        text = f"output.key names '{missing[0]}', which is no column of the rows"
+        raise DatasetProblem("validation", text)
+    for name in key:
+        if rows[name].null_count:
+            text = f"{shown}: column '{name}' of the key is null in {rows[name].null_count} rows"
+            raise DatasetProblem("schema", text)
+    counted = rows.group_by(list(key)).aggregate([([], "count_all")])
+    twice = counted.filter(pc.greater(counted["count_all"], 1))
+    if twice.num_rows:
+        shown_key = {name: str(twice[name][0].as_py()) for name in key}
+        text = (
+            f"{shown}: {twice.num_rows} keys are in several rows, as {shown_key}: an upsert takes "
+            "one row a key"
+        )
+        raise DatasetProblem("schema", text)

@@ -1,0 +1,209 @@
+"""Holds the rows of a frame to what is expected of them, in one job for all checks of a frame."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from noetl_contracts.json_values import to_json_value
+from noetl_playbook.model.expectations import Check, Expectations
+from noetl_worker.spark import sql_checks
+from noetl_worker.spark.tables.store_access import SparkRefusal
+
+_SAMPLE_ROWS = 5
+_DIVERTED_ROWS = 100
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check has found: how many rows break it, or what it has measured."""
+
+    dataset: str
+    check: str
+    is_met: bool
+    failed_rows: int | None = None
+    measured: Any = None
+
+
+class CheckedFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows that are left, what the checks have found, and the first rows that were left out."""
+
+    frame: Any
+    reports: list[CheckReport]
+    diverted: list[dict[str, Any]] = []
+
+
+class CheckScope(msgspec.Struct, frozen=True, kw_only=True):
+    """Where checks run: the session, the other frames, and the moment of the task.
+
+    Predicates of a task that is not trusted are checked as its SQL is.
+    """
+
+    session: Any
+    frames: Mapping[str, Any]
+    now: datetime
+    is_trusted: bool
+
+
+def check_frame(
+    dataset: str, frame: DataFrame, expected: Expectations, scope: CheckScope
+) -> CheckedFrame:
+    """Check a frame; raises `SparkRefusal` for rows that break what must hold."""
+    for check in expected.checks:
+        _check_columns(dataset, frame, check)
+    conditions = {
+        index: _build_condition(frame, check, scope)
+        for index, check in enumerate(expected.checks)
+        if check.kind in _CONDITIONS
+    }
+    found = _measure(frame, expected, conditions, scope)
+    reports = [
+        _build_report(dataset, check, found.get(f"c{index}"), found["rows"], scope)
+        for index, check in enumerate(expected.checks)
+    ]
+    broken = [index for index, report in enumerate(reports) if not report.is_met]
+    can_divert = expected.on_fail == "divert" and all(index in conditions for index in broken)
+    if broken and expected.on_fail != "warn" and not can_divert:
+        raise _build_refusal(frame, reports[broken[0]], conditions.get(broken[0]), found["rows"])
+    if broken and can_divert:
+        whole = _join_conditions([conditions[index] for index in broken])
+        left_out = frame.where(~whole).limit(_DIVERTED_ROWS).collect()
+        rows = [to_json_value(row.asDict(recursive=True)) for row in left_out]
+        return CheckedFrame(frame=frame.where(whole), reports=reports, diverted=rows)
+    return CheckedFrame(frame=frame, reports=reports)
+
+
+def _check_columns(dataset: str, frame: DataFrame, check: Check) -> None:
+    missing = [name for name in check.columns if name not in frame.columns]
+    if missing:
+        text = (
+            f"{dataset}: expect.{check.kind} names '{missing[0]}', which is no column: it has "
+            f"{', '.join(frame.columns[:20])}"
+        )
+        raise SparkRefusal("validation", text)
+
+
+def _build_condition(frame: DataFrame, check: Check, scope: CheckScope) -> Any:
+    """Return what holds for each row, false where it is not known."""
+    column = sql.col(_quote(check.columns[0])) if check.columns else None
+    found = _CONDITIONS[check.kind](frame, column, check, scope)
+    return sql.coalesce(found, sql.lit(False))  # noqa: FBT003 - a value of Spark
+
+
+def _expect_not_null(_: Any, column: Any, __: Check, ___: Any) -> Any:
+    return column.isNotNull()
+
+
+def _expect_range(_: Any, column: Any, check: Check, __: Any) -> Any:
+    found = column.isNull()
+    bounds = []
+    if check.least is not None:
+        bounds.append(column >= sql.lit(check.least))
+    if check.most is not None:
+        bounds.append(column <= sql.lit(check.most))
+    return found | _join_conditions(bounds)
+
+
+def _expect_regex(_: Any, column: Any, check: Check, __: Any) -> Any:
+    return column.isNull() | column.cast("string").rlike(f"^(?:{check.pattern})$")
+
+
+def _expect_in(_: Any, column: Any, check: Check, __: Any) -> Any:
+    return column.isNull() | column.isin(*check.values)
+
+
+def _expect_predicate(frame: DataFrame, _: Any, check: Check, scope: CheckScope) -> Any:
+    if not scope.is_trusted:
+        session: SparkSession = scope.session
+        view = "noetl_checked"
+        frame.createOrReplaceTempView(view)
+        sql_checks.check_query(session, f"SELECT ({check.predicate}) AS held FROM {view}")  # noqa: S608 - Spark's parser reads it, and it is checked, not run
+        session.catalog.dropTempView(view)
+    return sql.expr(str(check.predicate))
+
+
+_CONDITIONS: dict[str, Callable[[Any, Any, Check, CheckScope], Any]] = {
+    "not_null": _expect_not_null,
+    "range": _expect_range,
+    "regex": _expect_regex,
+    "in": _expect_in,
+    "predicate": _expect_predicate,
+}
+
+
+def _measure(
+    frame: DataFrame, expected: Expectations, conditions: Mapping[int, Any], scope: CheckScope
+) -> dict[str, Any]:
+    """Run one job for all checks of a frame, and one more for each foreign key."""
+    wanted = [sql.count(sql.lit(1)).alias("rows")]
+    for index, check in enumerate(expected.checks):
+        name = f"c{index}"
+        if index in conditions:
+            wanted.append(sql.count_if(~conditions[index]).alias(name))
+        elif check.kind == "unique":
+            key = sql.struct(*(sql.col(_quote(column)) for column in check.columns))
+            wanted.append((sql.count(sql.lit(1)) - sql.count_distinct(key)).alias(name))
+        elif check.kind == "freshness":
+            wanted.append(sql.max(sql.col(_quote(check.columns[0])).cast("timestamp")).alias(name))
+    found: dict[str, Any] = frame.agg(*wanted).collect()[0].asDict()
+    for index, check in enumerate(expected.checks):
+        if check.kind == "foreign_key":
+            found[f"c{index}"] = _count_orphans(frame, check, scope)
+    return found
+
+
+def _count_orphans(frame: DataFrame, check: Check, scope: CheckScope) -> int:
+    other = scope.frames.get(str(check.other))
+    if other is None:
+        text = f"expect.foreign_key is of '{check.other}', which is no input of the task"
+        raise SparkRefusal("validation", text)
+    if check.other_key not in other.columns:
+        text = f"expect.foreign_key: input '{check.other}' has no column '{check.other_key}'"
+        raise SparkRefusal("validation", text)
+    mine = frame.select(sql.col(_quote(check.columns[0])).alias("k")).where("k IS NOT NULL")
+    theirs = other.select(sql.col(_quote(str(check.other_key))).alias("k"))
+    return int(mine.join(theirs, "k", "left_anti").count())
+
+
+def _build_report(
+    dataset: str, check: Check, found: Any, rows: int, scope: CheckScope
+) -> CheckReport:
+    if check.kind == "row_count":
+        is_met = (check.least is None or rows >= check.least) and (
+            check.most is None or rows <= check.most
+        )
+        return CheckReport(dataset=dataset, check=check.label, is_met=is_met, measured=rows)
+    if check.kind == "freshness":
+        newest = None if found is None else found.replace(tzinfo=scope.now.tzinfo)
+        age = None if newest is None else (scope.now - newest).total_seconds()
+        is_met = age is not None and age <= (check.within_s or 0)
+        shown = None if newest is None else newest.isoformat()
+        return CheckReport(dataset=dataset, check=check.label, is_met=is_met, measured=shown)
+    return CheckReport(dataset=dataset, check=check.label, is_met=not found, failed_rows=int(found))
+
+
+def _build_refusal(
+    frame: DataFrame, report: CheckReport, condition: Any, rows: int
+) -> SparkRefusal:
+    if report.failed_rows is None:
+        text = f"{report.dataset}: {report.check} does not hold: it is {report.measured}"
+        return SparkRefusal("assertion", text)
+    text = f"{report.dataset}: {report.check} does not hold in {report.failed_rows} of {rows} rows"
+    if condition is not None:
+        found = frame.where(~condition).limit(_SAMPLE_ROWS).collect()
+        shown = "; ".join(str(to_json_value(row.asDict(recursive=True))) for row in found)
+        text = f"{text}, as {shown[:600]}"
+    return SparkRefusal("assertion", text)
+
+
+def _join_conditions(conditions: list[Any]) -> Any:
+    found = conditions[0]
+    for one in conditions[1:]:
+        found = found & one
+    return found
+
+
+def _quote(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

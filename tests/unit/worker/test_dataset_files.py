@@ -1,0 +1,293 @@
+"""Datasets of files on a disk: written in commits, read with exact types, refused with reasons."""
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from noetl_playbook.model import datasets
+from noetl_worker.datasets import address, file_sink, read_plan
+from noetl_worker.datasets.address import DatasetAddress, OpenStore
+from noetl_worker.datasets.csv_rows import Rejects
+from noetl_worker.datasets.file_rows import FileReader
+from noetl_worker.datasets.file_sink import FileSink, SinkReport
+from noetl_worker.datasets.file_writer import DatasetWriter
+from noetl_worker.datasets.problems import DatasetProblem
+
+NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "name": pa.array(["Ann", None, 'Zoë, "x"\nline'], pa.string()),
+        "price": pa.array([Decimal("1.10"), Decimal("2.00"), None], pa.decimal128(9, 2)),
+        "day": pa.array([dt.date(2026, 1, 1), dt.date(2026, 1, 1), dt.date(2026, 1, 2)]),
+        "at": pa.array([NOW, NOW, NOW], pa.timestamp("us", "UTC")),
+        "ok": pa.array([True, False, None]),
+    }
+)
+
+
+def write(
+    folder: Path,
+    rows: pa.Table,
+    *,
+    key: str = "a",
+    attempt: int = 1,
+    commit: bool = True,
+    **sink: Any,
+) -> SinkReport | None:
+    """Write rows into a folder as one task does."""
+    wanted = datasets.parse_sink({"path": "x", **sink})
+    target = FileSink(
+        address.build_local_address(folder),
+        wanted,
+        None,
+        identity=file_sink.build_identity(key),
+        attempt=attempt,
+        now=NOW,
+    )
+    earlier = target.find_earlier()
+    if earlier is not None:
+        return earlier
+    target.check_schema(rows.schema)
+    store = OpenStore(address.build_local_address(folder), None)
+    writer = DatasetWriter(store, wanted, target.write_scope, rows.schema)
+    for batch in rows.to_batches():
+        writer.write_batch(batch)
+    files = writer.finish_files()
+    return target.commit_files(files, rows.schema) if commit else None
+
+
+def read(path: Path | str, rejects: Rejects | None = None, **source: Any) -> pa.Table:
+    """Read a source whole."""
+    place = DatasetAddress(scheme="file", path=str(path))
+    wanted = datasets.parse_source({"path": str(path).lstrip("/"), **source})
+    plan = read_plan.build_read_plan(place, wanted, None)
+    reader = FileReader(OpenStore(place, None), wanted, plan.format)
+    schema = read_plan.decode_schema(plan.schema)
+    batches = [
+        batch
+        for piece in plan.pieces
+        for batch in reader.iterate_batches(piece, schema, rejects or Rejects())
+    ]
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc", "arrow"])
+def test_values_of_every_type_come_back(tmp_path: Path, format_: str) -> None:
+    write(tmp_path / "d", ROWS, format=format_)
+    assert read(tmp_path / "d").equals(ROWS)
+
+
+@pytest.mark.parametrize("packed", [None, "gzip"])
+def test_csv_comes_back_by_its_schema(tmp_path: Path, packed: str | None) -> None:
+    write(tmp_path / "d", ROWS, format="csv", compression=packed)
+    ddl = "id BIGINT, name STRING, price DECIMAL(9,2), day DATE, at TIMESTAMP, ok BOOLEAN"
+    assert read(tmp_path / "d", schema=ddl).equals(ROWS)
+
+
+def test_partitions_are_folders_and_their_columns_keep_their_types(tmp_path: Path) -> None:
+    report = write(tmp_path / "d", ROWS, partition_by=["day"])
+    assert report is not None
+    assert (report.partition_count, report.row_count, report.version) == (2, 3, 1)
+    assert (tmp_path / "d/day=2026-01-01").is_dir()
+    assert (tmp_path / "d/_SUCCESS").exists()
+    found = read(tmp_path / "d").sort_by("id")
+    assert found.select(ROWS.column_names).equals(ROWS)
+    only = read(tmp_path / "d/day=2026-01-02")
+    assert only["id"].to_pylist() == [3]
+    assert read(f"{tmp_path}/d/day=*-02")["id"].to_pylist() == [3]
+
+
+def test_an_attempt_that_is_repeated_writes_once(tmp_path: Path) -> None:
+    first = write(tmp_path / "d", ROWS, mode="append")
+    again = write(tmp_path / "d", ROWS, mode="append", attempt=2)
+    assert first is not None
+    assert again is not None
+    assert (again.is_repeated, again.row_count) == (True, 3)
+    write(tmp_path / "d", ROWS, mode="append", key="b")
+    assert read(tmp_path / "d").num_rows == 6
+
+
+def test_files_of_an_attempt_that_died_are_never_read_and_are_removed(tmp_path: Path) -> None:
+    write(tmp_path / "d", ROWS, commit=False, mode="append")
+    with pytest.raises(DatasetProblem, match="no files"):
+        read(tmp_path / "d")
+    write(tmp_path / "d", ROWS, mode="append", attempt=2)
+    assert read(tmp_path / "d").num_rows == 3
+    assert len(list((tmp_path / "d").glob("part-*"))) == 1
+
+
+def test_modes_say_what_becomes_of_what_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    write(folder, ROWS, key="a", partition_by=["day"])
+    with pytest.raises(DatasetProblem, match=r"holds data already .*choose output\.mode"):
+        write(folder, ROWS, key="b", partition_by=["day"])
+    write(folder, ROWS.slice(2), key="c", partition_by=["day"], mode="overwrite_partitions")
+    assert sorted(read(folder)["id"].to_pylist()) == [1, 2, 3]
+    write(folder, ROWS.slice(0, 1), key="d", partition_by=["day"], mode="overwrite_partitions")
+    assert sorted(read(folder)["id"].to_pylist()) == [1, 3]
+    write(folder, ROWS.slice(0, 2), key="e", mode="overwrite")
+    assert sorted(read(folder)["id"].to_pylist()) == [1, 2]
+    assert len(list(folder.rglob("*.parquet"))) == 1
+
+
+def test_other_columns_and_folders_are_refused_when_appended(tmp_path: Path) -> None:
+    write(tmp_path / "d", ROWS, key="a")
+    texts = ROWS.set_column(0, "id", pa.array(["1", "2", "3"]))
+    with pytest.raises(DatasetProblem, match="column 'id' is int64 there, and string"):
+        write(tmp_path / "d", texts, key="b", mode="append")
+    with pytest.raises(DatasetProblem, match="has folders by nothing, not by day"):
+        write(tmp_path / "d", ROWS, key="c", mode="append", partition_by=["day"])
+
+
+def test_files_are_cut_by_size(tmp_path: Path) -> None:
+    values = np.random.default_rng(1).integers(0, 2**60, 1_000_000)
+    rows = pa.table({"n": values})
+    report = write(tmp_path / "d", rows, file_size="1MB", compression="none")
+    assert report is not None
+    assert report.file_count > 1
+    assert read(tmp_path / "d").num_rows == 1_000_000
+
+
+def test_csv_is_guessed_without_a_loss(tmp_path: Path) -> None:
+    text = (
+        "zip,version,big,n,day,when,flag,empty\n"
+        '007,1.10,12345678901234567890,5,2026-01-31,2026-01-31 10:00:00,true,""\n'
+        "12345,2.2,1,-6,2026-02-01,2026-02-01T00:00:00.5,false,\n"
+    )
+    (tmp_path / "a.csv").write_text(text)
+    found = read(tmp_path / "a.csv")
+    assert [str(field.type) for field in found.schema] == [
+        "string",
+        "decimal128(3, 2)",
+        "decimal128(20, 0)",
+        "int64",
+        "date32[day]",
+        "timestamp[us]",
+        "bool",
+        "string",
+    ]
+    assert found["zip"].to_pylist() == ["007", "12345"]
+    assert found["empty"].to_pylist() == ["", None]
+    as_text = read(tmp_path / "a.csv", schema="text")
+    assert as_text["version"].to_pylist() == ["1.10", "2.2"]
+
+
+def test_a_day_that_is_none_stays_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("day\n2026-02-30\n2026-02-01\n")
+    assert read(tmp_path / "a.csv").schema.field("day").type == pa.string()
+
+
+def test_a_row_that_does_not_fit_is_named_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('id,note\n1,"two\nlines"\n\nx,late\n3,fine\n')
+    schema = "id BIGINT, note STRING"
+    with pytest.raises(DatasetProblem, match=r"line 5 of .*a.csv, column 'id': 'x'"):
+        read(tmp_path / "a.csv", schema=schema)
+    (tmp_path / "a.csv").write_text('id,note\n1,"two\nlines"\n4,a,b\nx,late\n3,fine\n')
+    rejects = Rejects()
+    found = read(tmp_path / "a.csv", rejects, schema=schema, on_bad_row="divert")
+    assert found["id"].to_pylist() == [1, 3]
+    assert [(one.line, one.column, one.text) for one in rejects.rows] == [
+        (4, None, "4,a,b"),
+        (5, "id", "x"),
+    ]
+
+
+def test_quoted_line_feeds_are_values_at_any_size(tmp_path: Path) -> None:
+    long = "x\n" * 3_000_000
+    (tmp_path / "a.csv").write_text(f'id,note\n1,short\n2,"{long}"\n3,end\n')
+    assert [len(text) for text in read(tmp_path / "a.csv")["note"].to_pylist()] == [5, 6_000_000, 3]
+
+
+def test_csv_without_a_header_takes_the_names_of_its_schema(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1;a\n2;b\n")
+    found = read(tmp_path / "a.csv", header=False, delimiter=";", schema="id INT, code STRING")
+    assert found.to_pylist() == [{"id": 1, "code": "a"}, {"id": 2, "code": "b"}]
+
+
+def test_other_encodings_are_read_and_told(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("name\nZoë\n".encode("latin-1"))
+    assert read(tmp_path / "a.csv", encoding="latin-1")["name"].to_pylist() == ["Zoë"]
+    with pytest.raises(DatasetProblem, match="is not utf-8: name its 'encoding'"):
+        read(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"path": "a", "paht": "b"}, "'paht' is no key of a dataset: did you mean 'path'"),
+        ({"path": "a", "delta": "b"}, "a dataset has one of"),
+        ({"path": "ftp://x/y"}, "has the scheme 'ftp'"),
+        ({"path": "a.parquet", "delimiter": ";"}, "'delimiter' is for csv"),
+        ({"path": "a.csv", "delimiter": ";;"}, "delimiter is one ASCII character"),
+        ({"path": "a.csv", "format": "cvs"}, "format is 'cvs': did you mean 'csv'"),
+        ({"path": "a.csv", "on_bad_row": "drop"}, "use fail, skip or divert"),
+    ],
+)
+def test_what_is_no_source_is_refused(source: dict[str, Any], said: str) -> None:
+    with pytest.raises(datasets.DatasetInvalid, match=said.replace("(", r"\(")):
+        datasets.parse_source(source)
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        ({"path": "a", "mode": "upsert", "key": "id"}, "upsert is for iceberg and delta"),
+        ({"path": "a", "mode": "overwrite_partitions"}, "needs 'partition_by'"),
+        ({"path": "a", "file_size": "1KB"}, "from 1MB to 5GB"),
+        ({"delta": "s3://b/t", "format": "csv"}, "leave 'format' out"),
+    ],
+)
+def test_what_is_no_sink_is_refused(sink: dict[str, Any], said: str) -> None:
+    with pytest.raises(datasets.DatasetInvalid, match=said):
+        datasets.parse_sink(sink)
+
+
+def test_an_empty_text_names_no_folder(tmp_path: Path) -> None:
+    rows = pa.table({"k": ["a", ""], "n": [1, 2]})
+    with pytest.raises(DatasetProblem, match="no folder tells from null"):
+        write(tmp_path / "d", rows, partition_by=["k"])
+
+
+def test_folder_values_with_signs_come_back(tmp_path: Path) -> None:
+    rows = pa.table({"k": ["a/b=c", "é %", None], "n": [1, 2, 3]})
+    write(tmp_path / "d", rows, partition_by=["k"])
+    assert read(tmp_path / "d").sort_by("n")["k"].to_pylist() == ["a/b=c", "é %", None]
+
+
+def test_lines_of_json_keep_texts_digits_and_late_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text(
+        '{"id": 1, "at": "2026-01-01", "in": {"t": "2026-01-01T00:00:00"}}\n'
+        '{"id": 12345678901234567890123, "late": [1.5]}\n'
+    )
+    (tmp_path / "b.ndjson").write_text('{"id": 2, "more": true}\n')
+    found = read(f"{tmp_path}/*.ndjson").to_pylist()
+    assert found[0]["at"] == "2026-01-01"
+    assert found[0]["in"] == {"t": "2026-01-01T00:00:00"}
+    assert found[1]["id"] == 12345678901234567890123
+    assert found[1]["late"] == [1.5]
+    assert found[2]["more"] is True
+
+
+def test_a_wrong_line_of_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text('{"id": 1}\n{"id": 2}\n{"id": 3\n')
+    with pytest.raises(DatasetProblem, match=r"line 3 of .*a\.ndjson"):
+        read(tmp_path / "a.ndjson")
+
+
+def test_files_of_avro_are_read(tmp_path: Path) -> None:
+    schema = {
+        "type": "record",
+        "name": "row",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}],
+    }
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    with (tmp_path / "a.avro").open("wb") as file:
+        fastavro.writer(file, schema, rows)
+    assert read(tmp_path / "a.avro").to_pylist() == rows
