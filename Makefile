@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+# Tests start hundreds of processes: each would compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
