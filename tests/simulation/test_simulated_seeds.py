@@ -3,7 +3,7 @@
 import pytest
 from tests.simulation.world import simulate
 
-# `make test` runs 2,000 on every core, beside pytest (`tests/simulation/explore.py`).
+# `make test` goes on from there on every core (`tests/simulation/explore.py`).
 SEEDS = 40
 BATCH = 10
 

@@ -1,1 +1,1 @@
-"""Processes, temporary files and lazy imports."""
+"""Processes, temporary files, lazy imports and statements of packages."""
