@@ -2,7 +2,7 @@
 
 import pytest
 from jsonschema import Draft202012Validator
-from noetl_playbook.canonical_document import build_document
+from tests.support.canonical_document import build_document
 
 from noetl_playbook.model.playbook import InputDeclaration
 from noetl_playbook.parse import declared_inputs

@@ -119,7 +119,9 @@ def _expect_predicate(frame: DataFrame, _: Any, check: Check, scope: CheckScope)
         session: SparkSession = scope.session
         view = "noetl_checked"
         frame.createOrReplaceTempView(view)
-        sql_checks.check_query(session, f"SELECT ({check.predicate}) AS held FROM {view}")  # noqa: S608 - Spark's parser reads it, and it is checked, not run
+        query = f"SELECT ({check.predicate}) AS held FROM {view}"  # noqa: S608 - it is checked as the task's own SQL is, and not run
+        sql_checks.check_query(session, query)
+        sql_checks.check_analysed(session.sql(query))
         session.catalog.dropTempView(view)
     return sql.expr(str(check.predicate))
 
