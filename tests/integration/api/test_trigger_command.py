@@ -16,11 +16,11 @@ def test_a_trigger_is_put_shown_and_removed(noetl: Noetl, tmp_path: Path) -> Non
     unsaid = noetl("trigger", "put", "orders", "demo/hello", "--subject", "a..b")
     assert (unsaid.code, "is no token" in unsaid.err) == (2, True)
     asked = ("orders", "demo/hello", "--subject", "orders.*", "--inputs", str(mapping))
-    put = noetl("trigger", "put", *asked)
+    put = noetl("trigger", "put", *asked, "--max-in-flight", "3")
     assert put.code == 0, put.err
     assert ".orders.* start demo/hello" in put.out
     (listed,) = codec.decode_json(noetl("trigger", "ls", "--json").out)
-    assert listed["inputs"] == {"who": "{{ body.name }}"}
+    assert (listed["inputs"], listed["max_in_flight"]) == ({"who": "{{ body.name }}"}, 3)
     assert "orders.*" in noetl("trigger", "ls").out
     assert "is removed" in noetl("trigger", "rm", "orders").out
     assert noetl("trigger", "rm", "orders").code == 2
@@ -33,6 +33,7 @@ metadata: {name: orders}
 spec:
   source: {type: nats, subject: "orders.*"}
   filter: "{{ body.total > 100 }}"
+  max_in_flight: 2
   dispatch: {playbook: demo/hello, input: {who: "{{ body.name }}"}}
 """
 

@@ -20,7 +20,7 @@ from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import DeadLetter, Message
 from noetl_planner.api.http.services import ApiServices
-from noetl_planner.api.triggers import message_waits
+from noetl_planner.api.triggers import message_waits, trigger_listener
 from noetl_planner.api.triggers.message_waits import MessageWaits
 from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_storage.memory.registry import MemoryCatalog
@@ -349,3 +349,20 @@ def test_messages_of_a_full_subject_come_again_in_order_and_so_many_a_second() -
     for number in range(message_waits.SUBJECTS_MAX + 1):
         waits.note_full(str(number))
     assert (waits.is_full("0"), waits.is_full("1")) == (False, True)
+
+
+async def test_a_message_that_comes_again_keeps_its_place_and_its_execution(
+    world: ApiWorld, api: Api, bus: Bus
+) -> None:
+    await keep(api, max_in_flight=2)
+    await bus.publish("orders.created", b'{"n": 1}', message_id="o-1")
+    (delivery,) = await bus.consumer().fetch_batch(messages_max=1, wait_s=0)
+    # A planner asks for the execution and dies before it settles the message.
+    first = await trigger_listener.start_from_message(bus.services, delivery)
+    again = await trigger_listener.start_from_message(bus.services, delivery)
+    assert first is not None
+    assert again is not None
+    assert first.execution_id == again.execution_id
+    assert len(asked(world)) == 1
+    (claims,) = world.store.claim_by_message_by_trigger.values()
+    assert [execution for execution, _ in claims.values()] == [first.execution_id]

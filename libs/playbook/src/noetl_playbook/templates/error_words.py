@@ -55,10 +55,15 @@ def describe_type(name: str) -> str:
 
 def describe_fault(message: str) -> str:
     """Say what went wrong in a template; a message that is not known is returned as it is."""
-    for pattern, describe in _RULES:
+    for pattern, describe in _compile_rules():
         if (match := pattern.fullmatch(message)) is not None:
             return describe(match)
     return message
+
+
+@functools.cache
+def _compile_rules() -> list[tuple[re.Pattern[str], Callable[[Match[str]], str]]]:
+    return [(re.compile(pattern), describe) for pattern, describe in _RULES]
 
 
 def _describe_sum(match: Match[str]) -> str:
@@ -134,60 +139,58 @@ def _say(text: str) -> Callable[[Match[str]], str]:
     return describe
 
 
-_RULES: list[tuple[re.Pattern[str], Callable[[Match[str]], str]]] = [
-    (re.compile(pattern), describe)
-    for pattern, describe in (
-        (r'can only concatenate str \(not "(\S+)"\) to str', _describe_sum),
-        (r'can only concatenate \w+ \(not "(\S+)"\) to (?:list|tuple)', _describe_list_sum),
-        (
-            r"unsupported operand type\(s\) for (\S+?)(?: or \w+\(\))?: '(\S+)' and '(\S+)'",
-            _describe_operation,
-        ),
-        (r"can't multiply sequence by non-int of type '(\S+)'", _describe_multiplication),
-        (_DIVIDED_BY_ZERO, _say("a number cannot be divided by zero")),
-        (r"'(\S+)' not supported between instances of '(\S+)' and '(\S+)'", _describe_comparison),
-        (r"bad operand type for unary (\S): '(\S+)'", _describe_single),
-        (r"bad operand type for (\w+)\(\): '(\S+)'", _describe_single),
-        (r"type (\S+) doesn't define __(?:round|floor|ceil|trunc)__ method",
-         _say("round takes a number, not {0}")),
-        (r"object of type '(\S+)' has no len\(\)", _say("{0} has no length")),
-        (r"'(\S+)' object is not iterable", _say("{0} has no items to go through")),
-        (r"'(\S+)' object is not reversible", _say("{0} has no items to go through")),
-        (r"argument of type '(\S+)' is not (?:iterable|a container or iterable)",
-         _say("'in' looks into text, a list or a mapping, not into {0}")),
-        (r"'(\S+)' object is not subscriptable", _say("{0} has no items and no keys")),
-        (r"'(\S+)' object cannot be interpreted as an integer",
-         _say("a whole number is needed here, not {0}")),
-        (r"(?:list|tuple|string|slice) ind(?:ices|ex) must be integers.*",
-         _say("places in text and lists are whole numbers")),
-        (r"'?(\S+?)'? object is not callable|a value of type (\S+) cannot be called",
-         lambda match: f"{describe_type(match[1] or match[2])} cannot be called"),
-        (r"method '(\w+)' of (\w+) is not available",
-         lambda match: f"method '{match[1]}' of {describe_type(match[2])} is not available"),
-        (r"(\S+)\(\) missing \d+ required (?:positional|keyword-only) arguments?: (.+)",
-         _describe_missing),
-        (_TOO_MANY_ARGUMENTS, _describe_surplus),
-        (r"(\S+)\(\) takes no (?:keyword )?arguments(?: \((\d+) given\))?",
-         lambda match: f"{_find_function(match[1])[0]} takes none in brackets"),
-        (r"(\S+)\(\) got an unexpected keyword argument ('\w+').*", _describe_unknown_argument),
-        (r"No (filter|test) named '(\w+)'\.?", lambda match: f"unknown {match[1]} '{match[2]}'"),
-        (r"%.? format: .* is required, not (\S+)", _say("the format needs a number, not {0}")),
-        (r"not all arguments converted during string formatting",
-         _say("'%' on text puts values into its places, and it has fewer of them")),
-        (_TOO_FEW_VALUES, _say("the format has more places than values are given")),
-        (r"must be str(?: or None)?, not (\S+)|.*argument \d must be str, not (\S+)",
-         lambda match: f"text is needed here, not {describe_type(match[1] or match[2])}"),
-        (r"int too large to convert to float|\(34, 'Numerical result out of range'\)",
-         _say("the number is too large")),
-        (r"'utf-8' codec can't decode .*", _say("the bytes are no text in UTF-8")),
-        (r"Incorrect padding|Invalid base64-encoded string.*|Non-base64 digit found",
-         _say("the text is no base64")),
-        (r"Invalid isoformat string: (.+)",
-         lambda match: f"{match[1]} is no date or time: write it as 2026-03-01T12:00:00Z"),
-        (r"Can only get item pairs from a mapping\.", _say("items takes a mapping")),
-        (r"sequence item \d+: expected str instance, (\S+) found",
-         _say("join takes texts, and one item is {0}")),
-        (r"(?:min|max)\(\) arg is an empty sequence", _say("the list is empty")),
-        (r"unhashable type: '(\S+)'", _say("{0} cannot be a key")),
-    )
-]  # fmt: skip
+# Compiled when the first fault is told.
+_RULES: tuple[tuple[str, Callable[[Match[str]], str]], ...] = (
+    (r'can only concatenate str \(not "(\S+)"\) to str', _describe_sum),
+    (r'can only concatenate \w+ \(not "(\S+)"\) to (?:list|tuple)', _describe_list_sum),
+    (
+        r"unsupported operand type\(s\) for (\S+?)(?: or \w+\(\))?: '(\S+)' and '(\S+)'",
+        _describe_operation,
+    ),
+    (r"can't multiply sequence by non-int of type '(\S+)'", _describe_multiplication),
+    (_DIVIDED_BY_ZERO, _say("a number cannot be divided by zero")),
+    (r"'(\S+)' not supported between instances of '(\S+)' and '(\S+)'", _describe_comparison),
+    (r"bad operand type for unary (\S): '(\S+)'", _describe_single),
+    (r"bad operand type for (\w+)\(\): '(\S+)'", _describe_single),
+    (r"type (\S+) doesn't define __(?:round|floor|ceil|trunc)__ method",
+     _say("round takes a number, not {0}")),
+    (r"object of type '(\S+)' has no len\(\)", _say("{0} has no length")),
+    (r"'(\S+)' object is not iterable", _say("{0} has no items to go through")),
+    (r"'(\S+)' object is not reversible", _say("{0} has no items to go through")),
+    (r"argument of type '(\S+)' is not (?:iterable|a container or iterable)",
+     _say("'in' looks into text, a list or a mapping, not into {0}")),
+    (r"'(\S+)' object is not subscriptable", _say("{0} has no items and no keys")),
+    (r"'(\S+)' object cannot be interpreted as an integer",
+     _say("a whole number is needed here, not {0}")),
+    (r"(?:list|tuple|string|slice) ind(?:ices|ex) must be integers.*",
+     _say("places in text and lists are whole numbers")),
+    (r"'?(\S+?)'? object is not callable|a value of type (\S+) cannot be called",
+     lambda match: f"{describe_type(match[1] or match[2])} cannot be called"),
+    (r"method '(\w+)' of (\w+) is not available",
+     lambda match: f"method '{match[1]}' of {describe_type(match[2])} is not available"),
+    (r"(\S+)\(\) missing \d+ required (?:positional|keyword-only) arguments?: (.+)",
+     _describe_missing),
+    (_TOO_MANY_ARGUMENTS, _describe_surplus),
+    (r"(\S+)\(\) takes no (?:keyword )?arguments(?: \((\d+) given\))?",
+     lambda match: f"{_find_function(match[1])[0]} takes none in brackets"),
+    (r"(\S+)\(\) got an unexpected keyword argument ('\w+').*", _describe_unknown_argument),
+    (r"No (filter|test) named '(\w+)'\.?", lambda match: f"unknown {match[1]} '{match[2]}'"),
+    (r"%.? format: .* is required, not (\S+)", _say("the format needs a number, not {0}")),
+    (r"not all arguments converted during string formatting",
+     _say("'%' on text puts values into its places, and it has fewer of them")),
+    (_TOO_FEW_VALUES, _say("the format has more places than values are given")),
+    (r"must be str(?: or None)?, not (\S+)|.*argument \d must be str, not (\S+)",
+     lambda match: f"text is needed here, not {describe_type(match[1] or match[2])}"),
+    (r"int too large to convert to float|\(34, 'Numerical result out of range'\)",
+     _say("the number is too large")),
+    (r"'utf-8' codec can't decode .*", _say("the bytes are no text in UTF-8")),
+    (r"Incorrect padding|Invalid base64-encoded string.*|Non-base64 digit found",
+     _say("the text is no base64")),
+    (r"Invalid isoformat string: (.+)",
+     lambda match: f"{match[1]} is no date or time: write it as 2026-03-01T12:00:00Z"),
+    (r"Can only get item pairs from a mapping\.", _say("items takes a mapping")),
+    (r"sequence item \d+: expected str instance, (\S+) found",
+     _say("join takes texts, and one item is {0}")),
+    (r"(?:min|max)\(\) arg is an empty sequence", _say("the list is empty")),
+    (r"unhashable type: '(\S+)'", _say("{0} cannot be a key")),
+)  # fmt: skip

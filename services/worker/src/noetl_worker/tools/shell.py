@@ -270,7 +270,10 @@ def _build_invalid_failure(text: str) -> ToolFailure:
 
 
 def _build_not_allowed_error() -> ErrorObject:
-    text = f"shell tasks are not allowed on this worker: {ALLOWED_SETTING}=true allows them"
+    text = (
+        f"shell tasks are not allowed on this worker: {ALLOWED_SETTING}=true allows them, for a "
+        "stack `noetl up --set WORKER_SHELL_ALLOWED=true`"
+    )
     return build_error("config", text, source="shell")
 
 
