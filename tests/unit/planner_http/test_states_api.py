@@ -28,7 +28,11 @@ metadata: {name: load, path: sales/load}
 workflow:
   - step: load
     incremental: {cursor: at, from: state.orders, initial: "2024-01-01", lag: 2h}
-    tool: {kind: postgres, auth: db, query: SELECT 1}
+    tool:
+      kind: postgres
+      auth: db
+      query: SELECT 1 AS at WHERE :until::text IS NULL
+      params: {until: "{{ increment.until }}"}
 """
 BODY: dict[str, Any] = {
     "path": "sales/load",
@@ -178,6 +182,16 @@ async def test_a_wrong_range_is_refused(known: Api, since: Any, until: Any, says
     answer = await known.post("/api/execute", json=body)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_value")
     assert says in answer.json()["detail"]
+
+
+async def test_a_step_that_does_not_look_at_the_end_of_a_range_has_no_backfill(api: Api) -> None:
+    await register(
+        api, PLAYBOOK.replace("increment.until", "increment.since").replace("until", "other")
+    )
+    body = {"path": "sales/load", "backfill": {"since": "2024-01-01", "until": "2024-01-02"}}
+    answer = await api.post("/api/execute", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "range_not_read")
+    assert "step 'load' of sales/load does not read increment.until" in answer.json()["detail"]
 
 
 async def test_a_playbook_without_increments_has_no_backfill(api: Api) -> None:

@@ -29,6 +29,7 @@ from noetl_playbook.sections.increments import get_state_name
 from noetl_storage.ports.errors import StateMoved
 
 LISTED_MAX = 200
+_UNTIL = b"until"
 Words = Annotated[str, Meta(min_length=1, max_length=2000, pattern=r"^[^\x00]*\S[^\x00]*$")]
 Who = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*\S[^\x00]*$")]
 Path = Annotated[str, QueryParameter(min_length=1, max_length=512)]
@@ -152,6 +153,7 @@ def check_backfill(entry: CatalogEntry, backfill: IncrementRange | None) -> None
     if backfill is None:
         return
     increments = list_increments(entry)
+    _check_until_is_read(entry)
     if not increments:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -182,6 +184,23 @@ def list_increments(entry: CatalogEntry) -> list[Incremental]:
     """List how the steps of a playbook read increments."""
     playbook = codec.convert_value(entry.model, Playbook)
     return [step.incremental for step in playbook.workflow if step.incremental is not None]
+
+
+def _check_until_is_read(entry: CatalogEntry) -> None:
+    """Refuse a range whose end no query of a step looks at: each range would read all that follows.
+
+    Raises a 422.
+    """
+    playbook = codec.convert_value(entry.model, Playbook)
+    for step in playbook.workflow:
+        if step.incremental is not None and _UNTIL not in codec.encode_json(step.tool):
+            raise ApiError(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                code="range_not_read",
+                detail=f"step {step.step!r} of {entry.path} does not read increment.until: each "
+                "range of a backfill would read all rows from its begin on",
+                hint="compare the cursor with {{ increment.until }} too; it is null in other runs",
+            )
 
 
 async def _get_declared_type(services: ApiServices, path: str, data: StateBody) -> StateType:
