@@ -21,10 +21,12 @@ SDK_HOME = "libs/chassis/src/noetl_chassis/telemetry.py"
 
 # Where a library may be imported: one folder or module a purpose.
 HOMES_BY_LIBRARY = {
+    "adbc_driver_manager": {"noetl_worker.spark.postgres"},
+    "adbc_driver_postgresql": {"noetl_worker.spark.postgres"},
     "aiohttp": {"noetl_chassis.health", "noetl_messaging.openlineage", "noetl_pft"},
     "asyncpg": {
         "noetl_storage.postgres",
-        "noetl_worker.spark.tables",
+        "noetl_worker.spark.postgres",
         "noetl_worker.tools.credential_test",
         "noetl_worker.tools.postgres",
         "noetl_cli.stack",

@@ -74,10 +74,12 @@ async def test_every_type_comes_back_equal_from_a_copy(worker: Bench, db: Any) -
         "target": {"type": "postgres", "table": "copy"},
     }
     await answered(worker, call_of("transfer", move, auth="db", timeout_s=240))
-    before = await db.fetchrow("select * from typed")
-    after = await db.fetchrow("select * from copy")
+    # The client reads no date after the year 9999.
+    texts = ", ".join(f"v{place}::text" for place in range(len(forms)))
+    before = await db.fetchrow(f"select {texts} from typed")  # noqa: S608 - columns of the test
+    after = await db.fetchrow(f"select {texts} from copy")  # noqa: S608 - as above
     for place, form in enumerate(forms):
-        assert repr(after[place]) == repr(before[place]), form
+        assert after[place] == before[place], form
 
 
 async def test_what_changes_at_each_run_is_read_once(worker: Bench, db: Any) -> None:

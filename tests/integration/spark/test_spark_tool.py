@@ -274,7 +274,7 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
         left = "select count(*) from pg_class where relname like 'noetl_staging%'"
         assert await connection.fetchval(left) == 0
         wrong = {**move, "mapping": {"id": "id", "titel": "name"}}
-        misspelt = structs.replace(call_of("transfer", wrong, auth="db"), visit=2)
+        misspelt = call_of("transfer", wrong, auth="db")
         found = await worker.tools.run(misspelt)
         assert found.error is not None
         assert "'titel'" in found.error.message
