@@ -274,15 +274,13 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
         left = "select count(*) from pg_class where relname like 'noetl_staging%'"
         assert await connection.fetchval(left) == 0
         wrong = {**move, "mapping": {"id": "id", "titel": "name"}}
-        misspelt = call_of("transfer", wrong, auth="db")
-        found = await worker.tools.run(misspelt)
+        found = await worker.tools.run(call_of("transfer", wrong, auth="db"))
         assert found.error is not None
         assert "'titel'" in found.error.message
         # Of an increment the greatest cursor is found among what was staged, and kept with it.
         latest = await connection.fetchval("select max(at) from shop")
         read = structs.replace(
             call_of("transfer", move, auth="db", timeout_s=240),
-            visit=3,
             increment=CursorScan("at", StateType.TIMESTAMP),
         )
         told = await answered(worker, read)
@@ -294,7 +292,6 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
         unread = {**move, "mapping": {"id": "id"}}
         lacking = structs.replace(
             call_of("transfer", unread, auth="db", timeout_s=240),
-            visit=4,
             increment=CursorScan("at", StateType.TIMESTAMP),
         )
         found = await worker.tools.run(lacking)
