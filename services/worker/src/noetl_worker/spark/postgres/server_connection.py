@@ -189,7 +189,7 @@ def run_connected(
         raise SparkRefusal("config", text, source="postgres") from problem
     except asyncpg.PostgresError as problem:
         # The server's context names line and column of a value that a table does not take.
-        parts = filter(None, (format_problem(problem), problem.detail, problem.context))
+        parts = filter(None, (format_problem(problem), problem.context))
         error = classify_sqlstate(problem.sqlstate or "XX000", start + ". ".join(parts), details={})
         raise SparkRefusal(
             error.kind, error.message, code=error.code, pg_code=error.pg_code, source="postgres"
