@@ -13,6 +13,7 @@ import pytest
 from noetl_playbook.model import datasets
 from noetl_worker.datasets import address, file_sink, read_plan
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
+from noetl_worker.datasets.commit_log import Commit, CommitLog, DataFile
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.file_rows import FileReader
 from noetl_worker.datasets.file_sink import FileSink, SinkReport
@@ -48,7 +49,7 @@ def write(
         wanted,
         None,
         identity=file_sink.build_identity(key),
-        attempt=attempt,
+        attempt=f"{attempt:08x}",
         now=NOW,
     )
     earlier = target.find_earlier()
@@ -291,3 +292,35 @@ def test_files_of_avro_are_read(tmp_path: Path) -> None:
     with (tmp_path / "a.avro").open("wb") as file:
         fastavro.writer(file, schema, rows)
     assert read(tmp_path / "a.avro").to_pylist() == rows
+
+
+def test_a_run_that_goes_on_beside_its_successor_changes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    sink = datasets.parse_sink({"path": "x", "mode": "append"})
+    late = FileSink(
+        address.build_local_address(folder),
+        sink,
+        None,
+        identity=file_sink.build_identity("a"),
+        attempt="0000000f",
+        now=NOW,
+    )
+    assert late.find_earlier() is None
+    store = OpenStore(address.build_local_address(folder), None)
+    writer = DatasetWriter(store, sink, late.write_scope, ROWS.schema)
+    writer.write_batch(ROWS.to_batches()[0])
+    files = writer.finish_files()
+    write(folder, ROWS.slice(0, 2), mode="append", attempt=2)
+    assert late.commit_files(files, ROWS.schema).row_count == 2
+    assert read(folder)["id"].to_pylist() == [1, 2]
+    assert len(list(folder.glob("part-*"))) == 1
+
+
+def test_files_that_are_gone_are_not_committed(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    write(folder, ROWS, mode="append", commit=False)
+    (part,) = folder.glob("part-*")
+    log = CommitLog(OpenStore(address.build_local_address(folder), None), str(folder))
+    files = [DataFile(path=part.name, size_bytes=1), DataFile(path="part-x.parquet", size_bytes=1)]
+    with pytest.raises(DatasetProblem, match="was removed before its commit"):
+        log.append_commit(Commit(identity="b" * 32, mode="append", added=files, schema=""))

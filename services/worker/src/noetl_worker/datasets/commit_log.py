@@ -4,7 +4,8 @@ A writer gives its files their final names, and makes all of them the next state
 creating one object, `_noetl/commits/<number>.json`, that must not be there yet. Who loses that race
 looks again at what is there. A commit whose identity is in the log already is not made twice, so
 that an attempt which is repeated writes once. Files of attempts that died are in no commit: readers
-of this log never see them, and the next attempt or a later commit removes them.
+of this log never see them. Once their task has committed they are removed, for none of its attempts
+can commit any more; those of tasks that never did are removed when they are old.
 """
 
 import re
@@ -24,7 +25,7 @@ SUCCESS_NAME = "_SUCCESS"
 _NUMBER = re.compile(r"(\d{20})\.json$")
 # task, commit, attempt, and the number of the file in its task
 _OWN_NAME = re.compile(
-    r"(?:^|/)part-\d{5,}-(?P<commit>[0-9a-f]{16})-(?P<attempt>\d{1,6})-\d{1,9}\."
+    r"(?:^|/)part-\d{5,}-(?P<commit>[0-9a-f]{16})-(?P<attempt>[0-9a-f]{8})-\d{1,9}\."
 )
 # Identities of commits that are remembered: an attempt is repeated long before so many others.
 _REMEMBERED = 10_000
@@ -70,8 +71,8 @@ class Commit(Struct, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
 
 
-def build_file_name(task: int, identity: str, attempt: int, number: int, suffix: str) -> str:
-    """Name a file so that it can be told which attempt has written it."""
+def build_file_name(task: int, identity: str, attempt: str, number: int, suffix: str) -> str:
+    """Name a file so that it can be told which attempt has written it, and no other writes it."""
     return f"part-{task:05d}-{identity[:16]}-{attempt}-{number}.{suffix}"
 
 
@@ -129,13 +130,14 @@ class CommitLog:
         state = self.read_state()
         return state is not None and identity in state.commits
 
-    def remove_abandoned(self, identity: str, *, attempt: int, now: datetime) -> int:
-        """Remove the files of earlier attempts and of dead ones; return how many they were.
+    def remove_abandoned(self, now: datetime) -> int:
+        """Remove files that no commit will name; return how many they were.
 
         Raises `DatasetProblem`.
         """
         state = self.read_state() or DatasetState()
         live = {one.path for one in state.files}
+        committed = {identity[:16] for identity in state.commits}
         oldest = now - _ABANDONED_AFTER
         gone = []
         for key, _, modified in self._store.list_objects(self._root):
@@ -143,8 +145,8 @@ class CommitLog:
             found = _OWN_NAME.search(path)
             if found is None or path in live:
                 continue
-            is_earlier = found["commit"] == identity[:16] and int(found["attempt"]) < attempt
-            if is_earlier or modified < oldest or path in state.hidden:
+            is_settled = found["commit"] in committed
+            if is_settled or modified < oldest or path in state.hidden:
                 gone.append(key)
         self._store.delete_objects(gone)
         return len(gone)
@@ -154,6 +156,10 @@ class CommitLog:
         still_there = {
             key.removeprefix(f"{self._root}/") for key, _, _ in self._store.list_objects(self._root)
         }
+        gone = [one.path for one in commit.added if one.path not in still_there]
+        if gone:
+            text = f"{self._root}: {gone[0]} was removed before its commit: run the step again"
+            raise DatasetProblem("file_conflict", text)
         return DatasetState(
             number=before.number + 1,
             commit=commit.identity,

@@ -94,7 +94,7 @@ class DeltaSink:
         account: Mapping[str, Any] | None,
         *,
         identity: str,
-        attempt: int,
+        attempt: str,
         now: datetime,
     ) -> None:
         self._address = address

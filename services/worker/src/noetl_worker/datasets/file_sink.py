@@ -45,7 +45,7 @@ class FileSink:
         account: Mapping[str, Any] | None,
         *,
         identity: str,
-        attempt: int,
+        attempt: str,
         now: datetime,
     ) -> None:
         if PATTERN_SIGNS.search(address.path):
@@ -74,8 +74,8 @@ class FileSink:
         """Return what an earlier attempt has committed, else make room for this one."""
         state = self._log.read_state()
         if state is not None and self._identity in state.commits:
+            self._log.remove_abandoned(self._now)
             return self._build_report(state, is_repeated=True)
-        self._log.remove_abandoned(self._identity, attempt=self._attempt, now=self._now)
         if self._sink.mode == "error":
             there = commit_log.list_visible_files(self._store, self._root, state)
             if there:
@@ -113,6 +113,7 @@ class FileSink:
                 partition_by=list(self._sink.partition_by),
             )
         )
+        self._log.remove_abandoned(self._now)
         return self._build_report(state, is_repeated=False)
 
     def _check_folders(self, state: DatasetState) -> None:

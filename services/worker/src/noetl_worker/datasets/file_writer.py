@@ -37,7 +37,7 @@ class WriteScope(Struct, frozen=True, kw_only=True):
 
     root: str
     identity: str
-    attempt: int
+    attempt: str
     task: int = 0
     run: int = 0
 

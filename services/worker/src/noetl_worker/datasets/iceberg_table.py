@@ -119,7 +119,7 @@ class IcebergSink:
         account: Mapping[str, Any] | None,
         *,
         identity: str,
-        attempt: int,
+        attempt: str,
         now: datetime,  # noqa: ARG002 - of all sinks
         catalog: Mapping[str, Any],
     ) -> None:

@@ -27,14 +27,14 @@ class FileInput(Struct, frozen=True, kw_only=True):
 class DatasetTarget(Struct, frozen=True, kw_only=True):
     """A dataset that a task's rows go to.
 
-    `catalog` are the arguments of a connection to the catalog of an Iceberg table; executors are
-    not given it.
+    `attempt` is a token of this run of the task: no other run writes the same files. `catalog` are
+    the arguments of a connection to the catalog of an Iceberg table; executors are not given it.
     """
 
     home: StoreAddress
     address: DatasetAddress
     sink: DatasetSink
     identity: str
-    attempt: int
+    attempt: str
     now: datetime
     catalog: Mapping[str, Any] | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
+from noetl_chassis import identity as process_identity
 from noetl_chassis.clock import Clock
 from noetl_contracts import spelling
 from noetl_contracts.log_chunks import NOTICE
@@ -172,7 +173,7 @@ class SparkInputReader:
             address=place.address,
             sink=structs.replace(sink, auth=None),
             identity=file_sink.build_identity(call.idempotency_key),
-            attempt=call.attempt,
+            attempt=process_identity.mint_token()[:8],
             now=self._clock.now(),
             catalog=await self._open_catalog(sink.iceberg, call),
         )
