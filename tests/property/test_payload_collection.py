@@ -327,6 +327,8 @@ async def test_named_objects_go_when_what_they_are_for_is_gone() -> None:
         "walks/8/a.1-1": False,
         "scripts/7/d1": True,
         "scripts/8/d1": False,
+        "rejects/7/t/d1/0": True,
+        "rejects/8/t/d1/0": False,
         "frames/8/1/takeover-2": False,
         "logs/7/20261126T2345/12345678-0123456789ab-5.1.00000005-1": True,
         "logs/8/20261126T2345/12345678-0123456789ab-5.1.00000005-1": False,

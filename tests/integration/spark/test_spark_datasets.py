@@ -13,8 +13,10 @@ from msgspec import structs
 from obstore.store import S3Store
 from tests.support.servers import S3Server
 from tests.support.sparking import answered, spark_bench, spark_call
-from tests.support.working import Bench, command_of
+from tests.support.working import Bench, command_of, step_of
 
+from noetl_contracts.commands.command_work import StateSlice
+from noetl_contracts.commands.state_values import Increment, StateType
 from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
 from noetl_worker.tools.calls.call import Call
 
@@ -385,3 +387,33 @@ async def test_what_cannot_be_expected_is_refused(
     )
     assert found.error is not None
     assert said in found.error.message
+
+
+INCREMENT = """
+  - step: load
+    incremental: {cursor: id, from: state.rows, initial: 0TASK}
+    tool:
+      - write:
+          kind: spark
+          inputs: {r: [{id: 7}, {id: 9}]}
+          sql: SELECT * FROM r WHERE id > {{ increment.since }}
+          output: {path: rows/}
+      - reach:
+          kind: spark
+          inputs: {w: {path: rows/}}
+          sql: SELECT max(id) AS id FROM w
+"""
+
+
+async def test_the_cursor_of_a_written_dataset_is_that_of_a_task_after_it(worker: Bench) -> None:
+    increment = Increment(name="rows", type=StateType.INTEGER, since=0, value=0, revision=0)
+    slice_ = StateSlice(increment=increment)
+    right = INCREMENT.replace("TASK", ", task: reach")
+    (*_, done) = await worker.run(command_of(step_of(right), slice_=slice_))
+    assert isinstance(done, CommandCompleted), done
+    assert done.state
+    assert (done.state.value and done.state.value.value, done.state.rows) == (9, 1)
+    wrong = INCREMENT.replace("TASK", ", task: write")
+    (*_, failed) = await worker.run(command_of(step_of(wrong), slice_=slice_))
+    assert isinstance(failed, CommandFailed)
+    assert "name it in incremental.task" in failed.error.message

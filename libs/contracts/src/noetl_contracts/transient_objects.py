@@ -1,6 +1,7 @@
 """Names of objects in the payload store that are garbage once their execution has ended.
 
-The Spark lane writes waves, the script loader pins scripts; the payload collection removes both.
+The Spark lane writes waves and rows that were rejected, the script loader pins scripts; the payload
+collection removes them.
 """
 
 from noetl_contracts import codec
@@ -22,3 +23,12 @@ def build_pin_name(execution_id: ExecutionId, *, uri: str, auth: str) -> str:
     """Build the name of a pinned script: the text that an execution read first from `uri`."""
     digest = codec.digest_hex(codec.encode_canonical([uri, auth])).removeprefix("sha256:")
     return f"{SCRIPTS}/{execution_id}/{digest}"
+
+
+REJECTS = "rejects"
+
+
+def build_rejects_name(execution_id: ExecutionId, *, token: str, dataset: str) -> str:
+    """Build the name under which executors of one job tell which rows of an input do not fit."""
+    digest = codec.digest_hex(dataset.encode()).removeprefix("sha256:")
+    return f"{REJECTS}/{execution_id}/{token}/{digest[:16]}"

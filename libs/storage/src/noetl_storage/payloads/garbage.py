@@ -19,7 +19,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from noetl_contracts.log_chunks import LOGS
-from noetl_contracts.transient_objects import SCRIPTS, WAVES
+from noetl_contracts.transient_objects import REJECTS, SCRIPTS, WAVES
 from noetl_storage.payloads import payload_references
 from noetl_storage.ports.payload_ports import (
     Owner,
@@ -32,7 +32,7 @@ from noetl_storage.size_limits.refusals import PayloadUnreadable
 
 FRAMES, WALKS, WORKSPACES = "frames", "walks", "workspaces"
 SLICES, ARTIFACTS = "slices", "artifacts"
-_OF_EXECUTIONS = frozenset({FRAMES, LOGS, SCRIPTS, WALKS, WORKSPACES})
+_OF_EXECUTIONS = frozenset({FRAMES, LOGS, REJECTS, SCRIPTS, WALKS, WORKSPACES})
 _VERSIONS = "/versions/"
 # What has more digits than an identity is none.
 _DIGITS_MAX = 18

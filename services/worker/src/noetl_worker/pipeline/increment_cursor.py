@@ -91,6 +91,13 @@ class IncrementCursor:
     def _find_rows(self, task: CompiledTask, data: Any) -> Any:
         """Return the rows of a result, or what stands for them; raises `ToolFailure`."""
         raw = None if data is UNSET else data
+        if task.kind == "spark" and isinstance(raw, dict) and "written" in raw:
+            text = (
+                f"task {task.name!r} has written its rows into a dataset, and its result has no "
+                f"cursor: let a task after it select max({self._cursor}) AS {self._cursor}, and "
+                "name it in incremental.task"
+            )
+            raise ToolFailure(build_error("validation", text))
         path = self._rows_path or _find_merge_path(task)
         body = find_body(task.kind, raw)
         rows = find_value(raw, body, path) if path else _find_plain_rows(raw, body)

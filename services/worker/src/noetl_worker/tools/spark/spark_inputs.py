@@ -12,6 +12,7 @@ from noetl_chassis.clock import Clock
 from noetl_contracts import spelling
 from noetl_contracts.log_chunks import NOTICE
 from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.transient_objects import build_rejects_name
 from noetl_playbook.model import coercion, datasets
 from noetl_playbook.model.datasets import DatasetInvalid, LakeTable
 from noetl_playbook.model.expectations import (
@@ -152,7 +153,8 @@ class SparkInputReader:
             raise ToolFailure(error) from problem
         if plan.guessed is not None:
             call.log.add_line(NOTICE, f'{field}: schema: "{plan.guessed}"')
-        rejects = f"rejects/{call.attempt_key}/{name}"
+        token = process_identity.mint_token()
+        rejects = build_rejects_name(call.site.execution_id, token=token, dataset=name)
         return FileInput(home=home, plan=plan, rejects=rejects)
 
     async def describe_target(self, call: Call, home: StoreAddress) -> DatasetTarget | None:
