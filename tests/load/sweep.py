@@ -114,6 +114,11 @@ def _run_some(stack: Stack, site_url: str) -> dict[str, list[str]]:
         ("PUT", "/api/schedules/nightly", {"path": path, "cron": "0 3 * * *"}),
         ("PUT", "/api/triggers/orders", {"path": path, "subject": "orders.>"}),
         ("PUT", "/api/webhooks/paid", {"path": path, "unsigned": True}),
+        (
+            "PUT",
+            "/api/state/value",
+            {"path": path, "name": "read", "value": 1, "who": "load", "reason": "to be shown"},
+        ),
     ):
         answer = client.http.request(method, address, json=body)
         assert answer.is_success, answer.text

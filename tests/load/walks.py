@@ -194,6 +194,21 @@ def _items(known: Known, count: int) -> Iterator[Ask]:
         yield Ask(path=f"/api/executions/{one}/items/each", params=params, more=_has_more)
 
 
+def _states(_: Known, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        yield Ask(path="/api/state", params={"limit": 1 + turn % 100})
+
+
+def _state_of(path: str) -> Walk:
+    """Ask about the one state that the load has set."""
+
+    def walk(known: Known, count: int) -> Iterator[Ask]:
+        for _ in range(count):
+            yield Ask(path=path, params={"path": known.paths[0], "name": "read"})
+
+    return walk
+
+
 def _variable(known: Known, count: int) -> Iterator[Ask]:
     for one in known.real["steps"] * count:
         yield Ask(path=f"/api/vars/{one}/third")
@@ -228,6 +243,9 @@ WALKS: dict[str, Walk] = {
     "/api/catalog/{path}": _paths("/api/catalog/{path}"),
     "/api/playbooks/{path}": _paths("/api/playbooks/{path}/plan"),
     "/api/pools": _plain("/api/pools"),
+    "/api/state": _states,
+    "/api/state/value": _state_of("/api/state/value"),
+    "/api/state/history": _state_of("/api/state/history"),
     "/api/workers": _plain("/api/workers"),
     "/api/credentials": _plain("/api/credentials"),
     "/api/credentials/{name}": _named("/api/credentials/{credential}"),

