@@ -225,7 +225,9 @@ async def test_shares_hold_each_row_once_and_are_alike(reads: Reads, db: Any) ->
         assert len(found) == (4 if share["partitions"] else 1), share
         sizes = [sum(batch.num_rows for batch in batches) for batches in found]
         assert sum(sizes) == 10_008, share
-        assert len(found) == 1 or max(sizes) < 3_100, (share, sizes)
+        # A table has pages that wait for rows, of which the shares by pages know nothing.
+        most = 3_100 if "column" in share else 5_000
+        assert len(found) == 1 or max(sizes) < most, (share, sizes)
         ids = [one for batches in found for batch in batches for one in batch["id"].to_pylist()]
         assert len(set(ids)) == 10_002, share
     query = {"query": "select * from keyed where id > $1", "values": [10]}

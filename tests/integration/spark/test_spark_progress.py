@@ -47,5 +47,5 @@ async def test_session_start_and_tasks_are_told_while_they_run(tmp_path: Path) -
     assert {stage.tasks for stage in stages} == {TASKS}
     done = [stage.tasks_done for stage in stages]
     assert done == sorted(done)
-    assert 0 < max(done) < TASKS
+    assert any(0 < count < TASKS for count in done)
     assert max(one.jobs for one in told[:heard]) == 1
