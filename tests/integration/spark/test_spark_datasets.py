@@ -279,6 +279,7 @@ async def test_an_iceberg_table_takes_each_commit_once_and_can_be_read_as_it_was
             sink_call(make, key="im", attempt=attempt, sql="SELECT * FROM r", inputs=rows),
         )
         assert made["written"]["is_repeated"] is (attempt == 2)
+        assert made["row_count"] == 2
     more = {"r": [{"id": 2, "day": "b", "n": 20}, {"id": 3, "day": "c", "n": 3}]}
     for attempt in (1, 2):
         await answered(

@@ -164,7 +164,7 @@ class IcebergSink:
         if table is None:
             return None
         if self._is_committed(table):
-            return self._build_report([], table, is_repeated=True)
+            return self._find_report(table)
         if self._sink.mode == "error" and table.current_snapshot() is not None:
             text = (
                 f"{self._name} holds data already: choose output.mode: append, overwrite, "
@@ -200,12 +200,17 @@ class IcebergSink:
         for _ in range(_RACES_MAX):
             table = self._load_table() or self._create_table(schema)
             if self._is_committed(table):
-                return self._build_report(files, table, is_repeated=True)
+                return self._find_report(table)
             try:
                 self._commit_to_table(table, files, schema)
             except CommitFailedException:
                 continue
-            except (ValueError, OSError, sqlalchemy.exc.SQLAlchemyError) as problem:
+            except sqlalchemy.exc.SQLAlchemyError as problem:
+                raise _translate_catalog(problem) from problem
+            except OSError as problem:
+                kind, reason = addresses.classify_store_text(str(problem))
+                raise DatasetProblem(kind, f"{self._name}: {reason}") from problem
+            except ValueError as problem:
                 text = f"{self._name}: {' '.join(str(problem).split())[:400]}"
                 raise DatasetProblem("schema", text) from problem
             return self._build_report(files, table.refresh(), is_repeated=False)
@@ -255,26 +260,48 @@ class IcebergSink:
             return True
         return f"{_MARK}.{self._identity}" in table.properties
 
+    def _find_report(self, table: Table) -> SinkReport:
+        """Tell what the commit of an earlier attempt has added, by the snapshot that it made."""
+        added = {"added-data-files": 0, "added-records": 0, "added-files-size": 0}
+        version = 0
+        for snapshot in table.snapshots():
+            about = snapshot.summary
+            if about is None or about.get(_MARK) != self._identity:
+                continue
+            version = snapshot.sequence_number or 0
+            for key in added:
+                added[key] += int(about.get(key) or 0)
+        return SinkReport(
+            path=self._name,
+            version=version,
+            file_count=added["added-data-files"],
+            row_count=added["added-records"],
+            size_bytes=added["added-files-size"],
+            partition_count=0,
+            is_repeated=True,
+        )
+
     def _create_table(self, schema: pa.Schema) -> Table:
         with suppress(NamespaceAlreadyExistsError):
             self._catalog.create_namespace(tuple(self._name.split(".")[:-1]))
         folder = self.write_scope.root.removesuffix("/data")
+        location = _build_uri(self._address, folder)
+        transact = self._catalog.create_table_transaction
         try:
-            table = self._catalog.create_table(
-                self._name, schema=schema, location=_build_uri(self._address, folder)
-            )
-        except TableAlreadyExistsError:
-            found = self._load_table()
-            assert found is not None, "it is there already"
-            return found
+            # Its columns and its partitions are there at once, or another attempt's are.
+            with (
+                suppress(TableAlreadyExistsError, CommitFailedException),
+                transact(self._name, schema=schema, location=location) as transaction,
+                transaction.update_spec() as spec,
+            ):
+                for name in self._sink.partition_by:
+                    spec.add_identity(name)
         except (ValueError, TypeError) as problem:
             text = f"{self._name}: a column has a type that Iceberg lacks: {problem}"
             raise DatasetProblem("schema", text) from problem
-        if self._sink.partition_by:
-            with table.update_spec() as spec:
-                for name in self._sink.partition_by:
-                    spec.add_identity(name)
-        return table
+        found = self._load_table()
+        assert found is not None, "it was made by this attempt or another"
+        return found
 
     def _load_table(self) -> Table | None:
         return _load_table(self._catalog, self._lake_table)
