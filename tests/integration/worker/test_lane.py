@@ -261,7 +261,7 @@ async def test_confirmed_beats_keep_work_alive_beyond_its_lease(
 
 
 async def test_a_stop_hint_ends_the_work(worker: Bench, server: Script) -> None:
-    command = waiting(server)
+    command = waiting(server, lease_s=30)
     delivery = await taken(worker, command)
     facts: list[Fact] = []
 
@@ -280,7 +280,7 @@ async def test_a_stop_hint_ends_the_work(worker: Bench, server: Script) -> None:
 async def test_what_is_released_goes_back_without_counting_as_a_failure(
     worker: Bench, server: Script
 ) -> None:
-    delivery = await taken(worker, waiting(server))
+    delivery = await taken(worker, waiting(server, lease_s=30))
     facts = await attended(worker, delivery, server.arrived, worker.lane.release_commands)
     assert isinstance(facts[-1], CommandLost)
     assert (facts[-1].reason, facts[-1].is_release) == ("released", True)

@@ -15,6 +15,7 @@ from tests.support.polling import eventually
 from tests.support.scripted import script
 from tests.support.working import Bench, bench, command_of
 
+from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec, subjects
 from noetl_contracts.commands.command_work import (
     Chunk,
@@ -27,7 +28,9 @@ from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import ChunkEmitted, CommandCompleted, CommandFailed, Fact
 from noetl_playbook.model.playbook import Stream
+from noetl_worker.commands.command_lease import CommandLease
 from noetl_worker.commands.fact_publisher import AttemptReporter
+from noetl_worker.domain import lease_terms
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.pipeline import chunk_emitter
 from noetl_worker.pipeline.chunk_emitter import ChunkEmitter
@@ -452,6 +455,14 @@ async def test_a_stopped_producer_ends_in_the_middle(worker: Bench) -> None:
     assert isinstance(found.found[-1], facts.CommandStopped)
 
 
+async def taken(worker: Bench, command: Command) -> CommandLease:
+    """Take a command as the lane does, and hold it."""
+    await worker.send(command)
+    (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=5)
+    lease = lease_terms.fit_lease(lease_s=300, heartbeat_s=30, ack_wait_s=300)
+    return CommandLease(delivery, lease=lease, clock=SystemClock())
+
+
 class Row(dict[str, Any]):
     """A row that tells whether it is still in memory."""
 
@@ -462,7 +473,7 @@ class Row(dict[str, Any]):
 async def test_ten_thousand_rows_stay_within_two_chunks_of_memory(worker: Bench) -> None:
     """Counts the rows that live at each moment in which one is taken or a chunk is stored."""
     command = command_of(PYTHON % (0, 1_000, 4))
-    hands = worker.lane._build_services(command)
+    hands = worker.lane._build_services(command, await taken(worker, command))
     reporter = AttemptReporter(
         fact_publisher=worker.lane._lane.fact_publisher, command=command, holder="test"
     )
@@ -496,7 +507,7 @@ async def test_ten_thousand_rows_stay_within_two_chunks_of_memory(worker: Bench)
 
 async def test_a_row_larger_than_any_chunk_is_refused(worker: Bench) -> None:
     command = command_of(PYTHON % (0, 1_000, 4))
-    hands = worker.lane._build_services(command)
+    hands = worker.lane._build_services(command, await taken(worker, command))
     reporter = AttemptReporter(
         fact_publisher=worker.lane._lane.fact_publisher, command=command, holder="test"
     )
