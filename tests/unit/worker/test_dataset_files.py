@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from noetl_playbook.model import datasets
-from noetl_worker.datasets import address, file_sink, read_plan
+from noetl_worker.datasets import address, csv_rows, file_sink, read_plan
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
 from noetl_worker.datasets.commit_log import Commit, CommitLog, DataFile
 from noetl_worker.datasets.csv_rows import Rejects
@@ -324,3 +324,27 @@ def test_files_that_are_gone_are_not_committed(tmp_path: Path) -> None:
     files = [DataFile(path=part.name, size_bytes=1), DataFile(path="part-x.parquet", size_bytes=1)]
     with pytest.raises(DatasetProblem, match="was removed before its commit"):
         log.append_commit(Commit(identity="b" * 32, mode="append", added=files, schema=""))
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("12.5", True),
+        ("-0012.50", True),
+        (".5", True),
+        ("5.", True),
+        ("9" * 37, True),
+        ("12.55", False),
+        ("9" * 38, False),
+        # Arrow makes 1 of it.
+        ("340282366920938463463374607431768211457", False),
+        ("1" + "0" * 60, False),
+        ("1e3", False),
+        ("", False),
+    ],
+)
+def test_a_decimal_holds_a_number_whole_or_not_at_all(text: str, *, fits: bool) -> None:
+    values, unfit = csv_rows.cast_texts(pa.array([text, None, "1"]), pa.decimal128(38, 1))
+    assert unfit == ([] if fits else [0])
+    assert values[0].as_py() == (Decimal(text) if fits else None)
+    assert values.to_pylist()[1:] == [None, Decimal("1.0")]

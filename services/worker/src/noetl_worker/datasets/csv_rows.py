@@ -18,6 +18,7 @@ from noetl_worker.datasets.problems import DatasetProblem
 BLOCK_BYTES = 16 * 1024 * 1024
 _SHOWN_CHARACTERS = 80
 REJECTS_SHOWN_MAX = 100
+_PLAIN_DECIMAL = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)$"
 _TRUE, _FALSE = ["true", "t", "1", "yes"], ["false", "f", "0", "no"]
 
 
@@ -252,12 +253,25 @@ def _cast_whole(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         if pc.all(pc.if_else(texts.is_null(), True, is_known)).as_py() is False:  # noqa: FBT003 - Arrow's signature
             raise pa.ArrowInvalid("a text is neither true nor false")
         return pc.if_else(texts.is_null(), pa.scalar(None, pa.bool_()), is_true)
+    if pa.types.is_decimal(kind):
+        _check_digits(texts, kind)
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         # A moment without a zone is one of UTC.
         has_zone = pc.match_substring_regex(texts, r"([zZ]|[+-][0-9]{2}(:?[0-9]{2})?)$")
         zoned = pc.if_else(has_zone, texts, pc.binary_join_element_wise(texts, "Z", ""))
         return zoned.cast(kind)
     return texts.cast(kind)
+
+
+def _check_digits(texts: pa.Array, kind: pa.DataType) -> None:
+    """Raise `ArrowInvalid` for what a decimal does not hold: Arrow's cast wraps some around."""
+    whole = pc.replace_substring_regex(texts, r"^[+-]?0*|\..*$", "")
+    fraction = pc.replace_substring_regex(texts, r"^[^.]*\.?|0+$", "")
+    fits = pc.match_substring_regex(texts, _PLAIN_DECIMAL)
+    fits = pc.and_(fits, pc.less_equal(pc.utf8_length(whole), kind.precision - kind.scale))
+    fits = pc.and_(fits, pc.less_equal(pc.utf8_length(fraction), kind.scale))
+    if pc.all(fits).as_py() is False:
+        raise pa.ArrowInvalid(f"a number is no {kind}")
 
 
 def _find_line(file: CsvFile, row: int, *, width: int | None = None) -> int:
