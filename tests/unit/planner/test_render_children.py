@@ -61,7 +61,9 @@ async def test_slow_values_are_what_they_would_be_here() -> None:
 async def test_endless_template_has_its_own_error_and_does_not_hold_the_loop(template: str) -> None:
     condition = compile_condition(template)
     async with watch_loop() as lag:
-        with pytest.raises(TemplateError, match=f"takes longer than {LIMIT_S:g} s"):
+        # A fast machine comes to the bound of the loops first.
+        bounds = f"takes longer than {LIMIT_S:g} s|the loops run more than"
+        with pytest.raises(TemplateError, match=bounds):
             await RenderProcesses().render_computation(
                 lambda renders: condition.evaluate_condition(names(renders))
             )
