@@ -8,11 +8,13 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from noetl_playbook.model import datasets
-from noetl_worker.datasets import address, csv_rows, file_sink, read_plan
+from noetl_worker.datasets import address, column_filters, csv_rows, file_sink, read_plan
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
+from noetl_worker.datasets.column_filters import ColumnFilter
 from noetl_worker.datasets.commit_log import Commit, CommitLog, DataFile
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.file_rows import FileReader
@@ -348,3 +350,35 @@ def test_a_decimal_holds_a_number_whole_or_not_at_all(text: str, *, fits: bool) 
     assert unfit == ([] if fits else [0])
     assert values[0].as_py() == (Decimal(text) if fits else None)
     assert values.to_pylist()[1:] == [None, Decimal("1.0")]
+
+
+def test_a_schema_has_no_constraints(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    with pytest.raises(DatasetProblem, match="column 'id' has a constraint"):
+        read(tmp_path / "a.csv", schema="id BIGINT NOT NULL")
+
+
+def test_a_column_of_the_schema_that_no_file_has_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "d", ROWS)
+    with pytest.raises(DatasetProblem, match="has no column 'idd' of the schema"):
+        read(tmp_path / "d", schema="idd BIGINT")
+
+
+def test_files_of_other_writers_come_and_go(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    folder.mkdir()
+    pyarrow.parquet.write_table(ROWS, folder / "theirs.parquet")
+    write(folder, ROWS, mode="append")
+    assert read(folder).num_rows == 6
+    (folder / "theirs.parquet").unlink()
+    assert read(folder).num_rows == 3
+
+
+def test_filters_leave_out_only_what_spark_leaves_out_too() -> None:
+    schema = pa.schema([("n", pa.int64()), ("x", pa.float64()), ("t", pa.string())])
+    above = [ColumnFilter(column=name, sign=">", value=5) for name in ("n", "x", "t")]
+    # NaN is greater than 5 in Spark, and not in Arrow.
+    assert column_filters.build_expression(above[1:], schema, schema) is None
+    assert str(column_filters.build_expression(above, schema, schema)) == "(n > 5)"
+    read_as_text = pa.schema([("n", pa.string())])
+    assert column_filters.build_expression(above, schema, read_as_text) is None

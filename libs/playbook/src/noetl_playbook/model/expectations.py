@@ -81,6 +81,8 @@ def _read_range(value: Any) -> list[Check]:
         if not isinstance(bounds, Mapping) or not bounds or bounds.keys() - {"min", "max"}:
             raise ExpectationInvalid(f"range of '{name}' is {{min: 0, max: 10}}, or one of them")
         least, most = bounds.get("min"), bounds.get("max")
+        if least is None and most is None:
+            raise ExpectationInvalid(f"range of '{name}' has no bound")
         found.append(Check(kind="range", columns=(name,), least=least, most=most))
     return found
 

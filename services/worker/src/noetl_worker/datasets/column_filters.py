@@ -1,4 +1,4 @@
-"""Filters on columns that let files and row groups be left out; who asked filters once more."""
+"""Filters on columns, by which files and row groups are left out; Spark filters the rows again."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +18,15 @@ class ColumnFilter(Struct, frozen=True, kw_only=True):
     value: Any
 
 
+# Types whose values Spark and Arrow compare alike. Numbers with a point are not among them: NaN is
+# greater than all others in Spark, and than none in Arrow.
+_ALIKE = (
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_boolean,
+    pa.types.is_decimal,
+    pa.types.is_date32,
+)
 _COMPARE = {
     "=": pc.equal,
     "<": pc.less,
@@ -27,23 +36,21 @@ _COMPARE = {
 }
 
 
-def build_expression(filters: Sequence[ColumnFilter], schema: pa.Schema) -> Any:
-    """Return the filters as one expression over the columns of a file, None where none fits."""
+def build_expression(filters: Sequence[ColumnFilter], schema: pa.Schema, wanted: pa.Schema) -> Any:
+    """Return the filters as one expression over the columns of a file, None where none fits.
+
+    `wanted` are the columns as they are read: a file that holds another type leaves nothing out.
+    """
     found = None
     for one in filters:
-        if one.column not in schema.names:
+        if one.column not in schema.names or one.column not in wanted.names:
             continue
         kind = schema.field(one.column).type
-        field = pc.field(one.column)
-        try:
-            if one.sign == "in":
-                built = field.isin(pa.array(one.value, kind))
-            else:
-                built = _COMPARE[one.sign](field, pa.scalar(one.value, kind))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            # Types of Spark that this file writes in another way: nothing is left out.
+        if kind != wanted.field(one.column).type:
             continue
-        found = built if found is None else found & built
+        built = _compare(pc.field(one.column), one, kind)
+        if built is not None:
+            found = built if found is None else found & built
     return found
 
 
@@ -59,16 +66,20 @@ def may_hold(
             return False
         kind = schema.field(one.column).type
         found, wrong = csv_rows.cast_texts(pa.array([text], pa.string()), kind)
-        if wrong:
-            continue
-        try:
-            is_taken = (
-                pc.is_in(found, pa.array(one.value, kind))
-                if one.sign == "in"
-                else _COMPARE[one.sign](found, pa.scalar(one.value, kind))
-            )
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            continue
-        if is_taken[0].as_py() is False:
+        is_taken = None if wrong else _compare(found, one, kind)
+        if is_taken is not None and is_taken[0].as_py() is False:
             return False
     return True
+
+
+def _compare(operand: Any, one: ColumnFilter, kind: pa.DataType) -> Any:
+    """Compare a field or values with a filter's value; None where that is not known to be alike."""
+    if not any(is_alike(kind) for is_alike in _ALIKE):
+        return None
+    try:
+        if one.sign == "in":
+            return pc.is_in(operand, pa.array(one.value, kind))
+        return _COMPARE[one.sign](operand, pa.scalar(one.value, kind))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        # Spark has the value in another type.
+        return None

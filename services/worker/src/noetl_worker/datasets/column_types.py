@@ -55,6 +55,13 @@ def parse_ddl(text: str) -> dict[str, pa.DataType]:
         reason = str(problem).splitlines()[0][:200]
         raise DatasetProblem("validation", f"schema {text!r:.120} is no DDL: {reason}") from problem
     columns = list(tree.find_all(exp.ColumnDef))
+    bound = [column.name for column in columns if column.args.get("constraints")]
+    if bound:
+        text_ = (
+            f"schema: column '{bound[0]}' has a constraint: a schema has types alone, and "
+            f"expect: {{not_null: [{bound[0]}]}} checks rows"
+        )
+        raise DatasetProblem("validation", text_)
     found = {column.name: _convert_type(column.name, column.kind) for column in columns}
     if not found or len(found) < len(columns):
         text_ = f"schema {text!r:.120} names no columns, or one twice: write id BIGINT, day DATE"
@@ -119,13 +126,6 @@ class TextShape:
             self.scale = max(
                 self.scale, _measure_longest(pc.replace_substring_regex(texts, r"^[^.]*\.?", ""))
             )
-
-    def merge_shape(self, other: "TextShape") -> None:
-        """Take in what another part of the column has shown."""
-        self.count += other.count
-        self.fits &= other.fits
-        self.whole = max(self.whole, other.whole)
-        self.scale = max(self.scale, other.scale)
 
     def choose_type(self) -> pa.DataType:
         """Return the type that loses nothing."""

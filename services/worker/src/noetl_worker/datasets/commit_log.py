@@ -11,7 +11,6 @@ can commit any more; those of tasks that never did are removed when they are old
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -57,7 +56,6 @@ class DatasetState(Struct, frozen=True, kw_only=True):
     commits: list[str] = []
     schema: str | None = None
     partition_by: list[str] = []
-    details: dict[str, Any] = {}
 
 
 class Commit(Struct, frozen=True, kw_only=True):
@@ -68,7 +66,6 @@ class Commit(Struct, frozen=True, kw_only=True):
     added: list[DataFile]
     schema: str
     partition_by: list[str] = []
-    details: dict[str, Any] = {}
 
 
 def build_file_name(task: int, identity: str, attempt: str, number: int, suffix: str) -> str:
@@ -99,13 +96,6 @@ class CommitLog:
             text = f"the commit {key} is damaged ({problem}): remove it, or write the dataset anew"
             raise DatasetProblem("parse", text) from problem
 
-    def list_data_files(self) -> list[DataFile]:
-        """List what is there: the files of the latest commit, and those that others have written.
-
-        Raises `DatasetProblem`.
-        """
-        return list_visible_files(self._store, self._root, self.read_state())
-
     def append_commit(self, commit: Commit) -> DatasetState:
         """Make the files the next state of the dataset, or return the one that they have made.
 
@@ -124,11 +114,6 @@ class CommitLog:
                 return after
         text = f"{self._root}: {_RACES_MAX} others have committed first: run the step again"
         raise DatasetProblem("file_conflict", text)
-
-    def has_commit(self, identity: str) -> bool:
-        """Tell whether a commit was made; raises `DatasetProblem`."""
-        state = self.read_state()
-        return state is not None and identity in state.commits
 
     def remove_abandoned(self, now: datetime) -> int:
         """Remove files that no commit will name; return how many they were.
@@ -168,13 +153,15 @@ class CommitLog:
             commits=[*before.commits, commit.identity][-_REMEMBERED:],
             schema=commit.schema,
             partition_by=commit.partition_by,
-            details=commit.details,
         )
 
     def _split_files(
         self, commit: Commit, before: DatasetState
     ) -> tuple[list[DataFile], list[str]]:
-        """Return the files that stay, and the paths of those that are replaced."""
+        """Return the files that stay, and the paths of those that are replaced.
+
+        Files of other writers are there as long as these leave them: no commit names them.
+        """
         there = list_visible_files(self._store, self._root, before)
         match commit.mode:
             case "error":
@@ -186,9 +173,9 @@ class CommitLog:
             case "overwrite_partitions":
                 written = {_freeze_values(one.values) for one in commit.added}
                 replaced = [one.path for one in there if _freeze_values(one.values) in written]
-                return [one for one in there if one.path not in set(replaced)], replaced
+                return [one for one in before.files if one.path not in set(replaced)], replaced
             case _:
-                return there, []
+                return before.files, []
 
     def _finish_commit(self, after: DatasetState) -> None:
         """Remove what was replaced, and tell other readers that the files are whole."""

@@ -196,9 +196,6 @@ def _cast_batch(
         values, rows = cast_texts(texts, field.type)
         for row in rows:
             unfit.setdefault(row, (field.name, f"is no {field.type}"))
-        if not field.nullable and values.null_count > len(rows):
-            for row in pc.indices_nonzero(texts.is_null()).to_pylist():
-                unfit.setdefault(row, (field.name, "is null, and the schema says NOT NULL"))
         columns.append(values)
     cast = pa.RecordBatch.from_arrays(columns, schema=schema)
     if not unfit:

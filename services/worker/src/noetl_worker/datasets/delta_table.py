@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from noetl_contracts import codec
 from noetl_playbook.model.datasets import DatasetSink, DatasetSource
+from noetl_playbook.templates.output_forms import sql_ident
 from noetl_worker.datasets import address as addresses
 from noetl_worker.datasets import upserts
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
@@ -141,6 +142,14 @@ class DeltaSink:
     def check_schema(self, schema: pa.Schema) -> None:
         """Refuse rows of other columns or types than those of the table."""
         table = open_table(self._address, self._account)
+        moments = [
+            name
+            for name in self.partition_by
+            if name in schema.names and pa.types.is_timestamp(schema.field(name).type)
+        ]
+        if moments:
+            text = f"column '{moments[0]}' is a moment, which names no folder of Delta: use a date"
+            raise DatasetProblem("schema", f"{self._address.shown_path}: {text}")
         if table is None or self._sink.mode == "overwrite":
             return
         before = {field.name: field.type for field in table.schema().fields}
@@ -223,7 +232,8 @@ class DeltaSink:
         shown = self._address.shown_path
         rows = upserts.read_written(self._store, files, schema, root=self._root, shown=shown)
         upserts.check_unique_keys(rows, self._sink.key, shown)
-        condition = " AND ".join(f'target."{key}" = source."{key}"' for key in self._sink.key)
+        names = [sql_ident(key) for key in self._sink.key]
+        condition = " AND ".join(f"target.{name} = source.{name}" for name in names)
         report = self._build_report(files, table.version() + 1)
         try:
             (

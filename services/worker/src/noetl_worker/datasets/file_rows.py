@@ -143,7 +143,7 @@ class FileReader:
                 batches = fragment.to_batches(
                     schema=fragment.physical_schema,
                     columns=[name for name in own.names if name in fragment.physical_schema.names],
-                    filter=column_filters.build_expression(filters, fragment.physical_schema),
+                    filter=column_filters.build_expression(filters, fragment.physical_schema, own),
                     batch_size=BATCH_ROWS,
                     use_threads=False,
                 )

@@ -20,6 +20,7 @@ from noetl_worker.datasets.source_files import SourceFiles
 
 # A piece is worth a task of its own.
 PIECE_BYTES = 64 * 1024 * 1024
+_DOCUMENTS = ("json", "ndjson")
 
 
 class ReadPlan(Struct, frozen=True, kw_only=True):
@@ -127,6 +128,12 @@ def _find_schema(
     own = _find_own_schema(reader, source, found)
     if declared is None:
         return _with_folders(own, found, {}), None
+    missing = [name for name in declared if name not in own.names]
+    # Documents may leave a column out; files with columns may not.
+    if found.format not in _DOCUMENTS and set(missing) - set(found.folder_names):
+        known = ", ".join(own.names[:20])
+        text = f"{found.files[0].path} has no column '{missing[0]}' of the schema: it has {known}"
+        raise DatasetProblem("schema", text)
     listed = [pa.field(name, kind) for name, kind in declared.items()]
     names = set(declared)
     return pa.schema(
@@ -138,7 +145,7 @@ def _find_own_schema(reader: FileReader, source: DatasetSource, found: SourceFil
     """Return the columns of the first file, or of all."""
     first = reader.read_schema(found.files[0])
     # Documents have no schema that all files share.
-    if not source.merge_schema and found.format not in ("json", "ndjson"):
+    if not source.merge_schema and found.format not in _DOCUMENTS:
         return first
     kinds = {field.name: field.type for field in first}
     for file in found.files[1:]:

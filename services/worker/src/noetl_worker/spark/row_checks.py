@@ -1,15 +1,16 @@
 """Holds the rows of a frame to what is expected of them, in one job for all checks of a frame."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from noetl_contracts.json_values import to_json_value
 from noetl_playbook.model.expectations import Check, Expectations
+from noetl_storage.arrow import arrow_values
+from noetl_storage.arrow.arrow_values import ValueWithoutJson
 from noetl_worker.spark import sql_checks
 from noetl_worker.spark.tables.store_access import SparkRefusal
 
@@ -68,8 +69,7 @@ def check_frame(
         raise _build_refusal(frame, reports[broken[0]], conditions.get(broken[0]), found["rows"])
     if broken and can_divert:
         whole = _join_conditions([conditions[index] for index in broken])
-        left_out = frame.where(~whole).limit(_DIVERTED_ROWS).collect()
-        rows = [to_json_value(row.asDict(recursive=True)) for row in left_out]
+        rows = _read_rows(frame.where(~whole), _DIVERTED_ROWS)
         return CheckedFrame(frame=frame.where(whole), reports=reports, diverted=rows)
     return CheckedFrame(frame=frame, reports=reports)
 
@@ -138,10 +138,14 @@ def _measure(
         if index in conditions:
             wanted.append(sql.count_if(~conditions[index]).alias(name))
         elif check.kind == "unique":
-            key = sql.struct(*(sql.col(_quote(column)) for column in check.columns))
-            wanted.append((sql.count(sql.lit(1)) - sql.count_distinct(key)).alias(name))
+            columns = [sql.col(_quote(column)) for column in check.columns]
+            whole = _join_conditions([column.isNotNull() for column in columns])
+            key = sql.when(whole, sql.struct(*columns))
+            wanted.append((sql.count(key) - sql.count_distinct(key)).alias(name))
         elif check.kind == "freshness":
-            wanted.append(sql.max(sql.col(_quote(check.columns[0])).cast("timestamp")).alias(name))
+            # Seconds since 1970: a moment would come back in the zone of this machine.
+            moment = sql.col(_quote(check.columns[0])).cast("timestamp").cast("double")
+            wanted.append(sql.max(moment).alias(name))
     found: dict[str, Any] = frame.agg(*wanted).collect()[0].asDict()
     for index, check in enumerate(expected.checks):
         if check.kind == "foreign_key":
@@ -171,7 +175,7 @@ def _build_report(
         )
         return CheckReport(dataset=dataset, check=check.label, is_met=is_met, measured=rows)
     if check.kind == "freshness":
-        newest = None if found is None else found.replace(tzinfo=scope.now.tzinfo)
+        newest = None if found is None else datetime.fromtimestamp(found, UTC)
         age = None if newest is None else (scope.now - newest).total_seconds()
         is_met = age is not None and age <= (check.within_s or 0)
         shown = None if newest is None else newest.isoformat()
@@ -187,10 +191,20 @@ def _build_refusal(
         return SparkRefusal("assertion", text)
     text = f"{report.dataset}: {report.check} does not hold in {report.failed_rows} of {rows} rows"
     if condition is not None:
-        found = frame.where(~condition).limit(_SAMPLE_ROWS).collect()
-        shown = "; ".join(str(to_json_value(row.asDict(recursive=True))) for row in found)
+        shown = "; ".join(map(str, _read_rows(frame.where(~condition), _SAMPLE_ROWS)))
         text = f"{text}, as {shown[:600]}"
     return SparkRefusal("assertion", text)
+
+
+def _read_rows(frame: DataFrame, rows_max: int) -> list[dict[str, Any]]:
+    """Return the first rows of a frame as JSON values; raises `SparkRefusal`."""
+    table = frame.limit(rows_max).toArrow()
+    kinds = [""] * table.num_columns
+    try:
+        found = [arrow_values.batch_to_rows(batch, kinds) for batch in table.to_batches()]
+    except ValueWithoutJson as problem:
+        raise SparkRefusal("schema", str(problem)) from problem
+    return [row for rows in found for row in rows]
 
 
 def _join_conditions(conditions: list[Any]) -> Any:

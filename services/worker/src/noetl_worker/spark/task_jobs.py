@@ -72,13 +72,13 @@ def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = Non
         frames |= {name: one.frame for name, one in checked.items()}
         if ask.code is None:
             frame = _run_statements_once(session, ask, frames, moving - held)
-            return _add_findings(_write_frame(frame, ask), ask, checked)
+            return _add_findings(_write_frame(frame, ask, frames), ask, checked)
         # Nobody can tell how often the code will use a frame.
         frames |= {name: stored_once(frames[name]) for name in moving - held}
         try:
             with capture_output(output):
                 value = _call_main(session, ask.code, frames, ask.params)
-            return _add_findings(_store_value(value, session, ask), ask, checked)
+            return _add_findings(_store_value(value, session, ask, frames), ask, checked)
         finally:
             if output is not None and conf.get(worker_logs.SETTING) == "true":
                 worker_logs.add_worker_logs(session, output)
@@ -271,13 +271,15 @@ def _load_main(code: str) -> Callable[..., Any]:
     return found
 
 
-def _store_value(value: Any, session: SparkSession, ask: SparkRequest) -> SparkResult:
+def _store_value(
+    value: Any, session: SparkSession, ask: SparkRequest, frames: Mapping[str, DataFrame]
+) -> SparkResult:
     """Store a frame or a table; any other value is the result as it is."""
     if isinstance(value, DataFrame):
-        return _write_frame(value, ask)
+        return _write_frame(value, ask, frames)
     if isinstance(value, pa.Table):
         frame = session.createDataFrame(value, named_tables.build_spark_schema(value.schema))
-        return _write_frame(frame, ask)
+        return _write_frame(frame, ask, frames)
     if ask.target is not None:
         text = f"main returned {type(value).__name__}: a task with output.path returns a frame"
         raise SparkRefusal("validation", text)
@@ -294,7 +296,9 @@ def _to_plain_value(value: Any) -> Any:
     return found
 
 
-def _write_frame(frame: DataFrame, ask: SparkRequest) -> SparkResult:
+def _write_frame(
+    frame: DataFrame, ask: SparkRequest, frames: Mapping[str, DataFrame]
+) -> SparkResult:
     plan = ask.plan
     names = frame.columns
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -302,7 +306,8 @@ def _write_frame(frame: DataFrame, ask: SparkRequest) -> SparkResult:
         text = f"the result has several columns named {', '.join(twice)}: give them names with AS"
         raise SparkRefusal("schema", text)
     if ask.target is not None:
-        return _write_dataset(frame, ask.target, ask)
+        scope = None if ask.target.sink.expect is None else _build_scope(frames, ask)
+        return _write_dataset(frame, ask.target, scope)
     missing = [name for name in plan.partition_by if name not in names]
     if missing:
         text = f"output.partition_by names {missing[0]!r}, which is no column of the result"
@@ -312,14 +317,15 @@ def _write_frame(frame: DataFrame, ask: SparkRequest) -> SparkResult:
     return SparkResult(columns=names, types=table_schema.format_schema(schema), manifests=manifests)
 
 
-def _write_dataset(frame: DataFrame, target: DatasetTarget, ask: SparkRequest) -> SparkResult:
+def _write_dataset(
+    frame: DataFrame, target: DatasetTarget, scope: CheckScope | None
+) -> SparkResult:
     checked = CheckedFrame(frame=frame, reports=[])
     expected = target.sink.expect
     try:
-        if expected is not None:
+        if expected is not None and scope is not None:
             # It is read twice: to check it, and to write it.
             frame = frame.persist(StorageLevel.DISK_ONLY)
-            scope = _build_scope({}, ask)
             checked = row_checks.check_frame("output", frame, expected, scope)
         written = dataset_output.write_dataset(checked.frame, target)
     finally:

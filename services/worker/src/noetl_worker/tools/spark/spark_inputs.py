@@ -142,7 +142,7 @@ class SparkInputReader:
             plan = await asyncio.to_thread(
                 read_plan.build_read_plan,
                 place.address,
-                wanted,
+                structs.replace(wanted, auth=None),
                 place.account,
                 await self._open_catalog(wanted.iceberg, call),
             )
