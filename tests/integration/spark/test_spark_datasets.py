@@ -356,6 +356,16 @@ async def test_rows_are_held_to_what_is_expected_of_them(worker: Bench, s3: S3Se
     }
     diverting = {key: expect[key] for key in ("not_null", "range")} | {"on_fail": "divert"}
     sink = {**place, "mode": "overwrite", "expect": diverting}
+    kin = {"foreign_key": {"column": "person", "of": "p", "key": "id"}}
+    orphan = await worker.tools.run(
+        sink_call({**place, "expect": kin}, key="k", sql="SELECT * FROM o", inputs=inputs)
+    )
+    assert orphan.error is not None
+    assert "foreign_key person does not hold in 1 of 3 rows" in orphan.error.message
+    keyed = {"path": f"s3://{s3.bucket}/keyed/", "auth": "lake", "expect": {"unique": "person"}}
+    nobody = "SELECT id, CAST(NULL AS INT) AS person FROM o"
+    left_alone = await answered(worker, sink_call(keyed, key="n", sql=nobody, inputs=inputs))
+    assert left_alone["checks"][0]["is_met"], "null is no value that is there twice"
     left = await answered(worker, sink_call(sink, key="d", sql="SELECT * FROM o", inputs=inputs))
     assert left["row_count"] == 2
     assert [row["amount"] for row in left["diverted"]["output"]] == [-1]

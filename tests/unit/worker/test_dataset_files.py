@@ -382,3 +382,23 @@ def test_filters_leave_out_only_what_spark_leaves_out_too() -> None:
     assert str(column_filters.build_expression(above, schema, schema)) == "(n > 5)"
     read_as_text = pa.schema([("n", pa.string())])
     assert column_filters.build_expression(above, schema, read_as_text) is None
+
+
+def test_lines_of_many_rejects_take_one_more_pass_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,n\n" + "".join(f"{i},x\n1,2,3\n" for i in range(40)))
+    opened: list[int] = []
+
+    def open_file() -> pa.NativeFile:
+        opened.append(1)
+        return pa.OSFile(str(path))
+
+    file = csv_rows.CsvFile(
+        shown="a.csv", open_file=open_file, options=datasets.CsvOptions(), on_bad_row="divert"
+    )
+    rejects = Rejects()
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    assert sum(len(one) for one in csv_rows.iterate_typed_batches(file, schema, rejects)) == 0
+    assert sorted(one.line for one in rejects.rows) == list(range(2, 82))
+    # The header twice, the rows, and the lines of both kinds of rejects.
+    assert len(opened) == 5

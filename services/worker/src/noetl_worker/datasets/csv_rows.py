@@ -85,6 +85,7 @@ def iterate_text_batches(file: CsvFile, rejects: Rejects) -> Iterator[pa.RecordB
     if not names:
         return
     bad: list[pyarrow.csv.InvalidRow] = []
+    lines = _RowLines(file)
 
     def note_invalid(row: pyarrow.csv.InvalidRow) -> str:
         bad.append(row)
@@ -92,14 +93,14 @@ def iterate_text_batches(file: CsvFile, rejects: Rejects) -> Iterator[pa.RecordB
 
     try:
         for batch in _open_reader(file, names, note_invalid):
-            _tell_invalid(file, bad, rejects)
+            _tell_invalid(file, bad, rejects, lines)
             yield batch
     except pa.ArrowInvalid as problem:
         if "Empty CSV" not in str(problem):
             raise _build_parse_problem(file, problem) from problem
     except UnicodeError as problem:
         raise _build_encoding_problem(file, problem) from problem
-    _tell_invalid(file, bad, rejects)
+    _tell_invalid(file, bad, rejects, lines)
 
 
 def iterate_typed_batches(
@@ -118,8 +119,16 @@ def iterate_typed_batches(
         )
         raise DatasetProblem("schema", text)
     count = 0
+    lines = _RowLines(file, width=len(names))
     for batch in iterate_text_batches(file, rejects):
-        yield _cast_batch(file, batch, schema, first=count, rejects=rejects)
+        cast, unfit = _cast_batch(batch, schema)
+        for row in sorted(unfit):
+            is_shown = file.on_bad_row == "fail" or len(rejects.rows) < REJECTS_SHOWN_MAX
+            line = lines.find_line(count + row) if is_shown else 0
+            _take_reject(file, _build_reject(file, batch, unfit[row], row, line), rejects)
+        yield (
+            cast.filter(pa.array([row not in unfit for row in range(len(cast))])) if unfit else cast
+        )
         count += batch.num_rows
 
 
@@ -162,11 +171,11 @@ def _open_as_utf8(file: CsvFile) -> Any:
     return pa.transcoding_input_stream(opened, name, "utf-8")
 
 
-def _tell_invalid(file: CsvFile, bad: list[Any], rejects: Rejects) -> None:
+def _tell_invalid(file: CsvFile, bad: list[Any], rejects: Rejects, lines: "_RowLines") -> None:
     """Deal with rows of too few or too many values."""
     for row in bad:
         reason = f"{row.actual_columns} values instead of {row.expected_columns}"
-        line = _find_line(file, int(row.number or 1) - 1 - int(file.options.header))
+        line = lines.find_line(int(row.number or 1) - 1 - int(file.options.header))
         rejected = RejectedRow(
             file=file.shown, line=line, column=None, text=_shorten_text(row.text), reason=reason
         )
@@ -187,40 +196,32 @@ def _take_reject(file: CsvFile, row: RejectedRow, rejects: Rejects) -> None:
 
 
 def _cast_batch(
-    file: CsvFile, batch: pa.RecordBatch, schema: pa.Schema, *, first: int, rejects: Rejects
-) -> pa.RecordBatch:
+    batch: pa.RecordBatch, schema: pa.Schema
+) -> tuple[pa.RecordBatch, dict[int, tuple[str, pa.DataType]]]:
+    """Cast a batch; return it, and the first column and its type of each row that does not fit."""
     columns: list[pa.Array] = []
-    unfit: dict[int, tuple[str, str]] = {}
+    unfit: dict[int, tuple[str, pa.DataType]] = {}
     for field in schema:
         texts = batch.column(batch.schema.get_field_index(field.name))
         values, rows = cast_texts(texts, field.type)
         for row in rows:
-            unfit.setdefault(row, (field.name, f"is no {field.type}"))
+            unfit.setdefault(row, (field.name, field.type))
         columns.append(values)
-    cast = pa.RecordBatch.from_arrays(columns, schema=schema)
-    if not unfit:
-        return cast
-    for row in sorted(unfit):
-        column, reason = unfit[row]
-        text = batch.column(batch.schema.get_field_index(column))[row].as_py()
-        line = (
-            _find_line(file, first + row, width=batch.num_columns)
-            if _is_shown(file, rejects)
-            else 0
-        )
-        rejected = RejectedRow(
-            file=file.shown,
-            line=line,
-            column=column,
-            text=_shorten_text("" if text is None else text),
-            reason=reason,
-        )
-        _take_reject(file, rejected, rejects)
-    return cast.filter(pa.array([row not in unfit for row in range(batch.num_rows)]))
+    return pa.RecordBatch.from_arrays(columns, schema=schema), unfit
 
 
-def _is_shown(file: CsvFile, rejects: Rejects) -> bool:
-    return file.on_bad_row == "fail" or len(rejects.rows) < REJECTS_SHOWN_MAX
+def _build_reject(
+    file: CsvFile, batch: pa.RecordBatch, place: tuple[str, pa.DataType], row: int, line: int
+) -> RejectedRow:
+    column, kind = place
+    text = batch.column(batch.schema.get_field_index(column))[row].as_py()
+    return RejectedRow(
+        file=file.shown,
+        line=line,
+        column=column,
+        text=_shorten_text(text or ""),
+        reason=f"is no {kind}",
+    )
 
 
 def cast_texts(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
@@ -228,18 +229,26 @@ def cast_texts(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]
     if pa.types.is_string(kind):
         return texts, []
     plain = texts if pa.types.is_binary(kind) else pc.utf8_trim_whitespace(texts)
+    parts: list[pa.Array] = []
+    rows: list[int] = []
+    _cast_parts(plain, kind, 0, parts, rows)
+    return pa.concat_arrays(parts), rows
+
+
+def _cast_parts(
+    texts: pa.Array, kind: pa.DataType, first: int, parts: list[pa.Array], rows: list[int]
+) -> None:
+    """Cast texts, halving what does not fit until the rows that do not are alone."""
     try:
-        return _cast_whole(plain, kind), []
+        parts.append(_cast_whole(texts, kind))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        values: list[Any] = []
-        rows: list[int] = []
-        for row in range(len(plain)):
-            try:
-                values.append(_cast_whole(plain.slice(row, 1), kind)[0].as_py())
-            except pa.ArrowInvalid:
-                values.append(None)
-                rows.append(row)
-        return pa.array(values, kind), rows
+        if len(texts) == 1:
+            parts.append(pa.nulls(1, kind))
+            rows.append(first)
+            return
+        middle = len(texts) // 2
+        _cast_parts(texts.slice(0, middle), kind, first, parts, rows)
+        _cast_parts(texts.slice(middle), kind, first + middle, parts, rows)
 
 
 def _cast_whole(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -271,14 +280,24 @@ def _check_digits(texts: pa.Array, kind: pa.DataType) -> None:
         raise pa.ArrowInvalid(f"a number is no {kind}")
 
 
-def _find_line(file: CsvFile, row: int, *, width: int | None = None) -> int:
-    """Return the line on which a row begins, counted from 1, of those with `width` values."""
-    found = -1
-    for line, size in _iterate_row_places(file):
-        found += width is None or size == width
-        if found == row:
-            return line
-    return 0
+class _RowLines:
+    """Finds the lines of rows, asked for in their order, in one pass over the file.
+
+    Rows of another number of values than `width` are not counted.
+    """
+
+    def __init__(self, file: CsvFile, *, width: int | None = None) -> None:
+        self._places = _iterate_row_places(file)
+        self._width = width
+        self._row = -1
+
+    def find_line(self, row: int) -> int:
+        """Return the line on which a row of the data begins, counted from 1; 0 if there is none."""
+        for line, size in self._places:
+            self._row += self._width is None or size == self._width
+            if self._row == row:
+                return line
+        return 0
 
 
 def _iterate_row_places(file: CsvFile) -> Iterator[tuple[int, int]]:
