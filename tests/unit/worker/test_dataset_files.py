@@ -18,9 +18,10 @@ from noetl_worker.datasets.column_filters import ColumnFilter
 from noetl_worker.datasets.commit_log import Commit, CommitLog, DataFile
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.file_rows import FileReader
-from noetl_worker.datasets.file_sink import FileSink, SinkReport
+from noetl_worker.datasets.file_sink import FileSink
 from noetl_worker.datasets.file_writer import DatasetWriter
 from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.datasets.sink_report import SinkReport
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 ROWS = pa.table(

@@ -9,7 +9,7 @@ can commit any more; those of tasks that never did are removed when they are old
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -257,8 +257,3 @@ def unescape_value(text: str) -> str | None:
 
 def _freeze_values(values: Mapping[str, str | None]) -> tuple[tuple[str, str | None], ...]:
     return tuple(sorted(values.items()))
-
-
-def count_rows(files: Iterable[DataFile]) -> int:
-    """Add up the rows of files that tell them."""
-    return sum(one.row_count or 0 for one in files)

@@ -23,12 +23,12 @@ from noetl_contracts import codec
 from noetl_playbook.model.datasets import DatasetSink, DatasetSource
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_worker.datasets import address as addresses
-from noetl_worker.datasets import upserts
+from noetl_worker.datasets import sink_report, upserts
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
 from noetl_worker.datasets.commit_log import DataFile
-from noetl_worker.datasets.file_sink import SinkReport
 from noetl_worker.datasets.file_writer import WriteScope
 from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.datasets.sink_report import SinkReport
 
 _REPORT = "noetl"
 # Features of tables whose rows are not those of their files.
@@ -154,14 +154,7 @@ class DeltaSink:
             return
         before = {field.name: field.type for field in table.schema().fields}
         after = {field.name: field.type for field in self._convert_schema(schema).fields}
-        for name in {**before, **after}:
-            if before.get(name) != after.get(name):
-                there, given = _format_kind(before.get(name)), _format_kind(after.get(name))
-                text = (
-                    f"{self._address.shown_path}: column '{name}' is {there} there, and {given} in "
-                    "these rows: cast it, or choose mode overwrite"
-                )
-                raise DatasetProblem("schema", text)
+        sink_report.check_columns(self._address.shown_path, before, after)
 
     def commit_files(self, files: list[DataFile], schema: pa.Schema) -> SinkReport:
         """Make files a part of the table in one commit."""
@@ -171,7 +164,9 @@ class DeltaSink:
             table = open_table(self._address, self._account)
             if table is not None and table.transaction_version(self._identity) is not None:
                 return self._find_report(table)
-            report = self._build_report(files, 0 if table is None else table.version() + 1)
+            report = sink_report.build_report(
+                self._address.shown_path, 0 if table is None else table.version() + 1, files
+            )
             try:
                 self._commit_actions(table, files, schema, report)
             except CommitFailedError:
@@ -234,7 +229,7 @@ class DeltaSink:
         upserts.check_unique_keys(rows, self._sink.key, shown)
         names = [sql_ident(key) for key in self._sink.key]
         condition = " AND ".join(f"target.{name} = source.{name}" for name in names)
-        report = self._build_report(files, table.version() + 1)
+        report = sink_report.build_report(shown, table.version() + 1, files)
         try:
             (
                 table.merge(
@@ -261,19 +256,8 @@ class DeltaSink:
                 return codec.decode_as(
                     codec.encode_json({**about, "is_repeated": True}), SinkReport
                 )
-        return self._build_report([], table.version(), is_repeated=True)
-
-    def _build_report(
-        self, files: list[DataFile], version: int, *, is_repeated: bool = False
-    ) -> SinkReport:
-        return SinkReport(
-            path=self._address.shown_path,
-            version=version,
-            file_count=len(files),
-            row_count=sum(one.row_count or 0 for one in files),
-            size_bytes=sum(one.size_bytes for one in files),
-            partition_count=len({tuple(one.values.items()) for one in files}),
-            is_repeated=is_repeated,
+        return sink_report.build_report(
+            self._address.shown_path, table.version(), [], is_repeated=True
         )
 
     def _build_properties(self, report: SinkReport) -> CommitProperties:
@@ -354,10 +338,6 @@ def _build_options(
     options = {names[key]: value for key, value in found.items()}
     is_plain = str(found.get("endpoint", "")).startswith("http://")
     return {**options, "AWS_ALLOW_HTTP": "true" if is_plain else "false"}
-
-
-def _format_kind(kind: Any) -> str:
-    return "absent" if kind is None else str(kind)
 
 
 def _translate_error(address: DatasetAddress, problem: Exception) -> DatasetProblem:

@@ -5,29 +5,17 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_playbook.model.datasets import DatasetSink
-from noetl_worker.datasets import commit_log, read_plan
+from noetl_worker.datasets import commit_log, read_plan, sink_report
 from noetl_worker.datasets.address import PATTERN_SIGNS, DatasetAddress, OpenStore
 from noetl_worker.datasets.commit_log import Commit, CommitLog, DataFile, DatasetState
 from noetl_worker.datasets.file_writer import WriteScope
 from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.datasets.sink_report import SinkReport
 
 _ANEW = ("overwrite", "error")
-
-
-class SinkReport(Struct, frozen=True, kw_only=True):
-    """What a commit has added; `is_repeated` when an earlier attempt had made it."""
-
-    path: str
-    version: int
-    file_count: int
-    row_count: int
-    size_bytes: int
-    partition_count: int
-    is_repeated: bool = False
 
 
 def build_identity(key: str) -> str:
@@ -91,14 +79,7 @@ class FileSink:
             return
         before = {field.name: field.type for field in read_plan.decode_schema(state.schema)}
         after = {field.name: field.type for field in schema}
-        for name in {**before, **after}:
-            if before.get(name) != after.get(name):
-                text = (
-                    f"{self._address.shown_path}: column '{name}' is {before.get(name, 'absent')} "
-                    f"there, and {after.get(name, 'absent')} in these rows: cast it, or choose "
-                    "mode overwrite"
-                )
-                raise DatasetProblem("schema", text)
+        sink_report.check_columns(self._address.shown_path, before, after)
 
     def commit_files(self, files: list[DataFile], schema: pa.Schema) -> SinkReport:
         """Make files the next state of the dataset."""
@@ -129,12 +110,6 @@ class FileSink:
     def _build_report(self, state: DatasetState, *, is_repeated: bool) -> SinkReport:
         mark = f"-{self._identity[:16]}-"
         own = [one for one in state.files if mark in one.path]
-        return SinkReport(
-            path=self._address.shown_path,
-            version=state.number,
-            file_count=len(own),
-            row_count=commit_log.count_rows(own),
-            size_bytes=sum(one.size_bytes for one in own),
-            partition_count=len({tuple(one.values.items()) for one in own}),
-            is_repeated=is_repeated,
+        return sink_report.build_report(
+            self._address.shown_path, state.number, own, is_repeated=is_repeated
         )

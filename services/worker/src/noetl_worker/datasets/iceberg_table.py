@@ -26,13 +26,13 @@ from pyiceberg.table import StaticTable, Table
 
 from noetl_playbook.model.datasets import DatasetSink, DatasetSource, LakeTable
 from noetl_worker.datasets import address as addresses
-from noetl_worker.datasets import csv_rows, upserts
+from noetl_worker.datasets import csv_rows, sink_report, upserts
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
 from noetl_worker.datasets.commit_log import DataFile
 from noetl_worker.datasets.file_rows import FilePiece, TableState
-from noetl_worker.datasets.file_sink import SinkReport
 from noetl_worker.datasets.file_writer import WriteScope
 from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.datasets.sink_report import SinkReport
 
 _MARK = "noetl.commit"
 _RACES_MAX = 20
@@ -181,19 +181,10 @@ class IcebergSink:
         table = self._load_table()
         if table is None:
             return
-        before = {
-            field.name: field.type
-            for field in schema_to_pyarrow(table.schema(), include_field_ids=False)
-        }
+        there = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        before = {field.name: _as_iceberg(field.type) for field in there}
         after = {field.name: _as_iceberg(field.type) for field in schema}
-        for name in {**before, **after}:
-            known = before.get(name)
-            if known is None or _as_iceberg(known) != after.get(name):
-                text = (
-                    f"{self._name}: column '{name}' is {known or 'absent'} there, and "
-                    f"{after.get(name, 'absent')} in these rows: cast it"
-                )
-                raise DatasetProblem("schema", text)
+        sink_report.check_columns(self._name, before, after, way_out="cast it")
 
     def commit_files(self, files: list[DataFile], schema: pa.Schema) -> SinkReport:
         """Make files a part of the table in one commit."""
@@ -213,7 +204,7 @@ class IcebergSink:
             except ValueError as problem:
                 text = f"{self._name}: {' '.join(str(problem).split())[:400]}"
                 raise DatasetProblem("schema", text) from problem
-            return self._build_report(files, table.refresh(), is_repeated=False)
+            return sink_report.build_report(self._name, _find_version(table.refresh()), files)
         text = f"{self._name}: others have committed first: run the step again"
         raise DatasetProblem("file_conflict", text)
 
@@ -306,19 +297,10 @@ class IcebergSink:
     def _load_table(self) -> Table | None:
         return _load_table(self._catalog, self._lake_table)
 
-    def _build_report(
-        self, files: list[DataFile], table: Table, *, is_repeated: bool
-    ) -> SinkReport:
-        snapshot = table.current_snapshot()
-        return SinkReport(
-            path=self._name,
-            version=0 if snapshot is None else snapshot.sequence_number or 0,
-            file_count=len(files),
-            row_count=sum(one.row_count or 0 for one in files),
-            size_bytes=sum(one.size_bytes for one in files),
-            partition_count=len({tuple(one.values.items()) for one in files}),
-            is_repeated=is_repeated,
-        )
+
+def _find_version(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    return 0 if snapshot is None else snapshot.sequence_number or 0
 
 
 def _build_url(catalog: Mapping[str, Any]) -> sqlalchemy.URL:

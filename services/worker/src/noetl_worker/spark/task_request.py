@@ -10,7 +10,7 @@ from msgspec import Struct
 from noetl_contracts.payloads import PayloadRef
 from noetl_playbook.model.expectations import Expectations
 from noetl_worker.datasets.csv_rows import Rejects
-from noetl_worker.datasets.file_sink import SinkReport
+from noetl_worker.datasets.sink_report import SinkReport
 from noetl_worker.sandbox.source import read_user_traceback
 from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
 from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan

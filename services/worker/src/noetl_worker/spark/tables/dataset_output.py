@@ -10,9 +10,10 @@ from pyspark import TaskContext
 from noetl_worker.datasets import lake_loader
 from noetl_worker.datasets.address import OpenStore
 from noetl_worker.datasets.commit_log import DataFile
-from noetl_worker.datasets.file_sink import FileSink, SinkReport
+from noetl_worker.datasets.file_sink import FileSink
 from noetl_worker.datasets.file_writer import DatasetWriter, WriteScope
 from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.datasets.sink_report import SinkReport
 from noetl_worker.spark.tables import file_source, named_tables
 from noetl_worker.spark.tables.dataset_plans import DatasetTarget
 from noetl_worker.spark.tables.store_access import SparkRefusal
