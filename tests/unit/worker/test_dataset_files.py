@@ -361,7 +361,7 @@ def test_a_schema_has_no_constraints(tmp_path: Path) -> None:
 
 def test_a_column_of_the_schema_that_no_file_has_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "d", ROWS)
-    with pytest.raises(DatasetProblem, match="has no column 'idd' of the schema"):
+    with pytest.raises(DatasetProblem, match="have no column 'idd' of the schema"):
         read(tmp_path / "d", schema="idd BIGINT")
 
 
@@ -403,3 +403,18 @@ def test_lines_of_many_rejects_take_one_more_pass_over_the_file(tmp_path: Path) 
     assert sorted(one.line for one in rejects.rows) == list(range(2, 82))
     # The header twice, the rows, and the lines of both kinds of rejects.
     assert len(opened) == 5
+
+
+def test_files_are_shown_as_the_playbook_names_them(tmp_path: Path) -> None:
+    folder = tmp_path / "of=one/checkout"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data/a.csv").write_text("id\nx\n")
+    place = address.build_local_address(folder / "data/a.csv", "data/a.csv")
+    assert place.root_path == str(folder / "data/a.csv")
+    wanted = datasets.parse_source({"path": "data/a.csv", "schema": "id INT"})
+    plan = read_plan.build_read_plan(place, wanted, None)
+    reader = FileReader(OpenStore(place, None), wanted, plan.format)
+    schema = read_plan.decode_schema(plan.schema)
+    assert schema.names == ["id"]
+    with pytest.raises(DatasetProblem, match=r"^line 2 of data/a\.csv, column 'id': 'x'"):
+        list(reader.iterate_batches(plan.pieces[0], schema, Rejects()))

@@ -29,18 +29,25 @@ class DatasetAddress(Struct, frozen=True, kw_only=True):
     """A place as a plan carries it: no secret is in it.
 
     `path` is a key of the bucket, or an absolute path, and may hold a pattern. `credential` is the
-    name of the credential that opens the bucket.
+    name of the credential that opens the bucket. People are not shown the `base` of local paths.
     """
 
     scheme: Literal["file", "s3", "gs"]
     path: str
     bucket: str = ""
     credential: str | None = None
+    base: str = ""
 
     @property
     def shown_path(self) -> str:
         """Write the address as people do."""
-        return self.path if self.scheme == "file" else f"{self.scheme}://{self.bucket}/{self.path}"
+        return self.show_key(self.path)
+
+    def show_key(self, key: str) -> str:
+        """Write the place of one object as people do."""
+        if self.scheme == "file":
+            return key.removeprefix(self.base)
+        return f"{self.scheme}://{self.bucket}/{key}"
 
     @property
     def static_path(self) -> str:
@@ -54,11 +61,11 @@ class DatasetAddress(Struct, frozen=True, kw_only=True):
     @property
     def root_path(self) -> str:
         """Return the folder of the whole dataset: the one above its first `name=value` folder."""
-        parts = self.static_path.split("/")
+        parts = self.static_path.removeprefix(self.base).split("/")
         for index, part in enumerate(parts):
             if "=" in part:
-                return "/".join(parts[:index])
-        return "/".join(parts)
+                return (self.base + "/".join(parts[:index])).rstrip("/")
+        return self.static_path
 
 
 def parse_bucket_address(uri: str, credential: str | None) -> DatasetAddress:
@@ -73,9 +80,13 @@ def parse_bucket_address(uri: str, credential: str | None) -> DatasetAddress:
     return DatasetAddress(scheme=scheme, bucket=parts.netloc, path=key, credential=credential)
 
 
-def build_local_address(path: Path) -> DatasetAddress:
-    """Return the address of a local path, whose owner has checked where it leads."""
-    return DatasetAddress(scheme="file", path=str(path))
+def build_local_address(path: Path, name: str = "", pattern: str = "") -> DatasetAddress:
+    """Return the address of a local path, whose owner has checked where it leads.
+
+    `name` is the end of the path, as the playbook has it; a `pattern` may follow.
+    """
+    base = str(path).removesuffix(name) if name else ""
+    return DatasetAddress(scheme="file", path=f"{path}{pattern}", base=base)
 
 
 class OpenStore:
@@ -161,7 +172,7 @@ class OpenStore:
     @contextmanager
     def translate_errors(self, key: str) -> Iterator[None]:
         """Turn what a reader or writer of an object raises into `DatasetProblem`."""
-        shown = key if self.is_local else f"{self.address.scheme}://{self.address.bucket}/{key}"
+        shown = self.address.show_key(key)
         try:
             yield
         except DatasetProblem:

@@ -93,7 +93,8 @@ class CommitLog:
         try:
             return msgspec.json.decode(self._store.read_object(key), type=DatasetState)
         except msgspec.DecodeError as problem:
-            text = f"the commit {key} is damaged ({problem}): remove it, or write the dataset anew"
+            shown = self._store.address.show_key(key)
+            text = f"the commit {shown} is damaged ({problem}): remove it, or write anew"
             raise DatasetProblem("parse", text) from problem
 
     def append_commit(self, commit: Commit) -> DatasetState:
@@ -112,7 +113,8 @@ class CommitLog:
             if self._store.create_object(self._build_key(after.number), data):
                 self._finish_commit(after)
                 return after
-        text = f"{self._root}: {_RACES_MAX} others have committed first: run the step again"
+        shown = self._store.address.shown_path
+        text = f"{shown}: {_RACES_MAX} others have committed first: run the step again"
         raise DatasetProblem("file_conflict", text)
 
     def remove_abandoned(self, now: datetime) -> int:
@@ -143,7 +145,8 @@ class CommitLog:
         }
         gone = [one.path for one in commit.added if one.path not in still_there]
         if gone:
-            text = f"{self._root}: {gone[0]} was removed before its commit: run the step again"
+            shown = self._store.address.shown_path
+            text = f"{shown}: {gone[0]} was removed before its commit: run the step again"
             raise DatasetProblem("file_conflict", text)
         return DatasetState(
             number=before.number + 1,
@@ -166,7 +169,7 @@ class CommitLog:
         match commit.mode:
             case "error":
                 if there:
-                    refuse_existing(self._root, there[0].path)
+                    refuse_existing(self._store.address.shown_path, there[0].path)
                 return [], []
             case "overwrite":
                 return [], [one.path for one in there]
@@ -186,10 +189,10 @@ class CommitLog:
         return f"{self._root}/{LOG_FOLDER}/{number:020d}.json"
 
 
-def refuse_existing(root: str, path: str) -> None:
+def refuse_existing(shown: str, path: str) -> None:
     """Refuse to write where something is; raises `DatasetProblem`."""
     text = (
-        f"{root} holds data already ({path}): choose output.mode: append, overwrite or "
+        f"{shown} holds data already ({path}): choose output.mode: append, overwrite or "
         "overwrite_partitions"
     )
     raise DatasetProblem("validation", text)
@@ -212,7 +215,8 @@ def list_visible_files(store: OpenStore, root: str, state: DatasetState | None) 
             found.append(DataFile(path=path, size_bytes=size, values=read_folder_values(path)))
     if len(found) < len(named):
         missing = min(named.keys() - {one.path for one in found})
-        text = f"{root}: the committed file {missing} is gone: write the dataset anew"
+        shown = store.address.show_key(f"{root}/{missing}")
+        text = f"the committed file {shown} is gone: write the dataset anew"
         raise DatasetProblem("not_found", text)
     return found
 

@@ -232,8 +232,7 @@ class FileReader:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _build_shown_path(self, key: str) -> str:
-        address = self._store.address
-        return key if self._store.is_local else f"{address.scheme}://{address.bucket}/{key}"
+        return self._store.address.show_key(key)
 
     def _name_file_in_errors(self, key: str) -> Any:
         return _translate_errors(self._store, key, self._build_shown_path(key), self._format)

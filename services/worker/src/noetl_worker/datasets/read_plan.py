@@ -132,7 +132,7 @@ def _find_schema(
     # Documents may leave a column out; files with columns may not.
     if found.format not in _DOCUMENTS and set(missing) - set(found.folder_names):
         known = ", ".join(own.names[:20])
-        text = f"{found.files[0].path} has no column '{missing[0]}' of the schema: it has {known}"
+        text = f"the files have no column '{missing[0]}' of the schema: they have {known}"
         raise DatasetProblem("schema", text)
     listed = [pa.field(name, kind) for name, kind in declared.items()]
     names = set(declared)

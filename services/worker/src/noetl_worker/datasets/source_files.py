@@ -38,7 +38,7 @@ def find_source_files(store: OpenStore, format_: str | None) -> SourceFiles:
     if address.static_path == address.path:
         size = store.find_size(address.path)
         if size is not None and (not store.is_local or not _is_folder(address.path)):
-            folders = commit_log.read_folder_values(address.path)
+            folders = commit_log.read_folder_values(address.path.removeprefix(address.base))
             one = DataFile(path=address.path, size_bytes=size, values=folders)
             return _build_found(store, [one], format_, schema=None)
     root = address.root_path
@@ -72,7 +72,7 @@ def _build_found(
     return SourceFiles(
         format=format_ or _find_common_format(store, files),
         files=files,
-        folder_names=_find_folder_names(files),
+        folder_names=_find_folder_names(store, files),
         schema=schema,
     )
 
@@ -88,14 +88,15 @@ def _find_common_format(store: OpenStore, files: Sequence[DataFile]) -> str:
     raise DatasetProblem("validation", text)
 
 
-def _find_folder_names(files: Sequence[DataFile]) -> list[str]:
+def _find_folder_names(store: OpenStore, files: Sequence[DataFile]) -> list[str]:
     if not files:
         return []
     names = list(files[0].values)
     for one in files:
         if list(one.values) != names:
             text = (
-                f"{files[0].path} and {one.path} are in folders of different columns "
+                f"{store.address.show_key(files[0].path)} and "
+                f"{store.address.show_key(one.path)} are in folders of different columns "
                 f"({', '.join(names) or 'none'}; {', '.join(one.values) or 'none'}): read them as "
                 "two datasets"
             )

@@ -64,14 +64,17 @@ async def _open_folder(path: str, call: Call) -> DatasetPlace:
     given = DatasetAddress(scheme="file", path=path)
     static = given.static_path
     if static == path.rstrip("/"):
-        local = await call.task_files.fetch_path(call.task_files.parse_name(path.rstrip("/")))
-        return DatasetPlace(address=address.build_local_address(local))
-    pattern = path[len(static) :]
+        name = call.task_files.parse_name(static)
+        local = await call.task_files.fetch_path(name)
+        return DatasetPlace(address=address.build_local_address(local, name.path))
     if not static:
         local = await call.task_files.fetch_folder()
-        return DatasetPlace(address=DatasetAddress(scheme="file", path=f"{local}/{path}"))
-    local = await call.task_files.fetch_path(call.task_files.parse_name(static))
-    return DatasetPlace(address=DatasetAddress(scheme="file", path=f"{local}{pattern}"))
+        found = DatasetAddress(scheme="file", path=f"{local}/{path}", base=f"{local}/")
+        return DatasetPlace(address=found)
+    name = call.task_files.parse_name(static)
+    local = await call.task_files.fetch_path(name)
+    pattern = path[len(static) :]
+    return DatasetPlace(address=address.build_local_address(local, name.path, pattern))
 
 
 def check_reach(
