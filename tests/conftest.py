@@ -18,6 +18,8 @@ from tests.support.servers import (
 )
 
 os.environ.update(BRIEF)
+# Stacks of tests let their own clients in; those that are about identity switch it on.
+os.environ.setdefault("NOETL_AUTH", "off-on-loopback")
 
 LONG_EXAMPLES = 5_000
 # A busy machine is slow, which is no defect: examples are counted, never timed.

@@ -63,7 +63,10 @@ RETENTION = (
 READS = {
     "noetl_planner": {
         *PROJECTIONS,
+        "administration_event",
+        "api_key",
         "checkpoint",
+        "role_binding",
         *RETENTION,
         "result_ref",
         "catalog",
@@ -135,15 +138,17 @@ READS = {
 WRITES = {
     "noetl_planner": {
         "insert": {
+            "api_key",
             "credential",
             "dead_letter_log",
             "projection_snapshot",
+            "role_binding",
             "schedule",
             "trigger",
             "webhook",
         },
         "update": {"projection_snapshot", "schedule", "trigger", "webhook"},
-        "delete": {"schedule", "trigger", "trigger_place", "webhook"},
+        "delete": {"role_binding", "schedule", "trigger", "trigger_place", "webhook"},
     },
     "noetl_projector": {
         "insert": {*PROJECTED, *LINEAGE, "checkpoint", "projection_past"},
@@ -154,6 +159,7 @@ WRITES = {
 CALLS = {
     "noetl_planner": {
         "append",
+        "append_administration",
         "change_states",
         "claim_shards",
         "claim_trigger_place",
@@ -162,6 +168,7 @@ CALLS = {
         "keep_letter",
         "list_executions",
         "lead_role",
+        "lock_administration_head",
         "place_hold",
         "register_instance",
         "register_playbook",

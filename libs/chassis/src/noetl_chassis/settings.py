@@ -19,9 +19,12 @@ PlaceName = Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
 MASK = "***"
 # The deployment's name for what planner and worker both show to templates.
 TEMPLATE_ENV = "NOETL_TEMPLATE_ENV"
+# Whether the API asks who calls it: the same for every process of a deployment.
+AUTH = "NOETL_AUTH"
 # Variables without a service's prefix, and the fields that they fill.
 _EVERYONES = {
     TEMPLATE_ENV: "template_env",
+    AUTH: "auth",
     failpoints.VARIABLE: "failpoints",
     failpoints.ONCE_VARIABLE: "failpoints_once",
 }

@@ -1,7 +1,8 @@
 """Every knob of the planner. Variables are NOETL_PLANNER_<FIELD>."""
 
 import os
-from typing import Annotated
+from ipaddress import ip_address
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,6 +12,7 @@ from noetl_contracts import subjects
 from noetl_contracts.commands.command_work import DEFAULT_POOL
 from noetl_contracts.commands.worker_pools import POOL_PATTERN, Pools
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
+from noetl_planner.identity.permissions import Role, UnknownRole, parse_role
 
 PREFIX = "NOETL_PLANNER_"
 
@@ -33,6 +35,16 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     # Names by which the planner is called from outside, as `noetl.example.org` or `*.example.org`,
     # besides addresses and private names: a page could give its own name this address.
     http_hosts: tuple[str, ...] = ()
+    # off-on-loopback lets everybody in, as the owner: for tests, on a loopback address alone.
+    # Also set as NOETL_AUTH.
+    auth: Literal["on", "off-on-loopback"] = "on"
+    # The SHA-256 of the token of the installation's owner, who has all roles; and a file with it.
+    owner_token_sha256: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    owner_name: Annotated[str, Meta(max_length=100)] = "owner"
+    # Roles of the provider's groups in this organization, as data-team:author,platform:admin.
+    group_roles: tuple[str, ...] = ()
+    # How often a principal may call in a second; 0: as often as it likes. The owner always may.
+    calls_per_s: Annotated[float, Meta(ge=0)] = 500
     http_port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     # How many clients may follow executions: all, those of one address, those of one execution.
     streams_max: Annotated[int, Meta(ge=0)] = 256
@@ -88,7 +100,44 @@ def load_settings() -> Settings:
     config = settings.load_settings(Settings, prefix=PREFIX, environ=os.environ)
     parse_pools(config)
     parse_tenants(config)
+    parse_group_roles(config)
+    check_auth(config)
     return config
+
+
+def check_auth(config: Settings) -> None:
+    """Refuse to let everybody in on an address that others reach; raises `SettingsError`."""
+    if config.auth != "on" and not _is_loopback(config.http_host):
+        raise settings.SettingsError(
+            f"{settings.AUTH}=off-on-loopback lets everybody in, and "
+            f"{PREFIX}HTTP_HOST={config.http_host} is no loopback address: "
+            "set it to 127.0.0.1, or leave authentication on"
+        )
+
+
+def parse_group_roles(config: Settings) -> dict[str, Role]:
+    """Read which groups of the provider have which role; raises `SettingsError`."""
+    role_by_group = {}
+    for text in config.group_roles:
+        group, _, role = text.rpartition(":")
+        try:
+            role_by_group[group] = parse_role(role)
+        except UnknownRole as problem:
+            raise settings.SettingsError(f"{PREFIX}GROUP_ROLES: {text[:80]!r}: {problem}") from None
+        if not group:
+            raise settings.SettingsError(
+                f"{PREFIX}GROUP_ROLES: {text[:80]!r} names no group: write GROUP:ROLE"
+            )
+    return role_by_group
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def parse_pools(config: Settings) -> Pools:

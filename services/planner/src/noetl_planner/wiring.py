@@ -15,6 +15,7 @@ from noetl_chassis.lifecycle import ServiceProcess
 from noetl_chassis.loop import LoopHealth
 from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_chassis.seals.payload_seal import read_payload_keys
+from noetl_chassis.settings import SettingsError
 from noetl_contracts import locators
 from noetl_contracts.commands.placement import PLACE_KEYS
 from noetl_contracts.ids import OrganizationId, TenantId
@@ -24,15 +25,24 @@ from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import Backlogs, Consumer, DeadLetters, Hints, Publisher
 from noetl_planner.api import server
 from noetl_planner.api.app import create_app
-from noetl_planner.api.http.limiters import FollowerLimits
+from noetl_planner.api.http.limiters import CallRateLimiter, FollowerLimits
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.domain.decision.spark_threshold import LaneCores
+from noetl_planner.identity.access_resolver import AccessResolver
+from noetl_planner.identity.authenticator import Authenticator
+from noetl_planner.identity.principals import build_system_access
 from noetl_planner.loops.collector import LoopCollector
 from noetl_planner.loops.queue import LoopQueue
 from noetl_planner.service import ShardPlanner
-from noetl_planner.settings import Settings, parse_pools, parse_tenants
+from noetl_planner.settings import (
+    PREFIX,
+    Settings,
+    parse_group_roles,
+    parse_pools,
+    parse_tenants,
+)
 from noetl_planner.shards import shard_leases
 from noetl_planner.shards.caches import PayloadCache, ProgramCache, StateCache
 from noetl_planner.shards.commit_feed import CommitFeed
@@ -52,6 +62,7 @@ from noetl_storage.ports.history_ports import (
     ObjectRows,
     PastSnapshots,
 )
+from noetl_storage.ports.identity_ports import AdministrationLog, Identities
 from noetl_storage.ports.ledger_ports import (
     Instances,
     LedgerReader,
@@ -96,6 +107,8 @@ class Adapters(Struct, frozen=True, kw_only=True):
     lineage: LineageHistories
     objects: ObjectRows
     pages: HistoryPages
+    identities: Identities
+    administration: AdministrationLog
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
@@ -207,7 +220,19 @@ def build_api_services(
     adapters: Adapters, config: Settings, process: ServiceProcess, stop: asyncio.Event
 ) -> ApiServices:
     """Choose what the HTTP rooms may touch."""
+    place = TenantId(config.tenant_id), OrganizationId(config.organization_id)
     return ApiServices(
+        authenticator=build_authenticator(adapters, config),
+        access_resolver=AccessResolver(
+            adapters.identities,
+            tenant_id=place[0],
+            organization_id=place[1],
+            role_by_group=parse_group_roles(config),
+        ),
+        access=build_system_access(*place),
+        identities=adapters.identities,
+        administration=adapters.administration,
+        rate_limiter=CallRateLimiter(config.calls_per_s),
         requests=adapters.requests,
         projections=adapters.projections,
         ledger=adapters.ledger,
@@ -240,8 +265,8 @@ def build_api_services(
         pages=adapters.pages,
         limits=build_limits(config),
         programs=ProgramCache(adapters.catalog),
-        tenant_id=TenantId(config.tenant_id),
-        organization_id=OrganizationId(config.organization_id),
+        tenant_id=place[0],
+        organization_id=place[1],
         list_problems=process.health.list_problems,
         stop=stop,
         follower_limits=FollowerLimits(
@@ -250,6 +275,28 @@ def build_api_services(
             execution=config.streams_execution_max,
         ),
         http_hosts=tuple(name.lower() for name in config.http_hosts),
+    )
+
+
+def build_authenticator(adapters: Adapters, config: Settings) -> Authenticator:
+    """Build what proves who asks, from the means that the settings name."""
+    return Authenticator(
+        adapters.identities,
+        adapters.clock,
+        owner_digest=config.owner_token_sha256,
+        owner_name=config.owner_name,
+        is_off=config.auth != "on",
+    )
+
+
+async def check_sign_in(adapters: Adapters, config: Settings) -> None:
+    """Refuse to serve where nobody could sign in; raises `SettingsError` with the ways out."""
+    if config.auth != "on" or config.owner_token_sha256 or await adapters.identities.has_any_key():
+        return
+    raise SettingsError(
+        "nobody could sign in: there is no owner's token, no identity provider and no API key. "
+        f"Set {PREFIX}OWNER_TOKEN_SHA256 to the SHA-256 of a token (noetl key owner makes one), "
+        "or NOETL_AUTH=off-on-loopback to go on without authentication on a loopback address"
     )
 
 
@@ -279,6 +326,7 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
     together = build_shard_context(
         adapters, config, producer=name_producer(config, process.instance)
     )
+    await check_sign_in(adapters, config)
     loop_health = LoopHealth("shards", stale_s=config.shard_lease_s * 3)
     process.health.add_check("shards", loop_health.check_health)
     owner = ShardOwner(

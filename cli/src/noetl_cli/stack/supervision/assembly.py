@@ -16,6 +16,7 @@ from noetl_cli.stack.processes.process_spec import ProcessSpec
 from noetl_cli.stack.servers import nats, postgres, roles, seaweedfs
 from noetl_cli.stack.supervision import service_addresses
 from noetl_cli.stack.supervision.service_addresses import ServiceAddresses
+from noetl_contracts import codec
 
 READER_OPTIONS = "?options=-c%20app.tenant%3Ddefault"
 
@@ -164,6 +165,7 @@ def _build_wires(
         payload_access_key=access_key,
         payload_secret_key=secret_key,
         secret_key=keyring.secret_key,
+        owner_digest=codec.digest_hex(keyring.owner_token.encode()),
     )
 
 

@@ -252,7 +252,7 @@ def _iterate_facts(draft: DecisionDraft, work: ExecutionWork) -> Iterator[Fact]:
     """Yield facts in turn, each of them the cause of what is decided before the next."""
     for batch in work.batches:
         for fact in batch.facts:
-            draft.begin_fact(fact, key=batch.key)
+            draft.begin_fact(fact, key=batch.key, actor=batch.actor)
             yield fact
 
 

@@ -110,8 +110,10 @@ async def _seal_and_store(
         sealed = services.sealer.seal_credential(
             fields, name=name, version=version, kind=kind, **place
         )
+        action = "credential.removed" if kind == DELETED else "credential.written"
         try:
-            await services.credentials.put_credential(sealed, **place)
+            async with services.record_change(action, name, version=version, type=kind):
+                await services.credentials.put_credential(sealed, **place)
         except VersionConflict:
             continue
         taken = await services.payloads.put_named(

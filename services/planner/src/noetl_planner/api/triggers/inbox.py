@@ -75,7 +75,12 @@ async def keep_decision(
 ) -> bool:
     """Keep a decision; True when it repeats the one that was kept."""
     address = inbox.build_approval_address(_check_approval_id(approval_id))
-    said = {"decision": decision, "by": by or PRODUCER, "comment": comment, "data": data}
+    said = {
+        "decision": decision,
+        "by": services.name_asker(by or PRODUCER),
+        "comment": comment,
+        "data": data,
+    }
     wait = await _find_wait(services, address)
     inbox_message = await services.requests.find_message(address, **services.tenant_scope)
     if wait is None and inbox_message is None:
@@ -181,6 +186,7 @@ async def _keep_letter(
         address=address,
         digest=digest,
         data=codec.encode_json(await _store_message(services, body)),
+        actor=services.actor,
     )
     reception, letter_id = await services.requests.keep_message(
         letter,

@@ -5,10 +5,13 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from noetl_chassis.seals.credential_seal import SealBroken
 from noetl_contracts import codec
 from noetl_contracts.credentials import DELETED
+from noetl_contracts.identity import actors
+from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.requests import webhooks as hooks
 from noetl_contracts.requests.webhooks import Webhook
 from noetl_planner.api.executions import start_requests
@@ -16,6 +19,7 @@ from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import views
+from noetl_planner.identity.permissions import Permission
 from noetl_playbook.templates.expressions import TemplateError
 from noetl_playbook.views.payload_handle import PayloadNeeded
 
@@ -46,6 +50,15 @@ async def deliver_call(
         await _check_signature(services, webhook, body, headers)
         # Not the sender's key, which the signature does not cover: it could be changed.
         key = headers[hooks.SIGNATURE_HEADER]
+    elif not services.has_permission(Permission.RUN, webhook.path):
+        raise ApiError(
+            HTTPStatus.UNAUTHORIZED,
+            code="not_signed_in",
+            detail=f"calls of webhook {webhook.name!r} are not signed: it starts nothing for "
+            "who may not run its playbook",
+            hint="send Authorization: Bearer TOKEN, or give the webhook a credential",
+        )
+    services = structs.replace(services, acting=_build_actor(services, webhook))
     inputs = await render_call_workload(
         services, webhook, body=_decode_call_body(body), headers=headers, query=query
     )
@@ -57,6 +70,15 @@ async def deliver_call(
         asked_by=f"{hooks.ASKER}{webhook.name}",
         key=None if key is None else f"webhook/{webhook.name}/{key}",
         has_free_names=not webhook.inputs,
+    )
+
+
+def _build_actor(services: ApiServices, webhook: Webhook) -> Actor:
+    """Return a webhook as the actor, for who calls it where that is proved, else for who put it."""
+    caller = services.access.principal.build_actor()
+    cause = webhook.actor if caller.kind is ActorKind.ANONYMOUS else caller
+    return actors.build_caused_actor(
+        ActorKind.WEBHOOK, Via.WEBHOOK, webhook.name, webhook.name, cause
     )
 
 

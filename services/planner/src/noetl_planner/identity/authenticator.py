@@ -1,0 +1,181 @@
+"""The authenticator: turns what a request shows into a principal, or refuses it."""
+
+import hmac
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+from msgspec import Struct
+
+from noetl_chassis.clock import Clock
+from noetl_contracts import codec
+from noetl_contracts.identity.actors import ActorKind, Via
+from noetl_contracts.identity.role_bindings import SubjectKind
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_planner.identity import api_keys
+from noetl_planner.identity.principals import Principal
+from noetl_storage.ports.identity_ports import Identities
+
+SCHEME = "bearer "
+TOKEN_CHARACTERS_MAX = 16 * 1024
+# A key's last use is written at most so often.
+USE_NOTED_S = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+class NotSignedIn(Exception):  # noqa: N818 - it is an answer
+    """Nobody is proved: what was shown is missing, wrong or over."""
+
+    def __init__(self, code: str, detail: str, hint: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.hint = hint
+
+
+class TokenVerifier(Protocol):
+    """Checks tokens that identity providers sign."""
+
+    async def verify_token(self, token: str) -> Principal:
+        """Return who a token is about; raises `NotSignedIn`."""
+
+
+class SessionReader(Protocol):
+    """Finds the sessions of people who signed in with a browser."""
+
+    async def find_principal(self, cookies: str, *, csrf_token: str | None) -> Principal | None:
+        """Return whose session a `Cookie` header names, None where it names none.
+
+        `csrf_token` is what a request that writes sends beside it; None for one that reads.
+        Raises `NotSignedIn` for a wrong one.
+        """
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """What a request shows of who sends it."""
+
+    authorization: str = ""
+    cookies: str = ""
+    # The token against forged requests, empty where none was sent; None where nothing is written.
+    csrf_token: str | None = None
+    via: Via = Via.API
+
+
+def digest_token(token: str) -> str:
+    """Return what settings hold of the owner's token instead of it: its SHA-256 in hexadecimal."""
+    return codec.digest_hex(token.encode())
+
+
+class Authenticator:
+    """Knows the owner's token, API keys, provider's tokens and sessions, as far as there are any.
+
+    With `is_off` everybody is let in as an anonymous owner; the settings allow that on loopback
+    alone.
+    """
+
+    def __init__(
+        self,
+        identities: Identities,
+        clock: Clock,
+        *,
+        owner_digest: str = "",
+        owner_name: str = "owner",
+        is_off: bool = False,
+        tokens: TokenVerifier | None = None,
+        sessions: SessionReader | None = None,
+    ) -> None:
+        self._identities = identities
+        self._clock = clock
+        self._owner_digest = owner_digest
+        self._owner_name = owner_name
+        self.is_off = is_off
+        self._tokens = tokens
+        self._sessions = sessions
+        self._noted_at: dict[str, datetime] = {}
+
+    async def authenticate_request(self, evidence: Evidence) -> Principal | None:
+        """Return who asks, None where nothing was shown; raises `NotSignedIn`."""
+        if evidence.authorization:
+            return await self._read_authorization(evidence)
+        if evidence.cookies and self._sessions is not None:
+            principal = await self._sessions.find_principal(
+                evidence.cookies, csrf_token=evidence.csrf_token
+            )
+            if principal is not None:
+                return principal
+        return _build_anonymous(evidence.via) if self.is_off else None
+
+    async def _read_authorization(self, evidence: Evidence) -> Principal:
+        given = evidence.authorization
+        token = given[len(SCHEME) :].strip()
+        if given[: len(SCHEME)].lower() != SCHEME or not token:
+            raise NotSignedIn(
+                "authorization_unknown",
+                "the Authorization header holds no bearer token",
+                "send Authorization: Bearer TOKEN",
+            )
+        if len(token) > TOKEN_CHARACTERS_MAX:
+            raise NotSignedIn(
+                "token_too_large",
+                f"the token has more than {TOKEN_CHARACTERS_MAX} characters",
+                "ask the provider for fewer groups in its tokens",
+            )
+        if self._is_owner(token):
+            return Principal(
+                kind=ActorKind.OWNER,
+                id=self._owner_name,
+                name=self._owner_name,
+                via=evidence.via,
+                has_all_roles=True,
+            )
+        prefix = api_keys.find_key_prefix(token)
+        if prefix is not None:
+            return await self._read_key(token, prefix, evidence.via)
+        if self._tokens is None:
+            raise NotSignedIn(
+                "token_unknown",
+                "the token is neither an API key nor the owner's token",
+                "noetl up writes the owner's token; an administrator makes keys: noetl key create",
+            )
+        return await self._tokens.verify_token(token)
+
+    def _is_owner(self, token: str) -> bool:
+        return bool(self._owner_digest) and hmac.compare_digest(
+            digest_token(token), self._owner_digest
+        )
+
+    async def _read_key(self, token: str, prefix: str, via: Via) -> Principal:
+        key = await self._identities.find_key(prefix)
+        now = self._clock.now()
+        if key is None or not api_keys.is_key_of(token, key) or not key.is_valid_at(now):
+            # One answer for all three: which of them it is says something of the key.
+            raise NotSignedIn(
+                "key_refused",
+                f"the API key {prefix}... is unknown, revoked or over",
+                "ask an administrator for another one: noetl key create",
+            )
+        await self._note_use(prefix, now)
+        is_worker = key.account_kind == SubjectKind.WORKER
+        return Principal(
+            kind=ActorKind.WORKER if is_worker else ActorKind.SERVICE_ACCOUNT,
+            id=key.account,
+            name=key.account,
+            via=via,
+            key_prefix=prefix,
+            home=(TenantId(key.tenant_id), OrganizationId(key.organization_id)),
+            expires_at=key.expires_at,
+        )
+
+    async def _note_use(self, prefix: str, now: datetime) -> None:
+        noted = self._noted_at.get(prefix)
+        if noted is not None and (now - noted).total_seconds() < USE_NOTED_S:
+            return
+        self._noted_at[prefix] = now
+        await self._identities.note_key_use(prefix, now)
+
+
+def _build_anonymous(via: Via) -> Principal:
+    return Principal(
+        kind=ActorKind.ANONYMOUS, id="anonymous", name="anonymous", via=via, has_all_roles=True
+    )
