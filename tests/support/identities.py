@@ -1,0 +1,88 @@
+"""An API with authentication on: keys for every role, in the own and in another organization."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from tests.support import storage
+from tests.support.api import ApiWorld
+
+from noetl_chassis.clock import SystemClock
+from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding, SubjectKind
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_planner.api.app import create_app
+from noetl_planner.identity import api_keys
+from noetl_planner.identity.authenticator import Authenticator, digest_token
+
+OWNER_TOKEN = "owner_token-of-the-tests"  # noqa: S105 - opens nothing outside of a test
+OTHER = (TenantId("other"), OrganizationId("other"))
+OWN = (storage.TENANT, storage.ORGANIZATION)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody with a key, or with nothing."""
+
+    name: str
+    key: str | None
+
+    def headers(self) -> dict[str, str]:
+        return {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+
+
+NOBODY = Caller("nobody", None)
+OWNER = Caller("owner", OWNER_TOKEN)
+
+
+async def make_caller(
+    world: ApiWorld,
+    role: str,
+    *,
+    place: tuple[TenantId, OrganizationId] = OWN,
+    path_prefix: str = "",
+    name: str | None = None,
+) -> Caller:
+    """Somebody with a key and one role."""
+    account = name or f"{role}-{place[0]}{path_prefix.replace('/', '-')}"
+    key = api_keys.make_key()
+    is_worker = role == "worker"
+    kind = SubjectKind.WORKER if is_worker else SubjectKind.SERVICE_ACCOUNT
+    await world.identities.put_key(
+        ApiKey(
+            key_prefix=api_keys.find_key_prefix(key) or "",
+            tenant_id=place[0],
+            organization_id=place[1],
+            account=account,
+            account_kind=kind,
+            digest=api_keys.digest_key(key),
+        )
+    )
+    await world.identities.put_binding(
+        RoleBinding(
+            binding_id=str(len(world.store.role_bindings) + 1),
+            tenant_id=place[0],
+            organization_id=place[1],
+            subject_kind=kind,
+            subject=account,
+            role=role,
+            path_prefix=path_prefix,
+        )
+    )
+    return Caller(account, key)
+
+
+def make_guarded_app(world: ApiWorld, **changes: Any) -> Any:
+    """The API as it is served: nobody comes in without a proof."""
+    authenticator = Authenticator(
+        world.identities, SystemClock(), owner_digest=digest_token(OWNER_TOKEN)
+    )
+    return create_app(world.services(authenticator=authenticator, **changes))
+
+
+def open_client(app: Any, caller: Caller = NOBODY, **headers: str) -> httpx.AsyncClient:
+    """A client that shows what a caller has."""
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app),
+        base_url="http://127.0.0.1",
+        headers={**caller.headers(), **headers},
+    )
