@@ -58,9 +58,13 @@ GROUPS: dict[str, dict[str, str]] = {
         "credential": "Keep, test, list and end credentials.",
         "completion": "Print the script that completes words in a shell.",
     },
+    "Say who may do what": {
+        "role": "List, give and take away roles.",
+        "key": "Make, list and revoke API keys.",
+    },
     "Keep and prove the past": {
         "replay": "Look at the past, compare it, and prove it.",
-        "audit": "Check that histories are as they were written.",
+        "audit": "Show who administered what, and check that histories are as they were written.",
         "projection": "Rebuild what projectors derive from the ledger.",
         "retention": "Say how long histories stay, and let them leave.",
         "payloads": "Collect payloads, and seal them with another key.",
@@ -84,6 +88,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         ),
         *("cancel", "pause", "resume", "rerun", "fork"),
     ),
+    "identity": ("role", "key"),
     "history": ("replay", "audit", "projection", "retention", "payloads", "dlq"),
     "messages": ("signal", "approvals", "approve", "schedule", "webhook", "trigger"),
     "playbooks": ("lint", "register", "catalog", "schema", "state"),

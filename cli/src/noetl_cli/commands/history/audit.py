@@ -12,7 +12,7 @@ import typer
 from msgspec import structs
 
 from noetl_cli import settings, terminal_output
-from noetl_cli.audit import audit_sources, engines, report, shares
+from noetl_cli.audit import audit_sources, engines, log_command, report, shares
 from noetl_cli.audit.engines import SparkTarget
 from noetl_cli.audit.shares import AuditShare, ExecutionAudit
 from noetl_cli.commands.options import AsJson, Directory, Organization, Server, Tenant
@@ -201,9 +201,13 @@ def _find_access(directory: Any, *, dsn: str | None, url: str | None) -> AuditAc
     )
 
 
-app = typer.Typer(no_args_is_help=True, help="Check that histories are as they were written.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Show who administered what, and check that histories are as they were written.",
+)
 
 app.command("run")(run_audit)
+app.command("log")(log_command.show_log)
 
 HEADS_BYTES_MAX = 1024 * 1024 * 1024
 

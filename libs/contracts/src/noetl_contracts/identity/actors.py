@@ -95,6 +95,26 @@ def build_actor_meta(actor: Actor) -> dict[str, Any]:
     return {META_KEY: codec.to_builtins(actor)}
 
 
+# Types of events that answer requests of people and of other systems, and nothing else.
+ANSWERS = frozenset(
+    {
+        "playbook.initialized",
+        "execution.cancelling",
+        "execution.paused",
+        "execution.resumed",
+        "ctx.patched",
+    }
+)
+
+
+def upcast_actor(event_type: str, meta: Mapping[str, Any]) -> Actor | None:
+    """Return the actor of an event in today's form: `unknown` where an earlier release kept none.
+
+    None is the actor of an event that answers no request.
+    """
+    return read_actor(meta) or (UNKNOWN if event_type in ANSWERS else None)
+
+
 def read_actor(meta: Mapping[str, Any]) -> Actor | None:
     """Return the actor of an event's `meta`, None where it has none.
 
