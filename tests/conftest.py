@@ -33,6 +33,7 @@ MARKED = {
     "property",
     "conformance",
     "integration",
+    "security",
     "simulation",
     "e2e",
     "chaos",

@@ -1,5 +1,6 @@
 """An API with authentication on: keys for every role, in the own and in another organization."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,10 @@ from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_planner.api.app import create_app
 from noetl_planner.identity import api_keys
 from noetl_planner.identity.authenticator import Authenticator, digest_token
+from noetl_storage.ports.identity_ports import Identities
 
 OWNER_TOKEN = "owner_token-of-the-tests"  # noqa: S105 - opens nothing outside of a test
+_NUMBERS = itertools.count(1)
 OTHER = (TenantId("other"), OrganizationId("other"))
 OWN = (storage.TENANT, storage.ORGANIZATION)
 
@@ -42,12 +45,25 @@ async def make_caller(
     path_prefix: str = "",
     name: str | None = None,
 ) -> Caller:
+    """Somebody with a key and one role, for an API over memory."""
+    return await make_caller_of(
+        world.identities, role, place=place, path_prefix=path_prefix, name=name
+    )
+
+
+async def make_caller_of(
+    identities: Identities,
+    role: str,
+    *,
+    place: tuple[TenantId, OrganizationId],
+    path_prefix: str = "",
+    name: str | None = None,
+) -> Caller:
     """Somebody with a key and one role."""
     account = name or f"{role}-{place[0]}{path_prefix.replace('/', '-')}"
     key = api_keys.make_key()
-    is_worker = role == "worker"
-    kind = SubjectKind.WORKER if is_worker else SubjectKind.SERVICE_ACCOUNT
-    await world.identities.put_key(
+    kind = SubjectKind.WORKER if role == "worker" else SubjectKind.SERVICE_ACCOUNT
+    await identities.put_key(
         ApiKey(
             key_prefix=api_keys.find_key_prefix(key) or "",
             tenant_id=place[0],
@@ -57,9 +73,9 @@ async def make_caller(
             digest=api_keys.digest_key(key),
         )
     )
-    await world.identities.put_binding(
+    await identities.put_binding(
         RoleBinding(
-            binding_id=str(len(world.store.role_bindings) + 1),
+            binding_id=str(next(_NUMBERS)),
             tenant_id=place[0],
             organization_id=place[1],
             subject_kind=kind,

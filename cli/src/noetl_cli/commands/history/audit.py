@@ -12,9 +12,10 @@ import typer
 from msgspec import structs
 
 from noetl_cli import settings, terminal_output
-from noetl_cli.audit import audit_sources, engines, log_command, report, shares
+from noetl_cli.audit import audit_sources, engines, report, shares
 from noetl_cli.audit.engines import SparkTarget
 from noetl_cli.audit.shares import AuditShare, ExecutionAudit
+from noetl_cli.commands.history import audit_log
 from noetl_cli.commands.options import AsJson, Directory, Organization, Server, Tenant
 from noetl_cli.errors import CliError, ExitCode, StackError
 from noetl_cli.planner import client
@@ -207,7 +208,7 @@ app = typer.Typer(
 )
 
 app.command("run")(run_audit)
-app.command("log")(log_command.show_log)
+app.command("log")(audit_log.show_log)
 
 HEADS_BYTES_MAX = 1024 * 1024 * 1024
 

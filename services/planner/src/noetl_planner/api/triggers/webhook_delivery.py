@@ -9,7 +9,7 @@ from msgspec import structs
 
 from noetl_chassis.seals.credential_seal import SealBroken
 from noetl_contracts import codec
-from noetl_contracts.credentials import DELETED
+from noetl_contracts.credentials import DELETED, is_path_allowed, split_allowed_paths
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.requests import webhooks as hooks
@@ -110,7 +110,7 @@ async def render_call_workload(
 async def _check_signature(
     services: ApiServices, webhook: Webhook, body: bytes, headers: Mapping[str, str]
 ) -> None:
-    secret = await open_secret(services, webhook.credential or "")
+    secret = await open_secret(services, webhook.credential or "", webhook.path)
     fault = hooks.find_call_fault(
         secret=secret,
         timestamp=headers.get(hooks.TIMESTAMP_HEADER),
@@ -128,22 +128,23 @@ async def _check_signature(
         )
 
 
-async def open_secret(services: ApiServices, name: str) -> str:
-    """Return the secret of a credential; raises a 409 when there is none to be had."""
+async def open_secret(services: ApiServices, name: str, path: str) -> str:
+    """Return the secret of a credential that a playbook may use; raises a 409 else."""
     sealed = await services.credentials.find_credential(name, **services.tenant_scope)
     secret: Any = None
     if sealed is not None and sealed.kind != DELETED:
         try:
-            secret = services.sealer.open_credential(sealed, **services.tenant_scope).get(
-                hooks.SECRET_FIELD
-            )
+            opened = services.sealer.open_credential(sealed, **services.tenant_scope)
+            fields, allowed = split_allowed_paths(opened)
+            secret = fields.get(hooks.SECRET_FIELD) if is_path_allowed(path, allowed) else None
         except SealBroken:
             secret = None
     if not isinstance(secret, str) or not secret:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="secret_missing",
-            detail=f"credential {name!r} holds no '{hooks.SECRET_FIELD}' that can be opened",
+            detail=f"credential {name!r} holds no '{hooks.SECRET_FIELD}' that can be opened "
+            f"for {path}",
             hint=f"noetl credential put {name} --type generic --data {hooks.SECRET_FIELD}=...",
         )
     return secret

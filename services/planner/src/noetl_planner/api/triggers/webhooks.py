@@ -87,7 +87,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     entry = await catalog_entries.get_playbook_entry(services, data.path, data.version)
     start_requests.check_requirements(services, entry)
     if data.credential is not None:
-        await webhook_delivery.open_secret(services, data.credential)
+        await webhook_delivery.open_secret(services, data.credential, entry.path)
     input_checks.check_templates(data.inputs)
     input_checks.check_inputs(entry, data.inputs)
     if data.inputs:

@@ -263,7 +263,7 @@ class DecisionDraft:
         self.stamp = stamp
         self._causation_id = causation_id
         self._reporter: str | None = None
-        self._actor: Actor | UnsetType = UNSET
+        self.actor: Actor | UnsetType = UNSET
         self._is_fact_new = True
         self.correlation_id = state.correlation_id or str(state.execution_id)
 
@@ -275,7 +275,7 @@ class DecisionDraft:
         """
         self._causation_id = key
         self._reporter = find_reporter(self.state, fact)
-        self._actor = actor
+        self.actor = actor
         self._is_fact_new = True
 
     def append_event(self, event: Event) -> Envelope:
@@ -321,13 +321,13 @@ class DecisionDraft:
         meta: dict[str, Any] = {}
         if self.state.version == 0 and self.traceparent is not None:
             meta["traceparent"] = self.traceparent
-        if self._is_fact_new and self._actor is not UNSET:
-            meta |= actors.build_actor_meta(self._actor)
+        if self._is_fact_new and self.actor is not UNSET:
+            meta |= actors.build_actor_meta(self.actor)
         return meta
 
     def _build_own_actor(self) -> Actor:
         """Return this execution as the actor of what it asks of others, for who caused it first."""
-        cause = self.state.actor if self._actor is UNSET else self._actor
+        cause = self.state.actor if self.actor is UNSET else self.actor
         return actors.build_caused_actor(
             ActorKind.EXECUTION,
             Via.CHILD,
