@@ -15,7 +15,6 @@ from noetl_chassis.lifecycle import ServiceProcess
 from noetl_chassis.loop import LoopHealth
 from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_chassis.seals.payload_seal import read_payload_keys
-from noetl_chassis.settings import SettingsError
 from noetl_contracts import locators
 from noetl_contracts.commands.placement import PLACE_KEYS
 from noetl_contracts.ids import OrganizationId, TenantId
@@ -31,7 +30,7 @@ from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.domain.decision.spark_threshold import LaneCores
 from noetl_planner.identity.access_resolver import AccessResolver
-from noetl_planner.identity.authenticator import Authenticator
+from noetl_planner.identity.authenticator import Authenticator, NobodyCanSignIn
 from noetl_planner.identity.principals import build_system_access
 from noetl_planner.loops.collector import LoopCollector
 from noetl_planner.loops.queue import LoopQueue
@@ -290,10 +289,10 @@ def build_authenticator(adapters: Adapters, config: Settings) -> Authenticator:
 
 
 async def check_sign_in(adapters: Adapters, config: Settings) -> None:
-    """Refuse to serve where nobody could sign in; raises `SettingsError` with the ways out."""
+    """Refuse to serve where nobody could sign in; raises `NobodyCanSignIn` with the ways out."""
     if config.auth != "on" or config.owner_token_sha256 or await adapters.identities.has_any_key():
         return
-    raise SettingsError(
+    raise NobodyCanSignIn(
         "nobody could sign in: there is no owner's token, no identity provider and no API key. "
         f"Set {PREFIX}OWNER_TOKEN_SHA256 to the SHA-256 of a token (noetl key owner makes one), "
         "or NOETL_AUTH=off-on-loopback to go on without authentication on a loopback address"

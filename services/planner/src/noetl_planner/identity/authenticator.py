@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
+from noetl_contracts.errors import Permanent
 from noetl_contracts.identity.actors import ActorKind, Via
 from noetl_contracts.identity.role_bindings import SubjectKind
 from noetl_contracts.ids import OrganizationId, TenantId
@@ -32,6 +33,10 @@ class NotSignedIn(Exception):  # noqa: N818 - it is an answer
         self.code = code
         self.detail = detail
         self.hint = hint
+
+
+class NobodyCanSignIn(Permanent):
+    """The API asks who calls it, and nothing is set up by which anybody could tell."""
 
 
 class TokenVerifier(Protocol):
