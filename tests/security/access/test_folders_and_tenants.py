@@ -215,3 +215,14 @@ async def test_other_authorizations_open_nothing(world: ApiWorld, authorization:
     async with open_client(app, Authorization=authorization) as client:
         answer = await client.get("/api/executions")
     assert answer.status_code == HTTPStatus.UNAUTHORIZED
+
+
+async def test_health_tells_those_without_a_token_no_reasons(world: ApiWorld) -> None:
+    world.problems["nats"] = "cannot reach nats://planner:pw@10.0.0.7:4222"
+    app = make_guarded_app(world)
+    async with open_client(app) as client:
+        told = (await client.get("/api/health")).json()
+    async with open_client(app, OWNER) as client:
+        known = (await client.get("/api/health")).json()
+    assert told == {"status": "degraded", "problems": {"nats": "sign in to see why"}}
+    assert "10.0.0.7" in known["problems"]["nats"]

@@ -16,7 +16,7 @@ from noetl_cli.local import history, past_state
 from noetl_cli.planner import client
 from noetl_cli.terminal_output import show_spinner
 from noetl_contracts import codec
-from noetl_replay.audit import evidence, evidence_folder
+from noetl_replay.audit import event_actors, evidence, evidence_folder
 from noetl_replay.audit.evidence import EvidenceScope
 from noetl_replay.history_replay import ALL
 from noetl_replay.rows import SURFACES
@@ -192,15 +192,28 @@ def check_evidence(
 def _check(folder: Path, *, as_json: bool) -> None:
     """Check a folder and say what it proves; ends with exit code 1 when it does not."""
     with show_spinner(f"Checking the evidence in {folder}", is_quiet=as_json):
-        problems = evidence_folder.check_folder(audit_evidence.read_evidence(folder))
+        files = audit_evidence.read_evidence(folder)
+        problems = evidence_folder.check_folder(files)
+    named = (
+        []
+        if problems
+        else list(event_actors.list_event_actors(evidence_folder.read_folder_events(files)))
+    )
     if as_json:
         terminal_output.print_json(
-            {"folder": str(folder), "is_good": not problems, "problems": problems}
+            {
+                "folder": str(folder),
+                "is_good": not problems,
+                "problems": problems,
+                "actors": named,
+            }
         )
     elif not problems:
         terminal_output.print_line(
             f"{folder}: every part is there, unchanged, and agrees with every other."
         )
+    for actor in [] if as_json else named:
+        terminal_output.print_line(f"  {event_actors.describe_actor(actor)}")
     for problem in [] if as_json else problems:
         terminal_output.print_line(f"{problem.artifact}: {problem.message} [{problem.code}]")
     if problems:
