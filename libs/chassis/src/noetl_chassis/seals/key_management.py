@@ -23,25 +23,13 @@ from cryptography.hazmat.primitives.keywrap import (
 )
 
 from noetl_chassis.seals.credential_seal import KEY_BYTES, NONCE_BYTES
+from noetl_chassis.seals.key_service import Owner
 from noetl_contracts.errors import PayloadKeyUnknown, PayloadSealBroken
-from noetl_contracts.ids import OrganizationId, TenantId
 
 _LENGTH_BYTES = 2
 _KEPT_MAX = 4096
 # After so many objects a tenant gets a new key: far below what one key may seal with nonces.
 _OBJECTS_MAX = 2**24
-
-
-class Owner(Protocol):
-    """Whose key it is."""
-
-    @property
-    def tenant_id(self) -> TenantId:
-        """Name the tenant."""
-
-    @property
-    def organization_id(self) -> OrganizationId:
-        """Name the organization."""
 
 
 class KeyManagement(Protocol):
