@@ -36,6 +36,7 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
+from noetl_storage.memory.sessions import MemorySessions
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
@@ -67,6 +68,7 @@ from noetl_storage.postgres.registry.catalog import PostgresCatalog
 from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
+from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers
 from noetl_storage.postgres.registry.webhooks import PostgresWebhooks
 
@@ -131,6 +133,7 @@ class Stores:
     credentials: registry_ports.Credentials
     schedules: registry_ports.Schedules
     webhooks: registry_ports.Webhooks
+    sessions: registry_ports.Sessions
     references: payload_ports.PayloadReferences
     audit: history_ports.LedgerAudit
     past: history_ports.PastSnapshots
@@ -162,6 +165,7 @@ def memory_stores() -> Stores:
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
         webhooks=MemoryWebhooks(store),
+        sessions=MemorySessions(store),
         references=MemoryPayloadReferences(store),
         audit=MemoryLedgerAudit(store),
         past=MemoryPast(store),
@@ -193,6 +197,7 @@ def postgres_stores(database: Database) -> Stores:
         credentials=PostgresCredentials(database),
         schedules=PostgresSchedules(database),
         webhooks=PostgresWebhooks(database),
+        sessions=PostgresSessions(database),
         references=PostgresPayloadReferences(database),
         audit=PostgresLedgerAudit(database),
         past=PostgresPast(database),
