@@ -36,6 +36,7 @@ MARKED = {
     "chaos",
     "architecture",
     "acceptance",
+    "security",
 }
 
 

@@ -29,10 +29,12 @@ from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.domain.decision.spark_threshold import LaneCores
+from noetl_planner.identity import sign_in
+from noetl_planner.identity.sign_in import SignIn
 from noetl_planner.loops.collector import LoopCollector
 from noetl_planner.loops.queue import LoopQueue
 from noetl_planner.service import ShardPlanner
-from noetl_planner.settings import Settings, parse_pools, parse_tenants
+from noetl_planner.settings import Settings, list_own_hosts, parse_oidc, parse_pools, parse_tenants
 from noetl_planner.shards import shard_leases
 from noetl_planner.shards.caches import PayloadCache, ProgramCache, StateCache
 from noetl_planner.shards.commit_feed import CommitFeed
@@ -69,6 +71,7 @@ from noetl_storage.ports.registry_ports import (
     Credentials,
     DeadLetterLog,
     Schedules,
+    Sessions,
     Triggers,
     Webhooks,
 )
@@ -99,6 +102,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
+    sessions: Sessions
     webhooks: Webhooks
     triggers: Triggers
     dead_letter_log: DeadLetterLog
@@ -204,7 +208,11 @@ def build_shard_planner(
 
 
 def build_api_services(
-    adapters: Adapters, config: Settings, process: ServiceProcess, stop: asyncio.Event
+    adapters: Adapters,
+    config: Settings,
+    process: ServiceProcess,
+    stop: asyncio.Event,
+    signing_in: SignIn | None = None,
 ) -> ApiServices:
     """Choose what the HTTP rooms may touch."""
     return ApiServices(
@@ -249,7 +257,8 @@ def build_api_services(
             client=config.streams_client_max,
             execution=config.streams_execution_max,
         ),
-        http_hosts=tuple(name.lower() for name in config.http_hosts),
+        http_hosts=list_own_hosts(config),
+        sign_in=signing_in,
     )
 
 
@@ -291,11 +300,19 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
     )
 
     async def run_doors(stop: asyncio.Event) -> None:
-        services = build_api_services(adapters, config, process, stop)
-        serving = server.serve_api(
-            create_app(services), host=config.http_host, port=config.http_port, stop=stop
-        )
-        async with asyncio.TaskGroup() as tasks:
+        async with (
+            sign_in.open_sign_in(
+                parse_oidc(config),
+                secret_key=config.secret_key,
+                sessions=adapters.sessions,
+                clock=adapters.clock,
+            ) as signing_in,
+            asyncio.TaskGroup() as tasks,
+        ):
+            services = build_api_services(adapters, config, process, stop, signing_in)
+            serving = server.serve_api(
+                create_app(services), host=config.http_host, port=config.http_port, stop=stop
+            )
             tasks.create_task(serving)
             tasks.create_task(build_trigger_listener(adapters, services).run_until_stopped(stop))
             listeners = [

@@ -41,12 +41,15 @@ from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import SERVICES, ApiServices
 from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
+from noetl_planner.api.sign_in import sign_ins
 from noetl_planner.api.triggers import dead_letters, messages, schedules, triggers, webhooks
 from noetl_planner.api.watch import event_stream, logs
+from noetl_planner.identity.refusals import TokenRefused
 from noetl_storage.ports.errors import HistoryDropped, RowRefused
 
 _REFUSALS = {
     HTTPStatus.BAD_REQUEST: "The request makes no sense; `detail` says why.",
+    HTTPStatus.UNAUTHORIZED: "Nobody is signed in, or the token proves nobody.",
     HTTPStatus.FORBIDDEN: "A page of another site asks.",
     HTTPStatus.NOT_FOUND: "There is no such thing for this tenant.",
     HTTPStatus.CONFLICT: "It is not as the request believes.",
@@ -130,7 +133,7 @@ def create_app(services: ApiServices) -> Litestar:
         ],
     )
     app = Litestar(
-        route_handlers=[*health.ROUTES, api],
+        route_handlers=[*health.ROUTES, *sign_ins.ROUTES, api],
         # One alone: for two and more the framework starts a task each, at every request.
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
         state=State({SERVICES: services}, deep_copy=False),
@@ -141,6 +144,7 @@ def create_app(services: ApiServices) -> Litestar:
             HistoryDropped: problems.show_dropped,
             ResultMalformed: problems.show_malformed,
             RowRefused: problems.show_row_refused,
+            TokenRefused: problems.show_token_refused,
             # JSON that is no JSON either: its reader gave up before its end.
             RecursionError: lambda request, _: problems.show_api_error(
                 request, bodies.too_deep_error()

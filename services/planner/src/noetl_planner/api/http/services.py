@@ -18,6 +18,7 @@ from noetl_contracts.ledger.records import CatalogEntry
 from noetl_messaging.streams.ports import Backlogs, DeadLetters, Hints, Publisher
 from noetl_planner.api.http.limiters import ClaimLimiter, FollowerLimiter, FollowerLimits
 from noetl_planner.domain.decision.draft import Limits
+from noetl_planner.identity.sign_in import SignIn
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
@@ -124,6 +125,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     follower_limits: FollowerLimits = FollowerLimits()
     # Names by which this API may be called besides those that are private by themselves.
     http_hosts: tuple[str, ...] = ()
+    # None: no identity provider is named, so that nobody signs in by token or browser.
+    sign_in: SignIn | None = None
     limits: Limits = Limits()
     programs: ProgramCache
 

@@ -1,0 +1,1 @@
+"""Who asks: tokens of an identity provider, and the sessions of browsers."""
