@@ -133,7 +133,12 @@ class Browser:
         return await self.client.post(address, **options)
 
     async def walk_until(
-        self, address: str, end: str, *, login: str = "ann", is_granted: bool = True
+        self,
+        address: str,
+        end: str,
+        *,
+        login: str = "ann",
+        is_granted: bool = True,
     ) -> str:
         """Follow redirections and fill forms until one leads to an address that begins so."""
         for _ in range(HOPS_MAX):
@@ -142,11 +147,11 @@ class Browser:
             answer = await self.get(address)
             while not answer.is_redirect:
                 assert answer.status_code == 200, answer.text
-                answer = await self._submit_form(answer, login, is_granted=is_granted)
+                answer = await self.submit_form(answer, login, is_granted=is_granted)
             address = urljoin(str(answer.url), answer.headers["location"])
         raise AssertionError(f"{HOPS_MAX} redirections do not lead to {end}: {address}")
 
-    async def _submit_form(
+    async def submit_form(
         self, page: httpx.Response, login: str, *, is_granted: bool
     ) -> httpx.Response:
         if not is_granted:

@@ -83,12 +83,6 @@ def begin_pending(next_path: str, *, now_s: float) -> PendingSignIn:
     )
 
 
-def compute_challenge(verifier: str) -> str:
-    """Return the S256 challenge of a verifier (RFC 7636, 4.2)."""
-    digest = codec.digest_bytes(verifier.encode())
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-
-
 def check_next_path(path: str) -> None:
     """Admit a path of this server; raises `TokenRefused` for what a browser may read otherwise.
 

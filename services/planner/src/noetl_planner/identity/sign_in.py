@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from noetl_chassis import identity
 from noetl_chassis.clock import Clock
 from noetl_chassis.seals import credential_seal
 from noetl_planner.identity import pending_sign_in, refusals, token_claims
@@ -85,7 +86,7 @@ class SignIn:
             "scope": " ".join(self.config.scopes),
             "state": pending.state,
             "nonce": pending.nonce,
-            "code_challenge": pending_sign_in.compute_challenge(pending.verifier),
+            "code_challenge": identity.compute_challenge(pending.verifier),
             "code_challenge_method": "S256",
         }
         endpoint = metadata.authorization_endpoint
