@@ -46,6 +46,7 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
+from noetl_storage.memory.sessions import MemorySessions
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
 from noetl_worker import wiring as working
@@ -143,6 +144,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         catalog=wired(MemoryCatalog(store), "ledger"),
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
+        sessions=MemorySessions(store),
         webhooks=MemoryWebhooks(store),
         triggers=MemoryTriggers(store),
         dead_letter_log=MemoryDeadLetterLog(store),

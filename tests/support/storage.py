@@ -37,6 +37,7 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
+from noetl_storage.memory.sessions import MemorySessions
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
@@ -71,6 +72,7 @@ from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
 from noetl_storage.postgres.registry.identities import PostgresIdentities
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
+from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers
 from noetl_storage.postgres.registry.webhooks import PostgresWebhooks
 
@@ -135,6 +137,7 @@ class Stores:
     credentials: registry_ports.Credentials
     schedules: registry_ports.Schedules
     webhooks: registry_ports.Webhooks
+    sessions: registry_ports.Sessions
     references: payload_ports.PayloadReferences
     audit: history_ports.LedgerAudit
     past: history_ports.PastSnapshots
@@ -168,6 +171,7 @@ def memory_stores() -> Stores:
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
         webhooks=MemoryWebhooks(store),
+        sessions=MemorySessions(store),
         references=MemoryPayloadReferences(store),
         audit=MemoryLedgerAudit(store),
         past=MemoryPast(store),
@@ -201,6 +205,7 @@ def postgres_stores(database: Database) -> Stores:
         credentials=PostgresCredentials(database),
         schedules=PostgresSchedules(database),
         webhooks=PostgresWebhooks(database),
+        sessions=PostgresSessions(database),
         references=PostgresPayloadReferences(database),
         audit=PostgresLedgerAudit(database),
         past=PostgresPast(database),

@@ -1,6 +1,7 @@
 """What the command line reads from the environment."""
 
 import os
+import sys
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -40,6 +41,27 @@ def choose_home(directory: Path | None, *, environ: dict[str, str]) -> Path:
     state = environ.get("XDG_STATE_HOME")
     base = Path(state) if state else Path(environ.get("HOME", "/")) / ".local" / "state"
     return base / "noetl"
+
+
+def choose_config_folder(*, environ: dict[str, str]) -> Path:
+    """Choose the folder of contexts and sign-ins: `NOETL_CONFIG`, or the user's own."""
+    named = environ.get("NOETL_CONFIG")
+    if named:
+        return Path(named).expanduser().absolute()
+    config = environ.get("XDG_CONFIG_HOME")
+    base = Path(config) if config else Path(environ.get("HOME", "/")) / ".config"
+    return base / "noetl"
+
+
+def find_api_key(*, environ: dict[str, str]) -> str | None:
+    """Return the API key that the environment names."""
+    return environ.get("NOETL_API_KEY") or None
+
+
+def can_open_browser(*, environ: dict[str, str]) -> bool:
+    """Tell whether this machine has a screen for a browser."""
+    has_screen = bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
+    return (has_screen or sys.platform == "darwin") and "SSH_CONNECTION" not in environ
 
 
 def is_found_without_name(home: Path, *, environ: dict[str, str]) -> bool:

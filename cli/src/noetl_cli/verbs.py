@@ -49,6 +49,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "webhook": "Keep, list and remove webhooks.",
         "trigger": "Keep, list, pause and remove triggers.",
     },
+    "Sign in": {
+        "login": "Sign in at a server, with a code in any browser; tokens are kept and renewed.",
+        "logout": "Forget the sign-in or the key of a server, and end it at the identity provider.",
+        "whoami": "Show who a server takes you for, and what you may do there.",
+        "context": "Keep, choose, list and remove named servers.",
+    },
     "Run the services": {
         "up": "Start PostgreSQL, NATS, S3 and the five services; attach when they run already.",
         "down": "Drain and stop the services, then the servers, and wait until all are gone.",
@@ -88,8 +94,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         ),
         *("cancel", "pause", "resume", "rerun", "fork"),
     ),
-    "identity": ("role", "key"),
     "history": ("replay", "audit", "projection", "retention", "payloads", "dlq"),
+    "identity": ("login", "logout", "whoami", "context", "role", "key"),
     "messages": ("signal", "approvals", "approve", "schedule", "webhook", "trigger"),
     "playbooks": ("lint", "register", "catalog", "schema", "state"),
     "services": ("up", "down", "doctor", "logs", "pools", "credential", "completion"),

@@ -52,6 +52,7 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
+from noetl_storage.memory.sessions import MemorySessions
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
@@ -208,6 +209,7 @@ def _build_planner_adapters(
         catalog=MemoryCatalog(store),
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
+        sessions=MemorySessions(store),
         webhooks=MemoryWebhooks(store),
         triggers=MemoryTriggers(store),
         dead_letter_log=MemoryDeadLetterLog(store),

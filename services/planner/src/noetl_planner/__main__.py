@@ -38,6 +38,7 @@ from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
 from noetl_storage.postgres.registry.identities import PostgresIdentities
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
+from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers
 from noetl_storage.postgres.registry.webhooks import PostgresWebhooks
 
@@ -79,6 +80,7 @@ async def run_service(config: settings.Settings) -> None:
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),
+                sessions=PostgresSessions(database),
                 webhooks=PostgresWebhooks(database),
                 triggers=PostgresTriggers(database),
                 dead_letter_log=PostgresDeadLetterLog(database),

@@ -3,6 +3,7 @@
 import os
 from ipaddress import ip_address
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -12,6 +13,7 @@ from noetl_contracts import subjects
 from noetl_contracts.commands.command_work import DEFAULT_POOL
 from noetl_contracts.commands.worker_pools import POOL_PATTERN, Pools
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
+from noetl_planner.identity.oidc_settings import OidcSettings, is_loopback_url
 from noetl_planner.identity.permissions import Role, UnknownRole, parse_role
 
 PREFIX = "NOETL_PLANNER_"
@@ -93,6 +95,21 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     spark_rows_min: Annotated[int, Meta(ge=0)] = 0
     # Names of variables that templates may read as `env`; also set as NOETL_TEMPLATE_ENV.
     template_env: dict[str, str] = msgspec.field(default_factory=dict)
+    # Where people sign in: an issuer of OpenID Connect, and our name there. Without a secret the
+    # client is a public one. The command line may have a client of its own.
+    oidc_issuer: str = ""
+    oidc_client_id: str = ""
+    oidc_client_secret: str = ""
+    oidc_cli_client_id: str = ""
+    # Names of this API in access tokens, and further issuers whose access tokens for one of them
+    # count, such as a cluster's for its workloads.
+    oidc_audiences: tuple[str, ...] = ()
+    oidc_token_issuers: tuple[str, ...] = ()
+    # A claim, or a path of claims such as realm_access.roles.
+    oidc_groups_claim: str = "groups"
+    oidc_scopes: tuple[str, ...] = ("openid", "profile", "email")
+    # How browsers reach this API; the provider sends them back to its /auth/callback.
+    public_url: str = ""
 
 
 def load_settings() -> Settings:
@@ -102,6 +119,7 @@ def load_settings() -> Settings:
     parse_tenants(config)
     parse_group_roles(config)
     check_auth(config)
+    parse_oidc(config)
     return config
 
 
@@ -138,6 +156,52 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def parse_oidc(config: Settings) -> OidcSettings | None:
+    """Read how people sign in; None where no issuer is named. Raises `SettingsError`."""
+    if not config.oidc_issuer:
+        return None
+    if not config.oidc_client_id:
+        raise settings.SettingsError(
+            f"{PREFIX}OIDC_CLIENT_ID is missing: name the client that {config.oidc_issuer} knows"
+        )
+    addresses = {"OIDC_ISSUER": config.oidc_issuer, "PUBLIC_URL": config.public_url}
+    for name, address in addresses.items():
+        _check_address(name, address)
+    for address in config.oidc_token_issuers:
+        _check_address("OIDC_TOKEN_ISSUERS", address)
+    if config.oidc_token_issuers and not config.oidc_audiences:
+        raise settings.SettingsError(
+            f"{PREFIX}OIDC_AUDIENCES is missing: {PREFIX}OIDC_TOKEN_ISSUERS needs the name of"
+            " this API in their tokens"
+        )
+    return OidcSettings(
+        issuer=config.oidc_issuer,
+        client_id=config.oidc_client_id,
+        client_secret=config.oidc_client_secret,
+        cli_client_id=config.oidc_cli_client_id or config.oidc_client_id,
+        audiences=config.oidc_audiences,
+        token_issuers=config.oidc_token_issuers,
+        groups_claim=config.oidc_groups_claim,
+        scopes=tuple(dict.fromkeys(("openid", *config.oidc_scopes))),
+        public_url=config.public_url.rstrip("/"),
+    )
+
+
+def list_own_hosts(config: Settings) -> tuple[str, ...]:
+    """Name the hosts by which the API may be called from outside."""
+    host = urlsplit(config.public_url).hostname
+    names = (*config.http_hosts, *([host] if host else []))
+    return tuple(dict.fromkeys(name.lower() for name in names))
+
+
+def _check_address(name: str, address: str) -> None:
+    if address and not address.startswith("https://") and not is_loopback_url(address):
+        raise settings.SettingsError(
+            f"{PREFIX}{name}: {address!r} is neither https nor an address of this machine: "
+            "what signs people in must not be read or changed on its way"
+        )
 
 
 def parse_pools(config: Settings) -> Pools:

@@ -29,16 +29,20 @@ from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.domain.decision.spark_threshold import LaneCores
+from noetl_planner.identity import sign_in
 from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator, NobodyCanSignIn
 from noetl_planner.identity.principals import build_system_access
+from noetl_planner.identity.sign_in import SignIn
 from noetl_planner.loops.collector import LoopCollector
 from noetl_planner.loops.queue import LoopQueue
 from noetl_planner.service import ShardPlanner
 from noetl_planner.settings import (
     PREFIX,
     Settings,
+    list_own_hosts,
     parse_group_roles,
+    parse_oidc,
     parse_pools,
     parse_tenants,
 )
@@ -79,6 +83,7 @@ from noetl_storage.ports.registry_ports import (
     Credentials,
     DeadLetterLog,
     Schedules,
+    Sessions,
     Triggers,
     Webhooks,
 )
@@ -111,6 +116,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
+    sessions: Sessions
     webhooks: Webhooks
     triggers: Triggers
     dead_letter_log: DeadLetterLog
@@ -216,17 +222,22 @@ def build_shard_planner(
 
 
 def build_api_services(
-    adapters: Adapters, config: Settings, process: ServiceProcess, stop: asyncio.Event
+    adapters: Adapters,
+    config: Settings,
+    process: ServiceProcess,
+    stop: asyncio.Event,
+    signing_in: SignIn | None = None,
 ) -> ApiServices:
     """Choose what the HTTP rooms may touch."""
     place = TenantId(config.tenant_id), OrganizationId(config.organization_id)
     return ApiServices(
-        authenticator=build_authenticator(adapters, config),
+        authenticator=build_authenticator(adapters, config, signing_in),
         access_resolver=AccessResolver(
             adapters.identities,
             tenant_id=place[0],
             organization_id=place[1],
             role_by_group=parse_group_roles(config),
+            group_issuer=config.oidc_issuer,
         ),
         access=build_system_access(*place),
         identities=adapters.identities,
@@ -273,11 +284,14 @@ def build_api_services(
             client=config.streams_client_max,
             execution=config.streams_execution_max,
         ),
-        http_hosts=tuple(name.lower() for name in config.http_hosts),
+        http_hosts=list_own_hosts(config),
+        sign_in=signing_in,
     )
 
 
-def build_authenticator(adapters: Adapters, config: Settings) -> Authenticator:
+def build_authenticator(
+    adapters: Adapters, config: Settings, signing_in: SignIn | None
+) -> Authenticator:
     """Build what proves who asks, from the means that the settings name."""
     return Authenticator(
         adapters.identities,
@@ -285,12 +299,14 @@ def build_authenticator(adapters: Adapters, config: Settings) -> Authenticator:
         owner_digest=config.owner_token_sha256,
         owner_name=config.owner_name,
         is_off=config.auth != "on",
+        sign_in=signing_in,
     )
 
 
 async def check_sign_in(adapters: Adapters, config: Settings) -> None:
     """Refuse to serve where nobody could sign in; raises `NobodyCanSignIn` with the ways out."""
-    if config.auth != "on" or config.owner_token_sha256 or await adapters.identities.has_any_key():
+    has_means = config.owner_token_sha256 or config.oidc_issuer
+    if config.auth != "on" or has_means or await adapters.identities.has_any_key():
         return
     raise NobodyCanSignIn(
         "nobody could sign in: there is no owner's token, no identity provider and no API key. "
@@ -338,11 +354,19 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
     )
 
     async def run_doors(stop: asyncio.Event) -> None:
-        services = build_api_services(adapters, config, process, stop)
-        serving = server.serve_api(
-            create_app(services), host=config.http_host, port=config.http_port, stop=stop
-        )
-        async with asyncio.TaskGroup() as tasks:
+        async with (
+            sign_in.open_sign_in(
+                parse_oidc(config),
+                secret_key=config.secret_key,
+                sessions=adapters.sessions,
+                clock=adapters.clock,
+            ) as signing_in,
+            asyncio.TaskGroup() as tasks,
+        ):
+            services = build_api_services(adapters, config, process, stop, signing_in)
+            serving = server.serve_api(
+                create_app(services), host=config.http_host, port=config.http_port, stop=stop
+            )
             tasks.create_task(serving)
             tasks.create_task(build_trigger_listener(adapters, services).run_until_stopped(stop))
             listeners = [

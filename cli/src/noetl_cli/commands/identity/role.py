@@ -46,12 +46,12 @@ def list_roles(*, server: Server = None, as_json: AsJson = False) -> None:
 def grant_role(
     role: Annotated[str, typer.Argument(metavar="ROLE", help="viewer, operator, author, ...")],
     subject: Annotated[
-        str, typer.Argument(metavar="SUBJECT", help="A person's subject or e-mail, a group, ...")
+        str, typer.Argument(metavar="SUBJECT", help="A person's or client's subject, a group, ...")
     ],
     *,
     kind: Annotated[SubjectKind, typer.Option("--kind", help="What the subject is.")] = "person",
     issuer: Annotated[
-        str, typer.Option("--issuer", help="The provider that vouches for it (default: any).")
+        str, typer.Option("--issuer", help="Who vouches for it (default: the identity provider).")
     ] = "",
     folder: Annotated[
         str, typer.Option("--folder", help="Only for the playbooks of a folder, as sales/eu.")

@@ -8,6 +8,8 @@ from msgspec import Struct
 from noetl_contracts.ids import OrganizationId, TenantId
 
 # The organization of a binding that holds in all organizations of its tenant.
+# Who vouches for accounts that have API keys: this deployment itself.
+LOCAL_ISSUER = "noetl"
 ALL_ORGANIZATIONS = OrganizationId("*")
 
 
@@ -23,7 +25,8 @@ class SubjectKind(StrEnum):
 class RoleBinding(Struct, frozen=True, kw_only=True):
     """A role for a subject at a scope.
 
-    `issuer` is the provider that vouches for a person or group; empty is any. `path_prefix` is a
+    `issuer` is the provider that vouches for a person or group, or `noetl` for accounts with API
+    keys; empty is any. `path_prefix` is a
     folder of playbooks; empty is all of them.
     """
 

@@ -28,6 +28,7 @@ from noetl_contracts.requests.dead_letters import DeadLetterAct
 from noetl_contracts.requests.schedules import Schedule
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
+from noetl_contracts.sessions import Session
 from noetl_storage.ports.errors import PlaybookOutdated, RequestKnown
 from noetl_storage.ports.history_ports import LineageRow
 from noetl_storage.ports.ledger_ports import Clock
@@ -126,6 +127,7 @@ class MemoryStore:
     lineage_by_execution: dict[str, StoredLineage] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)
     webhook_by_place: dict[tuple[str, str, str], Webhook] = field(default_factory=dict)
+    session_by_hash: dict[str, Session] = field(default_factory=dict)
     dead_letter_acts: list[DeadLetterAct] = field(default_factory=list)
     trigger_by_place: dict[tuple[str, str, str], Trigger] = field(default_factory=dict)
     # The execution of each message that counts against its trigger's bound, and since when.

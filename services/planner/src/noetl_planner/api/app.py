@@ -46,8 +46,10 @@ from noetl_planner.api.http.services import BOUND_SERVICES, SERVICES, ApiService
 from noetl_planner.api.identity import audit_log, keys, roles, whoami
 from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
+from noetl_planner.api.sign_in import sign_ins
 from noetl_planner.api.triggers import dead_letters, messages, schedules, triggers, webhooks
 from noetl_planner.api.watch import event_stream, logs
+from noetl_planner.identity.refusals import TokenRefused
 from noetl_storage.ports.errors import HistoryDropped, RowRefused
 
 _REFUSALS = {
@@ -160,7 +162,11 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
 def create_app(services: ApiServices) -> Litestar:
     """Build the API over what it may touch."""
     app = Litestar(
-        route_handlers=[*health.ROUTES, Router(path="/api", route_handlers=list(API_ROUTES))],
+        route_handlers=[
+            *health.ROUTES,
+            *sign_ins.ROUTES,
+            Router(path="/api", route_handlers=list(API_ROUTES)),
+        ],
         # One alone: for two and more the framework starts a task each, at every request.
         dependencies={"services": Provide(get_bound_services, sync_to_thread=False)},
         middleware=[DefineMiddleware(AccessMiddleware, gate=Gate(services))],
@@ -172,6 +178,7 @@ def create_app(services: ApiServices) -> Litestar:
             HistoryDropped: problems.show_dropped,
             ResultMalformed: problems.show_malformed,
             RowRefused: problems.show_row_refused,
+            TokenRefused: problems.show_token_refused,
             # JSON that is no JSON either: its reader gave up before its end.
             RecursionError: lambda request, _: problems.show_api_error(
                 request, bodies.too_deep_error()

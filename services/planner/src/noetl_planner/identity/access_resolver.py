@@ -32,7 +32,7 @@ class AccessResolver:
     """Reads bindings, and the roles that the settings give to groups of the provider.
 
     Roles of settings hold in the organization of the installation, which is there before anybody
-    could bind a role.
+    could bind a role, for groups of the `group_issuer` alone.
     """
 
     def __init__(
@@ -42,10 +42,12 @@ class AccessResolver:
         tenant_id: TenantId,
         organization_id: OrganizationId,
         role_by_group: Mapping[str, Role] | None = None,
+        group_issuer: str = "",
     ) -> None:
         self._identities = identities
         self._home = (tenant_id, organization_id)
         self._role_by_group = dict(role_by_group or {})
+        self._group_issuer = group_issuer
 
     async def resolve_access(
         self, principal: Principal, *, tenant: str | None, organization: str | None
@@ -80,7 +82,7 @@ class AccessResolver:
                 role=self._role_by_group[group],
             )
             for group in principal.groups
-            if group in self._role_by_group
+            if group in self._role_by_group and principal.issuer == self._group_issuer
         ]
         if principal.home is None:
             return bindings

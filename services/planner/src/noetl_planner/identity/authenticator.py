@@ -2,7 +2,7 @@
 
 import hmac
 from datetime import datetime
-from typing import Protocol
+from http.cookies import CookieError, SimpleCookie
 
 import structlog
 from msgspec import Struct
@@ -11,10 +11,12 @@ from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.identity.actors import ActorKind, Via
-from noetl_contracts.identity.role_bindings import SubjectKind
+from noetl_contracts.identity.role_bindings import LOCAL_ISSUER, SubjectKind
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_planner.identity import api_keys
+from noetl_planner.identity import api_keys, browser_sessions
 from noetl_planner.identity.principals import Principal
+from noetl_planner.identity.refusals import PROVIDER_FAULTS, TokenRefused
+from noetl_planner.identity.sign_in import SignIn
 from noetl_storage.ports.identity_ports import Identities
 
 SCHEME = "bearer "
@@ -28,33 +30,16 @@ log = structlog.get_logger(__name__)
 class NotSignedIn(Exception):  # noqa: N818 - it is an answer
     """Nobody is proved: what was shown is missing, wrong or over."""
 
-    def __init__(self, code: str, detail: str, hint: str) -> None:
+    def __init__(self, code: str, detail: str, hint: str, *, is_forbidden: bool = False) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.hint = hint
+        self.is_forbidden = is_forbidden
 
 
 class NobodyCanSignIn(Permanent):
     """The API asks who calls it, and nothing is set up by which anybody could tell."""
-
-
-class TokenVerifier(Protocol):
-    """Checks tokens that identity providers sign."""
-
-    async def verify_token(self, token: str) -> Principal:
-        """Return who a token is about; raises `NotSignedIn`."""
-
-
-class SessionReader(Protocol):
-    """Finds the sessions of people who signed in with a browser."""
-
-    async def find_principal(self, cookies: str, *, csrf_token: str | None) -> Principal | None:
-        """Return whose session a `Cookie` header names, None where it names none.
-
-        `csrf_token` is what a request that writes sends beside it; None for one that reads.
-        Raises `NotSignedIn` for a wrong one.
-        """
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -87,26 +72,22 @@ class Authenticator:
         owner_digest: str = "",
         owner_name: str = "owner",
         is_off: bool = False,
-        tokens: TokenVerifier | None = None,
-        sessions: SessionReader | None = None,
+        sign_in: SignIn | None = None,
     ) -> None:
         self._identities = identities
         self._clock = clock
         self._owner_digest = owner_digest
         self._owner_name = owner_name
         self.is_off = is_off
-        self._tokens = tokens
-        self._sessions = sessions
+        self._sign_in = sign_in
         self._noted_at: dict[str, datetime] = {}
 
     async def authenticate_request(self, evidence: Evidence) -> Principal | None:
         """Return who asks, None where nothing was shown; raises `NotSignedIn`."""
         if evidence.authorization:
             return await self._read_authorization(evidence)
-        if evidence.cookies and self._sessions is not None:
-            principal = await self._sessions.find_principal(
-                evidence.cookies, csrf_token=evidence.csrf_token
-            )
+        if evidence.cookies and self._sign_in is not None:
+            principal = await self._read_session(self._sign_in, evidence)
             if principal is not None:
                 return principal
         return _build_anonymous(evidence.via) if self.is_off else None
@@ -137,13 +118,37 @@ class Authenticator:
         prefix = api_keys.find_key_prefix(token)
         if prefix is not None:
             return await self._read_key(token, prefix, evidence.via)
-        if self._tokens is None:
+        if self._sign_in is None:
             raise NotSignedIn(
                 "token_unknown",
                 "the token is neither an API key nor the owner's token",
                 "noetl up writes the owner's token; an administrator makes keys: noetl key create",
             )
-        return await self._tokens.verify_token(token)
+        return await _read_token(self._sign_in, token, evidence.via)
+
+    async def _read_session(self, sign_in: SignIn, evidence: Evidence) -> Principal | None:
+        name = browser_sessions.name_session_cookie(is_secure=sign_in.config.is_public_url_secure)
+        secret = _find_cookie(evidence.cookies, name)
+        person = await sign_in.sessions.find_session(secret)
+        if person is None:
+            return None
+        is_write = evidence.csrf_token is not None
+        if is_write and not browser_sessions.is_csrf_token_right(person, evidence.csrf_token):
+            raise NotSignedIn(
+                "csrf_token",
+                "a write with a session's cookie carries the session's token, and this has none",
+                "send csrf_token of GET /auth/session as the header X-CSRF-Token",
+                is_forbidden=True,
+            )
+        return Principal(
+            kind=ActorKind.PERSON,
+            id=person.subject,
+            name=person.name,
+            issuer=person.issuer,
+            via=Via.CONSOLE,
+            groups=person.groups,
+            expires_at=person.expires_at,
+        )
 
     def _is_owner(self, token: str) -> bool:
         return bool(self._owner_digest) and hmac.compare_digest(
@@ -166,6 +171,7 @@ class Authenticator:
             kind=ActorKind.WORKER if is_worker else ActorKind.SERVICE_ACCOUNT,
             id=key.account,
             name=key.account,
+            issuer=LOCAL_ISSUER,
             via=via,
             key_prefix=prefix,
             home=(TenantId(key.tenant_id), OrganizationId(key.organization_id)),
@@ -178,6 +184,33 @@ class Authenticator:
             return
         self._noted_at[prefix] = now
         await self._identities.note_key_use(prefix, now)
+
+
+def _find_cookie(header: str, name: str) -> str | None:
+    """Return a cookie of a `Cookie` header; of one that is malformed there is none."""
+    try:
+        morsel = SimpleCookie(header).get(name)
+    except CookieError:
+        return None
+    return None if morsel is None else morsel.value
+
+
+async def _read_token(sign_in: SignIn, token: str, via: Via) -> Principal:
+    try:
+        person = await sign_in.verifier.verify_token(token)
+    except TokenRefused as refusal:
+        if refusal.code in PROVIDER_FAULTS:
+            raise
+        raise NotSignedIn(refusal.code, refusal.detail, refusal.hint) from refusal
+    return Principal(
+        kind=ActorKind(person.kind),
+        id=person.subject,
+        name=person.name,
+        issuer=person.issuer,
+        via=via,
+        groups=person.groups,
+        expires_at=person.expires_at,
+    )
 
 
 def _build_anonymous(via: Via) -> Principal:

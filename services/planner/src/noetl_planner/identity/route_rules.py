@@ -71,6 +71,12 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/schema/openapi.json"): SIGNED_IN,
     ("GET", "/schema/{path}"): SIGNED_IN,
     ("GET", "/api/auth/whoami"): SIGNED_IN,
+    # How to sign in, and the way of browsers through it, which checks its own cookies.
+    ("GET", "/api/auth/config"): PUBLIC,
+    ("GET", "/auth/login"): PUBLIC,
+    ("GET", "/auth/callback"): PUBLIC,
+    ("GET", "/auth/session"): PUBLIC,
+    ("POST", "/auth/logout"): PUBLIC,
     # Executions.
     ("POST", "/api/execute"): _RUN,
     ("POST", "/api/executions"): _RUN,

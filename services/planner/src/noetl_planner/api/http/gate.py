@@ -205,7 +205,7 @@ def build_forbidden_error(access: Access, permission: Permission) -> ApiError:
 
 def _unauthorized_error(refusal: NotSignedIn) -> ApiError:
     return ApiError(
-        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN if refusal.is_forbidden else HTTPStatus.UNAUTHORIZED,
         code=refusal.code,
         detail=refusal.detail,
         hint=refusal.hint,

@@ -31,6 +31,7 @@ from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator
 from noetl_planner.identity.permissions import Permission
 from noetl_planner.identity.principals import Access
+from noetl_planner.identity.sign_in import SignIn
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
@@ -159,6 +160,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     follower_limits: FollowerLimits = FollowerLimits()
     # Names by which this API may be called besides those that are private by themselves.
     http_hosts: tuple[str, ...] = ()
+    # None: no identity provider is named, so that nobody signs in by token or browser.
+    sign_in: SignIn | None = None
     limits: Limits = Limits()
     programs: ProgramCache
 

@@ -8,7 +8,7 @@ from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
-from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding, SubjectKind
+from noetl_contracts.identity.role_bindings import LOCAL_ISSUER, ApiKey, RoleBinding, SubjectKind
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import NAME_PATTERN
 from noetl_planner.api.http.services import ApiServices, Services
@@ -134,6 +134,7 @@ def _build_binding(
         binding_id=services.mint(),
         **services.tenant_scope,
         subject_kind=kind,
+        issuer=LOCAL_ISSUER,
         subject=body.account,
         role=role,
         path_prefix=body.path_prefix.strip("/"),

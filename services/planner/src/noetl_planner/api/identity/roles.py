@@ -8,7 +8,12 @@ from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
-from noetl_contracts.identity.role_bindings import ALL_ORGANIZATIONS, RoleBinding, SubjectKind
+from noetl_contracts.identity.role_bindings import (
+    ALL_ORGANIZATIONS,
+    LOCAL_ISSUER,
+    RoleBinding,
+    SubjectKind,
+)
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup
@@ -118,12 +123,24 @@ def _build_binding(services: ApiServices, body: BindingBody) -> RoleBinding:
         tenant_id=services.tenant_id,
         organization_id=organization_id,
         subject_kind=body.kind,
-        issuer=body.issuer,
+        issuer=body.issuer or _choose_issuer(services, body.kind),
         subject=body.subject,
         role=role,
         path_prefix=body.path_prefix.strip("/"),
         created_by=services.actor.short_name,
     )
+
+
+def _choose_issuer(services: ApiServices, kind: SubjectKind) -> str:
+    """Return who vouches for a subject where the request does not say; raises a 400."""
+    if kind in (SubjectKind.SERVICE_ACCOUNT, SubjectKind.WORKER):
+        return LOCAL_ISSUER
+    if services.sign_in is None:
+        raise problems.bad_request_error(
+            f"no identity provider is set up that could vouch for a {kind}",
+            hint="set NOETL_PLANNER_OIDC_ISSUER, or name the issuer: --issuer",
+        )
+    return services.sign_in.config.issuer
 
 
 def _view_binding(binding: RoleBinding) -> BindingView:

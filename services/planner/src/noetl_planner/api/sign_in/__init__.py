@@ -1,0 +1,1 @@
+"""Routes by which people sign in and out with a browser."""
