@@ -85,14 +85,23 @@ def is_completing(*, environ: dict[str, str]) -> bool:
     return COMPLETION_VARIABLE in environ
 
 
+def find_owner(
+    tenant: str | None, organization: str | None, *, environ: dict[str, str]
+) -> dict[str, str]:
+    """Say whose things are meant, as far as arguments or the environment say it."""
+    named = {
+        "tenant_id": tenant or environ.get("NOETL_TENANT"),
+        "organization_id": organization or environ.get("NOETL_ORGANIZATION"),
+    }
+    return {field: name for field, name in named.items() if name}
+
+
 def choose_owner(
     tenant: str | None, organization: str | None, *, environ: dict[str, str]
 ) -> dict[str, str]:
     """Say whose things are meant: the arguments, the environment, or a single tenant's default."""
-    return {
-        "tenant_id": tenant or environ.get("NOETL_TENANT") or "default",
-        "organization_id": organization or environ.get("NOETL_ORGANIZATION") or "default",
-    }
+    default = {"tenant_id": "default", "organization_id": "default"}
+    return default | find_owner(tenant, organization, environ=environ)
 
 
 def build_audit_environ(access: AuditAccess) -> dict[str, str]:

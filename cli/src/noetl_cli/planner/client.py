@@ -22,6 +22,9 @@ from noetl_cli.stack.home_folder.state import StackPhase
 from noetl_contracts import codec
 
 CONNECT_TIMEOUT_S = 5.0
+WHOAMI_PATH = "/api/auth/whoami"
+CLIENT_HEADER = "X-NoETL-Client"
+OWNER_HEADERS = {"tenant_id": "X-NoETL-Tenant", "organization_id": "X-NoETL-Organization"}
 ANSWER_TIMEOUT_S = 30.0
 # The database of `noetl up` for the user's own data.
 TARGET = "target"
@@ -69,6 +72,11 @@ class PlannerClient:
         self._authorization = authorization
         # Without a slash at its end.
         self.url = url
+
+    def get_wanted_owner(self) -> dict[str, str]:
+        """Return whose things the headers of all requests mean, as far as they say."""
+        headers = self._pool.headers
+        return {field: headers[name] for field, name in OWNER_HEADERS.items() if name in headers}
 
     def get(self, path: str, /, **params: Any) -> Any:
         """Ask for something; parameters that are None are left out."""
@@ -144,14 +152,19 @@ class PlannerClient:
 
 
 @contextmanager
-def open_client(server: str | None) -> Iterator[PlannerClient]:
+def open_client(
+    server: str | None, *, tenant: str | None = None, organization: str | None = None
+) -> Iterator[PlannerClient]:
     """Open a client to the server that was named, to the one in use, or to the stack here.
 
-    It says who calls; a user in the address is said instead of what is kept.
+    It says who calls, and in which organization: the arguments, the environment, or the context. A
+    user in the address is said instead of what is kept.
     """
     environ = settings.copy_environment()
     address, headers = _split_user(get_server_address(server))
-    headers |= authorization.find_context_headers(environ, address)
+    headers |= {CLIENT_HEADER: "cli"} | authorization.find_context_headers(environ, address)
+    named = settings.find_owner(tenant, organization, environ=environ)
+    headers |= {OWNER_HEADERS[field]: name for field, name in named.items()}
     proof = None if "authorization" in headers else ServerAuthorization(environ, address)
     with _open_pool(headers) as pool:
         yield PlannerClient(pool, address, proof)
@@ -191,6 +204,24 @@ def get_server_address(server: str | None) -> str:
     if not _is_address(address):
         raise _bad_address_error(address)
     return address.rstrip("/")
+
+
+def get_owner(planner: PlannerClient) -> dict[str, str]:
+    """Return whose things are meant, as fields of requests; raises `CliError`.
+
+    It is what the server says: without an argument it follows from who calls.
+    """
+    who = planner.get(WHOAMI_PATH)
+    owner = {"tenant_id": who["tenant"], "organization_id": who["organization"]}
+    wanted = planner.get_wanted_owner()
+    if owner | wanted != owner:
+        raise CliError(
+            f"The planner acts for tenant {who['tenant']!r}, organization {who['organization']!r}, "
+            "and not for the one that is named.",
+            way_out="Sign in as somebody with a role there: noetl whoami",
+            exit_code=ExitCode.USAGE,
+        )
+    return owner
 
 
 def get_target_dsn() -> str:

@@ -231,8 +231,8 @@ def export_heads(
     as_json: AsJson = False,
 ) -> None:
     """Write down where every history ends; keep the file where no ledger's owner can write."""
-    place = settings.choose_owner(tenant, organization, environ=settings.copy_environment())
-    with client.open_client(server) as planner:
+    with client.open_client(server, tenant=tenant, organization=organization) as planner:
+        place = client.get_owner(planner)
         found = HeadsFile(**place, heads=list(_list_heads(planner, place)))
     try:
         output.write_bytes(codec.encode_json(found))
@@ -259,9 +259,9 @@ def verify_histories(
     as_json: AsJson = False,
 ) -> None:
     """Follow the chain of checksums, and name every event that was changed, removed or moved."""
-    place = settings.choose_owner(tenant, organization, environ=settings.copy_environment())
-    kept = {} if exported is None else _read_heads(exported, place)
-    with client.open_client(server) as planner:
+    with client.open_client(server, tenant=tenant, organization=organization) as planner:
+        place = client.get_owner(planner)
+        kept = {} if exported is None else _read_heads(exported, place)
         chosen = execution_ids or _list_execution_ids(planner, place, kept)
         total = bad = 0
         for execution_id in chosen:

@@ -5,7 +5,6 @@ from noetl_cli.commands.identity.login import ContextName, choose_server
 from noetl_cli.commands.options import AsJson, Server
 from noetl_cli.planner import client
 
-WHOAMI_PATH = "/api/auth/whoami"
 FIELDS = (
     *("kind", "id", "name", "issuer", "via"),
     *("tenant", "organization", "roles", "expires_at"),
@@ -16,7 +15,7 @@ def whoami(*, context: ContextName = None, server: Server = None, as_json: AsJso
     """Show who a server takes you for, and what you may do there."""
     address = choose_server(context, server, settings.copy_environment())
     with client.open_client(address) as planner:
-        who = planner.get(WHOAMI_PATH)
+        who = planner.get(client.WHOAMI_PATH)
     if as_json:
         terminal_output.print_json(who)
         return
