@@ -20,6 +20,7 @@ from noetl_cli.files.playbook_file import PlaybookFile
 from noetl_cli.files.run_request import RunFile, RunRequest
 from noetl_cli.local import system
 from noetl_cli.local.history import HistoryWriter, get_history_folder
+from noetl_cli.local.listening_token import keep_listening_token
 from noetl_cli.local.system import LocalSystem, ServiceSettings
 from noetl_cli.planner.execution_logs import format_log_line
 from noetl_cli.stack.processes import loopback
@@ -284,7 +285,11 @@ def open_run(asked: RunRequest, environ: dict[str, str]) -> Iterator[tuple[Local
         service=system.NAME, instance=system.NAME, log_format="console", log_level="error"
     )
     environ = {**environ, **_listen_variables(asked.listens_at)}
-    with tempfile.TemporaryDirectory(prefix="noetl-local-") as folder:
+    with (
+        keep_listening_token(environ, asked.listens_at) as token,
+        tempfile.TemporaryDirectory(prefix="noetl-local-") as folder,
+    ):
+        environ |= token
         try:
             configs = system.load_settings(environ, Path(folder))
         except SettingsError as error:
