@@ -12,7 +12,7 @@ from noetl_chassis.clock import SystemClock
 from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding, SubjectKind
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_planner.api.app import create_app
-from noetl_planner.identity import api_keys
+from noetl_planner.identity import authenticator
 from noetl_planner.identity.authenticator import Authenticator, digest_token
 from noetl_storage.ports.identity_ports import Identities
 
@@ -61,16 +61,16 @@ async def make_caller_of(
 ) -> Caller:
     """Somebody with a key and one role."""
     account = name or f"{role}-{place[0]}{path_prefix.replace('/', '-')}"
-    key = api_keys.make_key()
+    key = authenticator.make_key()
     kind = SubjectKind.WORKER if role == "worker" else SubjectKind.SERVICE_ACCOUNT
     await identities.put_key(
         ApiKey(
-            key_prefix=api_keys.find_key_prefix(key) or "",
+            key_prefix=authenticator.find_key_prefix(key) or "",
             tenant_id=place[0],
             organization_id=place[1],
             account=account,
             account_kind=kind,
-            digest=api_keys.digest_key(key),
+            digest=authenticator.digest_key(key),
         )
     )
     await identities.put_binding(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from noetl_cli.identity import authorization
-from noetl_cli.local.listening_token import keep_listening_token
+from noetl_cli.local.runner import keep_listening_token
 from noetl_contracts import codec
 
 

@@ -23,13 +23,43 @@ from cryptography.hazmat.primitives.keywrap import (
 )
 
 from noetl_chassis.seals.credential_seal import KEY_BYTES, NONCE_BYTES
-from noetl_chassis.seals.key_service import Owner
 from noetl_contracts.errors import PayloadKeyUnknown, PayloadSealBroken
+from noetl_contracts.ids import OrganizationId, TenantId
 
 _LENGTH_BYTES = 2
 _KEPT_MAX = 4096
 # After so many objects a tenant gets a new key: far below what one key may seal with nonces.
 _OBJECTS_MAX = 2**24
+
+
+class Owner(Protocol):
+    """The tenant and organization that an object belongs to."""
+
+    @property
+    def tenant_id(self) -> TenantId:
+        """Name the tenant."""
+
+    @property
+    def organization_id(self) -> OrganizationId:
+        """Name the organization."""
+
+
+class KeyService(Protocol):
+    """Wraps keys with the tenants' keys: in this process, or by a key management service.
+
+    `associated_data` names the object: a key wrapped for one object does not unwrap for another.
+    """
+
+    def get_key_id(self, owner: Owner) -> str:
+        """Name the key that wraps for an owner now."""
+
+    def wrap_key(self, owner: Owner, key: bytes, associated_data: bytes) -> bytes:
+        """Wrap an object's key with the owner's current key."""
+
+    def unwrap_key(
+        self, owner: Owner, key_id: str, wrapped: bytes, associated_data: bytes
+    ) -> bytes:
+        """Return an object's key; raises `PayloadKeyUnknown`, `PayloadSealBroken`."""
 
 
 class KeyManagement(Protocol):

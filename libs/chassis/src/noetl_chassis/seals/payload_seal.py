@@ -21,8 +21,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
 from noetl_chassis.seals.credential_seal import KEY_BYTES, NONCE_BYTES, KeyUnusable, decode_key
-from noetl_chassis.seals.key_management import KeyManagement, LocalKeyManagement, ManagedKeys
-from noetl_chassis.seals.key_service import KeyService, Owner
+from noetl_chassis.seals.key_management import (
+    KeyManagement,
+    KeyService,
+    LocalKeyManagement,
+    ManagedKeys,
+    Owner,
+)
 from noetl_chassis.seals.tenant_keys import TenantKeyObjects, TenantKeys
 from noetl_contracts import codec
 from noetl_contracts.errors import PayloadKeyUnknown, PayloadSealBroken

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 
 from noetl_chassis.seals.credential_seal import KEY_BYTES, NONCE_BYTES
-from noetl_chassis.seals.key_service import KeyService, Owner
+from noetl_chassis.seals.key_management import KeyService, Owner
 from noetl_contracts import codec
 from noetl_contracts.errors import PayloadKeyUnknown, PayloadSealBroken
 

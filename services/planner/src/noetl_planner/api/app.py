@@ -43,10 +43,9 @@ from noetl_planner.api.http import bodies, host_and_origin_checks, problems
 from noetl_planner.api.http.gate import Gate
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import BOUND_SERVICES, SERVICES, ApiServices
-from noetl_planner.api.identity import audit_log, keys, roles, whoami
+from noetl_planner.api.identity import audit_log, keys, roles, sign_ins, whoami
 from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
-from noetl_planner.api.sign_in import sign_ins
 from noetl_planner.api.triggers import dead_letters, messages, schedules, triggers, webhooks
 from noetl_planner.api.watch import event_stream, logs
 from noetl_planner.identity.refusals import TokenRefused

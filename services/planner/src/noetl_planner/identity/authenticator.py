@@ -1,6 +1,7 @@
 """The authenticator: turns what a request shows into a principal, or refuses it."""
 
 import hmac
+import secrets
 from datetime import datetime
 from http.cookies import CookieError, SimpleCookie
 
@@ -11,9 +12,9 @@ from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.identity.actors import ActorKind, Via
-from noetl_contracts.identity.role_bindings import LOCAL_ISSUER, SubjectKind
+from noetl_contracts.identity.role_bindings import LOCAL_ISSUER, ApiKey, SubjectKind
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_planner.identity import api_keys, browser_sessions
+from noetl_planner.identity import browser_sessions
 from noetl_planner.identity.principals import Principal
 from noetl_planner.identity.refusals import PROVIDER_FAULTS, TokenRefused
 from noetl_planner.identity.sign_in import SignIn
@@ -21,6 +22,10 @@ from noetl_storage.ports.identity_ports import Identities
 
 SCHEME = "bearer "
 TOKEN_CHARACTERS_MAX = 16 * 1024
+KEY_SCHEME = "noetl_"
+_PREFIX_BYTES = 6
+_SECRET_BYTES = 32
+_PREFIX_CHARACTERS = len(KEY_SCHEME) + 2 * _PREFIX_BYTES
 # A key's last use is written at most so often.
 USE_NOTED_S = 60.0
 
@@ -115,7 +120,7 @@ class Authenticator:
                 via=evidence.via,
                 has_all_roles=True,
             )
-        prefix = api_keys.find_key_prefix(token)
+        prefix = find_key_prefix(token)
         if prefix is not None:
             return await self._read_key(token, prefix, evidence.via)
         if self._sign_in is None:
@@ -158,7 +163,7 @@ class Authenticator:
     async def _read_key(self, token: str, prefix: str, via: Via) -> Principal:
         key = await self._identities.find_key(prefix)
         now = self._clock.now()
-        if key is None or not api_keys.is_key_of(token, key) or not key.is_valid_at(now):
+        if key is None or not is_key_of(token, key) or not key.is_valid_at(now):
             # One answer for all three: which of them it is says something of the key.
             raise NotSignedIn(
                 "key_refused",
@@ -217,3 +222,25 @@ def _build_anonymous(via: Via) -> Principal:
     return Principal(
         kind=ActorKind.ANONYMOUS, id="anonymous", name="anonymous", via=via, has_all_roles=True
     )
+
+
+def make_key() -> str:
+    """Make a new API key: its scheme, a prefix by which it is found, and 256 random bits."""
+    prefix = secrets.token_hex(_PREFIX_BYTES)
+    return f"{KEY_SCHEME}{prefix}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+
+
+def find_key_prefix(key: str) -> str | None:
+    """Return the part of a key by which it is found, None for what is no API key."""
+    is_key = key.startswith(KEY_SCHEME) and key[_PREFIX_CHARACTERS : _PREFIX_CHARACTERS + 1] == "_"
+    return key[:_PREFIX_CHARACTERS] if is_key else None
+
+
+def digest_key(key: str) -> bytes:
+    """Return what is stored of a key instead of it."""
+    return codec.digest_bytes(key.encode())
+
+
+def is_key_of(key: str, api_key: ApiKey) -> bool:
+    """Tell whether a key is the one that was stored; takes the same time for any other."""
+    return hmac.compare_digest(digest_key(key), api_key.digest)

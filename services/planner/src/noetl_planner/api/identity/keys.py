@@ -12,7 +12,7 @@ from noetl_contracts.identity.role_bindings import LOCAL_ISSUER, ApiKey, RoleBin
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import NAME_PATTERN
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.identity import api_keys
+from noetl_planner.identity import authenticator
 from noetl_planner.identity.permissions import Role, UnknownRole, parse_role
 
 KEYS_MAX = 1000
@@ -72,15 +72,15 @@ async def list_keys(services: Services) -> KeyList:
 async def create_key(services: Services, data: JSONBody[KeyBody]) -> NewKey:
     """Make an API key; the answer is the only place that shows it."""
     role = _choose_role(data)
-    key = api_keys.make_key()
+    key = authenticator.make_key()
     kind = SubjectKind.WORKER if data.worker else SubjectKind.SERVICE_ACCOUNT
     now = services.clock.now()
     api_key = ApiKey(
-        key_prefix=api_keys.find_key_prefix(key) or "",
+        key_prefix=authenticator.find_key_prefix(key) or "",
         **services.tenant_scope,
         account=data.account,
         account_kind=kind,
-        digest=api_keys.digest_key(key),
+        digest=authenticator.digest_key(key),
         created_by=services.actor.short_name,
         expires_at=now + timedelta(days=data.days) if data.days else None,
     )

@@ -1,1 +1,0 @@
-"""Routes by which people sign in and out with a browser."""
