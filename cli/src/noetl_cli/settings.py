@@ -75,6 +75,11 @@ def find_api_url(*, environ: dict[str, str]) -> str | None:
     return environ.get("NOETL_SERVER")
 
 
+def find_authorities(*, environ: dict[str, str]) -> str | None:
+    """Name the file of authorities that servers are checked by; None: those of the system."""
+    return environ.get("NOETL_CA_FILE") or None
+
+
 def is_plain(*, environ: dict[str, str]) -> bool:
     """Tell whether the user wants no colour."""
     return bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"

@@ -191,7 +191,11 @@ def _split_user(address: str) -> tuple[str, dict[str, str]]:
 def _open_pool(headers: dict[str, str]) -> PoolManager:
     timeout = Timeout(connect=CONNECT_TIMEOUT_S, read=ANSWER_TIMEOUT_S)
     # The environment's proxies are for the world, not for a planner: urllib3 reads none.
-    return PoolManager(headers=headers, timeout=timeout)
+    return PoolManager(
+        headers=headers,
+        timeout=timeout,
+        ca_certs=settings.find_authorities(environ=settings.copy_environment()),
+    )
 
 
 def get_server_address(server: str | None) -> str:

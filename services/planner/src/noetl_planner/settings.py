@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from noetl_chassis import settings
+from noetl_chassis.tls import CertificateError, CertificateFiles, ReloadedContext
 from noetl_contracts import subjects
 from noetl_contracts.commands.command_work import DEFAULT_POOL
 from noetl_contracts.commands.worker_pools import POOL_PATTERN, Pools
@@ -34,6 +35,9 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     payload_seal_key: str = ""
     payload_seal_file: str = ""
     http_host: str = "127.0.0.1"
+    # PEM files of the API's certificate and its key; empty: it speaks plain HTTP. Read again on change.
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
     # Names by which the planner is called from outside, as `noetl.example.org` or `*.example.org`,
     # besides addresses and private names: a page could give its own name this address.
     http_hosts: tuple[str, ...] = ()
@@ -119,6 +123,7 @@ def load_settings() -> Settings:
     parse_tenants(config)
     parse_group_roles(config)
     check_auth(config)
+    open_api_tls(config)
     parse_oidc(config)
     return config
 
@@ -131,6 +136,17 @@ def check_auth(config: Settings) -> None:
             f"{PREFIX}HTTP_HOST={config.http_host} is no loopback address: "
             "set it to 127.0.0.1, or leave authentication on"
         )
+
+
+def open_api_tls(config: Settings) -> ReloadedContext | None:
+    """Read the API's certificate, None where there is none; raises `SettingsError`."""
+    if not config.tls_certificate_file:
+        return None
+    files = CertificateFiles(certificate=config.tls_certificate_file, key=config.tls_key_file)
+    try:
+        return ReloadedContext(files, is_server=True)
+    except CertificateError as failure:
+        raise settings.SettingsError(f"{PREFIX}TLS_CERTIFICATE_FILE: {failure}") from failure
 
 
 def parse_group_roles(config: Settings) -> dict[str, Role]:

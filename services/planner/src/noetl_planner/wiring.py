@@ -41,6 +41,7 @@ from noetl_planner.settings import (
     PREFIX,
     Settings,
     list_own_hosts,
+    open_api_tls,
     parse_group_roles,
     parse_oidc,
     parse_pools,
@@ -365,7 +366,11 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
         ):
             services = build_api_services(adapters, config, process, stop, signing_in)
             serving = server.serve_api(
-                create_app(services), host=config.http_host, port=config.http_port, stop=stop
+                create_app(services),
+                host=config.http_host,
+                port=config.http_port,
+                stop=stop,
+                tls=open_api_tls(config),
             )
             tasks.create_task(serving)
             tasks.create_task(build_trigger_listener(adapters, services).run_until_stopped(stop))
