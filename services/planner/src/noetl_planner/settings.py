@@ -35,7 +35,7 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     payload_seal_key: str = ""
     payload_seal_file: str = ""
     http_host: str = "127.0.0.1"
-    # PEM files of the API's certificate and its key; empty: it speaks plain HTTP. Read again on change.
+    # PEM files of the API's certificate and its key, read again on change; empty: plain HTTP.
     tls_certificate_file: str = ""
     tls_key_file: str = ""
     # Names by which the planner is called from outside, as `noetl.example.org` or `*.example.org`,
