@@ -76,6 +76,29 @@ async def test_a_program_with_a_token_for_another_api_is_refused(
     assert await refuse(site, token) is RefusalCode.TOKEN_AUDIENCE
 
 
+@pytest.mark.parametrize(
+    ("claims", "kind"),
+    [
+        ({"sub": "robot", "client_id": "robot"}, PrincipalKind.SERVICE_ACCOUNT),
+        ({"sub": "robot", "cid": "robot"}, PrincipalKind.SERVICE_ACCOUNT),
+        (
+            {"sub": "7", "azp": "robot", "preferred_username": "service-account-robot"},
+            PrincipalKind.SERVICE_ACCOUNT,
+        ),
+        ({"sub": "robot@clients", "gty": "client-credentials"}, PrincipalKind.SERVICE_ACCOUNT),
+        ({"sub": "7", "idtyp": "app"}, PrincipalKind.SERVICE_ACCOUNT),
+        ({"sub": "system:serviceaccount:etl:loader"}, PrincipalKind.SERVICE_ACCOUNT),
+        ({"sub": "ann", "client_id": "robot"}, PrincipalKind.PERSON),
+        ({"sub": "7", "azp": "a", "preferred_username": "service-account-b"}, PrincipalKind.PERSON),
+    ],
+)
+async def test_a_program_is_told_from_a_person(
+    site: Site, provider: IdentityProvider, claims: dict[str, Any], kind: PrincipalKind
+) -> None:
+    token = provider.forge({"typ": "at+jwt"}, aud=AUDIENCE, **claims)
+    assert (await site.sign_in.verifier.verify_token(token)).kind is kind
+
+
 SOON = 2_000_000_000
 CLAIMS: list[tuple[dict[str, Any], RefusalCode]] = [
     ({"iss": "https://evil.example.org"}, RefusalCode.TOKEN_ISSUER),
