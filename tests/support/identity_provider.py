@@ -72,6 +72,10 @@ class IdentityProvider:
         body = json.dumps([key.as_dict(private=True) for key in keys])
         httpx.post(f"{self.issuer}/test/keys", content=body).raise_for_status()
 
+    def count_refreshes(self) -> int:
+        """Count the refresh tokens that were used."""
+        return int(httpx.get(f"{self.issuer}/test/refreshes").text)
+
     def claims(self, **changes: Any) -> dict[str, Any]:
         """What an ID token of this provider says; None leaves a claim out."""
         now = int(time.time())

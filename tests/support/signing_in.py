@@ -1,6 +1,7 @@
 """A planner whose people sign in at a provider, and the browser of one of them."""
 
 import asyncio
+import random
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -24,6 +25,9 @@ from noetl_storage.ports.registry_ports import Sessions
 
 HOPS_MAX = 12
 PORT_WAIT_S = 30
+# Below those that the system gives to connections.
+PORTS = range(20_000, 32_000)
+PORTS_TRIED_MAX = 100
 
 
 class MovableClock:
@@ -51,9 +55,16 @@ class Site:
 
 
 def find_free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port that no connection of another process is given meanwhile, and that is free now."""
+    for _ in range(PORTS_TRIED_MAX):
+        port = random.choice(PORTS)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError(f"no port of {PORTS} is free")
 
 
 def a_settings(issuer: str, public_url: str, **changes: Any) -> Settings:

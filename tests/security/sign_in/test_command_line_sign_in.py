@@ -77,15 +77,19 @@ async def test_a_person_who_declines_a_code_is_not_signed_in(
     assert not records_file(tmp_path).exists()
 
 
-async def test_tokens_are_renewed_by_one_command_at_a_time(site: Site, tmp_path: Path) -> None:
+async def test_tokens_are_renewed_by_one_command_at_a_time(
+    site: Site, provider: IdentityProvider, tmp_path: Path
+) -> None:
     ended = await sign_in_with_browser(tmp_path, site)
     assert ended.code == 0, ended.err
     first = read_record(tmp_path, site)
+    before = provider.count_refreshes()
     for _ in range(2):
         change_record(tmp_path, site, expires_s=1.0)
         calls = [call(tmp_path, "pools", "--server", site.url, "--json") for _ in range(4)]
         for answer in await asyncio.gather(*calls):
             assert answer.code == 0, answer.err
+    assert provider.count_refreshes() - before == 2
     last = read_record(tmp_path, site)
     assert last["refresh_token"] != first["refresh_token"]
     assert (await site.sign_in.verifier.verify_token(last["bearer"])).subject == "ann"

@@ -1,5 +1,6 @@
 """Tokens prove whom a trusted issuer names to this server, and nothing else does."""
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -7,7 +8,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from joserfc.jwk import OctKey
+from joserfc.jwk import OctKey, RSAKey
+from msgspec import structs
 from tests.support.identity_provider import (
     AUDIENCE,
     CLI,
@@ -17,6 +19,7 @@ from tests.support.identity_provider import (
     a_key,
     identity_provider,
 )
+from tests.support.polling import PATIENCE_S
 from tests.support.signing_in import Site, a_silent_site
 from tests.support.site import Site as WebSite
 from tests.support.site import serving
@@ -71,6 +74,29 @@ async def test_a_program_with_a_token_for_another_api_is_refused(
 ) -> None:
     token = provider.ask_client_token("https://other.example.org/api")
     assert await refuse(site, token) is RefusalCode.TOKEN_AUDIENCE
+
+
+@pytest.mark.parametrize(
+    ("claims", "kind"),
+    [
+        ({"sub": "robot", "client_id": "robot"}, PrincipalKind.SERVICE_ACCOUNT),
+        ({"sub": "robot", "cid": "robot"}, PrincipalKind.SERVICE_ACCOUNT),
+        (
+            {"sub": "7", "azp": "robot", "preferred_username": "service-account-robot"},
+            PrincipalKind.SERVICE_ACCOUNT,
+        ),
+        ({"sub": "robot@clients", "gty": "client-credentials"}, PrincipalKind.SERVICE_ACCOUNT),
+        ({"sub": "7", "idtyp": "app"}, PrincipalKind.SERVICE_ACCOUNT),
+        ({"sub": "system:serviceaccount:etl:loader"}, PrincipalKind.SERVICE_ACCOUNT),
+        ({"sub": "ann", "client_id": "robot"}, PrincipalKind.PERSON),
+        ({"sub": "7", "azp": "a", "preferred_username": "service-account-b"}, PrincipalKind.PERSON),
+    ],
+)
+async def test_a_program_is_told_from_a_person(
+    site: Site, provider: IdentityProvider, claims: dict[str, Any], kind: PrincipalKind
+) -> None:
+    token = provider.forge({"typ": "at+jwt"}, aud=AUDIENCE, **claims)
+    assert (await site.sign_in.verifier.verify_token(token)).kind is kind
 
 
 SOON = 2_000_000_000
@@ -375,10 +401,54 @@ async def test_keys_outlive_a_provider_that_is_away_for_an_hour(planner_url: str
             assert await refuse(site, tokens[0]) is RefusalCode.PROVIDER_UNREACHABLE
 
 
+async def test_a_slow_provider_holds_up_one_request_alone(
+    site: Site, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = int(site.clock.now().timestamp()) + 3600
+    first, second = (provider.forge(exp=far, jti=str(place)) for place in range(2))
+    verifier, is_asked = site.sign_in.verifier, asyncio.Event()
+    await verifier.verify_token(first)
+
+    async def never() -> list[dict[str, Any]]:
+        is_asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(site.sign_in.provider, "fetch_key_set", never)
+    site.clock.ahead_s = 601
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(verifier.verify_token(first))
+        await is_asked.wait()
+        assert (await verifier.verify_token(second)).subject == "ann"
+        assert not waiting.done()
+        waiting.cancel()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint"),
+        *("end_session_endpoint", "device_authorization_endpoint"),
+    ],
+)
+@pytest.mark.parametrize("address", ["http://evil.example.org/x", "javascript:alert(1)", ""])
+async def test_an_endpoint_that_others_read_is_refused(
+    site: Site, monkeypatch: pytest.MonkeyPatch, name: str, address: str
+) -> None:
+    provider = site.sign_in.provider
+    read_json = provider._read_json
+
+    async def read_changed(place: str, kind: Any, **options: Any) -> Any:
+        return structs.replace(await read_json(place, kind, **options), **{name: address})
+
+    monkeypatch.setattr(provider, "_read_json", read_changed)
+    with pytest.raises(TokenRefused) as refused:
+        await provider.get_metadata()
+    assert refused.value.code is RefusalCode.PROVIDER_MALFORMED
+
+
 @pytest.mark.filterwarnings("ignore:Key size should be")
 async def test_a_weak_key_verifies_nothing(site: Site, provider: IdentityProvider) -> None:
-    from joserfc.jwk import RSAKey  # noqa: PLC0415 - only the weak key needs it
-
     weak = RSAKey.generate_key(1024, {"use": "sig", "alg": "RS256", "kid": "weak"})
     provider.replace_keys(weak, a_key("k2"))
     assert await refuse(site, provider.forge()) is RefusalCode.TOKEN_UNKNOWN_KEY

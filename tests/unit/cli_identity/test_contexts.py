@@ -80,6 +80,7 @@ def test_a_key_is_kept_apart_from_the_names(folder: Path) -> None:
     [
         ("a b", "--server", PROD),
         ("../a", "--server", PROD),
+        ("local", "--server", PROD),
         ("a\nb", "--server", PROD),
         ("prod", "--server", "noetl.example.org"),
         ("prod", "--server", "ftp://noetl.example.org"),

@@ -31,6 +31,8 @@ POLL_S_MAX = 30.0
 ID_TOKEN = "id_token"  # noqa: S105 - the name of a field
 LIFETIME_S_DEFAULT = 300.0
 _SHOWN_CHARACTERS = 200
+# The last second of the year 2999: later ends are mistakes.
+_EPOCH_S_MAX = 32_503_679_999.0
 _clock = SystemClock()
 
 T = TypeVar("T")
@@ -277,7 +279,7 @@ def _read_end_s(bearer: str, answer: TokenAnswer) -> float:
     """Return when a token ends: as it says itself, else as its provider says."""
     end_s = read_unverified_claims(bearer).get("exp")
     if isinstance(end_s, int | float):
-        return float(end_s)
+        return min(float(end_s), _EPOCH_S_MAX)
     return _clock.now().timestamp() + (answer.expires_in or LIFETIME_S_DEFAULT)
 
 

@@ -1,6 +1,6 @@
 // The identity provider of the tests: a certified one, with people, programs and keys of a test.
 // Its argument is {clients, keys, audience, groups}; it prints its issuer when it answers.
-// POST /test/keys replaces its keys.
+// POST /test/keys replaces its keys, GET /test/refreshes counts the refresh tokens that were used.
 import http from 'node:http';
 import Provider from 'oidc-provider';
 
@@ -51,9 +51,13 @@ function configure(keys) {
 
 let provider;
 let answer;
+let refreshes = 0;
 
 function begin(issuer, keys) {
   provider = new Provider(issuer, configure(keys));
+  provider.on('grant.success', (ctx) => {
+    refreshes += ctx.oidc.params.grant_type === 'refresh_token' ? 1 : 0;
+  });
   answer = provider.callback();
 }
 
@@ -65,6 +69,10 @@ const server = http.createServer((request, response) => {
       begin(provider.issuer, JSON.parse(Buffer.concat(parts).toString()));
       response.end('{}');
     });
+    return;
+  }
+  if (request.url === '/test/refreshes') {
+    response.end(String(refreshes));
     return;
   }
   answer(request, response);

@@ -19,6 +19,11 @@ from noetl_contracts import codec
 app = typer.Typer(no_args_is_help=True, help="Keep, choose, list and remove named servers.")
 
 KEY_CHARACTERS_MAX = 4096
+_WAY_ON_BY_METHOD = {
+    SignInMethod.OIDC: "noetl login",
+    SignInMethod.KEY: "noetl whoami",
+    SignInMethod.NONE: "noetl ls",
+}
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.")]
 
 
@@ -43,6 +48,10 @@ def add_context(
     """Keep a server under a name; one of the same name is replaced."""
     environ = settings.copy_environment()
     origin = server_origin.parse_origin(server)
+    if name == contexts.LOCAL:
+        raise _usage_error(
+            f"{contexts.LOCAL!r} is the stack on this machine.", "Choose another name."
+        )
     if (sign_in is SignInMethod.KEY) != (key_from is not None):
         raise _usage_error(
             "--sign-in key and --key-from go together.",
@@ -67,7 +76,7 @@ def add_context(
         )
     current = name if in_use else known.current
     contexts.write_contexts(Contexts(current=current, contexts=[*others, context]), environ)
-    way_on = "noetl login" if in_use else f"noetl context use {name}"
+    way_on = _WAY_ON_BY_METHOD[sign_in] if in_use else f"noetl context use {name}"
     terminal_output.print_line(f"{name} is {context.server}. Next: {way_on}")
 
 
@@ -76,7 +85,7 @@ def use_context(name: Name) -> None:
     """Use a server from now on; `local` is the stack on this machine."""
     environ = settings.copy_environment()
     known = contexts.read_contexts(environ)
-    if name == contexts.LOCAL and known.find_context(name) is None:
+    if name == contexts.LOCAL:
         chosen, where = "", "the stack on this machine"
     else:
         context = contexts.get_context(known, name)
@@ -103,9 +112,8 @@ def list_contexts(*, as_json: AsJson = False) -> None:
         )
         for context in known.contexts
     ]
-    if known.find_context(contexts.LOCAL) is None:
-        mark = "" if known.current else "*"
-        rows.append((mark, contexts.LOCAL, "the stack on this machine", "", "", ""))
+    mark = "" if known.current else "*"
+    rows.append((mark, contexts.LOCAL, "the stack on this machine", "", "", ""))
     head = ("", "NAME", "SERVER", "TENANT", "ORGANIZATION", "SIGN-IN")
     terminal_output.print_rows(head, rows, nothing="No contexts.")
 

@@ -136,8 +136,16 @@ class OidcProvider:
             raise refusals.provider_malformed_error(
                 self.issuer, f"calls itself {metadata.issuer[:_SHOWN_CHARACTERS]!r}"
             )
-        addresses = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
-        if not all(_is_safe_address(address, self.issuer) for address in addresses):
+        endpoints = (
+            metadata.authorization_endpoint,
+            metadata.token_endpoint,
+            metadata.jwks_uri,
+            metadata.userinfo_endpoint,
+            metadata.end_session_endpoint,
+            metadata.device_authorization_endpoint,
+        )
+        named = [endpoint for endpoint in endpoints if endpoint is not None]
+        if not all(_is_safe_address(endpoint, self.issuer) for endpoint in named):
             raise refusals.provider_malformed_error(
                 self.issuer, "names an endpoint that is not https"
             )

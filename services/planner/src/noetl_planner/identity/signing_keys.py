@@ -71,10 +71,13 @@ class SigningKeys:
 
     async def _fetch_stale(self) -> None:
         """Fetch keys that are old; they stay in use for a while when nobody answers."""
+        is_usable = self._is_within(self._fetched_s, STALE_S)
+        if is_usable and self._fetching.locked():
+            # One request waits for the provider; the others go on with what is known.
+            return
         async with self._fetching:
             if self.are_fresh():
                 return
-            is_usable = self._is_within(self._fetched_s, STALE_S)
             if is_usable and self._is_within(self._tried_s, REFETCH_PAUSE_S):
                 return
             if self._failure is not None and self._is_within(self._tried_s, FAILURE_PAUSE_S):

@@ -57,6 +57,8 @@ class TokenClaims(Struct, frozen=True, kw_only=True):
     nonce: str | None = None
     azp: Text | None = None
     client_id: Text | None = None
+    # Okta's name of the same.
+    cid: Text | None = None
     name: Text | None = None
     preferred_username: Text | None = None
     email: Text | None = None
@@ -74,7 +76,7 @@ class TokenClaims(Struct, frozen=True, kw_only=True):
     @property
     def program(self) -> str:
         """Return the program that the token was given to; empty where it is not named."""
-        return self.azp or self.client_id or ""
+        return self.azp or self.client_id or self.cid or ""
 
 
 def malformed_error(reason: str) -> TokenRefused:
@@ -133,9 +135,13 @@ def build_person(claims: TokenClaims, groups: tuple[str, ...]) -> VerifiedPerson
 
 
 def _tell_kind(claims: TokenClaims) -> PrincipalKind:
-    """Tell a program that signed in by itself: it is its own subject (RFC 9068, 2.2)."""
+    """Tell a program that signed in by itself: it is its own subject (RFC 9068, 2.2).
+
+    Keycloak, Auth0, Entra and Kubernetes say it otherwise.
+    """
     is_program = (
         claims.sub == claims.program
+        or claims.preferred_username == f"service-account-{claims.program}"
         or claims.gty == "client-credentials"
         or claims.idtyp == "app"
         or claims.sub.startswith("system:serviceaccount:")
