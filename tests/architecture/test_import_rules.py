@@ -27,7 +27,7 @@ HOMES_BY_LIBRARY = {
         "noetl_chassis.health",
         "noetl_messaging.openlineage",
         "noetl_pft",
-        "noetl_planner.identity.oidc_provider",
+        "noetl_planner.identity.openid.oidc_provider",
     },
     "asyncpg": {
         "noetl_storage.postgres",

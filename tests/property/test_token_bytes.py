@@ -12,11 +12,11 @@ from joserfc.jwk import Key, RSAKey
 from joserfc.jws import JWSRegistry
 
 from noetl_chassis.clock import SystemClock
-from noetl_planner.identity.oidc_provider import OidcProvider
-from noetl_planner.identity.refusals import TokenRefused
-from noetl_planner.identity.signing_keys import SigningKeys
-from noetl_planner.identity.token_claims import VerifiedPerson
-from noetl_planner.identity.token_verifier import TokenVerifier, TrustedIssuer
+from noetl_planner.identity.openid.oidc_provider import OidcProvider
+from noetl_planner.identity.openid.refusals import TokenRefused
+from noetl_planner.identity.openid.signing_keys import SigningKeys
+from noetl_planner.identity.openid.token_claims import VerifiedPerson
+from noetl_planner.identity.openid.token_verifier import TokenVerifier, TrustedIssuer
 
 ISSUER, CLIENT = "https://id.example.org", "noetl-cli"
 KEY = RSAKey.generate_key(2048, {"use": "sig", "alg": "RS256", "kid": "k1"})

@@ -18,7 +18,7 @@ from tests.support.identity_provider import AUDIENCE, CLI, WEB, WEB_SECRET, Iden
 from noetl_chassis.clock import Clock, SystemClock
 from noetl_planner.api import server
 from noetl_planner.api.app import create_app
-from noetl_planner.identity.sign_in import SignIn, open_sign_in
+from noetl_planner.identity.openid.sign_in import SignIn, open_sign_in
 from noetl_planner.settings import Settings, parse_oidc
 from noetl_storage.memory.sessions import MemorySessions
 from noetl_storage.ports.registry_ports import Sessions

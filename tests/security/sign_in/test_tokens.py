@@ -24,9 +24,9 @@ from tests.support.signing_in import Site, a_silent_site
 from tests.support.site import Site as WebSite
 from tests.support.site import serving
 
-from noetl_planner.identity import token_verifier
-from noetl_planner.identity.refusals import RefusalCode, TokenRefused
-from noetl_planner.identity.token_claims import PrincipalKind
+from noetl_planner.identity.openid import token_verifier
+from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
+from noetl_planner.identity.openid.token_claims import PrincipalKind
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from noetl_contracts import subjects
 from noetl_contracts.commands.command_work import DEFAULT_POOL
 from noetl_contracts.commands.worker_pools import POOL_PATTERN, Pools
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
-from noetl_planner.identity.oidc_settings import OidcSettings, is_loopback_url
+from noetl_planner.identity.openid.oidc_settings import OidcSettings, is_loopback_url
 from noetl_planner.identity.permissions import Role, UnknownRole, parse_role
 
 PREFIX = "NOETL_PLANNER_"

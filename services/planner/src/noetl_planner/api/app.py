@@ -48,7 +48,7 @@ from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
 from noetl_planner.api.triggers import dead_letters, messages, schedules, triggers, webhooks
 from noetl_planner.api.watch import event_stream, logs
-from noetl_planner.identity.refusals import TokenRefused
+from noetl_planner.identity.openid.refusals import TokenRefused
 from noetl_storage.ports.errors import HistoryDropped, RowRefused
 
 _REFUSALS = {

@@ -14,10 +14,10 @@ from noetl_contracts.errors import Permanent
 from noetl_contracts.identity.actors import ActorKind, Via
 from noetl_contracts.identity.role_bindings import LOCAL_ISSUER, ApiKey, SubjectKind
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_planner.identity import browser_sessions
+from noetl_planner.identity.openid import browser_sessions
+from noetl_planner.identity.openid.refusals import PROVIDER_FAULTS, TokenRefused
+from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.principals import Principal
-from noetl_planner.identity.refusals import PROVIDER_FAULTS, TokenRefused
-from noetl_planner.identity.sign_in import SignIn
 from noetl_storage.ports.identity_ports import Identities
 
 SCHEME = "bearer "

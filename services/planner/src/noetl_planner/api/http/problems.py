@@ -12,7 +12,7 @@ from noetl_chassis import identity
 from noetl_contracts import codec
 from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
-from noetl_planner.identity.refusals import PROVIDER_FAULTS, RefusalCode, TokenRefused
+from noetl_planner.identity.openid.refusals import PROVIDER_FAULTS, RefusalCode, TokenRefused
 from noetl_storage.ports.errors import HistoryDropped, RowRefused
 
 MEDIA_TYPE = "application/problem+json"

@@ -29,9 +29,9 @@ from noetl_planner.api.http.limiters import (
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator
+from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.permissions import Permission
 from noetl_planner.identity.principals import Access
-from noetl_planner.identity.sign_in import SignIn
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts

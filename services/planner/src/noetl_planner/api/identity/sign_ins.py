@@ -13,17 +13,17 @@ from msgspec import Meta, Struct
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import AnyRequest, ApiError
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.identity import browser_sessions
-from noetl_planner.identity.browser_sessions import (
+from noetl_planner.identity.openid import browser_sessions
+from noetl_planner.identity.openid.browser_sessions import (
     SECURE_PREFIX,
     SESSION_COOKIE,
     SESSION_HOURS,
     SessionPerson,
 )
-from noetl_planner.identity.oidc_provider import ProviderMetadata
-from noetl_planner.identity.pending_sign_in import PENDING_S
-from noetl_planner.identity.refusals import TokenRefused
-from noetl_planner.identity.sign_in import CallbackQuery, SignIn
+from noetl_planner.identity.openid.oidc_provider import ProviderMetadata
+from noetl_planner.identity.openid.pending_sign_in import PENDING_S
+from noetl_planner.identity.openid.refusals import TokenRefused
+from noetl_planner.identity.openid.sign_in import CallbackQuery, SignIn
 
 CSRF_HEADER = "x-csrf-token"
 LOGIN_PATH = "/auth/login"

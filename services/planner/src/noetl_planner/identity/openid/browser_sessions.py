@@ -10,7 +10,7 @@ from noetl_chassis import identity
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.sessions import Session
-from noetl_planner.identity.token_claims import VerifiedPerson
+from noetl_planner.identity.openid.token_claims import VerifiedPerson
 from noetl_storage.ports.registry_ports import Sessions
 
 SESSION_HOURS = 12

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
-from noetl_planner.identity import refusals
-from noetl_planner.identity.oidc_settings import is_loopback_url
-from noetl_planner.identity.refusals import RefusalCode, TokenRefused
+from noetl_planner.identity.openid import refusals
+from noetl_planner.identity.openid.oidc_settings import is_loopback_url
+from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
 
 DISCOVERY_PATH = "/.well-known/openid-configuration"
 ANSWER_S = 10.0

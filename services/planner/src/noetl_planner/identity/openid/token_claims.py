@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from noetl_contracts import codec
-from noetl_planner.identity.refusals import RefusalCode, TokenRefused
+from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
 
 GROUPS_MAX = 1000
 _TEXT_CHARACTERS_MAX = 1024

@@ -9,19 +9,19 @@ from msgspec import Struct
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock
 from noetl_chassis.seals import credential_seal
-from noetl_planner.identity import pending_sign_in, refusals, token_claims
-from noetl_planner.identity.browser_sessions import BrowserSessions
-from noetl_planner.identity.oidc_provider import (
+from noetl_planner.identity.openid import pending_sign_in, refusals, token_claims
+from noetl_planner.identity.openid.browser_sessions import BrowserSessions
+from noetl_planner.identity.openid.oidc_provider import (
     CodeTokens,
     OidcProvider,
     open_provider_session,
 )
-from noetl_planner.identity.oidc_settings import OidcSettings
-from noetl_planner.identity.pending_sign_in import PendingSigner
-from noetl_planner.identity.refusals import RefusalCode, TokenRefused
-from noetl_planner.identity.signing_keys import SigningKeys
-from noetl_planner.identity.token_claims import VerifiedPerson
-from noetl_planner.identity.token_verifier import TokenVerifier, TrustedIssuer
+from noetl_planner.identity.openid.oidc_settings import OidcSettings
+from noetl_planner.identity.openid.pending_sign_in import PendingSigner
+from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
+from noetl_planner.identity.openid.signing_keys import SigningKeys
+from noetl_planner.identity.openid.token_claims import VerifiedPerson
+from noetl_planner.identity.openid.token_verifier import TokenVerifier, TrustedIssuer
 from noetl_storage.ports.registry_ports import Sessions
 
 CALLBACK_PATH = "/auth/callback"

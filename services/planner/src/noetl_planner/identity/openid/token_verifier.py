@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
-from noetl_planner.identity import token_claims
-from noetl_planner.identity.refusals import RefusalCode, TokenRefused
-from noetl_planner.identity.signing_keys import KEY_TYPE_BY_ALGORITHM, SigningKeys
-from noetl_planner.identity.token_claims import TokenClaims, VerifiedPerson
+from noetl_planner.identity.openid import token_claims
+from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
+from noetl_planner.identity.openid.signing_keys import KEY_TYPE_BY_ALGORITHM, SigningKeys
+from noetl_planner.identity.openid.token_claims import TokenClaims, VerifiedPerson
 
 TOKEN_BYTES_MAX = 16 * 1024
 SKEW_S = 60.0

@@ -7,8 +7,8 @@ from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, RSAKey
 
 from noetl_chassis.clock import Clock
-from noetl_planner.identity.oidc_provider import FAILURE_PAUSE_S, OidcProvider
-from noetl_planner.identity.refusals import RefusalCode, TokenRefused
+from noetl_planner.identity.openid.oidc_provider import FAILURE_PAUSE_S, OidcProvider
+from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
 
 FRESH_S = 600.0
 # Without an answer of the provider, its keys are trusted so long after they were last fetched.

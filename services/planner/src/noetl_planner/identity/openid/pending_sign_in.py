@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from noetl_chassis import identity
 from noetl_contracts import codec
-from noetl_planner.identity.refusals import RefusalCode, TokenRefused
+from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
 
 PENDING_S = 600
 PENDING_CHARACTERS_MAX = 4000
