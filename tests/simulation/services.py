@@ -34,7 +34,11 @@ from noetl_reaper.service import Reaper, ReaperTables
 from noetl_reaper.settings import Settings as ReaperSettings
 from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
-from noetl_storage.memory.identities import MemoryAdministrationLog, MemoryIdentities
+from noetl_storage.memory.identities import (
+    MemoryAdministrationLog,
+    MemoryIdentities,
+    MemorySessions,
+)
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
@@ -46,7 +50,6 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
-from noetl_storage.memory.sessions import MemorySessions
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
 from noetl_worker import wiring as working

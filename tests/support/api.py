@@ -141,10 +141,12 @@ class ApiWorld:
     async def _list_problems(self) -> dict[str, str]:
         return self.problems
 
-    def services(self, **changes: object) -> ApiServices:
+    def services(self, **changes: Any) -> ApiServices:
         clock = SystemClock()
         values: dict[str, Any] = {
-            "authenticator": Authenticator(self.identities, clock, is_off=True),
+            "authenticator": Authenticator(
+                self.identities, clock, is_off=True, sign_in=changes.get("sign_in")
+            ),
             "identities": self.identities,
             "administration": self.administration,
             "requests": self.requests,

@@ -14,13 +14,16 @@ from urllib.parse import urljoin
 import httpx
 from tests.support.api import SECRET_KEY, ApiWorld
 from tests.support.identity_provider import AUDIENCE, CLI, WEB, WEB_SECRET, IdentityProvider
+from tests.support.storage import ORGANIZATION, TENANT
 
 from noetl_chassis.clock import Clock, SystemClock
+from noetl_contracts.identity.role_bindings import RoleBinding, SubjectKind
 from noetl_planner.api import server
 from noetl_planner.api.app import create_app
+from noetl_planner.identity.authenticator import Authenticator
 from noetl_planner.identity.openid.sign_in import SignIn, open_sign_in
 from noetl_planner.settings import Settings, parse_oidc
-from noetl_storage.memory.sessions import MemorySessions
+from noetl_storage.memory.identities import MemorySessions
 from noetl_storage.ports.registry_ports import Sessions
 
 HOPS_MAX = 12
@@ -106,12 +109,33 @@ async def a_silent_site(
         yield Site(url=url, world=world, clock=clock, sign_in=sign_in)
 
 
+async def give_role(
+    site: Site, subject: str, role: str, *, kind: SubjectKind = SubjectKind.PERSON
+) -> None:
+    """Bind a role to somebody, or a group, of the site's provider."""
+    await site.world.identities.put_binding(
+        RoleBinding(
+            binding_id=str(len(site.world.store.role_bindings) + 1),
+            tenant_id=TENANT,
+            organization_id=ORGANIZATION,
+            subject_kind=kind,
+            subject=subject,
+            issuer=site.sign_in.config.issuer,
+            role=role,
+        )
+    )
+
+
 @asynccontextmanager
 async def a_site(provider: IdentityProvider, url: str, **changes: Any) -> AsyncIterator[Site]:
     """Serve a planner's API, over memory, at an address that the provider knows."""
     stop, started = asyncio.Event(), asyncio.Event()
     async with a_silent_site(provider, url, **changes) as site, asyncio.TaskGroup() as tasks:
-        services = site.world.services(sign_in=site.sign_in, clock=site.clock)
+        await give_role(site, "ann", "viewer")
+        authenticator = Authenticator(site.world.identities, site.clock, sign_in=site.sign_in)
+        services = site.world.services(
+            sign_in=site.sign_in, clock=site.clock, authenticator=authenticator
+        )
         tasks.create_task(
             server.serve_api(
                 create_app(services),

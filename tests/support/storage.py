@@ -24,7 +24,11 @@ from noetl_contracts.ledger.records import (
 )
 from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
-from noetl_storage.memory.identities import MemoryAdministrationLog, MemoryIdentities
+from noetl_storage.memory.identities import (
+    MemoryAdministrationLog,
+    MemoryIdentities,
+    MemorySessions,
+)
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineage, MemoryLineageHistories
@@ -37,7 +41,6 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
-from noetl_storage.memory.sessions import MemorySessions
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks

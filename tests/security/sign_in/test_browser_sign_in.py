@@ -19,7 +19,7 @@ from tests.support.signing_in import (
 
 from noetl_planner.api.app import create_app
 from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
-from noetl_storage.memory.sessions import MemorySessions
+from noetl_storage.memory.identities import MemorySessions
 
 SESSION, PENDING = "noetl_session", "noetl_sign_in"
 PUBLIC = "https://noetl.example.org"

@@ -40,7 +40,11 @@ from noetl_projector.projection.stores import ProjectorStores
 from noetl_projector.service import Projector
 from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
-from noetl_storage.memory.identities import MemoryAdministrationLog, MemoryIdentities
+from noetl_storage.memory.identities import (
+    MemoryAdministrationLog,
+    MemoryIdentities,
+    MemorySessions,
+)
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
@@ -52,7 +56,6 @@ from noetl_storage.memory.registry import (
     MemoryPast,
     MemorySnapshots,
 )
-from noetl_storage.memory.sessions import MemorySessions
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks

@@ -1,4 +1,4 @@
-"""Role bindings, API keys and administration records in memory."""
+"""Role bindings, API keys, sessions and administration records in memory."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +15,7 @@ from noetl_contracts.identity.role_bindings import (
     SubjectKind,
 )
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.sessions import Session
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.ports.errors import VersionConflict
 from noetl_storage.ports.identity_ports import SubjectNames
@@ -106,6 +107,55 @@ class MemoryIdentities:
         """Tell whether there is an API key that was not revoked."""
         now = self._store.now()
         return any(key.is_valid_at(now) for key in self._store.api_keys.values())
+
+
+class MemorySessions:
+    """Keeps who is signed in with a browser."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def put_session(self, session: Session) -> None:
+        """Keep a new session."""
+        self._store.session_by_hash[session.session_hash] = session
+
+    async def find_session(self, session_hash: str, *, now: datetime) -> Session | None:
+        """Return a session that is neither revoked nor over, or None."""
+        session = self._store.session_by_hash.get(session_hash)
+        is_open = session is not None and session.revoked_at is None and session.expires_at > now
+        return session if is_open else None
+
+    async def revoke_session(self, session_hash: str, *, now: datetime) -> bool:
+        """End a session; False when none was open."""
+        session = self._store.session_by_hash.get(session_hash)
+        if session is None or session.revoked_at is not None:
+            return False
+        self._store.session_by_hash[session_hash] = structs.replace(session, revoked_at=now)
+        return True
+
+    async def revoke_person_sessions(self, issuer: str, subject: str, *, now: datetime) -> int:
+        """End every session of a person; return how many were open."""
+        person_hashes = [
+            session.session_hash
+            for session in self._store.session_by_hash.values()
+            if (session.issuer, session.subject) == (issuer, subject)
+        ]
+        revoked = [await self.revoke_session(digest, now=now) for digest in person_hashes]
+        return sum(revoked)
+
+    async def forget_sessions(self, *, before: datetime, sessions_max: int) -> int:
+        """Remove sessions that were over before a time, the oldest first; return how many."""
+        ended = sorted(
+            (
+                session
+                for session in self._store.session_by_hash.values()
+                if session.expires_at <= before
+            ),
+            key=lambda session: session.expires_at,
+        )[:sessions_max]
+        for session in ended:
+            del self._store.session_by_hash[session.session_hash]
+        return len(ended)
 
 
 class MemoryAdministrationLog:
