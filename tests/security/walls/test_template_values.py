@@ -105,7 +105,7 @@ def test_items_are_values_wherever_they_were_before(expression: str, expected: A
     ],
 )
 def test_the_state_of_a_template_is_no_value(template: str) -> None:
-    with pytest.raises(TemplateError, match="value|undefined"):
+    with pytest.raises(TemplateError, match=r"value|undefined"):
         render_value(template, SCOPE)
 
 
