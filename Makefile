@@ -44,7 +44,7 @@ demo: setup ## Run the PFT workload end to end on real embedded servers, verify 
 # cluster, which takes every core, has the machine for itself. No test that fails is run again: one that is red
 # now and then is a defect, of the test or of what it tests.
 COMPUTING := unit property replay architecture simulation
-SERVED := conformance integration
+SERVED := conformance integration security
 SPARK := tests/integration/spark
 WHOLE := e2e chaos acceptance
 ALONE := tests/chaos/test_recovery_time.py tests/chaos/test_twins.py tests/e2e/test_spark_cluster.py
@@ -73,8 +73,8 @@ test/all: test test/stacks ## Run every test
 .PHONY: check
 check: lint test/unit test/property test/replay test/simulation test/architecture ## What a change needs before review
 
-.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/e2e test/chaos test/acceptance
-test/unit test/property test/replay test/architecture test/conformance test/integration test/e2e test/chaos test/acceptance: setup ## Run one folder of tests; K=expression narrows
+.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance
+test/unit test/property test/replay test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance: setup ## Run one folder of tests; K=expression narrows
 	@if [ -d tests/$(notdir $@) ]; then $(PYTEST) tests/$(notdir $@); fi
 
 test/simulation: setup ## Run the simulations; SEEDS=n explores so many seeds, SEED=n one

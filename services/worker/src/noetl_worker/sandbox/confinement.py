@@ -61,11 +61,11 @@ class MissingWalls:
         self._reason_by_wall: dict[str, str] = dict.fromkeys(wanted, "")
         self._granted: set[str] = set()
 
-    def grant(self, walls: Iterable[str]) -> None:
-        """Note that walls stand, whatever else was in vain."""
+    def grant_walls(self, walls: Iterable[str]) -> None:
+        """Note that walls stand; reasons noted for them do not count."""
         self._granted |= set(walls)
 
-    def blame(self, walls: Iterable[str], reason: str) -> None:
+    def note_reason(self, walls: Iterable[str], reason: str) -> None:
         """Note why one of several ways to walls is closed."""
         for wall in walls:
             if wall in self._reason_by_wall:
@@ -127,13 +127,13 @@ def _build_walls(
     has_view = is_closed = False
     if write and spaces:
         try:
-            is_closed = FileView(libc, str(Path(write[0]).parent)).enter(
+            is_closed = FileView(libc, str(Path(write[0]).parent)).enter_root(
                 read=read, write=(*write, *DEVICES), is_apart="signals" in spaces
             )
             has_view = True
         except ViewRefused as problem:
-            missing.blame(("reading", "writing"), str(problem))
-    missing.grant({*spaces, *(("reading", "writing") if has_view else ())})
+            missing.note_reason(("reading", "writing"), str(problem))
+    missing.grant_walls({*spaces, *(("reading", "writing") if has_view else ())})
     _drop_capabilities(libc)
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     files = None
@@ -141,16 +141,16 @@ def _build_walls(
         files = _build_rights(read, write, has_view=has_view, is_closed=is_closed)
     domain = landlock.enter_domain(libc, files, has_network=has_network)
     if not domain:
-        missing.blame(("reading", "writing", "processes", "signals"), landlock.MISSING)
+        missing.note_reason(("reading", "writing", "processes", "signals"), landlock.MISSING)
     elif "signals" not in domain:
-        missing.blame(("signals",), "Landlock keeps signals in since Linux 6.12")
-    missing.grant(domain)
+        missing.note_reason(("signals",), "Landlock keeps signals in since Linux 6.12")
+    missing.grant_walls(domain)
     # In a network of its own a task may have sockets: they lead nowhere.
     if system_call_filter.install_filter(libc, has_network=has_network or "network" in spaces):
-        missing.grant({"sockets", "network"})
+        missing.grant_walls({"sockets", "network"})
         return
-    missing.blame(("sockets", "network"), system_call_filter.MISSING)
-    missing.grant({"network"} if "tcp" in domain else ())
+    missing.note_reason(("sockets", "network"), system_call_filter.MISSING)
+    missing.grant_walls({"network"} if "tcp" in domain else ())
 
 
 def _build_rights(
@@ -172,7 +172,7 @@ def _enter_namespaces(libc: ctypes.CDLL, missing: MissingWalls, *, has_network: 
     wanted = _NEW_USERS | _NEW_MOUNTS | _NEW_IPC | (0 if has_network else _NEW_NETWORK)
     if libc.unshare(wanted) != 0:
         reason = _NO_NAMESPACES.format(os.strerror(ctypes.get_errno()))
-        missing.blame(("reading", "writing", "network", "processes", "signals"), reason)
+        missing.note_reason(("reading", "writing", "network", "processes", "signals"), reason)
         return set()
     # Without the maps every file would seem to belong to nobody.
     with contextlib.suppress(OSError):
@@ -199,7 +199,7 @@ def list_interpreter_paths() -> list[str]:
     return sorted({str(path) for path in map(Path, found) if path.is_absolute() and path.name})
 
 
-def become(bounds: dict[str, Any] | None, command: list[str]) -> None:
+def become_command(bounds: dict[str, Any] | None, command: list[str]) -> None:
     """Become a command, confined unless there are no bounds."""
     if bounds is not None:
         confine_process(bounds)
@@ -218,7 +218,7 @@ def main() -> None:
     if sys.argv[2:] == ["--describe"]:
         sys.stdout.write(json.dumps(confine_process(bounds)))
         return
-    become(bounds, sys.argv[2:])
+    become_command(bounds, sys.argv[2:])
 
 
 if __name__ == "__main__":

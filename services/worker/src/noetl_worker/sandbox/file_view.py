@@ -44,7 +44,7 @@ class FileView:
         self._stage = stage
         self._links: dict[str, str] = {}
 
-    def enter(self, *, read: Iterable[str], write: Iterable[str], is_apart: bool) -> bool:
+    def enter_root(self, *, read: Iterable[str], write: Iterable[str], is_apart: bool) -> bool:
         """Make the root and move into it; raises `ViewRefused`, and then nothing has changed.
 
         `is_apart` says that this process has a space of processes of its own. Tells whether
@@ -54,8 +54,8 @@ class FileView:
         written = [self._follow_path(path) for path in write if Path(path).exists()]
         found = sorted({self._follow_path(path) for path in read if Path(path).exists()})
         with _open_places([*_leave_out_nested(found), *written]) as descriptor_by_place:
-            self._mount(b"none", "/", flags=_RECURSIVE | _PRIVATE)
-            self._mount(b"noetl", self._stage, kind=b"tmpfs", options=b"size=1m,mode=755")
+            self._mount_place(b"none", "/", flags=_RECURSIVE | _PRIVATE)
+            self._mount_place(b"noetl", self._stage, kind=b"tmpfs", options=b"size=1m,mode=755")
             try:
                 self._fill_root(descriptor_by_place)
                 is_closed = self._mount_processes(is_apart=is_apart)
@@ -70,7 +70,7 @@ class FileView:
 
     def _fill_root(self, descriptor_by_place: dict[str, int]) -> None:
         for place, descriptor in descriptor_by_place.items():
-            self._bind(f"/proc/self/fd/{descriptor}", place, like=descriptor)
+            self._bind_place(f"/proc/self/fd/{descriptor}", place, like=descriptor)
         for link, target in {**self._links, **_DEVICE_LINKS}.items():
             path = Path(self._stage + link)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ class FileView:
                 path.symlink_to(target)
         shared = self._stage + _SHARED_MEMORY
         Path(shared).mkdir(parents=True, exist_ok=True)
-        self._mount(
+        self._mount_place(
             b"noetl",
             shared,
             kind=b"tmpfs",
@@ -94,12 +94,12 @@ class FileView:
         if is_apart:
             with contextlib.suppress(ViewRefused):
                 flags = _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS
-                self._mount(b"proc", place, kind=b"proc", flags=flags)
+                self._mount_place(b"proc", place, kind=b"proc", flags=flags)
                 return True
-        self._mount(b"/proc", place, flags=_BIND | _RECURSIVE)
+        self._mount_place(b"/proc", place, flags=_BIND | _RECURSIVE)
         return False
 
-    def _bind(self, source: str, place: str, *, like: int) -> None:
+    def _bind_place(self, source: str, place: str, *, like: int) -> None:
         target = Path(self._stage + place)
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ class FileView:
                 target.mkdir()
             else:
                 target.touch()
-        self._mount(source.encode(), str(target), flags=_BIND | _RECURSIVE)
+        self._mount_place(source.encode(), str(target), flags=_BIND | _RECURSIVE)
 
     def _protect_root(self, written: Iterable[str]) -> None:
         self._set_attributes(self._stage, added=_READ_ONLY | _NO_SETUID_ATTRIBUTE)
@@ -131,7 +131,7 @@ class FileView:
             raise _build_refusal("the old root cannot be left")
         os.chdir("/")
 
-    def _mount(
+    def _mount_place(
         self,
         source: bytes,
         target: str,

@@ -167,7 +167,7 @@ def main() -> None:
     """Start the command behind the first argument and watch it."""
     options = json.loads(sys.argv[1])
     _stay_beside(options)
-    confinement.become(options["walls"], sys.argv[2:])
+    confinement.become_command(options["walls"], sys.argv[2:])
 
 
 if __name__ == "__main__":

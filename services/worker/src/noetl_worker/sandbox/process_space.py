@@ -17,7 +17,7 @@ _DIE_WITH_PARENT = 1
 _DESCRIPTORS_MAX = 65536
 _STATUS = struct.Struct("i")
 _SIGNAL_EXIT_BASE = 128
-# Whoever watches ends what a command has left behind in less.
+# The launcher ends what a command has left behind in less.
 _LEFTOVERS_S = 60
 
 

@@ -160,17 +160,17 @@ def _build_program(machine: str, *, has_network: bool) -> list[_Instruction]:
         _Instruction(_LOAD, _AT_ARCHITECTURE),
         # Calls of another architecture have other numbers.
         _Instruction(_IS_EQUAL, _ARCHITECTURES[machine], if_true=1),
-        _refuse(errno.ENOSYS),
+        _refuse_call(errno.ENOSYS),
         _Instruction(_LOAD, _AT_NUMBER),
         _Instruction(_IS_AT_LEAST, _X32_BIT, if_false=1),
-        _refuse(errno.ENOSYS),
+        _refuse_call(errno.ENOSYS),
     ]
     for name, numbers in _NUMBERS.items():
         number = numbers[column]
         if number is not None:
             body = _build_answer(name, has_network=has_network)
             program += [_Instruction(_IS_EQUAL, number, if_false=len(body)), *body]
-    return [*program, _allow()]
+    return [*program, _allow_call()]
 
 
 def _build_answer(name: str, *, has_network: bool) -> list[_Instruction]:
@@ -184,23 +184,23 @@ def _build_answer(name: str, *, has_network: bool) -> list[_Instruction]:
             _Instruction(_MASK, _KIND_BITS),
             _Instruction(_IS_EQUAL, _STREAM, if_true=2),
             _Instruction(_IS_EQUAL, _SEQUENCED, if_true=1),
-            _refuse(errno.EAFNOSUPPORT),
-            _allow(),
+            _refuse_call(errno.EAFNOSUPPORT),
+            _allow_call(),
         ]
     if name == "clone":
         return [
             _load_argument(0),
             _Instruction(_HAS_BITS, _NAMESPACES, if_false=1),
-            _refuse(errno.EPERM),
-            _allow(),
+            _refuse_call(errno.EPERM),
+            _allow_call(),
         ]
     if name == "personality":
         return [
             _load_argument(0),
             _Instruction(_IS_EQUAL, _ASK_PERSONALITY, if_true=2),
             _Instruction(_IS_EQUAL, 0, if_true=1),
-            _refuse(errno.EPERM),
-            _allow(),
+            _refuse_call(errno.EPERM),
+            _allow_call(),
         ]
     if name in _OF_OTHERS:
         checks = [
@@ -209,27 +209,27 @@ def _build_answer(name: str, *, has_network: bool) -> list[_Instruction]:
             for instruction in (
                 _load_argument(index),
                 _Instruction(_IS_EQUAL, 0, if_true=1),
-                _refuse(errno.EPERM),
+                _refuse_call(errno.EPERM),
             )
         ]
-        return [*checks, _allow()]
-    return [_refuse(errno.ENOSYS if name in _UNKNOWN else errno.EPERM)]
+        return [*checks, _allow_call()]
+    return [_refuse_call(errno.ENOSYS if name in _UNKNOWN else errno.EPERM)]
 
 
 def _answer_socket(*, has_network: bool) -> list[_Instruction]:
     """Allow the sockets of the internet, and the one that tells of the machine's addresses."""
-    of_internet = _allow() if has_network else _refuse(errno.EACCES)
+    of_internet = _allow_call() if has_network else _refuse_call(errno.EACCES)
     return [
         _load_argument(0),
         _Instruction(_IS_EQUAL, _INET, if_true=6),
         _Instruction(_IS_EQUAL, _INET6, if_true=5),
         _Instruction(_IS_EQUAL, _NETLINK, if_true=1),
-        _refuse(errno.EAFNOSUPPORT),
+        _refuse_call(errno.EAFNOSUPPORT),
         _load_argument(2),
         _Instruction(_IS_EQUAL, 0, if_true=2),
-        _refuse(errno.EPROTONOSUPPORT),
+        _refuse_call(errno.EPROTONOSUPPORT),
         of_internet,
-        _allow(),
+        _allow_call(),
     ]
 
 
@@ -239,9 +239,9 @@ def _load_argument(index: int) -> _Instruction:
     return _Instruction(_LOAD, _AT_ARGUMENTS + 8 * index + upper)
 
 
-def _allow() -> _Instruction:
+def _allow_call() -> _Instruction:
     return _Instruction(_RETURN, _ALLOW)
 
 
-def _refuse(number: int) -> _Instruction:
+def _refuse_call(number: int) -> _Instruction:
     return _Instruction(_RETURN, _REFUSE | number)
