@@ -10,7 +10,6 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from noetl_chassis.blocking_work import run_in_thread
 from noetl_contracts import codec
 from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
 from noetl_worker.sandbox.task_output import END, MARK, OutputRecord
@@ -213,13 +212,12 @@ class PythonChild:
         Raises `EOFError` when the process ended.
         """
         ready = codec.decode_as(await self._read_frame(), ProcessReady)
-        self._family = await run_in_thread(find_family, self._process.pid)
+        self._family = find_family(self._process.pid)
         return ready.lacking
 
-    async def has_leftovers(self) -> bool:
-        """Tell whether a call has left processes behind."""
-        family = self._family
-        return family is not None and await run_in_thread(family.has_grown)
+    def has_leftovers(self) -> bool:
+        """Tell whether a call has left processes behind; the system answers at once."""
+        return self._family is not None and self._family.has_grown()
 
     async def send_call(self, ask: CallRequest, sink: RowSink | None = None) -> CallAnswer:
         """Send one call and read its answer; raises `EOFError` when the process ended.

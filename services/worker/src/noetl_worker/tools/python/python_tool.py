@@ -134,7 +134,7 @@ class PythonTool:
                 child.calls >= _CALLS_PER_PROCESS
                 or answer.is_spent
                 or not is_heard
-                or await child.has_leftovers()
+                or child.has_leftovers()
             )
             if is_spent:
                 # Nothing of it writes any more while its files are read.
