@@ -12,6 +12,8 @@ from noetl_worker.sandbox import confinement
 SOURCES = Path(confinement.__file__).parents[2]
 # Each leaves a way to walls out, as another system would.
 NO_NAMESPACES = "confinement._enter_namespaces = lambda libc, missing, **_: set()"
+# Landlock does not know them.
+ATTRIBUTES = "attributes"
 LANDLOCK = "landlock.get_version = lambda _: {version}"
 NO_FILTER = "system_call_filter.install_filter = lambda *_, **__: False"
 
@@ -77,20 +79,24 @@ def test_files_are_walled_in_by_any_of_the_two_ways(
     [
         ((), set(), ""),
         ((NO_FILTER,), {"sockets"}, "CONFIG_SECCOMP_FILTER"),
-        ((NO_NAMESPACES,), set(), ""),
-        ((NO_NAMESPACES, LANDLOCK.format(version=5)), {"signals"}, "Linux 6.12"),
+        ((NO_NAMESPACES,), {ATTRIBUTES}, ""),
+        ((NO_NAMESPACES, LANDLOCK.format(version=5)), {"signals", ATTRIBUTES}, "Linux 6.12"),
         ((LANDLOCK.format(version=5),), set(), ""),
         (
             (NO_NAMESPACES, LANDLOCK.format(version=-1)),
-            {"reading", "writing", "processes", "signals"},
+            {"reading", "writing", ATTRIBUTES, "processes", "signals"},
             "no Landlock",
         ),
         (
             (NO_NAMESPACES, LANDLOCK.format(version=-1), NO_FILTER),
-            {"reading", "writing", "processes", "signals", "sockets", "network"},
+            {"reading", "writing", ATTRIBUTES, "processes", "signals", "sockets", "network"},
             "",
         ),
-        ((NO_NAMESPACES, LANDLOCK.format(version=4), NO_FILTER), {"sockets", "signals"}, ""),
+        (
+            (NO_NAMESPACES, LANDLOCK.format(version=4), NO_FILTER),
+            {"sockets", "signals", ATTRIBUTES},
+            "",
+        ),
     ],
 )
 def test_a_wall_that_does_not_stand_is_named_with_its_reason(

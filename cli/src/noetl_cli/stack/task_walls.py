@@ -14,6 +14,7 @@ PROGRAM = "noetl_worker.sandbox.confinement"
 PURPOSES = {
     "reading": "files outside its workspace cannot be read",
     "writing": "files outside its workspace cannot be changed",
+    "attributes": "size, rights and times of other files can be neither read nor set",
     "sockets": "UNIX sockets of other programs cannot be reached",
     "network": "nothing is reached unless spec.network: true is granted",
     "processes": "memory and environment of other processes cannot be read",

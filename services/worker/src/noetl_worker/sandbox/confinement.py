@@ -51,6 +51,7 @@ _MACHINE_FACTS = (
     "self",
 )
 
+_OF_FILES = ("reading", "writing", "attributes")
 _NO_NAMESPACES = "user namespaces are refused ({}): allow them, or run each worker in a container"
 
 
@@ -85,6 +86,7 @@ def confine_process(bounds: dict[str, Any]) -> dict[str, str]:
     """Confine this process and return the walls that this system did not grant, with reasons.
 
     `reading` and `writing`: of files, only those of `read` and `write` and of the system are there.
+    `attributes`: size, rights and times of others can be neither read nor set.
     `sockets`: those of other programs on this machine are out of reach. `network`: nothing is
     reachable, unless the bounds grant it. `processes`: nothing of the worker's memory and
     environment is readable. `signals`: the worker cannot be ended.
@@ -93,7 +95,7 @@ def confine_process(bounds: dict[str, Any]) -> dict[str, str]:
     has_network = bool(bounds.get("network"))
     wanted = {"processes", "signals", "sockets"}
     wanted |= set() if has_network else {"network"}
-    wanted |= {"reading", "writing"} if "write" in bounds else set()
+    wanted |= {"reading", "writing", "attributes"} if "write" in bounds else set()
     missing = MissingWalls(wanted)
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
@@ -132,8 +134,8 @@ def _build_walls(
             )
             has_view = True
         except ViewRefused as problem:
-            missing.note_reason(("reading", "writing"), str(problem))
-    missing.grant_walls({*spaces, *(("reading", "writing") if has_view else ())})
+            missing.note_reason(_OF_FILES, str(problem))
+    missing.grant_walls({*spaces, *(_OF_FILES if has_view else ())})
     _drop_capabilities(libc)
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     files = None
@@ -172,7 +174,7 @@ def _enter_namespaces(libc: ctypes.CDLL, missing: MissingWalls, *, has_network: 
     wanted = _NEW_USERS | _NEW_MOUNTS | _NEW_IPC | (0 if has_network else _NEW_NETWORK)
     if libc.unshare(wanted) != 0:
         reason = _NO_NAMESPACES.format(os.strerror(ctypes.get_errno()))
-        missing.note_reason(("reading", "writing", "network", "processes", "signals"), reason)
+        missing.note_reason((*_OF_FILES, "network", "processes", "signals"), reason)
         return set()
     # Without the maps every file would seem to belong to nobody.
     with contextlib.suppress(OSError):

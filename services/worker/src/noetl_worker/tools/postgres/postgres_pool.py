@@ -209,6 +209,8 @@ class ConnectionPool:
 
     async def _discard_session(self, session: PostgresSession) -> None:
         """Close a connection; a statement is cancelled on the server before, or ended with it."""
+        if session.connection.is_closed():
+            return
         process = session.connection.get_server_pid()
         try:
             # The client itself waits without an end for a statement that it has cancelled.
