@@ -15,6 +15,7 @@ NO_NAMESPACES = "confinement._enter_namespaces = lambda libc, missing, **_: set(
 # Landlock does not know them.
 ATTRIBUTES = "attributes"
 LANDLOCK = "landlock.get_version = lambda _: {version}"
+OLD_MOUNTS = "file_view._SET_ATTRIBUTES = 9999"
 NO_FILTER = "system_call_filter.install_filter = lambda *_, **__: False"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
@@ -24,7 +25,9 @@ def confine(tmp_path: Path, *lacking: str, script: str = "") -> subprocess.Compl
     """Confine a process on such a system; it runs a script, or tells which walls it lacks."""
     (tmp_path / "own").mkdir(exist_ok=True)
     start = f"import sys; sys.path.append({str(SOURCES)!r})\n"
-    start += "from noetl_worker.sandbox import confinement, landlock, system_call_filter\n"
+    start += (
+        "from noetl_worker.sandbox import confinement, file_view, landlock, system_call_filter\n"
+    )
     start += "\n".join(lacking) + "\nconfinement.main()"
     bounds = codec.encode_text({"write": [str(tmp_path / "own")]})
     command = ["/bin/sh", "-c", script] if script else ["--describe"]
@@ -58,6 +61,7 @@ ATTACK = (
         *((NO_NAMESPACES, LANDLOCK.format(version=version)) for version in range(2, 8)),
         (LANDLOCK.format(version=-1),),
         (NO_FILTER,),
+        (OLD_MOUNTS,),
         (NO_NAMESPACES, NO_FILTER),
     ],
     ids=lambda lacking: " ".join(lacking)[:60] or "all",
@@ -80,6 +84,12 @@ def test_files_are_walled_in_by_any_of_the_two_ways(
         ((), set(), ""),
         ((NO_FILTER,), {"sockets"}, "CONFIG_SECCOMP_FILTER"),
         ((NO_NAMESPACES,), {ATTRIBUTES}, ""),
+        ((OLD_MOUNTS,), {ATTRIBUTES}, "Linux 5.12"),
+        (
+            (OLD_MOUNTS, LANDLOCK.format(version=-1)),
+            {"writing", ATTRIBUTES},
+            "Linux 5.12",
+        ),
         ((NO_NAMESPACES, LANDLOCK.format(version=5)), {"signals", ATTRIBUTES}, "Linux 6.12"),
         ((LANDLOCK.format(version=5),), set(), ""),
         (

@@ -126,21 +126,13 @@ def _build_walls(
     read = (*SYSTEM_PATHS, *bounds.get("read", ()))
     write = tuple(bounds.get("write", ()))
     spaces = _enter_namespaces(libc, missing, has_network=has_network)
-    has_view = is_closed = False
-    if write and spaces:
-        try:
-            is_closed = FileView(libc, str(Path(write[0]).parent)).enter_root(
-                read=read, write=(*write, *DEVICES), is_apart="signals" in spaces
-            )
-            has_view = True
-        except ViewRefused as problem:
-            missing.note_reason(_OF_FILES, str(problem))
-    missing.grant_walls({*spaces, *(_OF_FILES if has_view else ())})
+    view = _enter_view(libc, read, write, missing, is_apart="signals" in spaces) if spaces else None
+    missing.grant_walls(spaces)
     _drop_capabilities(libc)
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     files = None
     if write:
-        files = _build_rights(read, write, has_view=has_view, is_closed=is_closed)
+        files = _build_rights(read, write, view)
     domain = landlock.enter_domain(libc, files, has_network=has_network)
     if not domain:
         missing.note_reason(("reading", "writing", "processes", "signals"), landlock.MISSING)
@@ -155,16 +147,40 @@ def _build_walls(
     missing.grant_walls({"network"} if "tcp" in domain else ())
 
 
+def _enter_view(
+    libc: ctypes.CDLL,
+    read: tuple[str, ...],
+    write: tuple[str, ...],
+    missing: MissingWalls,
+    *,
+    is_apart: bool,
+) -> FileView | None:
+    """Move into a root of its own, where there is something to write and that is granted."""
+    if not write:
+        return None
+    view = FileView(libc, str(Path(write[0]).parent))
+    try:
+        view.enter_root(read=read, write=(*write, *DEVICES), is_apart=is_apart)
+    except ViewRefused as problem:
+        missing.note_reason(_OF_FILES, str(problem))
+        return None
+    missing.grant_walls(_OF_FILES if view.is_protected else {"reading"})
+    if not view.is_protected:
+        missing.note_reason(("writing", "attributes"), "folders can be read-only since Linux 5.12")
+    return view
+
+
 def _build_rights(
-    read: tuple[str, ...], write: tuple[str, ...], *, has_view: bool, is_closed: bool
+    read: tuple[str, ...], write: tuple[str, ...], view: FileView | None
 ) -> FileRights:
     """Say what Landlock is to allow: also what a view would show, where there is none."""
+    is_closed = view is not None and view.is_closed
     facts = ("/proc",) if is_closed else tuple(f"/proc/{name}" for name in _MACHINE_FACTS)
-    own = (_SHARED_MEMORY,) if has_view else ()
+    own = (_SHARED_MEMORY,) if view is not None else ()
     return FileRights(
         read=(*read, *facts),
         write=(*write, *own, *DEVICES),
-        listed=("/",) if has_view else (),
+        listed=() if view is None else ("/",),
     )
 
 

@@ -6,6 +6,7 @@ nor reached as a socket, nor given other rights. All but the paths to write is r
 
 import contextlib
 import ctypes
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -43,12 +44,15 @@ class FileView:
         self._libc = libc
         self._stage = stage
         self._links: dict[str, str] = {}
+        # Whether `/proc` shows the processes of this one's own space alone.
+        self.is_closed = False
+        # Whether all but the paths to write is read-only: before Linux 5.12 that is not possible.
+        self.is_protected = True
 
-    def enter_root(self, *, read: Iterable[str], write: Iterable[str], is_apart: bool) -> bool:
+    def enter_root(self, *, read: Iterable[str], write: Iterable[str], is_apart: bool) -> None:
         """Make the root and move into it; raises `ViewRefused`, and then nothing has changed.
 
-        `is_apart` says that this process has a space of processes of its own. Tells whether
-        `/proc` shows these alone.
+        `is_apart` says that this process has a space of processes of its own.
         """
         folder = Path.cwd()
         written = [self._follow_path(path) for path in write if Path(path).exists()]
@@ -58,7 +62,7 @@ class FileView:
             self._mount_place(b"noetl", self._stage, kind=b"tmpfs", options=b"size=1m,mode=755")
             try:
                 self._fill_root(descriptor_by_place)
-                is_closed = self._mount_processes(is_apart=is_apart)
+                self._mount_processes(is_apart=is_apart)
                 self._protect_root([*written, _SHARED_MEMORY])
                 self._change_root()
             except OSError:
@@ -66,7 +70,6 @@ class FileView:
                 raise
         with contextlib.suppress(FileNotFoundError):
             os.chdir(folder)
-        return is_closed
 
     def _fill_root(self, descriptor_by_place: dict[str, int]) -> None:
         for place, descriptor in descriptor_by_place.items():
@@ -87,7 +90,7 @@ class FileView:
             options=_SHARED_MEMORY_OPTIONS,
         )
 
-    def _mount_processes(self, *, is_apart: bool) -> bool:
+    def _mount_processes(self, *, is_apart: bool) -> None:
         """Mount `/proc` anew, or as it was where a container forbids that."""
         place = self._stage + "/proc"
         Path(place).mkdir(exist_ok=True)
@@ -95,9 +98,9 @@ class FileView:
             with contextlib.suppress(ViewRefused):
                 flags = _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS
                 self._mount_place(b"proc", place, kind=b"proc", flags=flags)
-                return True
+                self.is_closed = True
+                return
         self._mount_place(b"/proc", place, flags=_BIND | _RECURSIVE)
-        return False
 
     def _bind_place(self, source: str, place: str, *, like: int) -> None:
         target = Path(self._stage + place)
@@ -110,7 +113,13 @@ class FileView:
         self._mount_place(source.encode(), str(target), flags=_BIND | _RECURSIVE)
 
     def _protect_root(self, written: Iterable[str]) -> None:
-        self._set_attributes(self._stage, added=_READ_ONLY | _NO_SETUID_ATTRIBUTE)
+        try:
+            self._set_attributes(self._stage, added=_READ_ONLY | _NO_SETUID_ATTRIBUTE)
+        except ViewRefused as problem:
+            if problem.errno != errno.ENOSYS:
+                raise
+            self.is_protected = False
+            return
         for place in written:
             self._set_attributes(self._stage + place, removed=_READ_ONLY)
 
