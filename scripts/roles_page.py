@@ -16,6 +16,13 @@ $ noetl role ls
 $ noetl whoami
 ```
 
+Other clients send a token, as in all samples of these pages:
+
+```sh
+export AUTH="Authorization: Bearer $(cat ~/.local/state/noetl/token)"   # of `noetl up`; else an API key
+curl -H "$AUTH" "$API/api/auth/whoami"
+```
+
 A person is named by the subject that the identity provider gives, a group by its name there. Keys are shown once, and stored as
 hashes. A role that is given or taken away counts within 5 s. `NOETL_PLANNER_GROUP_ROLES=data-team:author,platform:admin` gives roles to
 groups before anybody could. The owner of the installation has all of them.
