@@ -17,6 +17,11 @@ from nats.aio.msg import Msg
 from nats.js.errors import Error as JetStreamError
 
 from noetl_contracts import codec
+from noetl_messaging.jetstream.tls_address import (
+    AddressRefused,
+    NatsAddress,
+    parse_nats_address,
+)
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.errors import MessagingUnavailable
 
@@ -85,11 +90,12 @@ async def open_connection(
     """
     timeouts = waits or ConnectionTimeouts()
     client = Client()
-    where = url.rpartition("@")[2].removeprefix("nats://")
+    address = parse_nats_address(url)
+    where = address.url.rpartition("@")[2].removeprefix("nats://")
     connection = Connection(client, where=where, waits=timeouts)
     await _connect_client(
         client,
-        url,
+        address,
         name=name,
         where=where,
         connect_s=timeouts.connect_s,
@@ -123,8 +129,16 @@ def translate_errors(what: str) -> Iterator[None]:
 
 
 async def _connect_client(
-    client: Client, url: str, *, name: str, where: str, connect_s: float, hears_itself: bool
+    client: Client,
+    address: NatsAddress,
+    *,
+    name: str,
+    where: str,
+    connect_s: float,
+    hears_itself: bool,
 ) -> None:
+    tls = address.open_context()
+
     async def note_error(failure: Exception) -> None:
         noted.append(failure)
         if "authorization" in str(failure).lower():
@@ -134,6 +148,11 @@ async def _connect_client(
     async def note_disconnected() -> None:
         if not (client.is_draining or client.is_closed):
             log.warning("NATS at %s: connection lost", where)
+        if tls is not None:
+            try:
+                address.load_files(tls)
+            except AddressRefused as failure:
+                log.warning("NATS at %s: %s", where, failure)
 
     async def note_reconnected() -> None:
         noted.clear()
@@ -142,7 +161,8 @@ async def _connect_client(
     noted: deque[Exception] = deque(maxlen=1)
     refused = asyncio.Event()
     connecting = client.connect(
-        servers=[url],
+        servers=[address.url],
+        tls=tls,
         name=name,
         error_cb=note_error,
         disconnected_cb=note_disconnected,
@@ -153,7 +173,7 @@ async def _connect_client(
         max_outstanding_pings=PINGS_UNANSWERED_MAX,
         drain_timeout=DRAIN_S,
         no_echo=not hears_itself,
-        inbox_prefix=build_inbox_prefix(url),
+        inbox_prefix=build_inbox_prefix(address.url),
     )
     failure = await _await_connection(connecting, refused, connect_s=connect_s)
     if failure is not None:
