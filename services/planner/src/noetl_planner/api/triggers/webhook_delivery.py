@@ -1,16 +1,18 @@
 """Starts executions from webhook calls: checks the signature, renders inputs, requests once."""
 
+import contextlib
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
+import structlog
 
 from noetl_chassis.seals.credential_seal import SealBroken
 from noetl_contracts import codec
 from noetl_contracts.credentials import DELETED
 from noetl_contracts.requests import webhooks as hooks
-from noetl_contracts.requests.webhooks import Webhook
+from noetl_contracts.requests.webhooks import Webhook, WebhookCall
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
@@ -19,6 +21,7 @@ from noetl_planner.api.lookup import views
 from noetl_playbook.templates.expressions import TemplateError
 from noetl_playbook.views.payload_handle import PayloadNeeded
 
+log = structlog.get_logger(__name__)
 # What only the door is to know.
 _HIDDEN_HEADERS = frozenset(
     {"authorization", "cookie", "proxy-authorization", "x-api-key", hooks.SIGNATURE_HEADER}
@@ -32,6 +35,7 @@ async def deliver_call(
     body: bytes,
     headers: Mapping[str, str],
     query: Mapping[str, str],
+    raw_query: str,
     key: str | None,
 ) -> views.Accepted:
     """Start what a webhook starts; the same signed call again answers with the first execution."""
@@ -42,10 +46,21 @@ async def deliver_call(
             code="payload_too_large",
             detail=f"the body takes {len(body)} bytes; this webhook takes {webhook.body_bytes_max}",
         )
-    if webhook.credential is not None:
-        await _check_signature(services, webhook, body, headers)
-        # Not the sender's key, which the signature does not cover: it could be changed.
-        key = headers[hooks.SIGNATURE_HEADER]
+    if webhook.credential is None:
+        key = None if key is None else f"webhook/{webhook.name}/{key}"
+    else:
+        sent = WebhookCall(
+            name=webhook.name,
+            query=raw_query,
+            timestamp=headers.get(hooks.TIMESTAMP_HEADER, ""),
+            body=body,
+        )
+        signature = await _check_signature(
+            services, webhook, sent, headers.get(hooks.SIGNATURE_HEADER)
+        )
+        # Not the sender's key, which the signature does not cover: it could be changed. Nor the
+        # webhook's name: an older signature fits every webhook of the credential.
+        key = f"webhook-call/{webhook.credential}/{signature}"
     inputs = await render_call_workload(
         services, webhook, body=_decode_call_body(body), headers=headers, query=query
     )
@@ -55,7 +70,7 @@ async def deliver_call(
         webhook.version,
         inputs,
         asked_by=f"{hooks.ASKER}{webhook.name}",
-        key=None if key is None else f"webhook/{webhook.name}/{key}",
+        key=key,
         has_free_names=not webhook.inputs,
     )
 
@@ -86,37 +101,47 @@ async def render_call_workload(
 
 
 async def _check_signature(
-    services: ApiServices, webhook: Webhook, body: bytes, headers: Mapping[str, str]
-) -> None:
-    secret = await open_secret(services, webhook.credential or "")
+    services: ApiServices, webhook: Webhook, sent: WebhookCall, signature: str | None
+) -> str:
+    """Return the signature of a call; raises a 401 for one that does not fit it."""
+    secret = await open_secret(services, webhook.credential or "", webhook=webhook.name)
     fault = hooks.find_call_fault(
         secret=secret,
-        timestamp=headers.get(hooks.TIMESTAMP_HEADER),
-        signature=headers.get(hooks.SIGNATURE_HEADER),
-        body=body,
+        call=sent,
+        signature=signature,
+        scope=webhook.signature,
         now_s=services.clock.now().timestamp(),
     )
-    if fault is not None:
+    if fault is not None or signature is None:
         raise ApiError(
             HTTPStatus.UNAUTHORIZED,
             code="signature_refused",
-            detail=fault,
-            hint="sign '<timestamp>.<body>' with HMAC-SHA256, "
-            f"and send it as {hooks.SIGNATURE_HEADER}: sha256=<hex>",
+            detail=fault or "the signature is missing",
+            hint="sign 'POST', name, query and timestamp, each followed by a line feed, and the "
+            f"body with HMAC-SHA256, and send it as {hooks.SIGNATURE_HEADER}: v2=<hex>",
         )
+    if hooks.covers_body_alone(signature):
+        log.warning("webhook_signature_covers_body_alone", webhook=webhook.name)
+    return signature
 
 
-async def open_secret(services: ApiServices, name: str) -> str:
-    """Return the secret of a credential; raises a 409 when there is none to be had."""
+async def open_secret(services: ApiServices, name: str, *, webhook: str) -> str:
+    """Return the secret of a credential that may sign calls of a webhook; raises a 409."""
     sealed = await services.credentials.find_credential(name, **services.tenant_scope)
-    secret: Any = None
+    fields: dict[str, Any] = {}
     if sealed is not None and sealed.kind != DELETED:
-        try:
-            secret = services.sealer.open_credential(sealed, **services.tenant_scope).get(
-                hooks.SECRET_FIELD
-            )
-        except SealBroken:
-            secret = None
+        with contextlib.suppress(SealBroken):
+            fields = services.sealer.open_credential(sealed, **services.tenant_scope)
+    bound = fields.get(hooks.BOUND_FIELD)
+    if bound is not None and bound != webhook:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="credential_bound",
+            detail=f"credential {name!r} is bound to another webhook than {webhook!r}",
+            hint=f"give {webhook!r} a credential of its own, or take the field "
+            f"'{hooks.BOUND_FIELD}' out of this one",
+        )
+    secret = fields.get(hooks.SECRET_FIELD)
     if not isinstance(secret, str) or not secret:
         raise ApiError(
             HTTPStatus.CONFLICT,
