@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
@@ -26,7 +27,10 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="noetl-demo-"))
     started = time.monotonic()
     try:
-        with _stack(folder / "stack", workers=asked.workers) as state, _fixture(folder) as fixture:
+        with (
+            _fixture(folder) as fixture,
+            _stack(folder / "stack", fixture, workers=asked.workers) as state,
+        ):
             console.print(f"\n[bold]API[/bold] (while this runs): {state['urls']['api']}\n")
             code = _run_and_verify(folder, state, fixture, asked)
     except subprocess.CalledProcessError as failure:
@@ -50,10 +54,11 @@ def _arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def _stack(folder: Path, *, workers: int) -> Iterator[dict]:  # type: ignore[type-arg]  # JSON
+def _stack(folder: Path, fixture: dict, *, workers: int) -> Iterator[dict]:  # type: ignore[type-arg]  # JSON
     console.rule("PostgreSQL, NATS JetStream, SeaweedFS and five services")
     try:
-        _noetl("up", "--dir", folder, "--workers", workers)
+        place = urlsplit(fixture["api"]).netloc
+        _noetl("up", "--dir", folder, "--workers", workers, "--allow-http", place)
         yield json.loads((folder / "state.json").read_text())
     finally:
         console.rule("Stopping")

@@ -15,7 +15,8 @@ Each playbook shows one thing; its first lines say what, how to run it, and how 
 `tests/e2e/test_gallery.py`, which compares what they did with `expected/<name>.yaml`. This table is made by
 `python -m scripts.pages`.
 
-Examples that call HTTP use the little shop of the tests: `python -m tests.support.shop` opens it at port 8700.
+Examples that call HTTP use the little shop of the tests: `python -m tests.support.shop` opens it at port 8700; start the stack
+with `noetl up --allow-http 127.0.0.1:8700`.
 Those that need PostgreSQL or NATS name a credential: `main_db` or `bus`.
 
 | example | shows |

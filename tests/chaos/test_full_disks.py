@@ -17,8 +17,7 @@ from tests.support.stack import Stack, running_stack
 from tests.support.volumes import Volume, volume
 
 from noetl_cli.stack.processes import probes
-from noetl_cli.stack.processes.process_spec import HttpProbe
-from noetl_cli.stack.servers import nats
+from noetl_cli.stack.processes.process_spec import NatsProbe
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -198,7 +197,7 @@ def test_a_full_disk_of_nats_costs_only_time(site: Site) -> None:
     run = site.begin("n")
     site.wait_for_items(run, ITEMS // 8)
     before = site.restarts()
-    health = HttpProbe(url=nats.health_url(site.stack.url("nats_monitor")))
+    health = NatsProbe(url=site.stack.url("nats_monitor"))
     with site.nats.full():
         # One that says nothing, busy with the files of others, may still say it the next time.
         wait_until(

@@ -61,12 +61,11 @@ class House(Struct, frozen=True, kw_only=True):
 @pytest.fixture(scope="module")
 def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("bus")
-    chosen = loopback.choose_ports(["nats", "monitor"], before={})
+    chosen = loopback.choose_ports(["nats"], before={})
     passwords = {user: random.token_urlsafe(12) for user in nats.USERS} | {"admin": BUS}
     described = nats.describe_nats(
         home=folder,
         port=chosen["nats"],
-        monitor_port=chosen["monitor"],
         password_by_user=passwords,
     )
     nats.prepare_nats(described)

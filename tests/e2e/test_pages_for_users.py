@@ -45,7 +45,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("guides")
     reader = Reader(folder, {"NOETL_HOME": str(folder / "home")})
     try:
-        assert "The stack is ready." in reader.run("noetl up --workers 2")
+        assert "The stack is ready." in reader.run(
+            "noetl up --workers 2 --allow-http 127.0.0.1:8095"
+        )
         assert "version 1" in reader.run("noetl credential put warehouse --target")
         yield folder / "home"
     finally:

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import asyncpg
 import psutil
+from msgspec import structs
 
 from noetl_cli.stack.processes import loopback, probes, process_spec
-from noetl_cli.stack.processes.process_spec import ProcessSpec
+from noetl_cli.stack.processes.process_spec import Probe, ProcessSpec
 from noetl_cli.stack.servers import nats, postgres, seaweedfs
 
 READY_TIMEOUT_S = 120.0
@@ -237,8 +238,9 @@ class PostgresServer(Server):
 class NatsServer(Server):
     """NATS with JetStream; `url` is the admin's, `url_for("worker")` a service's."""
 
-    def __init__(self, server: nats.NatsServer, *, home: Path) -> None:
-        super().__init__(nats.nats_spec(server), log=home / "nats.log")
+    def __init__(self, server: nats.NatsServer, *, home: Path, probe: Probe | None = None) -> None:
+        spec = nats.nats_spec(server)
+        super().__init__(structs.replace(spec, probe=probe or spec.probe), log=home / "nats.log")
         self.server = server
         self.port = server.port
 
@@ -248,7 +250,7 @@ class NatsServer(Server):
 
     @property
     def monitor_url(self) -> str:
-        return nats.monitor_url(self.server.monitor_port)
+        return nats.nats_url(self.server, nats.MONITOR)
 
     def url_for(self, user: str) -> str:
         return nats.nats_url(self.server, user)
@@ -297,11 +299,10 @@ def postgres_server(tmp: Path, *, is_durable: bool = False) -> Iterator[Postgres
 @contextmanager
 def nats_server(tmp: Path, *, sync_interval: str = nats.SYNC_INTERVAL) -> Iterator[NatsServer]:
     """A started NATS with JetStream below `tmp`."""
-    chosen = loopback.choose_ports(["nats", "monitor"], before={})
+    chosen = loopback.choose_ports(["nats"], before={})
     server = nats.describe_nats(
         home=tmp,
         port=chosen["nats"],
-        monitor_port=chosen["monitor"],
         password_by_user={user: secrets.token_urlsafe(12) for user in nats.USERS},
         sync_interval=sync_interval,
     )

@@ -15,6 +15,8 @@ import msgspec
 from tests.support.asking import http
 from tests.support.servers import wait_until
 
+from noetl_cli.stack.processes.loopback import LOOPBACK
+
 PATIENCE_S = 120.0
 NOTHING: Mapping[str, str] = {}
 OWN_PYTHON = Path(sys.executable)
@@ -140,8 +142,10 @@ def running_stack(
 ) -> Iterator[Stack]:
     """A started stack, such as `running_stack(tmp, "--workers", "2", "--set", "WORKER_X=1")`."""
     stack = Stack(folder, python=python)
+    # The sites of tests are on this machine.
+    allowed = () if "--allow-http" in options else ("--allow-http", LOOPBACK)
     try:
-        stack.noetl("up", *options, environ=environ)
+        stack.noetl("up", *options, *allowed, environ=environ)
         yield stack
     finally:
         stack.noetl("down", "--purge")

@@ -10,6 +10,7 @@ import msgspec
 
 from noetl_cli import settings
 from noetl_cli.errors import CliError
+from noetl_contracts.written_names import escape_json, escape_line, escape_text
 from noetl_storage.process.lazy_import import LazyModule
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ else:
     progress = LazyModule("rich.progress")
 
 LINE_CHARACTERS_MAX = 500
-
-# Characters that would move the cursor or ring the bell when data is shown as it is.
-CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}
 
 
 def open_console(*, is_error: bool = False) -> "rich_console.Console":
@@ -45,27 +43,33 @@ def is_terminal() -> bool:
 
 
 def escape_controls(text: str) -> str:
-    """Show control characters instead of obeying them."""
-    return text.translate(CONTROL)
+    """Show control characters instead of obeying them; line ends and tabs stay."""
+    return escape_text(text)
 
 
 def flatten_text(text: str) -> str:
     """Make data harmless: one line, no control characters, bounded."""
-    flat = escape_controls(" ".join(text.split()))
+    flat = escape_line(" ".join(text.split()))
     if len(flat) > LINE_CHARACTERS_MAX:
         return flat[: LINE_CHARACTERS_MAX - 1] + "…"
     return flat
 
 
 def print_line(text: str) -> None:
-    """Write one line as it is."""
+    """Write one line: a line end within shows as what it is."""
+    sys.stdout.write(escape_line(text) + "\n")
+    sys.stdout.flush()
+
+
+def print_text(text: str) -> None:
+    """Write a text of several lines."""
     sys.stdout.write(escape_controls(text) + "\n")
     sys.stdout.flush()
 
 
 def print_note(text: str) -> None:
     """Write one line beside the output proper."""
-    sys.stderr.write(escape_controls(text) + "\n")
+    sys.stderr.write(escape_line(text) + "\n")
     sys.stderr.flush()
 
 
@@ -78,7 +82,7 @@ def format_version(number: int | None) -> str:
 
 def print_json(value: Any) -> None:
     """Write one value as one line of JSON."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.write(escape_json(msgspec.json.encode(value).decode()) + "\n")
     sys.stdout.flush()
 
 

@@ -6,7 +6,7 @@ from msgspec import structs
 from tests.support.storage import ORGANIZATION, TENANT, Stores
 
 from noetl_contracts.ids import TenantId
-from noetl_contracts.requests.webhooks import Webhook
+from noetl_contracts.requests.webhooks import SignatureScope, Webhook
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 HOOK = Webhook(
@@ -17,6 +17,7 @@ HOOK = Webhook(
     credential="shop",
     inputs={"b": "{{ body.b }}", "a": [1, None]},
     body_bytes_max=10,
+    signature=SignatureScope.BODY,
 )
 
 

@@ -17,7 +17,7 @@ from noetl_cli.stack.home_folder.state import ProcessPhase, StackPhase, StackSta
 from noetl_cli.stack.processes import probes
 from noetl_cli.stack.processes.process_spec import (
     CommandProbe,
-    HttpProbe,
+    NatsProbe,
     ProcessSpec,
     ProcessTier,
     StoreWatch,
@@ -182,14 +182,14 @@ async def test_a_server_that_has_given_up_its_store_is_started_again(
 ) -> None:
     room, refuses, asked = [True], [False], [0]
 
-    def is_refused(_probe: HttpProbe) -> bool:
+    def is_refused(_probe: NatsProbe) -> bool:
         asked[0] += 1
         return refuses[0]
 
     monkeypatch.setattr(probes, "has_room", lambda _folder: room[0])
     monkeypatch.setattr(probes, "is_write_refused", is_refused)
     watch = StoreWatch(
-        probe=HttpProbe(url="http://127.0.0.1:1"), folder=place.root, interval_s=0.01
+        probe=NatsProbe(url="nats://127.0.0.1:1"), folder=place.root, interval_s=0.01
     )
     async with kept(structs.replace(stand_in(place), watch=watch), place, board) as keeper:
         await keeper.wait_ready()

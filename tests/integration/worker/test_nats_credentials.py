@@ -14,6 +14,7 @@ from tests.support.servers import NatsServer
 from tests.support.working import Bench, bench
 
 from noetl_cli.stack.processes import loopback
+from noetl_cli.stack.processes.process_spec import HttpProbe
 from noetl_cli.stack.servers import nats
 from noetl_contracts import codec
 from noetl_worker.tools.calls.call import Outcome
@@ -73,11 +74,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     home = tmp_path_factory.mktemp("operator")
     chosen = loopback.choose_ports(["nats", "monitor"], before={})
     server = nats.describe_nats(
-        home=home, port=chosen["nats"], monitor_port=chosen["monitor"], password_by_user={}
+        home=home, port=chosen["nats"], password_by_user={nats.MONITOR: "nobody"}
     )
     nats.prepare_nats(server)
-    creds = with_operator(server.directory / "nats.conf", server)
-    live = NatsServer(server, home=home)
+    creds = with_operator(server.directory / "nats.conf", server, monitor_port=chosen["monitor"])
+    probe = HttpProbe(url=f"http://127.0.0.1:{chosen['monitor']}/healthz")
+    live = NatsServer(server, home=home, probe=probe)
     try:
         live.start()
         yield Secured(url=f"nats://127.0.0.1:{live.port}", creds=creds)
@@ -85,7 +87,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         live.kill()
 
 
-def with_operator(path: Path, server: nats.NatsServer) -> str:
+def with_operator(path: Path, server: nats.NatsServer, *, monitor_port: int) -> str:
     """Write the configuration of a server with an operator; return a user's credentials file."""
     operator = a_key(nkeys.PREFIX_BYTE_OPERATOR)
     system, account = a_key(nkeys.PREFIX_BYTE_ACCOUNT), a_key(nkeys.PREFIX_BYTE_ACCOUNT)
@@ -100,7 +102,7 @@ def with_operator(path: Path, server: nats.NatsServer) -> str:
     path.write_text(f"""\
 server_name: "secured"
 listen: "127.0.0.1:{server.port}"
-http: "127.0.0.1:{server.monitor_port}"
+http: "127.0.0.1:{monitor_port}"
 jetstream {{ store_dir: "{server.store_folder}" }}
 operator: {jwt_of(operator, issuer=operator, name="owner", type="operator")}
 system_account: {system.public}

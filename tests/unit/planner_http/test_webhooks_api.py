@@ -12,6 +12,7 @@ from tests.support.api import PLAYBOOK, ApiWorld
 from noetl_contracts import codec
 from noetl_contracts.requests import facts, webhooks
 from noetl_contracts.requests.facts import ExecutionRequested
+from noetl_contracts.requests.webhooks import WebhookCall
 
 Api = AsyncTestClient[Litestar]
 SECRET = "a secret that nobody guesses"  # noqa: S105 - made for this test
@@ -19,13 +20,20 @@ ADDRESS = "/api/webhooks/orders"
 
 
 def signed(
-    body: bytes, *, secret: str = SECRET, at: float | None = None, **headers: str
+    body: bytes,
+    *,
+    secret: str = SECRET,
+    at: float | None = None,
+    name: str = "orders",
+    **headers: str,
 ) -> dict[str, str]:
     timestamp = str(int(time.time() if at is None else at))
     return {
         "Content-Type": "application/json",
         "X-Noetl-Timestamp": timestamp,
-        "X-Noetl-Signature": webhooks.sign_call(secret, timestamp, body),
+        "X-Noetl-Signature": webhooks.sign_call(
+            secret, WebhookCall(name=name, query="", timestamp=timestamp, body=body)
+        ),
         **headers,
     }
 
@@ -76,8 +84,8 @@ async def test_a_signed_call_starts_the_playbook_with_what_the_mapping_says(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"X-Noetl-Signature": "sha256=00"}, "does not fit"),
-        ({"X-Noetl-Signature": "sha256=" + "é".encode().decode("latin-1")}, "does not fit"),
+        ({"X-Noetl-Signature": "v2=00"}, "does not fit"),
+        ({"X-Noetl-Signature": "v2=" + "é".encode().decode("latin-1")}, "does not fit"),
         ({"X-Noetl-Timestamp": "12"}, "does not fit"),
         ({"X-Noetl-Timestamp": "soon"}, "not a number"),
         ({"X-Noetl-Timestamp": "9" * 40}, "not a number"),

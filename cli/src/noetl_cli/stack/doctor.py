@@ -13,7 +13,7 @@ from noetl_cli.stack import control
 from noetl_cli.stack.home_folder import state
 from noetl_cli.stack.home_folder.home import StackHome, is_supervised
 from noetl_cli.stack.home_folder.state import ProcessPhase, StackPhase, StackState
-from noetl_cli.stack.processes import health_check, loopback, programs
+from noetl_cli.stack.processes import health_check, loopback, nats_requests, programs
 from noetl_cli.stack.processes.health_check import HealthCheck, Verdict
 from noetl_cli.stack.servers import nats, roles
 from noetl_cli.stack.task_walls import check_task_walls
@@ -188,15 +188,15 @@ def _check_nats(found: StackState) -> list[HealthCheck]:
     if monitor is None:
         text = "not ours: look at its own monitoring"
         return [HealthCheck(name="nats server", verdict=Verdict.OK, found=text)]
-    answer = loopback.send_request(f"{monitor}/varz")
+    report = nats_requests.request_report(monitor, nats_requests.VARIABLES)
     try:
-        varz = msgspec.json.decode(answer.body if answer else b"", type=_NatsMonitorReport)
+        varz = msgspec.convert(report.data if report else None, _NatsMonitorReport)
     except msgspec.MsgspecError:
         return [
             HealthCheck(
                 name="nats server",
                 verdict=Verdict.FAIL,
-                found=f"{monitor} does not answer",
+                found="it does not answer",
                 way_out="See: noetl logs nats",
             )
         ]
@@ -217,11 +217,11 @@ def _check_nats(found: StackState) -> list[HealthCheck]:
 
 def _check_streams(monitor: str) -> HealthCheck:
     """Ask whether every stream can be written to: the server says which cannot, and why."""
-    answer = loopback.send_request(nats.health_url(monitor))
-    is_well = answer is not None and answer.status == loopback.OK
+    health = nats_requests.request_health(monitor)
+    is_well = health is not None and health.is_well
     found, advice = "every stream takes messages", ""
     if not is_well:
-        body = answer.body.decode(errors="replace").strip() if answer else "no answer"
+        body = health.reason if health else "no answer"
         found, advice = body[:HEALTH_TEXT_MAX], STREAMS_ADVICE
     verdict = Verdict.OK if is_well else Verdict.FAIL
     return HealthCheck(name="nats streams", verdict=verdict, found=found, way_out=advice)

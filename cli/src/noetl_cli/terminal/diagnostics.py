@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from noetl_cli import terminal_output
+from noetl_contracts.written_names import escape_line
 from noetl_playbook.source.code_table import CODES, CodeWeight, ProblemCode
 from noetl_playbook.source.problems import Problem, Severity, format_problem
 from noetl_storage.process.lazy_import import LazyModule
@@ -25,10 +26,7 @@ Found = Sequence[tuple[str, Problem]]
 
 def format_text_lines(found: Found) -> list[str]:
     """Write `file:line:column: severity code path: message (hint)`."""
-    return [
-        terminal_output.escape_controls(format_problem(problem, file=file))
-        for file, problem in found
-    ]
+    return [escape_line(format_problem(problem, file=file)) for file, problem in found]
 
 
 def format_github_lines(found: Found) -> list[str]:
@@ -55,14 +53,15 @@ def show_diagnostics(found: Found, sources: Mapping[str, str]) -> None:
     lines = {name: text.splitlines() for name, text in sources.items()}
     for file, problem in found:
         colour = "red" if problem.is_error else "yellow"
-        out.print(f"{file}:{problem.line}:{problem.column}:", style="bold", end=" ", markup=False)
+        place = f"{escape_line(file)}:{problem.line}:{problem.column}:"
+        out.print(place, style="bold", end=" ", markup=False)
         out.print(f"{problem.severity} {problem.code}", style=f"bold {colour}", end=" ")
-        out.print(terminal_output.escape_controls(problem.message), markup=False)
+        out.print(escape_line(problem.message), markup=False)
         for line in _cut_excerpt(lines.get(file, []), problem):
             out.print(line, style="dim", markup=False)
         if problem.hint:
             out.print("  hint:", style="bold cyan", end=" ")
-            out.print(terminal_output.escape_controls(problem.hint), markup=False)
+            out.print(escape_line(problem.hint), markup=False)
         if problem.replacement:
             out.print("  write:", style="bold cyan", end=" ")
             out.print(terminal_output.escape_controls(problem.replacement), markup=False)

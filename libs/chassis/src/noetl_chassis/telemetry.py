@@ -32,6 +32,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from noetl_chassis import redaction, settings
 from noetl_chassis.observability import instruments, names, span_recording
 from noetl_contracts.errors import Permanent
+from noetl_contracts.written_names import escape_json, escape_line, escape_text
 
 _OTLP = "opentelemetry.exporter.otlp.proto.http"
 _SECRET_FIELD = re.compile(
@@ -180,6 +181,7 @@ def _build_line_formatter(*, service: str, instance: str, log_format: str) -> lo
         foreign_pre_chain=_list_line_processors(service, instance),
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            *([] if log_format == "json" else [escape_fields]),
             render,
             mask_line,
         ],
@@ -217,6 +219,19 @@ def mask_secrets(
     return event
 
 
+def escape_fields(
+    _logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Show control characters of what is logged; a traceback alone has several lines."""
+    shown = {escape_line(str(key)): value for key, value in event.items()}
+    for key, value in shown.items():
+        if key == "exception":
+            shown[key] = escape_text(str(value))
+        elif isinstance(value, str):
+            shown[key] = escape_line(value)
+    return shown
+
+
 def mask_line(_logger: Any, _method: str, line: Any) -> Any:
     """Mask in a finished line every secret that this process knows."""
     return redaction.mask_log_line(line) if isinstance(line, str) else line
@@ -248,7 +263,7 @@ def _build_origin_adder(service: str, instance: str) -> Any:
 
 
 def _encode_line(event: Any, **_options: Any) -> str:
-    return _encoder.encode(event).decode()
+    return escape_json(_encoder.encode(event).decode())
 
 
 def _find_version(service: str) -> str:

@@ -56,6 +56,8 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     callback_url: str = "http://127.0.0.1:8080"
     # Addresses beyond the public ones that the http tool may reach: hosts, networks, each :port.
     http_allow: tuple[str, ...] = ()
+    # Ports of this machine on which the platform listens: no http task reaches them.
+    http_platform_ports: tuple[int, ...] = ()
     http_connections_max: Count = 512
     http_response_bytes_max: Annotated[int, Meta(ge=1024)] = 64 * 1024 * 1024
     # Whether requests and messages of tasks name the trace that they are a part of.

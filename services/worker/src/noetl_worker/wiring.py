@@ -191,6 +191,7 @@ def build_http_limits(config: Settings) -> http_tool.HttpLimits:
     """Read what the http tool may use."""
     return http_tool.HttpLimits(
         allowances=tuple(egress.parse_allowance(entry) for entry in config.http_allow),
+        platform_ports=frozenset(config.http_platform_ports),
         connections_max=config.http_connections_max,
         response_bytes_max=config.http_response_bytes_max,
         sends_traceparent=config.send_traceparent,
@@ -263,6 +264,7 @@ def _build_kubernetes_options(config: Settings) -> Kubernetes:
             f"{PREFIX}ORGANIZATION_ID": config.organization_id,
             f"{PREFIX}SHARD_COUNT": str(config.shard_count),
             f"{PREFIX}HTTP_ALLOW": ",".join(config.http_allow),
+            f"{PREFIX}HTTP_PLATFORM_PORTS": ",".join(map(str, config.http_platform_ports)),
         },
         secret_keys=_list_secret_keys(config),
     )

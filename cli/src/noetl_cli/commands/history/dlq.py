@@ -105,7 +105,7 @@ def show_letter(
     for name, value in letter.items():
         terminal_output.print_line(f"{name:<10} {value}")
     terminal_output.print_line("")
-    terminal_output.print_line(message if isinstance(message, str) else _indent_json(message))
+    terminal_output.print_text(message if isinstance(message, str) else _indent_json(message))
 
 
 @app.command("requeue")

@@ -16,7 +16,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The webhook.")]
 
 
 @app.command("put")
-def put_webhook(
+def put_webhook(  # noqa: PLR0913 - one parameter for each option of the command line
     name: Name,
     path: Annotated[str, typer.Argument(metavar="PATH", help="A registered playbook.")],
     *,
@@ -31,6 +31,10 @@ def put_webhook(
         Path | None,
         typer.Option("--inputs", help="Templates over body, headers and query, as YAML or JSON."),
     ] = None,
+    signature: Annotated[
+        str,
+        typer.Option("--signature", help="`call` signs all of a call, `body` as older callers do."),
+    ] = "call",
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -40,6 +44,7 @@ def put_webhook(
         "version": version,
         "credential": credential,
         "unsigned": unsigned,
+        "signature": signature,
         "inputs": {} if mapping is None else command_inputs.read_mapping(mapping),
     }
     with client.open_client(server) as planner:

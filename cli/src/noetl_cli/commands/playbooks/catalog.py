@@ -43,4 +43,4 @@ def show_playbook(
     if as_json:
         terminal_output.print_json(found)
     else:
-        terminal_output.print_line(found["source"].rstrip("\n"))
+        terminal_output.print_text(found["source"].rstrip("\n"))

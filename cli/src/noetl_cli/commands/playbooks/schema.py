@@ -27,7 +27,7 @@ def schema(
     if out is not None:
         _write_schemas(out, [name] if name is not None else _list_schema_names())
     elif name is not None:
-        terminal_output.print_line(_schema_text(_get_schema(name)))
+        terminal_output.print_text(_schema_text(_get_schema(name)))
     else:
         for known in _list_schema_names():
             terminal_output.print_line(known)

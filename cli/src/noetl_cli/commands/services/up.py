@@ -18,6 +18,10 @@ from noetl_cli.stack.home_folder.state import ProcessPhase, StackPhase, StackSta
 from noetl_cli.terminal_output import show_spinner
 
 Count = Annotated[int, typer.Option(min=0, max=64, help="How many of these processes.")]
+AllowedPlaces = Annotated[
+    list[str] | None,
+    typer.Option("--allow-http", metavar="HOST:PORT", help="Let http tasks ask this place, too."),
+]
 MARKS = {
     ProcessPhase.STARTING: "starting",
     ProcessPhase.READY: "ready",
@@ -55,6 +59,7 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
         list[str] | None,
         typer.Option("--http-pool", metavar="NAME", help="A pool whose workers ask over HTTP."),
     ] = None,
+    allow_http: AllowedPlaces = None,
     nats_sync_interval: Annotated[
         str | None, typer.Option(help="How often JetStream syncs its files, or `always`.")
     ] = None,
@@ -83,6 +88,7 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
         payload_url=payload,
         pools=options.parse_pools(pool or []),
         http_pools=options.check_http_pools(http_pool or [], besides=pool or []),
+        http_allow=options.check_allowed_places(allow_http or []),
         nats_sync_interval=nats_sync_interval,
         settings=options.parse_settings(set_ or []),
     )

@@ -1,5 +1,6 @@
 """What `noetl up` was asked for, handed to the supervisor as one file."""
 
+import re
 from collections.abc import Container
 from typing import Annotated
 
@@ -33,6 +34,8 @@ class StackOptions(Struct, frozen=True, kw_only=True):
     # Workers by pool, besides those of the default pool; and pools served over HTTP.
     pools: dict[str, Count] = {}
     http_pools: list[str] = []
+    # What http tasks may ask besides public addresses.
+    http_allow: list[str] = []
     # Handed to every service as NOETL_<name>.
     settings: dict[str, str] = {}
 
@@ -93,6 +96,18 @@ def parse_pools(pairs: list[str]) -> dict[str, int]:
             )
         found[_check_pool_name(name, taken=found)] = int(count)
     return found
+
+
+def check_allowed_places(places: list[str]) -> list[str]:
+    """Read what http tasks may ask: hosts, addresses and networks, each perhaps with a port."""
+    for place in places:
+        if not re.fullmatch(r"[^\s,]+", place):
+            raise StackError(
+                f"--allow-http {place!r} is not of the form HOST:PORT.",
+                way_out="For example: --allow-http 127.0.0.1:8700",
+                exit_code=ExitCode.USAGE,
+            )
+    return places
 
 
 def check_http_pools(names: list[str], *, besides: list[str]) -> list[str]:

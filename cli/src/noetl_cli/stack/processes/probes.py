@@ -10,14 +10,19 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from noetl_cli.stack.processes import loopback
-from noetl_cli.stack.processes.process_spec import BucketProbe, CommandProbe, HttpProbe, Probe
+from noetl_cli.stack.processes import loopback, nats_requests
+from noetl_cli.stack.processes.process_spec import (
+    BucketProbe,
+    CommandProbe,
+    HttpProbe,
+    NatsProbe,
+    Probe,
+)
 
 PROBE_TIMEOUT_S = 5.0
 # Large enough to need a volume, which SeaweedFS makes only when it is asked for one.
 PROBE_BYTES = b"\0" * 4096
 CREATED = {200, 201, 409}
-FAILED = 500
 # Less than this is soon full again.
 ROOM_BYTES_MIN = 64 * 1024**2
 
@@ -31,6 +36,9 @@ def is_answering(probe: Probe | None) -> bool:
             return loopback.get_status(url) == loopback.OK
         case CommandProbe(argv=argv):
             return _is_command_ok(argv)
+        case NatsProbe(url=url):
+            health = nats_requests.request_health(url)
+            return health is not None and health.is_well
         case BucketProbe():
             return _can_put_object(probe)
         case _:
@@ -45,10 +53,10 @@ def has_room(folder: Path) -> bool:
         return False
 
 
-def is_write_refused(probe: HttpProbe) -> bool:
+def is_write_refused(probe: NatsProbe) -> bool:
     """Tell whether a server says that it cannot; one that says nothing is only slow."""
-    said = loopback.get_status(probe.url)
-    return said is not None and said >= FAILED
+    health = nats_requests.request_health(probe.url)
+    return health is not None and not health.is_well
 
 
 def _is_command_ok(argv: tuple[str, ...]) -> bool:

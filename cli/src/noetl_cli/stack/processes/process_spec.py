@@ -91,6 +91,12 @@ class CommandProbe(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
 
 
+class NatsProbe(Struct, frozen=True, kw_only=True):
+    """Ready once the server says that it and every stream work; `url` is its own account's."""
+
+    url: str
+
+
 class BucketProbe(Struct, frozen=True, kw_only=True):
     """Ready when an object can be put into this bucket, which is made when it is missing."""
 
@@ -101,13 +107,13 @@ class BucketProbe(Struct, frozen=True, kw_only=True):
     secret_key: str
 
 
-Probe = HttpProbe | CommandProbe | BucketProbe
+Probe = HttpProbe | CommandProbe | BucketProbe | NatsProbe
 
 
 class StoreWatch(Struct, frozen=True, kw_only=True):
     """Stuck when this probe is refused, time and again, although this folder's disk has room."""
 
-    probe: HttpProbe
+    probe: NatsProbe
     folder: Path
     interval_s: float
 

@@ -9,9 +9,11 @@ from msgspec import Struct
 from noetl_cli.stack.processes import programs
 from noetl_cli.stack.processes.coarse_timers import with_coarse_timers
 from noetl_cli.stack.processes.loopback import LOOPBACK
-from noetl_cli.stack.processes.process_spec import HttpProbe, ProcessSpec, ProcessTier, StoreWatch
+from noetl_cli.stack.processes.process_spec import NatsProbe, ProcessSpec, ProcessTier, StoreWatch
 
-USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source")
+USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source", "monitor")
+# Belongs to the server's own account, and sees nothing of the others'.
+MONITOR = "monitor"
 # The ledger is the authority and the reaper re-drives what a broker lost, so a power failure
 # may cost a second of repeated work, never a result. `always` was measured at a sixth of the
 # throughput; a killed process loses no message under any interval, only what it noted of
@@ -31,7 +33,6 @@ class NatsServer(Struct, frozen=True, kw_only=True):
     binary: Path
     directory: Path
     port: int
-    monitor_port: int
     password_by_user: dict[str, str]
     sync_interval: str = SYNC_INTERVAL
 
@@ -45,7 +46,6 @@ def describe_nats(
     *,
     home: Path,
     port: int,
-    monitor_port: int,
     password_by_user: dict[str, str],
     sync_interval: str = SYNC_INTERVAL,
 ) -> NatsServer:
@@ -54,7 +54,6 @@ def describe_nats(
         binary=programs.find_nats_server(),
         directory=home / "nats",
         port=port,
-        monitor_port=monitor_port,
         password_by_user=password_by_user,
         sync_interval=sync_interval,
     )
@@ -72,7 +71,7 @@ def prepare_nats(nats: NatsServer) -> None:
 
 def nats_spec(nats: NatsServer) -> ProcessSpec:
     """Describe the server's process."""
-    probe = HttpProbe(url=health_url(monitor_url(nats.monitor_port)))
+    probe = NatsProbe(url=nats_url(nats, MONITOR))
     return ProcessSpec(
         name="nats",
         tier=ProcessTier.SERVER,
@@ -92,25 +91,16 @@ def nats_url(nats: NatsServer, user: str) -> str:
     return f"nats://{user}:{password}@{LOOPBACK}:{nats.port}"
 
 
-def monitor_url(port: int) -> str:
-    """Spell the address of the monitoring endpoint."""
-    return f"http://{LOOPBACK}:{port}"
-
-
-def health_url(monitor: str) -> str:
-    """Spell the address that tells whether the server and every stream works."""
-    return f"{monitor}/healthz"
-
-
 def _render_nats_conf(nats: NatsServer) -> str:
     users = "\n".join(
         f'    {{ user: {user}, password: "{password}", permissions: ${user.upper()} }}'
         for user, password in sorted(nats.password_by_user.items())
+        if user != MONITOR
     )
+    monitor = nats.password_by_user[MONITOR]
     return f"""\
 server_name: "noetl"
 listen: "{LOOPBACK}:{nats.port}"
-http: "{LOOPBACK}:{nats.monitor_port}"
 max_payload: {MAX_PAYLOAD}
 jetstream {{
   store_dir: "{nats.store_folder}"
@@ -124,4 +114,8 @@ authorization {{
 {users}
   ]
 }}
+accounts {{
+  SYS: {{ users: [ {{ user: {MONITOR}, password: "{monitor}" }} ] }}
+}}
+system_account: SYS
 """

@@ -9,6 +9,7 @@ from noetl_cli.stack.processes import programs
 from noetl_cli.stack.processes.coarse_timers import with_coarse_timers
 from noetl_cli.stack.processes.loopback import LOOPBACK
 from noetl_cli.stack.processes.process_spec import BucketProbe, ProcessSpec, ProcessTier
+from noetl_cli.stack.servers import seaweedfs_security
 
 REGION = "us-east-1"
 BUCKET = "noetl"
@@ -62,7 +63,7 @@ def describe_seaweedfs(
 
 
 def prepare_seaweedfs(server: SeaweedFsServer) -> None:
-    """Write who may log in."""
+    """Write who may log in, and what the parts of the server ask of each other."""
     (server.directory / "data").mkdir(mode=0o700, parents=True, exist_ok=True)
     server.directory.chmod(0o700)
     credentials = [{"accessKey": server.access_key, "secretKey": server.secret_key}]
@@ -70,6 +71,7 @@ def prepare_seaweedfs(server: SeaweedFsServer) -> None:
     configuration = server.directory / "s3.json"
     configuration.touch(mode=0o600)
     configuration.write_bytes(msgspec.json.encode({"identities": [identity]}))
+    seaweedfs_security.write_security(server.directory)
 
 
 def seaweedfs_spec(server: SeaweedFsServer) -> ProcessSpec:
@@ -101,6 +103,9 @@ def _build_flags(server: SeaweedFsServer) -> list[str]:
         f"-dir={server.directory / 'data'}",
         f"-ip={LOOPBACK}",
         f"-ip.bind={LOOPBACK}",
+        # Master and filer speak gRPC, with certificates: a master's HTTP asks nobody who calls.
+        "-disableHttp",
+        "-filer.disableHttp",
         "-master.telemetry=false",
         # A single master: no election, which takes seconds and now and then half a minute.
         "-master.peers=none",

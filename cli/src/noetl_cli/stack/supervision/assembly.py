@@ -79,7 +79,7 @@ def assemble_stack(
 
 def _list_port_names(options: StackOptions) -> list[str]:
     names = [] if options.postgres_dsn else ["postgres"]
-    names += [] if options.nats_url else ["nats", "nats-monitor"]
+    names += [] if options.nats_url else ["nats"]
     names += seaweedfs.PORTS if _has_own_s3(options) else ()
     return names + service_addresses.list_port_names(options)
 
@@ -109,7 +109,6 @@ def _prepare_servers(
         own_nats = nats.describe_nats(
             home=home.root,
             port=chosen["nats"],
-            monitor_port=chosen["nats-monitor"],
             password_by_user=keyring.nats_by_user,
             sync_interval=options.nats_sync_interval or nats.SYNC_INTERVAL,
         )
@@ -225,7 +224,7 @@ def _build_urls(
         "payloads": wires.payload_url,
     }
     if servers.nats is not None:
-        urls["nats_monitor"] = nats.monitor_url(chosen["nats-monitor"])
+        urls["nats_monitor"] = nats.nats_url(servers.nats, nats.MONITOR)
     if servers.s3 is not None:
         urls["s3"] = servers.s3.endpoint
     if options.has_services and options.planners:

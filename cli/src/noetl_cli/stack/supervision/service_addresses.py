@@ -131,6 +131,9 @@ def service_specs(
             own["NOETL_WORKER_WORK_DIRECTORY"] = environ.get(
                 "NOETL_WORKER_WORK_DIRECTORY", str(directory / "files")
             )
+            own["NOETL_WORKER_HTTP_ALLOW"] = ",".join(
+                (*filter(None, (environ.get("NOETL_WORKER_HTTP_ALLOW"),)), *options.http_allow)
+            )
         if service == "planner":
             own["NOETL_PLANNER_POOLS"] = ",".join((POOL, *options.pools))
             own["NOETL_PLANNER_HTTP_POOLS"] = ",".join(options.http_pools)
@@ -185,7 +188,7 @@ def _service_environ(
             fields["HTTP_PORT"] = str(ports[f"{instance}.http"])
         case "worker":
             fields["POOL"] = one.pool
-            fields["HTTP_ALLOW"] = LOOPBACK
+            fields["HTTP_PLATFORM_PORTS"] = ",".join(map(str, sorted(set(ports.values()))))
             if "planner-1.http" in ports:
                 fields["CALLBACK_URL"] = f"http://{LOOPBACK}:{ports['planner-1.http']}"
         case "projector":

@@ -1,6 +1,7 @@
 """Webhooks: playbooks started by HTTP calls from outside, and signatures of the calls."""
 
 import hmac
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -18,8 +19,28 @@ ASKER = "webhook "
 SECRET_FIELD = "secret"  # noqa: S105 - the name of a field
 BODY_BYTES_MAX = 1024 * 1024
 BODY_BYTES_DEFAULT = 256 * 1024
-_SCHEME = "sha256="
+# The field of a credential that names the one webhook whose calls it signs.
+BOUND_FIELD = "webhook"
+METHOD = "POST"
+_CALL_SCHEME = "v2="
+_BODY_SCHEME = "sha256="
 _TIMESTAMP_DIGITS_MAX = 12
+
+
+class SignatureScope(StrEnum):
+    """What a signature covers: the whole call, or as of old its time and body alone."""
+
+    CALL = "call"
+    BODY = "body"
+
+
+class WebhookCall(Struct, frozen=True, kw_only=True):
+    """What is signed of a call; `query` as it came, without the question mark."""
+
+    name: str
+    query: str
+    timestamp: str
+    body: bytes
 
 
 class Webhook(Struct, frozen=True, kw_only=True):
@@ -39,26 +60,55 @@ class Webhook(Struct, frozen=True, kw_only=True):
     body_bytes_max: int = BODY_BYTES_DEFAULT
     is_enabled: bool = True
     actor: Actor | None = None
+    signature: SignatureScope = SignatureScope.CALL
 
 
-def sign_call(secret: str, timestamp: str, body: bytes) -> str:
-    """Return the signature of a call, as its header has it."""
+def sign_call(secret: str, call: WebhookCall) -> str:
+    """Return the signature of a call, as its header has it.
+
+    It covers method, name, query and time, each on a line of its own, and the body.
+    """
+    lines = f"{METHOD}\n{call.name}\n{call.query}\n{call.timestamp}\n"
+    return _CALL_SCHEME + hmac.digest(secret.encode(), lines.encode() + call.body, "sha256").hex()
+
+
+def sign_body(secret: str, timestamp: str, body: bytes) -> str:
+    """Return the older signature of a call: over its time and body alone."""
     text = timestamp.encode() + b"." + body
-    return _SCHEME + hmac.digest(secret.encode(), text, "sha256").hex()
+    return _BODY_SCHEME + hmac.digest(secret.encode(), text, "sha256").hex()
 
 
 def find_call_fault(
-    *, secret: str, timestamp: str | None, signature: str | None, body: bytes, now_s: float
+    *,
+    secret: str,
+    call: WebhookCall,
+    signature: str | None,
+    scope: SignatureScope,
+    now_s: float,
 ) -> str | None:
-    """Say why a call is not to be trusted, or None; takes the same time for any wrong signature."""
-    if timestamp is None or signature is None:
+    """Say why a call is not to be trusted, or None; takes the same time for any wrong signature.
+
+    A webhook that takes signatures of the body also takes those of the whole call.
+    """
+    timestamp = call.timestamp
+    if not timestamp or signature is None:
         return f"the headers {TIMESTAMP_HEADER} and {SIGNATURE_HEADER} are missing"
     is_number = timestamp.isascii() and timestamp.isdigit()
     if not is_number or len(timestamp) > _TIMESTAMP_DIGITS_MAX:
         return f"{TIMESTAMP_HEADER} is not a number of seconds since 1970"
-    expected = sign_call(secret, timestamp, body)
+    if covers_body_alone(signature):
+        if scope is not SignatureScope.BODY:
+            return "the signature covers the time and the body alone"
+        expected = sign_body(secret, timestamp, call.body)
+    else:
+        expected = sign_call(secret, call)
     if not hmac.compare_digest(expected.encode(), signature.encode()):
-        return "the signature does not fit the body, the time and the secret"
+        return "the signature does not fit the call, the time and the secret"
     if abs(now_s - int(timestamp)) > WINDOW_S:
         return f"the call is more than {WINDOW_S} s old, or from the future"
     return None
+
+
+def covers_body_alone(signature: str) -> bool:
+    """Tell whether a signature is of the older kind."""
+    return signature.startswith(_BODY_SCHEME)

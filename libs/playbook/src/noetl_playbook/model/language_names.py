@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from noetl_contracts.written_names import find_name_problem
+
 STEP_NAME_CHARACTERS_MAX = 200
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -44,7 +46,7 @@ def is_task_name(text: str) -> bool:
 
 def is_step_name(text: str) -> bool:
     """Tell whether text may name a step."""
-    return 0 < len(text) <= STEP_NAME_CHARACTERS_MAX and text.isprintable()
+    return len(text) <= STEP_NAME_CHARACTERS_MAX and find_name_problem(text) is None
 
 
 def is_event_name(text: str) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 from noetl_playbook.compat.keychain import rename_entry_type
 from noetl_playbook.model.playbook import KeychainEntry
 from noetl_playbook.sections.auth_fields import check_auth
+from noetl_playbook.sections.blocks import check_headers
 from noetl_playbook.sections.field_types import (
     ANYTHING,
     FIELD_TYPES,
@@ -116,6 +117,8 @@ def _check_entry(
         return
     fields = {**_OF_ALL, **kind.fields}
     check_mapping_keys(reading, fields, raw, path, about=f"a keychain entry of kind {entry.kind}")
+    if "headers" in kind.fields:
+        check_headers(reading, raw.get("headers"), (*path, "headers"))
     if "auth" in kind.fields:
         check_auth(reading, raw.get("auth"), (*path, "auth"))
     for group in kind.needed:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from noetl_contracts.written_names import find_name_problem, find_path_problem
 from noetl_playbook.compat import dialect, outcome
 from noetl_playbook.lint.validation import validate_playbook
 from noetl_playbook.model import tools
@@ -240,8 +241,15 @@ def _read_metadata(reading: DocumentReader, value: Any, path: Path) -> Metadata 
     found = reading.read_fields(Metadata, known, path)
     found["path"] = str(found.get("path", found["name"])).strip("/")
     found["extra"] = {key: item for key, item in raw.items() if key not in known}
+    for key, find_problem in _NAME_RULES.items():
+        if (problem := find_problem(str(found[key]))) is not None:
+            reading.report_problem("E102", (*path, key if key in raw else "name"), problem)
+            return None
     metadata: Metadata | None = reading.build_struct(Metadata, found, path)
     return metadata
+
+
+_NAME_RULES = {"name": find_name_problem, "path": find_path_problem}
 
 
 def _find_name_fault(metadata: Any) -> tuple[str, str | None] | None:
@@ -276,6 +284,9 @@ def _read_executor(reading: DocumentReader, value: Any, path: Path) -> Executor:
 
 def _read_workload(reading: DocumentReader, value: dict[str, Any]) -> dict[str, Any]:
     workload = reading.read_mapping(value.get("workload"), ("workload",)) or {}
+    for name in workload:
+        if (problem := find_name_problem(str(name))) is not None:
+            reading.report_problem("E201", ("workload", name), problem, of_key=True)
     reading.add_templates(workload, ("workload",))
     spec = value.get("spec")
     if isinstance(spec, dict) and "spec" not in workload:
@@ -292,6 +303,8 @@ def _read_entries(reading: DocumentReader, value: dict[str, Any], key: str, read
     for index, entry in enumerate(found):
         if entry.name in seen:
             reading.report_problem("E201", (key, index, "name"), f"'{entry.name}' is named twice")
+        if (problem := find_name_problem(entry.name)) is not None:
+            reading.report_problem("E201", (key, index, "name"), problem)
         seen.add(entry.name)
     return found
 

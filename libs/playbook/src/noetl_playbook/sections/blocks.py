@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from noetl_playbook.model import coercion
+from noetl_playbook.model import coercion, http_headers
 from noetl_playbook.sections import auth_fields, script_files, transfer_ends
 from noetl_playbook.sections.datasets import check_dataset_inputs
 from noetl_playbook.sections.field_types import (
@@ -67,6 +67,17 @@ def check_block(reading: DocumentReader, kind: str, name: str, value: Any, path:
         found(reading, value, path)
 
 
+def check_headers(reading: DocumentReader, value: Any, path: Path) -> None:
+    """Report headers that no request may have."""
+    for name, item in value.items() if isinstance(value, dict) else ():
+        text, said = str(name), str(item)
+        if item is None or coercion.is_template(text):
+            continue
+        problem = http_headers.find_header_problem(text, "" if coercion.is_template(said) else said)
+        if problem is not None:
+            reading.report_problem("E104", (*path, name), problem, hint="leave it out", of_key=True)
+
+
 def _check_script(reading: DocumentReader, value: Any, path: Path) -> None:
     if not isinstance(value, dict):
         return
@@ -80,6 +91,7 @@ def _check_script(reading: DocumentReader, value: Any, path: Path) -> None:
     here = (*path, "source")
     check_mapping_keys(reading, _SOURCE, source, here, about="source")
     auth_fields.check_auth(reading, source.get("auth"), (*here, "auth"))
+    check_headers(reading, source.get("headers"), (*here, "headers"))
     _check_address(reading, value.get("uri"), source, path)
 
 
@@ -178,6 +190,7 @@ def _check_input_sources(reading: DocumentReader, value: Any, path: Path) -> Non
 
 
 _CHECKS: dict[tuple[str, str], Check] = {
+    ("http", "headers"): check_headers,
     ("python", "deps"): _make_keys_check(_DEPS, "deps"),
     ("python", "libs"): _check_libs,
     ("postgres", "pool"): _make_keys_check(_POOL, "pool"),

@@ -58,10 +58,20 @@ def _split_port(text: str) -> tuple[str, int | None]:
 
 @lru_cache(maxsize=4096)
 def is_address_allowed(
-    address: str, *, host: str, port: int, allowances: tuple[Allowance, ...]
+    address: str,
+    *,
+    host: str,
+    port: int,
+    allowances: tuple[Allowance, ...],
+    platform_ports: frozenset[int] = frozenset(),
 ) -> bool:
-    """Tell whether a connection to `address`, to which `host` resolved, may be made."""
+    """Tell whether a connection to `address`, to which `host` resolved, may be made.
+
+    The platform's own ports of this machine are closed, even if an allowance names them.
+    """
     parsed = _unwrap_ipv4(ip_address(address.partition("%")[0]))
+    if port in platform_ports and (parsed.is_loopback or parsed.is_unspecified):
+        return False
     is_reserved = parsed in _PLATFORM or any(parsed in network for network in _RESERVED)
     if parsed.is_global and not parsed.is_multicast and not is_reserved:
         return True

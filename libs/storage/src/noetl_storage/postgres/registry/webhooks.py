@@ -3,7 +3,7 @@
 import asyncpg
 
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_contracts.requests.webhooks import Webhook
+from noetl_contracts.requests.webhooks import SignatureScope, Webhook
 from noetl_storage.postgres import event_rows, queries
 from noetl_storage.postgres.database import Database
 
@@ -30,6 +30,7 @@ class PostgresWebhooks:
             webhook.body_bytes_max,
             webhook.is_enabled,
             webhook.actor,
+            webhook.signature.value,
         )
 
     async def find_webhook(
@@ -68,4 +69,5 @@ def _build_webhook(row: asyncpg.Record) -> Webhook:
         body_bytes_max=row["body_bytes_max"],
         is_enabled=row["is_enabled"],
         actor=event_rows.read_actor_column(row["actor"]),
+        signature=SignatureScope(row["signature"]),
     )

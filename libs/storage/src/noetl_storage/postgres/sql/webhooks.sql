@@ -2,9 +2,9 @@
 -- Keep a webhook; one of the same name is replaced.
 insert into noetl.webhook (
     tenant_id, organization_id, name, path, version, credential, inputs, body_bytes_max, is_enabled,
-    actor
+    actor, signature
 )
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 on conflict (tenant_id, organization_id, name) do update
 set path = excluded.path,
     version = excluded.version,
@@ -13,6 +13,7 @@ set path = excluded.path,
     body_bytes_max = excluded.body_bytes_max,
     is_enabled = excluded.is_enabled,
     actor = excluded.actor,
+    signature = excluded.signature,
     updated_at = now();
 
 -- name: find :one

@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from noetl_contracts import codec, spelling
 from noetl_contracts.ledger.records import CatalogEntry
+from noetl_contracts.written_names import find_name_problem
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_playbook.model import coercion
@@ -19,6 +20,14 @@ from noetl_playbook.templates.expressions import TemplateError, compile_value
 
 def check_inputs(entry: CatalogEntry, given: Mapping[str, Any]) -> None:
     """Refuse inputs that a playbook does not have; raises a 422 that names the nearest ones."""
+    for name in given:
+        if (problem := find_name_problem(name)) is not None:
+            raise ApiError(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                code="inputs_do_not_fit",
+                detail=f"{entry.path}: {problem}",
+                hint="name each input with visible characters on one line",
+            )
     fault = inputs.find_model_input_fault(entry.model, given)
     if fault is None or not fault.is_refused:
         return

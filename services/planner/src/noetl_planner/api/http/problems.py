@@ -12,6 +12,7 @@ from noetl_chassis import identity
 from noetl_contracts import codec
 from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
+from noetl_contracts.written_names import escape_json
 from noetl_planner.identity.openid.refusals import PROVIDER_FAULTS, RefusalCode, TokenRefused
 from noetl_storage.ports.errors import HistoryDropped, RowRefused
 
@@ -243,7 +244,7 @@ def _build_problem(
         **(extra or {}),
     }
     return Response(
-        content=codec.encode_json(body),
+        content=escape_json(codec.encode_json(body).decode()).encode(),
         status_code=int(status),
         media_type=MEDIA_TYPE,
         headers=headers or {},

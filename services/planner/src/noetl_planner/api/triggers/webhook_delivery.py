@@ -1,10 +1,12 @@
 """Starts executions from webhook calls: checks the signature, renders inputs, requests once."""
 
+import contextlib
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
+import structlog
 from msgspec import structs
 
 from noetl_chassis.seals.credential_seal import SealBroken
@@ -13,7 +15,7 @@ from noetl_contracts.credentials import DELETED, is_path_allowed, split_allowed_
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.requests import webhooks as hooks
-from noetl_contracts.requests.webhooks import Webhook
+from noetl_contracts.requests.webhooks import Webhook, WebhookCall
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
@@ -23,6 +25,7 @@ from noetl_planner.identity.permissions import Permission
 from noetl_playbook.templates.expressions import TemplateError
 from noetl_playbook.views.payload_handle import PayloadNeeded
 
+log = structlog.get_logger(__name__)
 # What only the door is to know.
 _HIDDEN_HEADERS = frozenset(
     {"authorization", "cookie", "proxy-authorization", "x-api-key", hooks.SIGNATURE_HEADER}
@@ -36,6 +39,7 @@ async def deliver_call(
     body: bytes,
     headers: Mapping[str, str],
     query: Mapping[str, str],
+    raw_query: str,
     key: str | None,
 ) -> views.Accepted:
     """Start what a webhook starts; the same signed call again answers with the first execution."""
@@ -47,10 +51,21 @@ async def deliver_call(
             detail=f"the body takes {len(body)} bytes; this webhook takes {webhook.body_bytes_max}",
         )
     if webhook.credential is not None:
-        await _check_signature(services, webhook, body, headers)
-        # Not the sender's key, which the signature does not cover: it could be changed.
-        key = headers[hooks.SIGNATURE_HEADER]
-    elif not services.has_permission(Permission.RUN, webhook.path):
+        sent = WebhookCall(
+            name=webhook.name,
+            query=raw_query,
+            timestamp=headers.get(hooks.TIMESTAMP_HEADER, ""),
+            body=body,
+        )
+        signature = await _check_signature(
+            services, webhook, sent, headers.get(hooks.SIGNATURE_HEADER)
+        )
+        # Not the sender's key, which the signature does not cover: it could be changed. Nor the
+        # webhook's name: an older signature fits every webhook of the credential.
+        key = f"webhook-call/{webhook.credential}/{signature}"
+    elif services.has_permission(Permission.RUN, webhook.path):
+        key = None if key is None else f"webhook/{webhook.name}/{key}"
+    else:
         raise ApiError(
             HTTPStatus.UNAUTHORIZED,
             code="not_signed_in",
@@ -68,7 +83,7 @@ async def deliver_call(
         webhook.version,
         inputs,
         asked_by=f"{hooks.ASKER}{webhook.name}",
-        key=None if key is None else f"webhook/{webhook.name}/{key}",
+        key=key,
         has_free_names=not webhook.inputs,
     )
 
@@ -108,37 +123,51 @@ async def render_call_workload(
 
 
 async def _check_signature(
-    services: ApiServices, webhook: Webhook, body: bytes, headers: Mapping[str, str]
-) -> None:
-    secret = await open_secret(services, webhook.credential or "", webhook.path)
+    services: ApiServices, webhook: Webhook, sent: WebhookCall, signature: str | None
+) -> str:
+    """Return the signature of a call; raises a 401 for one that does not fit it."""
+    secret = await open_secret(
+        services, webhook.credential or "", webhook.path, webhook=webhook.name
+    )
     fault = hooks.find_call_fault(
         secret=secret,
-        timestamp=headers.get(hooks.TIMESTAMP_HEADER),
-        signature=headers.get(hooks.SIGNATURE_HEADER),
-        body=body,
+        call=sent,
+        signature=signature,
+        scope=webhook.signature,
         now_s=services.clock.now().timestamp(),
     )
-    if fault is not None:
+    if fault is not None or signature is None:
         raise ApiError(
             HTTPStatus.UNAUTHORIZED,
             code="signature_refused",
-            detail=fault,
-            hint="sign '<timestamp>.<body>' with HMAC-SHA256, "
-            f"and send it as {hooks.SIGNATURE_HEADER}: sha256=<hex>",
+            detail=fault or "the signature is missing",
+            hint="sign 'POST', name, query and timestamp, each followed by a line feed, and the "
+            f"body with HMAC-SHA256, and send it as {hooks.SIGNATURE_HEADER}: v2=<hex>",
         )
+    if hooks.covers_body_alone(signature):
+        log.warning("webhook_signature_covers_body_alone", webhook=webhook.name)
+    return signature
 
 
-async def open_secret(services: ApiServices, name: str, path: str) -> str:
-    """Return the secret of a credential that a playbook may use; raises a 409 else."""
+async def open_secret(services: ApiServices, name: str, path: str, *, webhook: str) -> str:
+    """Return the secret that signs calls of a webhook of a playbook; raises a 409."""
     sealed = await services.credentials.find_credential(name, **services.tenant_scope)
-    secret: Any = None
+    fields: dict[str, Any] = {}
     if sealed is not None and sealed.kind != DELETED:
-        try:
+        with contextlib.suppress(SealBroken):
             opened = services.sealer.open_credential(sealed, **services.tenant_scope)
-            fields, allowed = split_allowed_paths(opened)
-            secret = fields.get(hooks.SECRET_FIELD) if is_path_allowed(path, allowed) else None
-        except SealBroken:
-            secret = None
+            opened, allowed = split_allowed_paths(opened)
+            fields = opened if is_path_allowed(path, allowed) else {}
+    bound = fields.get(hooks.BOUND_FIELD)
+    if bound is not None and bound != webhook:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="credential_bound",
+            detail=f"credential {name!r} is bound to another webhook than {webhook!r}",
+            hint=f"give {webhook!r} a credential of its own, or take the field "
+            f"'{hooks.BOUND_FIELD}' out of this one",
+        )
+    secret = fields.get(hooks.SECRET_FIELD)
     if not isinstance(secret, str) or not secret:
         raise ApiError(
             HTTPStatus.CONFLICT,

@@ -8,7 +8,12 @@ from litestar.params import FromPath, HeaderParameter, JSONBody
 from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct
 
-from noetl_contracts.requests.webhooks import BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Webhook
+from noetl_contracts.requests.webhooks import (
+    BODY_BYTES_DEFAULT,
+    BODY_BYTES_MAX,
+    SignatureScope,
+    Webhook,
+)
 from noetl_planner.api.catalog import catalog_entries, input_checks
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
@@ -33,6 +38,7 @@ class WebhookBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     body_bytes_max: Annotated[int, Meta(ge=1, le=BODY_BYTES_MAX)] = BODY_BYTES_DEFAULT
     enabled: bool = True
+    signature: SignatureScope = SignatureScope.CALL
 
 
 class WebhookView(Struct, frozen=True, kw_only=True):
@@ -46,6 +52,7 @@ class WebhookView(Struct, frozen=True, kw_only=True):
     inputs: dict[str, Any]
     body_bytes_max: int
     enabled: bool
+    signature: SignatureScope
     url: str
 
 
@@ -86,15 +93,16 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
         )
     entry = await catalog_entries.get_playbook_entry(services, data.path, data.version)
     start_requests.check_requirements(services, entry)
+    problems.check_name(name, "a webhook")
     if data.credential is not None:
-        await webhook_delivery.open_secret(services, data.credential, entry.path)
+        await webhook_delivery.open_secret(services, data.credential, entry.path, webhook=name)
     input_checks.check_templates(data.inputs)
     input_checks.check_inputs(entry, data.inputs)
     if data.inputs:
         input_checks.check_required_inputs(entry, data.inputs)
     webhook = Webhook(
         **services.tenant_scope,
-        name=problems.check_name(name, "a webhook"),
+        name=name,
         path=entry.path,
         version=data.version,
         credential=data.credential,
@@ -102,6 +110,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
         body_bytes_max=data.body_bytes_max,
         is_enabled=data.enabled,
         actor=services.actor,
+        signature=data.signature,
     )
     async with services.record_change(
         "webhook.written", webhook.name, path=webhook.path, credential=webhook.credential
@@ -139,6 +148,7 @@ async def call(
         body=await request.body(),
         headers={key.lower(): value for key, value in request.headers.items()},
         query={key: str(value) for key, value in request.query_params.items()},
+        raw_query=request.scope["query_string"].decode("latin-1"),
         key=idempotency_key,
     )
 
@@ -162,6 +172,7 @@ def _view_webhook(webhook: Webhook) -> WebhookView:
         inputs=webhook.inputs,
         body_bytes_max=webhook.body_bytes_max,
         enabled=webhook.is_enabled,
+        signature=webhook.signature,
         url=f"/api/webhooks/{webhook.name}",
     )
 

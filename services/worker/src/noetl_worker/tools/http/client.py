@@ -3,7 +3,6 @@
 It reads no settings of the user or the environment, keeps no cookies, follows no redirect.
 """
 
-import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -11,9 +10,10 @@ from functools import lru_cache
 import pycurl
 from msgspec import Struct
 
+from noetl_playbook.model import http_headers
 from noetl_storage.process.curl import create_curl_handle
 from noetl_worker.tools.calls.call import Timeout
-from noetl_worker.tools.http.exchange import Check, Exchange, HttpResponse
+from noetl_worker.tools.http.exchange import Check, Exchange, HttpResponse, KeptConnections
 from noetl_worker.tools.http.http_request import HttpRequest
 from noetl_worker.tools.http.transfers import CurlTransfers
 
@@ -22,10 +22,10 @@ _KEEP_IDLE_S = 30
 _NAMES_KEPT_S = 30
 _TIMEOUT_MAX_MS = 2**31 - 1
 _HANDLES_KEPT = 256
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_BREAKS = re.compile(r"[\r\n\0]")
 # With an empty body these still say how long it is.
 _SEND_A_BODY = frozenset({"POST", "PUT", "PATCH"})
+# Servers that expect no body with these may read it as the next request.
+_HAVE_NO_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _DEFAULTS = {
     "accept": b"Accept: */*",
     # Unpacked in `http_answer`, which watches how large a body becomes.
@@ -58,6 +58,7 @@ class HttpClient:
     def __init__(self, rules: ClientRules) -> None:
         self._rules = rules
         self._transfers = CurlTransfers(connections_max=rules.connections_max)
+        self._connections = KeptConnections(rules.connections_max)
         self._idle: list[Exchange] = []
 
     def close(self) -> None:
@@ -107,7 +108,12 @@ class HttpClient:
         if is_plain and self._idle:
             exchange = self._idle.pop()
         else:
-            exchange = Exchange(_build_handle(), check=self._rules.check, is_plain=is_plain)
+            exchange = Exchange(
+                _build_handle(),
+                check=self._rules.check,
+                is_plain=is_plain,
+                connections=self._connections,
+            )
         curl = exchange.curl
         curl.setopt(pycurl.URL, request.address.url)
         curl.setopt(pycurl.HTTPHEADER, headers)
@@ -117,11 +123,19 @@ class HttpClient:
         if not is_plain:
             _set_method(curl, request, is_verified=is_verified)
         self._set_addresses(curl, host, port)
-        exchange.begin_exchange(host=host, port=port, bytes_max=bytes_max)
+        exchange.begin_exchange(
+            host=host,
+            port=port,
+            bytes_max=bytes_max,
+            restart=self._begin_transfer,
+        )
         if time_limits.read is not None:
             exchange.guard_reads(time_limits.read, self._transfers.cancel_transfer)
-        self._transfers.begin_transfer(curl, exchange.note_end)
+        self._begin_transfer(exchange)
         return exchange
+
+    def _begin_transfer(self, exchange: Exchange) -> None:
+        self._transfers.begin_transfer(exchange.curl, exchange.note_end)
 
     def _end_exchange(self, exchange: Exchange) -> None:
         """Give an exchange up unless it is over; keep its handle if the next one may have it."""
@@ -166,20 +180,21 @@ def _set_method(curl: pycurl.Curl, request: HttpRequest, *, is_verified: bool) -
         curl.setopt(pycurl.NOBODY, 1)
     if request.body is not None or request.method in _SEND_A_BODY:
         curl.setopt(pycurl.POSTFIELDS, request.body or b"")
+        curl.setopt(pycurl.FORBID_REUSE, int(request.method in _HAVE_NO_BODY))
     if request.method != "HEAD":
         curl.setopt(pycurl.CUSTOMREQUEST, request.method)
 
 
 def _encode_headers(request: HttpRequest) -> list[bytes]:
     """Write a request's headers as libcurl takes them; raises `ValueError`."""
-    if not _TOKEN.fullmatch(request.method):
-        raise ValueError(f"{request.method!r} is no method")
+    if problem := http_headers.find_method_problem(request.method):
+        raise ValueError(problem)
     lines: list[bytes] = []
     missing = _DEFAULTS
     for name, value in request.headers.items():
         begin, known = _build_header_start(name)
-        if _BREAKS.search(value):
-            raise ValueError(f"the header {name!r} has a line break or a NUL")
+        if not value.isprintable() and (problem := http_headers.find_header_problem(name, value)):
+            raise ValueError(problem)
         if known in missing:
             missing = {key: line for key, line in missing.items() if key != known}
         # libcurl takes a name with a semicolon for a header that is empty.
@@ -191,8 +206,8 @@ def _encode_headers(request: HttpRequest) -> list[bytes]:
 @lru_cache(maxsize=1024)
 def _build_header_start(name: str) -> tuple[str, str]:
     """Give how a header's line begins, and its name in small letters; raises `ValueError`."""
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a header")
+    if problem := http_headers.find_header_problem(name):
+        raise ValueError(problem)
     return f"{name}: ", name.lower()
 
 

@@ -2,12 +2,20 @@
 
 import asyncio
 import re
+import select
 import socket
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from functools import lru_cache
+from typing import Any
 
 import pycurl
+
+from noetl_worker.tools.http.response_head import (
+    ResponseMisfit,
+    find_head_problem,
+    is_interim,
+)
 
 Check = Callable[[str, str, int], bool]
 # What libcurl tells of an address: family, kind, protocol, and the address with its port.
@@ -31,6 +39,39 @@ _NAMES = {
     )
 }
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s\"';]+)", re.IGNORECASE)
+
+
+_BLANK_LINES = frozenset({b"\r\n", b"\n"})
+# Addresses and ports of both ends of a connection, as libcurl tells them before it sends.
+Ends = tuple[str, str, int, int]
+
+
+class KeptConnections:
+    """The descriptors of open connections, by their ends.
+
+    libcurl looks seldom whether something came on a connection while nobody asked. What came then
+    would be read as the answer to the next request.
+    """
+
+    def __init__(self, connections_max: int) -> None:
+        self._descriptors: OrderedDict[Ends, int] = OrderedDict()
+        self._kept_max = 2 * connections_max
+
+    def note_connection(self, ends: Ends, descriptor: int) -> None:
+        """Remember a connection that may be used again."""
+        self._descriptors[ends] = descriptor
+        self._descriptors.move_to_end(ends)
+        while len(self._descriptors) > self._kept_max:
+            self._descriptors.popitem(last=False)
+
+    def is_silent(self, ends: Ends) -> bool:
+        """Tell whether a connection is known, open, and nothing came on it."""
+        descriptor = self._descriptors.get(ends)
+        if descriptor is None:
+            return False
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return not poll.poll(0)
 
 
 class AddressRefused(Exception):  # noqa: N818 - it says what happened
@@ -74,7 +115,9 @@ class Exchange:
 
     ended: asyncio.Future[None]
 
-    def __init__(self, curl: pycurl.Curl, *, check: Check, is_plain: bool) -> None:
+    def __init__(
+        self, curl: pycurl.Curl, *, check: Check, is_plain: bool, connections: KeptConnections
+    ) -> None:
         self.curl = curl
         # Whether the handle has only what every GET sets anew.
         self.is_plain = is_plain
@@ -82,23 +125,39 @@ class Exchange:
         self.time_limits: object = None
         self._loop = asyncio.get_running_loop()
         self._check = check
+        self._connections = connections
+        self._is_fresh = False
         self._head: list[bytes] = []
         self._pieces: deque[bytes] = deque()
         self._opened: list[socket.socket] = []
         self._waiter: asyncio.Future[None] | None = None
         self._guard: asyncio.TimerHandle | None = None
-        curl.setopt(pycurl.HEADERFUNCTION, self._head.append)
+        curl.setopt(pycurl.HEADERFUNCTION, self._take_header)
         curl.setopt(pycurl.WRITEFUNCTION, self._take_body)
         curl.setopt(pycurl.PREREQFUNCTION, self._before_sending)
         curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
 
-    def begin_exchange(self, *, host: str, port: int, bytes_max: int | None) -> None:
+    def begin_exchange(
+        self,
+        *,
+        host: str,
+        port: int,
+        bytes_max: int | None,
+        restart: Callable[["Exchange"], None],
+    ) -> None:
         """Begin anew; a body of more than `bytes_max` ends it.
 
-        With no such bound no more of the body is taken than somebody reads.
+        With no such bound no more of the body is taken than somebody reads. `restart` is called
+        when the connection cannot be used, before anything was sent on it.
         """
         self.ended = self._loop.create_future()
         self._host, self._port = host, port
+        self._restart = restart
+        self._ends: Ends | None = None
+        self._is_stale = False
+        self._misfit = ""
+        self._interim_heads = self._head_start = 0
+        self._connect_anew(is_wanted=False)
         self._is_streamed = bytes_max is None
         self._bytes_max = _UNBOUNDED_BYTES if bytes_max is None else bytes_max
         self._denied = self._sent = self._received = self._buffered = 0
@@ -106,9 +165,14 @@ class Exchange:
         self._touched_s = self._loop.time()
         self._code, self._reason = 0, ""
 
-    def note_end(self, code: int, reason: str) -> None:
+    def note_end(self, code: int, reason: str, descriptor: int = -1) -> None:
         """Note how the transfer ended: libcurl's code, 0 when all went well."""
+        if self._is_stale:
+            self._begin_on_new_connection()
+            return
         self._code, self._reason = code, reason
+        if descriptor >= 0 and self._opened and self._ends is not None:
+            self._connections.note_connection(self._ends, descriptor)
         if not self.ended.done():
             self.ended.set_result(None)
         self._wake_waiter()
@@ -145,6 +209,8 @@ class Exchange:
         """Raise `AddressRefused`, `BodyTooLarge`, `TimeoutError`, `OSError` or `ValueError`."""
         if self._code == 0:
             return
+        if self._misfit:
+            raise ResponseMisfit(f"the answer does not fit the request: {self._misfit}")
         if self._received > self._bytes_max:
             raise BodyTooLarge
         if self._denied and not self._opened:
@@ -207,14 +273,51 @@ class Exchange:
         self._opened.append(socket.socket(family, kind, protocol))
         return self._opened[-1]
 
-    def _before_sending(self, *_ends: object) -> int:
-        """Let a request go once: whether it may go again is the policy's to say.
+    def _before_sending(self, *ends: Any) -> int:
+        """Let a request go once, over a connection on which nothing waits.
 
-        libcurl would repeat it by itself when a kept connection turns out to be closed.
+        Whether it may go again is the policy's to say: libcurl would repeat it by itself when a
+        kept connection turns out to be closed.
         """
-        self._sent += 1
         self._touched_s = self._loop.time()
+        if not self._sent and not self._is_usable(ends):
+            return int(pycurl.PREREQFUNC_ABORT)
+        self._sent += 1
         return int(pycurl.PREREQFUNC_OK if self._sent == 1 else pycurl.PREREQFUNC_ABORT)
+
+    def _is_usable(self, ends: Ends) -> bool:
+        """Tell whether a connection is new or nothing came on it, and note it otherwise."""
+        self._ends = ends
+        if not self._opened:
+            self._is_stale = not self._connections.is_silent(ends)
+        return not self._is_stale
+
+    def _begin_on_new_connection(self) -> None:
+        """Begin again after a kept connection that cannot be used: nothing was sent on it."""
+        self._is_stale = False
+        self._connect_anew(is_wanted=True)
+        self._restart(self)
+
+    def _connect_anew(self, *, is_wanted: bool) -> None:
+        if self._is_fresh != is_wanted:
+            self._is_fresh = is_wanted
+            self.curl.setopt(pycurl.FRESH_CONNECT, int(is_wanted))
+
+    def _take_header(self, line: bytes) -> int | None:
+        """Take a line of a head; the last one tells whether the head fits."""
+        self._head.append(line)
+        if line not in _BLANK_LINES or self._head_start < 0:
+            return None
+        head = self._head[self._head_start : -1]
+        self._misfit = find_head_problem(head, self._interim_heads) or ""
+        if self._misfit:
+            return -1
+        if is_interim(head):
+            self._interim_heads += 1
+            self._head_start = len(self._head)
+        else:
+            self._head_start = -1
+        return None
 
     def _take_body(self, data: bytes) -> int | None:
         size = len(data)

@@ -46,13 +46,19 @@ _RETRY_AFTER_MAX_S = 86_400.0
 _NO_DATE = (ValueError, ArithmeticError, LookupError, TypeError)
 
 
-def check_literal_address(host: str, port: int, allowances: tuple[egress.Allowance, ...]) -> None:
+def check_literal_address(host: str, port: int, limits: "HttpLimits") -> None:
     """Refuse a URL whose host is a forbidden address; names are checked when they resolve."""
     # The client takes such hosts for addresses and would never resolve them.
     if ":" not in host and not host.replace(".", "").isdigit():
         return
     try:
-        is_allowed = egress.is_address_allowed(host, host=host, port=port, allowances=allowances)
+        is_allowed = egress.is_address_allowed(
+            host,
+            host=host,
+            port=port,
+            allowances=limits.allowances,
+            platform_ports=limits.platform_ports,
+        )
     except ValueError:
         is_allowed = False
     if not is_allowed:
@@ -65,7 +71,8 @@ def build_denied_failure(host: str, port: int) -> ToolFailure:
         build_error(
             "config",
             f"requests to {host}:{port} are not allowed: the address is not public; "
-            "an operator can allow it with NOETL_WORKER_HTTP_ALLOW",
+            "an operator can allow it with NOETL_WORKER_HTTP_ALLOW, for an embedded stack "
+            f"`noetl up --allow-http {host}:{port}`; ports of the platform itself stay closed",
             source="http",
         )
     )
@@ -75,6 +82,7 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
     """What the tool may use."""
 
     allowances: tuple[egress.Allowance, ...] = ()
+    platform_ports: frozenset[int] = frozenset()
     connections_max: int = 512
     response_bytes_max: int = 64 * 1024 * 1024
     hold_max_s: float = 300.0
@@ -184,7 +192,7 @@ class HttpTool:
 
     async def _send_once(self, request: HttpRequest, call: Call, started: float) -> HttpAnswer:
         url, host = request.address.url, request.address.host
-        check_literal_address(host, request.address.port, self._limits.allowances)
+        check_literal_address(host, request.address.port, self._limits)
         if host in self._held_until:
             await self._wait_while_held(host)
         try:
@@ -326,7 +334,11 @@ async def open_http(
 
     def may_connect(address: str, host: str, port: int) -> bool:
         return egress.is_address_allowed(
-            address, host=host, port=port, allowances=limits.allowances
+            address,
+            host=host,
+            port=port,
+            allowances=limits.allowances,
+            platform_ports=limits.platform_ports,
         )
 
     client = HttpClient(

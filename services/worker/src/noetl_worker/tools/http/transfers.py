@@ -12,6 +12,9 @@ _READS = pycurl.POLL_IN
 _WRITES = pycurl.POLL_OUT
 # A socket and what it became ready for, as libcurl wants to be told.
 Ready = tuple[int, int]
+# Takes libcurl's code, 0 when all went well, its words, and the descriptor of the connection if it
+# stays open, else -1.
+Ended = Callable[[int, str, int], None]
 
 
 class SocketWatcher(Protocol):
@@ -114,7 +117,7 @@ class CurlTransfers:
 
     def __init__(self, *, connections_max: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._ended: dict[pycurl.Curl, Callable[[int, str], None]] = {}
+        self._ended: dict[pycurl.Curl, Ended] = {}
         self._timer: asyncio.Handle | None = None
         self._sockets = build_watcher(self._loop, self._handle_ready)
         self._multi = multi = pycurl.CurlMulti()
@@ -123,8 +126,8 @@ class CurlTransfers:
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, connections_max)
         multi.setopt(pycurl.M_MAXCONNECTS, connections_max)
 
-    def begin_transfer(self, curl: pycurl.Curl, ended: Callable[[int, str], None]) -> None:
-        """Begin a transfer; `ended` is called with libcurl's code, 0 when all went well."""
+    def begin_transfer(self, curl: pycurl.Curl, ended: Ended) -> None:
+        """Begin a transfer; `ended` is called once, and may begin it again."""
         self._ended[curl] = ended
         self._multi.add_handle(curl)
 
@@ -178,5 +181,6 @@ class CurlTransfers:
     def _end_transfer(self, curl: pycurl.Curl, code: int, reason: str) -> None:
         ended = self._ended.pop(curl, None)
         if ended is not None:
+            descriptor = int(curl.getinfo(pycurl.ACTIVESOCKET))
             self._multi.remove_handle(curl)
-            ended(code, reason)
+            ended(code, reason, descriptor)
