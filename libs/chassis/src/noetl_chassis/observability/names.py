@@ -86,6 +86,12 @@ FACTS_DECIDED = _declare_counter("noetl_facts_decided_total", "{fact}", "Facts d
 COMMIT_REJECTED = _declare_counter(
     "noetl_commit_rejected_total", "{fact}", "Facts refused: old fence or terminal.", REASON
 )
+REPORTS_REFUSED = _declare_counter(
+    "noetl_reports_refused_total",
+    "{message}",
+    "Reports refused: a worker reported what another holds, or sent a request.",
+    REASON,
+)
 WORKER_FREE = _declare_gauge(
     "noetl_worker_free_commands",
     "{command}",
