@@ -44,7 +44,7 @@ demo: setup ## Run the PFT workload end to end on real embedded servers, verify 
 # cluster, which takes every core, has the machine for itself. No test that fails is run again: one that is red
 # now and then is a defect, of the test or of what it tests.
 COMPUTING := unit property replay architecture simulation
-SERVED := conformance integration
+SERVED := conformance integration security
 SPARK := tests/integration/spark
 WHOLE := e2e chaos acceptance
 ALONE := tests/chaos/test_recovery_time.py tests/chaos/test_twins.py tests/e2e/test_spark_cluster.py

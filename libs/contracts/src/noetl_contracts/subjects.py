@@ -19,6 +19,7 @@ HALTED = f"{POKES}.halted"
 TAKEN = f"{POKES}.taken"
 STOPS = f"{POKES}.stop"
 PAUSES = f"{POKES}.pause"
+PROGRESS = f"{POKES}.progress"
 # What planners alone say, and workers alone hear: it may be lost like a poke.
 OFFERS = "noetl.offers"
 # Below it each worker says how it is, under the names of its pool and identity.
@@ -209,8 +210,8 @@ def build_growth_hint(execution_id: str) -> str:
 
 
 def build_progress_hint(execution_id: str) -> str:
-    """Address the hints that tell how far an execution's tasks are."""
-    return build_hint_subject(f"progress-{execution_id}")
+    """Address the hints that tell how far an execution's tasks are: `noetl.poke.progress.<id>`."""
+    return f"{PROGRESS}.{_check_subject_token(execution_id)}"
 
 
 def parse_shard_subject(subject: str) -> ShardSubject:

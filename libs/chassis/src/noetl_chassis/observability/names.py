@@ -269,6 +269,11 @@ COMMAND_BACKLOG = _declare_gauge(
 TOPOLOGY_REPAIRED = _declare_counter(
     "noetl_topology_repaired_total", "{item}", "Streams and consumers that were made again."
 )
+TENANT_READS_ENDED = _declare_counter(
+    "noetl_tenant_reads_ended_total",
+    "{session}",
+    "Sessions of tenants' database roles ended because they lasted for too long.",
+)
 DLQ_MESSAGES = _declare_gauge(
     "noetl_dlq_messages", "{message}", "Dead letters that wait for a person."
 )
