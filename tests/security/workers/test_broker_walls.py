@@ -11,10 +11,17 @@ from tests.support.polling import eventually
 from tests.support.servers import NatsServer, nats_server
 
 from noetl_contracts import subjects
+from noetl_contracts.errors import MalformedMessage
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.subjects import Reporter
 from noetl_messaging.jetstream.connection import open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
+from noetl_messaging.jetstream.dead_letters import (
+    CONSUMER_HEADER,
+    STREAM_HEADER,
+    SUBJECT_HEADER,
+    JetStreamDeadLetters,
+)
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_messaging.jetstream.streams import JetStreamStreams
 from noetl_messaging.streams import topology
@@ -219,3 +226,28 @@ async def test_a_tenants_worker_takes_no_command_of_another(broker: NatsServer) 
         (delivery,) = await consumer.fetch_batch(messages_max=9, wait_s=30)
         assert delivery.data == b"theirs"
         await delivery.ack()
+
+
+@pytest.mark.parametrize(
+    ("subject", "stream"),
+    [
+        ("noetl.ingest.0.acme.ops", "NOETL_INGEST"),
+        ("noetl.commands.gpu.io.acme.ops", "NOETL_COMMANDS"),
+        ("noetl.commands.default.io-own.globex.ops", "NOETL_COMMANDS"),
+    ],
+)
+async def test_a_forged_dead_letter_becomes_nobodys_message(
+    broker: NatsServer, subject: str, stream: str
+) -> None:
+    """A person who sends it again must not say for the worker what it may not say itself."""
+    headers = {SUBJECT_HEADER: subject, STREAM_HEADER: stream, CONSUMER_HEADER: "planner-0"}
+    async with open_connection(broker.url_for("bob"), name="bob") as connection:
+        await connection.jetstream.publish(
+            "noetl.dlq.NOETL_COMMANDS.worker-default-io", b"forged", headers=headers
+        )
+    async with open_connection(broker.url, name="admin") as admin:
+        letters = JetStreamDeadLetters(admin)
+        forged = (await letters.list_letters(letters_max=99))[-1]
+        assert (forged.stream, forged.consumer) == ("NOETL_COMMANDS", "worker-default-io")
+        with pytest.raises(MalformedMessage, match="cannot be sent again"):
+            await letters.requeue_letter(forged.sequence)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from noetl_contracts import subjects
 from noetl_contracts.ids import CommandId, FrameId, WorkerId
 from noetl_contracts.status import CommandStatus, FrameStatus
 from noetl_planner.api.http.problems import ApiError
@@ -48,10 +49,32 @@ def build_lease_terms(services: ApiServices) -> Terms:
     )
 
 
+def check_holder(worker_id: str, principal_worker: str | None) -> ApiError | None:
+    """Say why a caller may not speak under a worker's id, or None.
+
+    `principal_worker` is the identity that the caller proved: the id is that, or begins with it
+    and a dot. None: the caller proved none, and may take any id.
+    """
+    if principal_worker is None or subjects.find_identity(worker_id) == principal_worker:
+        return None
+    return ApiError(
+        HTTPStatus.FORBIDDEN,
+        code=MISMATCH,
+        detail=f"worker {worker_id!r} is not the caller's to speak for",
+        hint=f"use the worker_id {principal_worker!r}, or one that begins with it and a dot",
+    )
+
+
 def find_command_conflict(
-    state: ExecutionState, lease: Lease, pools: tuple[str, ...]
+    state: ExecutionState,
+    lease: Lease,
+    pools: tuple[str, ...],
+    *,
+    principal_worker: str | None = None,
 ) -> ApiError | None:
-    """Say why a worker may not speak for a command, or None."""
+    """Say why a worker may not speak for a command, or None; see `check_holder`."""
+    if (refusal := check_holder(lease.worker_id, principal_worker)) is not None:
+        return refusal
     command_state = state.commands.get(CommandId(lease.command_id))
     if command_state is None:
         return _conflict_error(
@@ -63,9 +86,16 @@ def find_command_conflict(
 
 
 def find_frame_conflict(
-    state: ExecutionState, lease: Lease, frame_id: str, pools: tuple[str, ...]
+    state: ExecutionState,
+    lease: Lease,
+    frame_id: str,
+    pools: tuple[str, ...],
+    *,
+    principal_worker: str | None = None,
 ) -> ApiError | None:
-    """Say why a worker may not speak for a frame, or None."""
+    """Say why a worker may not speak for a frame, or None; see `check_holder`."""
+    if (refusal := check_holder(lease.worker_id, principal_worker)) is not None:
+        return refusal
     opened = state.frames.get(FrameId(frame_id))
     command_state = state.commands.get(CommandId(lease.command_id))
     if opened is None or command_state is None:
