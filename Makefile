@@ -73,8 +73,8 @@ test/all: test test/stacks ## Run every test
 .PHONY: check
 check: lint test/unit test/property test/replay test/simulation test/architecture ## What a change needs before review
 
-.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/e2e test/chaos test/acceptance
-test/unit test/property test/replay test/architecture test/conformance test/integration test/e2e test/chaos test/acceptance: setup ## Run one folder of tests; K=expression narrows
+.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance
+test/unit test/property test/replay test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance: setup ## Run one folder of tests; K=expression narrows
 	@if [ -d tests/$(notdir $@) ]; then $(PYTEST) tests/$(notdir $@); fi
 
 test/simulation: setup ## Run the simulations; SEEDS=n explores so many seeds, SEED=n one

@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from scripts import conformance, credential_page, reference
+from scripts import conformance, credential_page, reference, roles_page
 
 ROOT = Path(__file__).resolve().parents[1]
 _SHOWS = re.compile(r"# Shows: (.+)\n((?:#        .+\n)*)")
@@ -28,6 +28,7 @@ def pages() -> dict[Path, str]:
     return {
         Path("examples/README.md"): examples(),
         Path("docs/reference/credentials.md"): credential_page.page(),
+        Path("docs/reference/roles.md"): roles_page.page(),
         Path("docs/reference/language/sections.md"): reference.sections(),
         Path("docs/reference/language/tools.md"): reference.tool_kinds(),
         Path("docs/reference/language/vocabulary.md"): reference.vocabulary(),

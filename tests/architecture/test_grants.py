@@ -65,7 +65,10 @@ RETENTION = (
 READS = {
     "noetl_planner": {
         *PROJECTIONS,
+        "administration_event",
+        "api_key",
         "checkpoint",
+        "role_binding",
         *RETENTION,
         "result_ref",
         "catalog",
@@ -82,6 +85,7 @@ READS = {
         "request",
         "runtime",
         "schedule",
+        "session",
         "state",
         "state_change",
         "trigger",
@@ -138,15 +142,18 @@ READS = {
 WRITES = {
     "noetl_planner": {
         "insert": {
+            "api_key",
             "credential",
             "dead_letter_log",
             "projection_snapshot",
+            "role_binding",
             "schedule",
+            "session",
             "trigger",
             "webhook",
         },
-        "update": {"projection_snapshot", "schedule", "trigger", "webhook"},
-        "delete": {"schedule", "trigger", "trigger_place", "webhook"},
+        "update": {"projection_snapshot", "schedule", "session", "trigger", "webhook"},
+        "delete": {"role_binding", "schedule", "session", "trigger", "trigger_place", "webhook"},
     },
     "noetl_projector": {
         "insert": {*PROJECTED, *LINEAGE, "checkpoint", "projection_past"},
@@ -157,6 +164,7 @@ WRITES = {
 CALLS = {
     "noetl_planner": {
         "append",
+        "append_administration",
         "change_states",
         "claim_shards",
         "claim_trigger_place",
@@ -165,6 +173,7 @@ CALLS = {
         "keep_letter",
         "list_executions",
         "lead_role",
+        "lock_administration_head",
         "place_hold",
         "register_instance",
         "register_playbook",

@@ -23,7 +23,12 @@ SDK_HOME = "libs/chassis/src/noetl_chassis/telemetry.py"
 HOMES_BY_LIBRARY = {
     "adbc_driver_manager": {"noetl_worker.spark.postgres"},
     "adbc_driver_postgresql": {"noetl_worker.spark.postgres"},
-    "aiohttp": {"noetl_chassis.health", "noetl_messaging.openlineage", "noetl_pft"},
+    "aiohttp": {
+        "noetl_chassis.health",
+        "noetl_messaging.openlineage",
+        "noetl_pft",
+        "noetl_planner.identity.openid.oidc_provider",
+    },
     "asyncpg": {
         "noetl_storage.postgres",
         "noetl_worker.spark.postgres",
@@ -37,6 +42,8 @@ HOMES_BY_LIBRARY = {
     "cryptography": {"noetl_chassis.seals"},
     "duckdb": {"noetl_worker.tools.duckdb"},
     "google": {"noetl_storage.payloads.gcs"},
+    "joserfc": {"noetl_planner.identity"},
+    "keyring": {"noetl_cli.identity"},
     "litestar": {"noetl_planner.api"},
     "nats": {
         "noetl_messaging.jetstream",
@@ -46,7 +53,12 @@ HOMES_BY_LIBRARY = {
     "py4j": {"noetl_worker.spark"},
     "pycurl": {"noetl_storage.payloads", "noetl_storage.process.curl", "noetl_worker.tools.http"},
     "pyspark": {"noetl_worker.spark"},
-    "urllib3": {"noetl_cli.planner", "noetl_storage.payloads", "noetl_worker.tools"},
+    "urllib3": {
+        "noetl_cli.identity",
+        "noetl_cli.planner",
+        "noetl_storage.payloads",
+        "noetl_worker.tools",
+    },
     "uvicorn": {"noetl_planner.api"},
 }
 

@@ -23,9 +23,10 @@ RULES = {
     "payload_url": "payloads",
     "otlp_endpoint": "telemetry",
     "openlineage_url": "lineage",
+    "oidc_issuer": "identity",
 }
 # Told to others, who call it.
-NOT_CALLED = {"callback_url"}
+NOT_CALLED = {"callback_url", "public_url"}
 # Where clouds tell whoever asks who he is, and with which keys.
 METADATA = (
     *("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.0.1", "169.254.255.255"),
@@ -113,7 +114,7 @@ def test_a_service_may_reach_what_its_settings_address_and_nothing_else(service:
     addresses = {
         field.name
         for field in msgspec.structs.fields(settings)
-        if field.name.endswith(("_url", "_dsn", "_endpoint"))
+        if field.name.endswith(("_url", "_dsn", "_endpoint", "_issuer"))
     } - NOT_CALLED
     wanted = {RULES[name] for name in addresses} | {"dns"}
     if service == "worker":

@@ -220,6 +220,10 @@ def _variable(known: Known, count: int) -> Iterator[Ask]:
 WALKS: dict[str, Walk] = {
     "/": _plain("/"),
     "/api/health": _plain("/api/health"),
+    "/api/auth/config": _plain("/api/auth/config"),
+    "/auth/login": _plain("/auth/login"),
+    "/auth/callback": _plain("/auth/callback"),
+    "/auth/session": _plain("/auth/session"),
     "/api/executions": _executions,
     "/api/executions/{execution_id}": _show,
     "/api/executions/{execution_id}/status": _each("/api/executions/{execution_id}/status"),

@@ -34,6 +34,11 @@ from noetl_reaper.service import Reaper, ReaperTables
 from noetl_reaper.settings import Settings as ReaperSettings
 from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
+from noetl_storage.memory.identities import (
+    MemoryAdministrationLog,
+    MemoryIdentities,
+    MemorySessions,
+)
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
@@ -137,9 +142,12 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         lineage=MemoryLineageHistories(store),
         objects=MemoryObjects(store),
         pages=MemoryHistoryPages(store),
+        identities=MemoryIdentities(store),
+        administration=MemoryAdministrationLog(store),
         catalog=wired(MemoryCatalog(store), "ledger"),
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
+        sessions=MemorySessions(store),
         webhooks=MemoryWebhooks(store),
         triggers=MemoryTriggers(store),
         dead_letter_log=MemoryDeadLetterLog(store),

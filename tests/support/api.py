@@ -5,6 +5,7 @@ import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.support import storage
 
@@ -29,12 +30,16 @@ from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Message
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.domain.decision.idempotency_keys import build_event_key
+from noetl_planner.identity.access_resolver import AccessResolver
+from noetl_planner.identity.authenticator import Authenticator
+from noetl_planner.identity.principals import build_system_access
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_replay import fold, rows, state
 from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
+from noetl_storage.memory.identities import MemoryAdministrationLog, MemoryIdentities
 from noetl_storage.memory.leases import MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
@@ -129,14 +134,21 @@ class ApiWorld:
         self.catalog = MemoryCatalog(self.store)
         self.requests = MemoryRequests(self.store)
         self.holds = MemoryHolds(self.store)
+        self.identities = MemoryIdentities(self.store)
+        self.administration = MemoryAdministrationLog(self.store)
         self.fence: ShardFence | None = None
 
     async def _list_problems(self) -> dict[str, str]:
         return self.problems
 
-    def services(self, **changes: object) -> ApiServices:
+    def services(self, **changes: Any) -> ApiServices:
         clock = SystemClock()
-        values: dict[str, object] = {
+        values: dict[str, Any] = {
+            "authenticator": Authenticator(
+                self.identities, clock, is_off=True, sign_in=changes.get("sign_in")
+            ),
+            "identities": self.identities,
+            "administration": self.administration,
             "requests": self.requests,
             "projections": self.projections,
             "ledger": self.ledger,
@@ -171,7 +183,14 @@ class ApiWorld:
             "list_problems": self._list_problems,
             "stop": self.stop,
         }
-        return ApiServices(**{**values, **changes})  # type: ignore[arg-type]  # values of every field, by name
+        values |= changes
+        place = values["tenant_id"], values["organization_id"]
+        values.setdefault("access", build_system_access(*place))
+        values.setdefault(
+            "access_resolver",
+            AccessResolver(self.identities, tenant_id=place[0], organization_id=place[1]),
+        )
+        return ApiServices(**values)
 
     async def append(
         self,

@@ -31,6 +31,9 @@ def serve_answers(answers: Answers) -> Iterator[CannedApi]:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self._answer("POST")
 
+        def do_DELETE(self) -> None:
+            self._answer("DELETE")
+
         def _answer(self, method: str) -> None:
             asked = f"{method} {self.path}"
             api.asked.append(asked)

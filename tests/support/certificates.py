@@ -13,6 +13,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 def self_signed() -> ssl.SSLContext:
     """A server's context for 127.0.0.1, signed by itself."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "both.pem"
+        write_certificate(path)
+        context.load_cert_chain(path)
+    return context
+
+
+def write_certificate(path: Path) -> None:
+    """Write a new key and its certificate for 127.0.0.1, signed by itself, into one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
@@ -29,16 +39,11 @@ def self_signed() -> ssl.SSLContext:
         )
         .sign(key, hashes.SHA256())
     )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "both.pem"
-        path.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-            + certificate.public_bytes(serialization.Encoding.PEM)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
-        context.load_cert_chain(path)
-    return context
+        + certificate.public_bytes(serialization.Encoding.PEM)
+    )

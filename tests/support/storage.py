@@ -24,6 +24,11 @@ from noetl_contracts.ledger.records import (
 )
 from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
+from noetl_storage.memory.identities import (
+    MemoryAdministrationLog,
+    MemoryIdentities,
+    MemorySessions,
+)
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineage, MemoryLineageHistories
@@ -41,6 +46,7 @@ from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
 from noetl_storage.ports import (
     history_ports,
+    identity_ports,
     ledger_ports,
     payload_ports,
     registry_ports,
@@ -63,10 +69,13 @@ from noetl_storage.postgres.read_models.checkpoints import PostgresCheckpoints
 from noetl_storage.postgres.read_models.history_pages import PostgresHistoryPages
 from noetl_storage.postgres.read_models.objects import PostgresObjects
 from noetl_storage.postgres.read_models.projections import PostgresProjections
+from noetl_storage.postgres.registry.administration import PostgresAdministrationLog
 from noetl_storage.postgres.registry.catalog import PostgresCatalog
 from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
+from noetl_storage.postgres.registry.identities import PostgresIdentities
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
+from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers
 from noetl_storage.postgres.registry.webhooks import PostgresWebhooks
 from noetl_storage.postgres.tenant_roles import PostgresTenantRoles
@@ -132,6 +141,7 @@ class Stores:
     credentials: registry_ports.Credentials
     schedules: registry_ports.Schedules
     webhooks: registry_ports.Webhooks
+    sessions: registry_ports.Sessions
     references: payload_ports.PayloadReferences
     audit: history_ports.LedgerAudit
     past: history_ports.PastSnapshots
@@ -145,6 +155,8 @@ class Stores:
     steps: history_ports.LineageHistories
     objects: history_ports.ObjectRows
     pages: history_ports.HistoryPages
+    identities: identity_ports.Identities
+    administration: identity_ports.AdministrationLog
 
 
 def memory_stores() -> Stores:
@@ -163,6 +175,7 @@ def memory_stores() -> Stores:
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
         webhooks=MemoryWebhooks(store),
+        sessions=MemorySessions(store),
         references=MemoryPayloadReferences(store),
         audit=MemoryLedgerAudit(store),
         past=MemoryPast(store),
@@ -176,6 +189,8 @@ def memory_stores() -> Stores:
         steps=MemoryLineageHistories(store),
         objects=MemoryObjects(store),
         pages=MemoryHistoryPages(store),
+        identities=MemoryIdentities(store),
+        administration=MemoryAdministrationLog(store),
     )
 
 
@@ -194,6 +209,7 @@ def postgres_stores(database: Database) -> Stores:
         credentials=PostgresCredentials(database),
         schedules=PostgresSchedules(database),
         webhooks=PostgresWebhooks(database),
+        sessions=PostgresSessions(database),
         references=PostgresPayloadReferences(database),
         audit=PostgresLedgerAudit(database),
         past=PostgresPast(database),
@@ -207,6 +223,8 @@ def postgres_stores(database: Database) -> Stores:
         steps=PostgresLineageHistories(database),
         objects=PostgresObjects(database),
         pages=PostgresHistoryPages(database),
+        identities=PostgresIdentities(database),
+        administration=PostgresAdministrationLog(database),
     )
 
 

@@ -1,6 +1,7 @@
 """What the command line reads from the environment."""
 
 import os
+import sys
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -42,6 +43,27 @@ def choose_home(directory: Path | None, *, environ: dict[str, str]) -> Path:
     return base / "noetl"
 
 
+def choose_config_folder(*, environ: dict[str, str]) -> Path:
+    """Choose the folder of contexts and sign-ins: `NOETL_CONFIG`, or the user's own."""
+    named = environ.get("NOETL_CONFIG")
+    if named:
+        return Path(named).expanduser().absolute()
+    config = environ.get("XDG_CONFIG_HOME")
+    base = Path(config) if config else Path(environ.get("HOME", "/")) / ".config"
+    return base / "noetl"
+
+
+def find_api_key(*, environ: dict[str, str]) -> str | None:
+    """Return the API key that the environment names."""
+    return environ.get("NOETL_API_KEY") or None
+
+
+def can_open_browser(*, environ: dict[str, str]) -> bool:
+    """Tell whether this machine has a screen for a browser."""
+    has_screen = bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
+    return (has_screen or sys.platform == "darwin") and "SSH_CONNECTION" not in environ
+
+
 def is_found_without_name(home: Path, *, environ: dict[str, str]) -> bool:
     """Tell whether a stack's folder is the one of a shell that names none."""
     unnamed = {name: value for name, value in environ.items() if name != HOME_VARIABLE}
@@ -51,6 +73,11 @@ def is_found_without_name(home: Path, *, environ: dict[str, str]) -> bool:
 def find_api_url(*, environ: dict[str, str]) -> str | None:
     """Name the planner to talk to, when the environment names one."""
     return environ.get("NOETL_SERVER")
+
+
+def find_authorities(*, environ: dict[str, str]) -> str | None:
+    """Name the file of authorities that servers are checked by; None: those of the system."""
+    return environ.get("NOETL_CA_FILE") or None
 
 
 def is_plain(*, environ: dict[str, str]) -> bool:
@@ -63,14 +90,23 @@ def is_completing(*, environ: dict[str, str]) -> bool:
     return COMPLETION_VARIABLE in environ
 
 
+def find_owner(
+    tenant: str | None, organization: str | None, *, environ: dict[str, str]
+) -> dict[str, str]:
+    """Say whose things are meant, as far as arguments or the environment say it."""
+    named = {
+        "tenant_id": tenant or environ.get("NOETL_TENANT"),
+        "organization_id": organization or environ.get("NOETL_ORGANIZATION"),
+    }
+    return {field: name for field, name in named.items() if name}
+
+
 def choose_owner(
     tenant: str | None, organization: str | None, *, environ: dict[str, str]
 ) -> dict[str, str]:
     """Say whose things are meant: the arguments, the environment, or a single tenant's default."""
-    return {
-        "tenant_id": tenant or environ.get("NOETL_TENANT") or "default",
-        "organization_id": organization or environ.get("NOETL_ORGANIZATION") or "default",
-    }
+    default = {"tenant_id": "default", "organization_id": "default"}
+    return default | find_owner(tenant, organization, environ=environ)
 
 
 def build_audit_environ(access: AuditAccess) -> dict[str, str]:

@@ -49,6 +49,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "webhook": "Keep, list and remove webhooks.",
         "trigger": "Keep, list, pause and remove triggers.",
     },
+    "Sign in": {
+        "login": "Sign in at a server, with a code in any browser; tokens are kept and renewed.",
+        "logout": "Forget the sign-in or the key of a server, and end it at the identity provider.",
+        "whoami": "Show who a server takes you for, and what you may do there.",
+        "context": "Keep, choose, list and remove named servers.",
+    },
     "Run the services": {
         "up": "Start PostgreSQL, NATS, S3 and the five services; attach when they run already.",
         "down": "Drain and stop the services, then the servers, and wait until all are gone.",
@@ -60,9 +66,13 @@ GROUPS: dict[str, dict[str, str]] = {
         "tenant": "Make the database's readers of a tenant.",
         "completion": "Print the script that completes words in a shell.",
     },
+    "Say who may do what": {
+        "role": "List, give and take away roles.",
+        "key": "Make, list and revoke API keys.",
+    },
     "Keep and prove the past": {
         "replay": "Look at the past, compare it, and prove it.",
-        "audit": "Check that histories are as they were written.",
+        "audit": "Show who administered what, and check that histories are as they were written.",
         "projection": "Rebuild what projectors derive from the ledger.",
         "retention": "Say how long histories stay, and let them leave.",
         "payloads": "Collect payloads, and seal them with another key.",
@@ -87,6 +97,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         *("cancel", "pause", "resume", "rerun", "fork"),
     ),
     "history": ("replay", "audit", "projection", "retention", "payloads", "dlq"),
+    "identity": ("login", "logout", "whoami", "context", "role", "key"),
     "messages": ("signal", "approvals", "approve", "schedule", "webhook", "trigger"),
     "playbooks": ("lint", "register", "catalog", "schema", "state"),
     "services": (

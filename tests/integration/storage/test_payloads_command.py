@@ -27,11 +27,14 @@ from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_cli.__main__ import app
 from noetl_cli.errors import CliError
 from noetl_contracts import codec
+from noetl_contracts.errors import PayloadKeyUnknown
+from noetl_contracts.identity.administration import AdministrationRecord, RecordFilter
 from noetl_contracts.payloads import PayloadRef
 from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.ports.payload_ports import Owner
 from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.ledger.payload_references import PostgresPayloadReferences
+from noetl_storage.postgres.registry.administration import PostgresAdministrationLog
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 OLD = f"old:{b64encode(b'o' * 32).decode()}"
@@ -178,3 +181,39 @@ def test_what_cannot_be_done_is_said(world: World, words: list[str], said: str) 
     world.put(b"x")
     with pytest.raises(CliError, match=said):
         world.run(*words)
+
+
+def test_an_erased_tenant_has_a_certificate_and_no_payloads(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = f"tenant+{NEW}"
+    ref = world.put(b"somebody's data", key=key)
+    monkeypatch.setenv("NOETL_PAYLOAD_SEAL_KEY", key)
+    certificate = tmp_path / "certificate.json"
+    words = ["erase", "--tenant", TENANT, "--organization", ORGANIZATION]
+    words += ["--certificate", str(certificate)]
+    with pytest.raises(CliError, match="for good"):
+        world.run(*words)
+    with pytest.raises(CliError, match="still holds histories"):
+        world.run(*words, "--yes")
+    assert world.read(ref, key=key) == b"somebody's data"
+
+    written = world.run(*words, "--yes", "--keep-histories")
+    assert written == codec.decode_json(certificate.read_bytes())
+    assert (written["objects"], written["key_ids"]) == (1, [ref.key_id])
+    assert written["has_histories"]
+    with pytest.raises(PayloadKeyUnknown, match="erased"):
+        world.read(ref, key=key)
+
+    async def list_records() -> list[AdministrationRecord]:
+        async with open_database(world.dsn, must_be_durable=False) as database:
+            return await PostgresAdministrationLog(database).list_latest_records(
+                RecordFilter(what="tenant"), **PLACE, records_max=9
+            )
+
+    (record,) = asyncio.run(list_records())
+    assert (record.version, record.checksum) == (
+        written["record_version"],
+        written["record_checksum"],
+    )
+    assert record.details["key_ids"] == [ref.key_id]

@@ -1,6 +1,5 @@
 """The walls around a child process, as the user that a deployment would use."""
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -8,8 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import psutil
 import pytest
+from tests.support.processes import count_running, make_nap
 from tests.support.servers import wait_until
 
 from noetl_contracts import codec
@@ -21,24 +20,32 @@ SYSTEM_PYTHON = shutil.which("python3", path="/usr/bin:/bin")
 
 @pytest.fixture
 def unprivileged(tmp_path: Path) -> tuple[str, int, Path]:
-    """A Python, a user and a copy of the program that this user can read."""
+    """A Python, a user and a folder with a copy of the program that this user can read."""
     # Root may be the only user that can read the environment in which tests run.
     if os.getuid() != 0 or SYSTEM_PYTHON is None:
-        return sys.executable, os.getuid(), Path(confinement.__file__)
+        return sys.executable, os.getuid(), Path(confinement.__file__).parents[2]
     for directory in (tmp_path, *tmp_path.parents):
         if directory == Path(tempfile.gettempdir()):
             break
         directory.chmod(0o755)
-    program = tmp_path / "confinement.py"
-    program.write_text(Path(confinement.__file__).read_text())
-    return SYSTEM_PYTHON, NOBODY, program
+    sources = tmp_path / "src"
+    shutil.copytree(Path(confinement.__file__).parent, sources / "noetl_worker" / "sandbox")
+    return SYSTEM_PYTHON, NOBODY, sources
+
+
+def list_command(unprivileged: tuple[str, int, Path], bounds: str) -> list[str]:
+    """List how the program is started that confines itself and becomes what follows."""
+    python, _, sources = unprivileged
+    start = f"import sys; sys.path.append({str(sources)!r}); "
+    start += "from noetl_worker.sandbox import confinement; confinement.main()"
+    return [python, "-I", "-S", "-c", start, bounds]
 
 
 def run(
     unprivileged: tuple[str, int, Path], script: str, **bounds: object
 ) -> subprocess.CompletedProcess[str]:
-    python, user, program = unprivileged
-    command = [python, "-I", "-S", str(program), codec.encode_text(bounds), "/bin/sh", "-c", script]
+    _, user, _ = unprivileged
+    command = [*list_command(unprivileged, codec.encode_text(bounds)), "/bin/sh", "-c", script]
     return subprocess.run(  # noqa: S603 - what is run is what is tested
         command, capture_output=True, text=True, check=False, user=user, cwd="/", timeout=30
     )
@@ -66,26 +73,24 @@ def test_the_parents_environment_is_closed(unprivileged: tuple[str, int, Path]) 
 def test_nothing_outlives_the_process_that_began_it(
     unprivileged: tuple[str, int, Path],
 ) -> None:
-    python, user, program = unprivileged
+    python, user, _ = unprivileged
     begin = "import subprocess, sys; subprocess.run(sys.argv[1:])"
-    script = "echo $$; exec /bin/sleep 600"
-    confined = (python, "-I", "-S", str(program), "{}", "/bin/sh", "-c", script)
+    nap = make_nap()
+    script = f"echo begun; exec /bin/sleep {nap}"
+    confined = (*list_command(unprivileged, "{}"), "/bin/sh", "-c", script)
     command = [python, "-I", "-S", "-c", begin, *confined]
     with subprocess.Popen(  # noqa: S603 - as above
         command, stdout=subprocess.PIPE, text=True, user=user, cwd="/"
     ) as parent:
         assert parent.stdout is not None
-        child = psutil.Process(int(parent.stdout.readline()))
+        assert parent.stdout.readline() == "begun\n"
         parent.kill()
 
-    def is_gone() -> bool:
-        return not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-
-    try:
-        wait_until(is_gone, timeout_s=60, what="the child of a killed process ends")
-    finally:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
+    wait_until(
+        lambda: count_running(nap) == 0,
+        timeout_s=60,
+        what="the child of a killed process ends",
+    )
 
 
 def test_files_are_moved_and_made_as_ever(unprivileged: tuple[str, int, Path]) -> None:
@@ -104,9 +109,9 @@ def test_a_network_exists_only_where_it_is_granted(unprivileged: tuple[str, int,
 
 
 def test_a_command_that_is_not_there_is_named(unprivileged: tuple[str, int, Path]) -> None:
-    python, user, program = unprivileged
+    _, user, _ = unprivileged
     done = subprocess.run(  # noqa: S603 - as above
-        [python, "-I", "-S", str(program), "{}", "/no/such/command"],
+        [*list_command(unprivileged, "{}"), "/no/such/command"],
         capture_output=True,
         text=True,
         check=False,

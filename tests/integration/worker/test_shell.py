@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from tests.support.attempting import files_of
 from tests.support.calls import call_of
 from tests.support.polling import eventually
+from tests.support.processes import count_running, make_nap
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts.ids import TenantId
@@ -31,10 +31,6 @@ async def worker(tmp_path: Path) -> AsyncIterator[Bench]:
 async def run(worker: Bench, cmds: Any = None, *, timeout_s: float = 20, **fields: Any) -> Outcome:
     given = fields if cmds is None else {"cmds": cmds, **fields}
     return await worker.tools.run(call_of("shell", given, timeout_s=timeout_s))
-
-
-def is_running(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 async def test_a_worker_runs_no_scripts_unless_it_is_told_to() -> None:
@@ -187,23 +183,24 @@ async def test_fields_that_make_no_sense_are_named(worker: Bench, fields: dict[s
 
 
 async def test_a_timeout_ends_the_script_and_its_children(worker: Bench) -> None:
-    script = "sleep 300 & echo $!; sh -c 'sleep 300' & echo $!; wait"
+    nap = make_nap()
+    script = f"sleep {nap} & echo $!; sh -c 'sleep {nap}' & echo $!; wait"
     found = await run(worker, script, timeout_s=1)
     assert found.error is not None
     assert (found.error.kind, found.error.retryable) == ("timeout", True)
-    children = [int(pid) for pid in found.data["stdout"].split()]
-    assert len(children) == 2
-    assert not any(is_running(pid) for pid in children)
+    assert len(found.data["stdout"].split()) == 2
+    assert count_running(nap) == 0
 
 
 async def test_a_script_that_ignores_the_request_to_end_is_killed(worker: Bench) -> None:
-    script = "trap '' TERM; echo $$; while true; do sleep 1; done"
+    script = f"trap '' TERM; echo {make_nap()}; while true; do sleep 1; done"
     found = await run(worker, script, timeout_s=0.5)
     assert found.error is not None
     assert found.error.kind == "timeout"
+    assert found.data["stdout"]
 
     async def is_gone() -> bool:
-        return not is_running(int(found.data["stdout"]))
+        return count_running(script) == 0
 
     # It is the last resort, and nobody waits for whom it meets.
     await eventually(is_gone)
@@ -212,7 +209,8 @@ async def test_a_script_that_ignores_the_request_to_end_is_killed(worker: Bench)
 async def test_a_cancelled_task_leaves_nothing_behind(worker: Bench, tmp_path: Path) -> None:
     cwd = "noetl://files/c"
     ready = files_of(tmp_path) / "c/pids"
-    script = "sleep 300 & echo $! $$ > pids.tmp; mv pids.tmp pids; wait"
+    nap = make_nap()
+    script = f"sleep {nap} & echo $! $$ > pids.tmp; mv pids.tmp pids; wait"
     task = asyncio.ensure_future(run(worker, script, cwd=cwd))
 
     async def is_started() -> bool:
@@ -222,24 +220,27 @@ async def test_a_cancelled_task_leaves_nothing_behind(worker: Bench, tmp_path: P
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    pids = [int(pid) for pid in ready.read_text().split()]
-    assert len(pids) == 2
+    assert len(ready.read_text().split()) == 2
     assert not list(worker.tools.shell._directory.iterdir())
     assert not list(worker.tools.lender._workspaces.root.iterdir())
-    assert not any(is_running(pid) for pid in pids)
+    assert count_running(nap) + count_running(script) == 0
 
 
 async def test_what_a_script_leaves_running_is_ended_with_it(worker: Bench) -> None:
-    found = await run(worker, "sleep 300 & echo $!")
+    nap = make_nap()
+    found = await run(worker, f"sleep {nap} & echo $!")
     assert found.error is None
-    assert not is_running(int(found.data["stdout"]))
+    assert found.data["stdout"]
+    assert count_running(nap) == 0
 
 
 async def test_a_process_that_left_the_session_is_ended_with_it_too(worker: Bench) -> None:
-    script = "setsid -f sh -c 'echo $$ > pid; exec sleep 300'; until test -s pid; do :; done"
+    nap = make_nap()
+    script = f"setsid -f sh -c 'echo $$ > pid; exec sleep {nap}'; until test -s pid; do :; done"
     found = await run(worker, f"{script}; cat pid")
     assert found.error is None
-    assert not is_running(int(found.data["stdout"]))
+    assert found.data["stdout"]
+    assert count_running(nap) == 0
 
 
 async def test_output_beyond_the_limit_is_an_error_with_what_there_was(worker: Bench) -> None:

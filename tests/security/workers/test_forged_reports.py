@@ -12,6 +12,7 @@ from tests.support.one_shard import ORGANIZATION, TENANT, World
 
 from noetl_contracts import codec, subjects
 from noetl_contracts.events import get_event_type
+from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import ExecutionId, WorkerId
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import Fact
@@ -135,6 +136,17 @@ def test_a_worker_settles_no_request(world: World) -> None:
     )
     (letter,) = report(world, execution_id, HOLDER, beat, request_id="r-1")
     assert "settles a request" in letter.reason
+
+
+def test_a_worker_reports_in_nobodys_name(world: World) -> None:
+    """The history would say that a person did it."""
+    execution_id, live = held(world)
+    beat = facts.CommandHeartbeat(
+        command_id=live.command_id, attempt=live.attempt, worker_id=WorkerId("ann.1")
+    )
+    actor = Actor(kind=ActorKind.PERSON, id="boss", via=Via.CONSOLE)
+    (letter,) = report(world, execution_id, HOLDER, beat, actor=actor)
+    assert "names an actor" in letter.reason
 
 
 def test_a_loss_is_believed_of_the_holder_and_of_others_once_it_is_silent(world: World) -> None:

@@ -38,7 +38,9 @@ workflow:
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("attacked") / "stack"
-    with running_stack(folder, "--workers", "2", "--pool", "gpu=1", "--no-s3") as running:
+    environ = {"NOETL_AUTH": "off-on-loopback"}
+    options = ("--workers", "2", "--pool", "gpu=1", "--no-s3")
+    with running_stack(folder, *options, environ=environ) as running:
         yield running
 
 

@@ -100,7 +100,8 @@ def test_verbs_that_last_show_a_line(patch: pytest.MonkeyPatch, tmp_path: Path) 
     lint.lint([playbook], form=lint.LintFormat.JSON)
     assert shown == ["Checking 1 file", "quiet"]
     shown.clear()
-    patch.setattr(replay.client, "open_client", lambda _: nullcontext(Planner()))
+    patch.setattr(replay.client, "open_client", lambda _, **__: nullcontext(Planner()))
+    patch.setattr(replay.client, "get_owner", lambda _: {})
     replay.diff_positions("7", 1, server="http://planner")
     replay.diff_positions("7", 1, server="http://planner", as_json=True)
     assert shown == ["Replaying", "quiet"]

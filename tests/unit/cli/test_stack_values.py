@@ -28,6 +28,7 @@ WIRES = ServiceAddresses(
     payload_access_key="ak",
     payload_secret_key="sk",  # noqa: S106 - opens nothing
     secret_key="seal",  # noqa: S106 - opens nothing
+    owner_digest="",
 )
 
 

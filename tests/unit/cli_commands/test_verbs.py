@@ -14,7 +14,7 @@ from noetl_cli.verbs import FOLDER_BY_NAME, NAMES, SUMMARIES, Verbs
 
 COMMANDS = Path(str(noetl_cli.__file__)).parent / "commands"
 # `options` are what verbs share.
-NO_VERBS = {"__init__", "options"}
+NO_VERBS = {"__init__", "options", "audit_log"}
 CALLED = """
 import atexit, sys
 sys.argv[0] = "noetl"

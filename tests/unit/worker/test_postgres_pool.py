@@ -32,6 +32,9 @@ class Line:
     def is_closed(self) -> bool:
         return self._is_closed
 
+    def get_server_pid(self) -> int:
+        return 0
+
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as the client has it
         self.terminate()
 

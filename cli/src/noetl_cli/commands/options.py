@@ -19,7 +19,9 @@ _DURATION_S_MAX = 100 * 365 * 86_400
 
 Server = Annotated[
     str | None,
-    typer.Option("--server", help="The planner's address (default: NOETL_SERVER, else `up`'s)."),
+    typer.Option(
+        "--server", help="The planner's address (default: NOETL_SERVER, context, `up`'s)."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ExecutionArgument = Annotated[str, typer.Argument(metavar="ID", help="The execution.")]

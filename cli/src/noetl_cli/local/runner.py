@@ -12,17 +12,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from noetl_chassis import telemetry
-from noetl_chassis.settings import SettingsError
+from noetl_chassis.settings import AUTH, SettingsError
 from noetl_chassis.task_group import open_task_group
 from noetl_cli import terminal_output
 from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.files.playbook_file import PlaybookFile
 from noetl_cli.files.run_request import RunFile, RunRequest
+from noetl_cli.identity import server_origin, token_store
+from noetl_cli.identity.token_store import SignInRecord
 from noetl_cli.local import system
 from noetl_cli.local.history import HistoryWriter, get_history_folder
 from noetl_cli.local.system import LocalSystem, ServiceSettings
 from noetl_cli.planner.execution_logs import format_log_line
+from noetl_cli.stack.home_folder import stack_secrets
 from noetl_cli.stack.processes import loopback
+from noetl_cli.stack.processes.loopback import LOOPBACK
 from noetl_contracts import codec
 from noetl_contracts.commands.task_metrics import StepProgress
 from noetl_contracts.errors import NoetlError
@@ -284,7 +288,11 @@ def open_run(asked: RunRequest, environ: dict[str, str]) -> Iterator[tuple[Local
         service=system.NAME, instance=system.NAME, log_format="console", log_level="error"
     )
     environ = {**environ, **_listen_variables(asked.listens_at)}
-    with tempfile.TemporaryDirectory(prefix="noetl-local-") as folder:
+    with (
+        keep_listening_token(environ, asked.listens_at) as token,
+        tempfile.TemporaryDirectory(prefix="noetl-local-") as folder,
+    ):
+        environ |= token
         try:
             configs = system.load_settings(environ, Path(folder))
         except SettingsError as error:
@@ -324,6 +332,24 @@ def _listen_variables(port: int | None) -> dict[str, str]:
         "NOETL_PLANNER_HTTP_PORT": str(port),
         "NOETL_WORKER_CALLBACK_URL": f"http://{loopback.LOOPBACK}:{port}",
     }
+
+
+@contextmanager
+def keep_listening_token(environ: dict[str, str], port: int | None) -> Iterator[dict[str, str]]:
+    """Keep a token for the API at a port while the block runs; yield what the API is told of it."""
+    if port is None or environ.get(AUTH, "on") != "on":
+        yield {}
+        return
+    token = stack_secrets.make_owner_token()
+    origin = server_origin.parse_origin(f"http://{LOOPBACK}:{port}")
+    store = token_store.open_token_store(environ)
+    with store.hold_lock():
+        store.put_record(origin, SignInRecord(api_key=token))
+    try:
+        yield {"NOETL_PLANNER_OWNER_TOKEN_SHA256": codec.digest_hex(token.encode())}
+    finally:
+        with store.hold_lock():
+            store.remove_record(origin)
 
 
 def _start_run(running: LocalRun) -> ExecutionId:

@@ -40,6 +40,11 @@ from noetl_projector.projection.stores import ProjectorStores
 from noetl_projector.service import Projector
 from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
+from noetl_storage.memory.identities import (
+    MemoryAdministrationLog,
+    MemoryIdentities,
+    MemorySessions,
+)
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
@@ -55,6 +60,7 @@ from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
 from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.ports.ledger_ports import Payloads
 from noetl_worker import settings as worker_settings
 from noetl_worker import wiring as working
 from noetl_worker.service import Worker
@@ -151,38 +157,7 @@ async def open_system(configs: ServiceSettings) -> AsyncIterator[LocalSystem]:
         payloads = await enter(open_payloads(configs.worker.payload_url))
         near = await enter(open_tiers(configs.worker, payloads, clock))
         tools, mask = await enter(open_tools(configs.worker, near, clock, near=near))
-        adapters = planning.Adapters(
-            ledger=MemoryLedger(store),
-            requests=MemoryRequests(store),
-            outbox=MemoryOutbox(store),
-            shards=MemoryShardLeases(store),
-            instances=MemoryInstances(store),
-            projections=MemoryProjections(store),
-            snapshots=MemorySnapshots(store),
-            audit=MemoryLedgerAudit(store),
-            past=MemoryPast(store),
-            holds=MemoryHolds(store),
-            lineage=MemoryLineageHistories(store),
-            objects=MemoryObjects(store),
-            pages=MemoryHistoryPages(store),
-            catalog=MemoryCatalog(store),
-            credentials=MemoryCredentials(store),
-            schedules=MemorySchedules(store),
-            webhooks=MemoryWebhooks(store),
-            triggers=MemoryTriggers(store),
-            dead_letter_log=MemoryDeadLetterLog(store),
-            states=MemoryStates(store),
-            payloads=payloads,
-            publisher=broker,
-            consumer=partial(MemoryConsumer, broker, stream=topology.INGEST),
-            dead_letters=MemoryDeadLetters(broker),
-            hints=broker,
-            backlogs=MemoryBacklogs(broker),
-            clock=clock,
-            snowflake=SnowflakeIds(node=0, clock=clock),
-            worker_presence=WorkerPresence(clock),
-            store_waits=StoreWaits(clock),
-        )
+        adapters = _build_planner_adapters(store, broker, payloads, clock)
         commands = working.Adapters(
             consumers=_command_consumers(broker, configs, IO_LANE),
             publisher=broker,
@@ -212,6 +187,47 @@ async def open_system(configs: ServiceSettings) -> AsyncIterator[LocalSystem]:
             projector=_build_projector(adapters, broker, configs, store),
             outbox=_build_outbox(adapters, broker),
         )
+
+
+def _build_planner_adapters(
+    store: MemoryStore, broker: MemoryBroker, payloads: Payloads, clock: SystemClock
+) -> planning.Adapters:
+    """Build what the planner is handed, over one store and one broker."""
+    return planning.Adapters(
+        ledger=MemoryLedger(store),
+        requests=MemoryRequests(store),
+        outbox=MemoryOutbox(store),
+        shards=MemoryShardLeases(store),
+        instances=MemoryInstances(store),
+        projections=MemoryProjections(store),
+        snapshots=MemorySnapshots(store),
+        audit=MemoryLedgerAudit(store),
+        past=MemoryPast(store),
+        holds=MemoryHolds(store),
+        lineage=MemoryLineageHistories(store),
+        objects=MemoryObjects(store),
+        pages=MemoryHistoryPages(store),
+        identities=MemoryIdentities(store),
+        administration=MemoryAdministrationLog(store),
+        catalog=MemoryCatalog(store),
+        credentials=MemoryCredentials(store),
+        schedules=MemorySchedules(store),
+        sessions=MemorySessions(store),
+        webhooks=MemoryWebhooks(store),
+        triggers=MemoryTriggers(store),
+        dead_letter_log=MemoryDeadLetterLog(store),
+        states=MemoryStates(store),
+        payloads=payloads,
+        publisher=broker,
+        consumer=partial(MemoryConsumer, broker, stream=topology.INGEST),
+        dead_letters=MemoryDeadLetters(broker),
+        hints=broker,
+        backlogs=MemoryBacklogs(broker),
+        clock=clock,
+        snowflake=SnowflakeIds(node=0, clock=clock),
+        worker_presence=WorkerPresence(clock),
+        store_waits=StoreWaits(clock),
+    )
 
 
 def _build_process() -> ServiceProcess:

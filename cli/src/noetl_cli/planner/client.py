@@ -14,12 +14,17 @@ from urllib3.exceptions import HTTPError, LocationValueError, ReadTimeoutError
 
 from noetl_cli import settings
 from noetl_cli.errors import CliError, ExitCode
+from noetl_cli.identity import authorization, contexts
+from noetl_cli.identity.authorization import ServerAuthorization
 from noetl_cli.stack.home_folder import state
 from noetl_cli.stack.home_folder.home import StackHome
 from noetl_cli.stack.home_folder.state import StackPhase
 from noetl_contracts import codec
 
 CONNECT_TIMEOUT_S = 5.0
+WHOAMI_PATH = "/api/auth/whoami"
+CLIENT_HEADER = "X-NoETL-Client"
+OWNER_HEADERS = {"tenant_id": "X-NoETL-Tenant", "organization_id": "X-NoETL-Organization"}
 ANSWER_TIMEOUT_S = 30.0
 # The database of `noetl up` for the user's own data.
 TARGET = "target"
@@ -60,10 +65,18 @@ class PlannerAnswer(dict[str, Any]):
 class PlannerClient:
     """Connections to one planner."""
 
-    def __init__(self, pool: PoolManager, url: str) -> None:
+    def __init__(
+        self, pool: PoolManager, url: str, authorization: ServerAuthorization | None = None
+    ) -> None:
         self._pool = pool
+        self._authorization = authorization
         # Without a slash at its end.
         self.url = url
+
+    def get_wanted_owner(self) -> dict[str, str]:
+        """Return whose things the headers of all requests mean, as far as they say."""
+        headers = self._pool.headers
+        return {field: headers[name] for field, name in OWNER_HEADERS.items() if name in headers}
 
     def get(self, path: str, /, **params: Any) -> Any:
         """Ask for something; parameters that are None are left out."""
@@ -109,13 +122,21 @@ class PlannerClient:
             answer.close()
 
     def _send_request(self, method: str, path: str, **options: Any) -> BaseHTTPResponse:
-        options["headers"] = {**self._pool.headers, **options.get("headers", {})}
+        options["headers"] = {
+            **self._pool.headers,
+            **self._build_authorization(),
+            **options.get("headers", {}),
+        }
         try:
             return self._pool.request(
                 method, self.url + path, retries=False, redirect=False, **options
             )
         except LocationValueError as error:
             raise _bad_address_error(self.url) from error
+
+    def _build_authorization(self) -> dict[str, str]:
+        header = None if self._authorization is None else self._authorization.find_header()
+        return {} if header is None else {"Authorization": header}
 
     def _request_json(self, method: str, path: str, **options: Any) -> Any:
         try:
@@ -131,28 +152,80 @@ class PlannerClient:
 
 
 @contextmanager
-def open_client(server: str | None) -> Iterator[PlannerClient]:
-    """Open a client to the server that was named, or to the stack that runs here."""
-    address = get_server_address(server)
+def open_client(
+    server: str | None, *, tenant: str | None = None, organization: str | None = None
+) -> Iterator[PlannerClient]:
+    """Open a client to the server that was named, to the one in use, or to the stack here.
+
+    It says who calls, and in which organization: the arguments, the environment, or the context. A
+    user in the address is said instead of what is kept.
+    """
+    environ = settings.copy_environment()
+    address, headers = _split_user(get_server_address(server))
+    headers |= {CLIENT_HEADER: "cli"} | authorization.find_context_headers(environ, address)
+    named = settings.find_owner(tenant, organization, environ=environ)
+    headers |= {OWNER_HEADERS[field]: name for field, name in named.items()}
+    proof = None if "authorization" in headers else ServerAuthorization(environ, address)
+    with _open_pool(headers) as pool:
+        yield PlannerClient(pool, address, proof)
+
+
+@contextmanager
+def open_unsigned_client(server: str) -> Iterator[PlannerClient]:
+    """Open a client that does not say who calls, for those who are about to sign in."""
+    address, headers = _split_user(server)
+    with _open_pool(headers) as pool:
+        yield PlannerClient(pool, address)
+
+
+def _split_user(address: str) -> tuple[str, dict[str, str]]:
+    """Return an address without its user, and the header that names the user."""
     parts = urlsplit(address)
     headers = {}
     if parts.username is not None:
         named = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers = urllib3.make_headers(basic_auth=named)
-    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        headers = dict(urllib3.make_headers(basic_auth=named))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), headers
+
+
+def _open_pool(headers: dict[str, str]) -> PoolManager:
     timeout = Timeout(connect=CONNECT_TIMEOUT_S, read=ANSWER_TIMEOUT_S)
     # The environment's proxies are for the world, not for a planner: urllib3 reads none.
-    with PoolManager(headers=headers, timeout=timeout) as pool:
-        yield PlannerClient(pool, bare)
+    return PoolManager(
+        headers=headers,
+        timeout=timeout,
+        ca_certs=settings.find_authorities(environ=settings.copy_environment()),
+    )
 
 
 def get_server_address(server: str | None) -> str:
-    """Choose the planner: the argument, the environment, or the running stack's state."""
+    """Choose the planner: the argument, the environment, the context, or the running stack."""
     environ = settings.copy_environment()
-    address = server or settings.find_api_url(environ=environ) or _get_stack_address(environ)
+    address = server or settings.find_api_url(environ=environ)
+    if address is None:
+        context = contexts.find_current_context(environ)
+        address = _get_stack_address(environ) if context is None else context.server
     if not _is_address(address):
         raise _bad_address_error(address)
     return address.rstrip("/")
+
+
+def get_owner(planner: PlannerClient) -> dict[str, str]:
+    """Return whose things are meant, as fields of requests; raises `CliError`.
+
+    It is what the server says: without an argument it follows from who calls.
+    """
+    who = planner.get(WHOAMI_PATH)
+    owner = {"tenant_id": who["tenant"], "organization_id": who["organization"]}
+    wanted = planner.get_wanted_owner()
+    if owner | wanted != owner:
+        raise CliError(
+            f"The planner acts for tenant {who['tenant']!r}, organization {who['organization']!r}, "
+            "and not for the one that is named.",
+            way_out="Sign in as somebody with a role there: noetl whoami",
+            exit_code=ExitCode.USAGE,
+        )
+    return owner
 
 
 def get_target_dsn() -> str:

@@ -16,6 +16,7 @@ from noetl_cli.stack.home_folder.state import ProcessPhase, StackPhase, StackSta
 from noetl_cli.stack.processes import health_check, loopback, programs
 from noetl_cli.stack.processes.health_check import HealthCheck, Verdict
 from noetl_cli.stack.servers import nats, roles
+from noetl_cli.stack.task_walls import check_task_walls
 from noetl_messaging.streams.topology import SERVER_MIN
 
 PYTHON_MIN = (3, 11)
@@ -33,6 +34,7 @@ def check_stack(home: StackHome, *, environ: Mapping[str, str]) -> list[HealthCh
     """Run every check that applies to the stack as it stands."""
     checks = _check_programs()
     checks.append(_check_java(environ))
+    checks += check_task_walls()
     try:
         found = state.find_state(home)
     except StackError as error:

@@ -1,11 +1,13 @@
 """Mints identities: the only source of randomness."""
 
+import base64
 import os
 import secrets
 import socket
 from datetime import UTC, datetime, timedelta
 
 from noetl_chassis.clock import Clock
+from noetl_contracts import codec
 from noetl_contracts.errors import Retryable
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
@@ -71,6 +73,12 @@ def build_instance_name(kind: str) -> str:
 def mint_token() -> str:
     """Mint 128 random bits as text."""
     return secrets.token_hex(16)
+
+
+def compute_challenge(verifier: str) -> str:
+    """Return the S256 challenge of a random text (RFC 7636, 4.2): it tells nothing of the text."""
+    digest = codec.digest_bytes(verifier.encode())
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def draw_noise() -> float:

@@ -4,6 +4,7 @@ import platform
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Meta, Struct
@@ -19,13 +20,18 @@ PlaceName = Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
 MASK = "***"
 # The deployment's name for what planner and worker both show to templates.
 TEMPLATE_ENV = "NOETL_TEMPLATE_ENV"
+# Whether the API asks who calls it: the same for every process of a deployment.
+AUTH = "NOETL_AUTH"
 # Variables without a service's prefix, and the fields that they fill.
 _EVERYONES = {
     TEMPLATE_ENV: "template_env",
+    AUTH: "auth",
     failpoints.VARIABLE: "failpoints",
     failpoints.ONCE_VARIABLE: "failpoints_once",
 }
 _SECRET_NAME = re.compile(r"(?:_|^)(?:key|password|secret|token|passphrase)$")
+# It says whose key a secret is.
+_IDENTIFIER = "access_key"
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _DSN_PASSWORD = re.compile(r"(?<=password=)(?:'[^']*'|\S+)")
 _FIELD_PATH = re.compile(r" - at `\$\.([a-z0-9_]+)[^`]*`")
@@ -129,6 +135,28 @@ def mask_value(name: str, value: Any) -> str:
     if _SECRET_NAME.search(name) and value:
         return MASK
     return mask_addresses(shown)
+
+
+def list_secrets(settings: Struct) -> list[str]:
+    """List the secrets among settings: keys, and passwords inside addresses, in each spelling."""
+    found: list[str] = []
+    for field in msgspec.structs.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, dict):
+            # Variables that are named so that their values are secrets to others.
+            found += value.values() if _SECRET_NAME.search(field.name.removesuffix("_env")) else ()
+        elif isinstance(value, str):
+            found += _list_secrets_of_text(field.name, value)
+    return [secret for secret in found if secret]
+
+
+def _list_secrets_of_text(name: str, text: str) -> list[str]:
+    if _SECRET_NAME.search(name) and not name.endswith(_IDENTIFIER):
+        # A list of keys has a name before each.
+        return [part for key in text.split(",") for part in {key, key.rpartition(":")[2]}]
+    quoted = [userinfo.partition(":")[2] or userinfo for userinfo in _USERINFO.findall(text)]
+    stated = [password.strip("'") for password in _DSN_PASSWORD.findall(text)]
+    return [*quoted, *(unquote(password) for password in quoted), *stated]
 
 
 def mask_addresses(text: str) -> str:

@@ -1,11 +1,16 @@
 """Credentials as they rest: sealed, versioned, addressed by name."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec import Struct
 
 # The kind of a version that ends a credential: versions are never removed, so that none is reused.
 DELETED = "deleted"
 # The path of the executions that test credentials.
 CREDENTIAL_TEST_PATH = "system/credential-test"
+# What is sealed beside the fields: the folders of playbooks that may use the credential.
+ALLOWED_PATHS = "$allowed_paths"
 _TESTED_BY_REQUEST = "a GET of `--url` or `test_url`, with the credential and without it"
 _TESTED_BY_BUCKETS = "a list of its buckets, or of one bucket: `--url s3://BUCKET`"
 TYPE_ALIASES = {"postgresql": "postgres", "pg": "postgres", "aws_credentials": "aws"}
@@ -39,6 +44,25 @@ def build_object_prefix(name: str) -> str:
 def build_associated_data(tenant_id: str, organization_id: str, name: str, version: int) -> bytes:
     """Bind a sealed credential to its place."""
     return f"{tenant_id}/{organization_id}/{name}/{version}".encode()
+
+
+def split_allowed_paths(opened: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Split what was sealed into the fields and the paths that may use them; none: every path."""
+    fields = dict(opened)
+    paths = fields.pop(ALLOWED_PATHS, [])
+    return fields, tuple(str(path) for path in paths)
+
+
+def is_path_allowed(path: str, allowed: tuple[str, ...]) -> bool:
+    """Tell whether a playbook may use a credential: it is one of the paths, or in a folder of them.
+
+    The test of a credential always may.
+    """
+    return (
+        not allowed
+        or path == CREDENTIAL_TEST_PATH
+        or any(path == one or path.startswith(f"{one}/") for one in allowed)
+    )
 
 
 class CredentialField(Struct, frozen=True, kw_only=True):

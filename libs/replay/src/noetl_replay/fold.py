@@ -14,6 +14,7 @@ from noetl_contracts.events import (
     state_events,
     step_events,
 )
+from noetl_contracts.identity import actors
 from noetl_contracts.ids import CommandId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import CommandStatus, ExecutionStatus, RunStatus
@@ -187,6 +188,9 @@ def _initialize_execution(
     state.pool, state.priority = event.pool, event.priority
     if event.backfill is not None:
         state.backfill = event.backfill
+    actor = actors.read_actor(at.meta)
+    if actor is not None:
+        state.actor = actor
     if at.correlation_id not in {None, state.execution_id}:
         state.correlation_id = at.correlation_id
 

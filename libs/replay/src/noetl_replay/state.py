@@ -19,6 +19,7 @@ from noetl_contracts.commands.worker_pools import Priority
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events.execution_events import RerunSource
 from noetl_contracts.events.loop_events import LoopStats
+from noetl_contracts.identity.actors import Actor
 from noetl_contracts.ids import (
     CatalogId,
     CommandId,
@@ -363,7 +364,8 @@ class ExecutionState(Struct, kw_only=True):
     granted_requests: dict[str, None] = msgspec.field(default_factory=dict, name="wishes")
     objects: dict[str, ObjectState] = msgspec.field(default_factory=dict)
     ended_at: datetime | None = None
-    # Neither is written where there is none, so that checksums stay.
+    # None of these is written where there is none, so that checksums stay.
+    actor: Actor | UnsetType = UNSET
     backfill: IncrementRange | UnsetType = UNSET
     values: dict[str, StateRecord] | UnsetType = UNSET
     changes: Changes = msgspec.field(default_factory=Changes)

@@ -32,10 +32,13 @@ from noetl_storage.postgres.ledger.states import PostgresStates
 from noetl_storage.postgres.read_models.history_pages import PostgresHistoryPages
 from noetl_storage.postgres.read_models.objects import PostgresObjects
 from noetl_storage.postgres.read_models.projections import PostgresProjections
+from noetl_storage.postgres.registry.administration import PostgresAdministrationLog
 from noetl_storage.postgres.registry.catalog import PostgresCatalog
 from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
+from noetl_storage.postgres.registry.identities import PostgresIdentities
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
+from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers
 from noetl_storage.postgres.registry.webhooks import PostgresWebhooks
 
@@ -72,9 +75,12 @@ async def run_service(config: settings.Settings) -> None:
                 lineage=PostgresLineageHistories(database),
                 objects=PostgresObjects(database),
                 pages=PostgresHistoryPages(database),
+                identities=PostgresIdentities(database),
+                administration=PostgresAdministrationLog(database),
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),
+                sessions=PostgresSessions(database),
                 webhooks=PostgresWebhooks(database),
                 triggers=PostgresTriggers(database),
                 dead_letter_log=PostgresDeadLetterLog(database),

@@ -24,16 +24,30 @@ from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import Backlogs, Consumer, DeadLetters, Hints, Publisher
 from noetl_planner.api import server
 from noetl_planner.api.app import create_app
-from noetl_planner.api.http.limiters import FollowerLimits
+from noetl_planner.api.http.limiters import CallRateLimiter, FollowerLimits
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.domain.decision.spark_threshold import LaneCores
 from noetl_planner.facts.report_refusals import ReportRefusals
+from noetl_planner.identity.access_resolver import AccessResolver
+from noetl_planner.identity.authenticator import Authenticator, NobodyCanSignIn
+from noetl_planner.identity.openid import sign_in
+from noetl_planner.identity.openid.sign_in import SignIn
+from noetl_planner.identity.principals import build_system_access
 from noetl_planner.loops.collector import LoopCollector
 from noetl_planner.loops.queue import LoopQueue
 from noetl_planner.service import ShardPlanner
-from noetl_planner.settings import Settings, parse_pools, parse_tenants
+from noetl_planner.settings import (
+    PREFIX,
+    Settings,
+    list_own_hosts,
+    open_api_tls,
+    parse_group_roles,
+    parse_oidc,
+    parse_pools,
+    parse_tenants,
+)
 from noetl_planner.shards import shard_leases
 from noetl_planner.shards.caches import PayloadCache, ProgramCache, StateCache
 from noetl_planner.shards.commit_feed import CommitFeed
@@ -53,6 +67,7 @@ from noetl_storage.ports.history_ports import (
     ObjectRows,
     PastSnapshots,
 )
+from noetl_storage.ports.identity_ports import AdministrationLog, Identities
 from noetl_storage.ports.ledger_ports import (
     Instances,
     LedgerReader,
@@ -70,6 +85,7 @@ from noetl_storage.ports.registry_ports import (
     Credentials,
     DeadLetterLog,
     Schedules,
+    Sessions,
     Triggers,
     Webhooks,
 )
@@ -97,9 +113,12 @@ class Adapters(Struct, frozen=True, kw_only=True):
     lineage: LineageHistories
     objects: ObjectRows
     pages: HistoryPages
+    identities: Identities
+    administration: AdministrationLog
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
+    sessions: Sessions
     webhooks: Webhooks
     triggers: Triggers
     dead_letter_log: DeadLetterLog
@@ -206,10 +225,27 @@ def build_shard_planner(
 
 
 def build_api_services(
-    adapters: Adapters, config: Settings, process: ServiceProcess, stop: asyncio.Event
+    adapters: Adapters,
+    config: Settings,
+    process: ServiceProcess,
+    stop: asyncio.Event,
+    signing_in: SignIn | None = None,
 ) -> ApiServices:
     """Choose what the HTTP rooms may touch."""
+    place = TenantId(config.tenant_id), OrganizationId(config.organization_id)
     return ApiServices(
+        authenticator=build_authenticator(adapters, config, signing_in),
+        access_resolver=AccessResolver(
+            adapters.identities,
+            tenant_id=place[0],
+            organization_id=place[1],
+            role_by_group=parse_group_roles(config),
+            group_issuer=config.oidc_issuer,
+        ),
+        access=build_system_access(*place),
+        identities=adapters.identities,
+        administration=adapters.administration,
+        rate_limiter=CallRateLimiter(config.calls_per_s),
         requests=adapters.requests,
         projections=adapters.projections,
         ledger=adapters.ledger,
@@ -242,8 +278,8 @@ def build_api_services(
         pages=adapters.pages,
         limits=build_limits(config),
         programs=ProgramCache(adapters.catalog),
-        tenant_id=TenantId(config.tenant_id),
-        organization_id=OrganizationId(config.organization_id),
+        tenant_id=place[0],
+        organization_id=place[1],
         list_problems=process.health.list_problems,
         stop=stop,
         follower_limits=FollowerLimits(
@@ -251,7 +287,34 @@ def build_api_services(
             client=config.streams_client_max,
             execution=config.streams_execution_max,
         ),
-        http_hosts=tuple(name.lower() for name in config.http_hosts),
+        http_hosts=list_own_hosts(config),
+        sign_in=signing_in,
+    )
+
+
+def build_authenticator(
+    adapters: Adapters, config: Settings, signing_in: SignIn | None
+) -> Authenticator:
+    """Build what proves who asks, from the means that the settings name."""
+    return Authenticator(
+        adapters.identities,
+        adapters.clock,
+        owner_digest=config.owner_token_sha256,
+        owner_name=config.owner_name,
+        is_off=config.auth != "on",
+        sign_in=signing_in,
+    )
+
+
+async def check_sign_in(adapters: Adapters, config: Settings) -> None:
+    """Refuse to serve where nobody could sign in; raises `NobodyCanSignIn` with the ways out."""
+    has_means = config.owner_token_sha256 or config.oidc_issuer
+    if config.auth != "on" or has_means or await adapters.identities.has_any_key():
+        return
+    raise NobodyCanSignIn(
+        "nobody could sign in: there is no owner's token, no identity provider and no API key. "
+        f"Set {PREFIX}OWNER_TOKEN_SHA256 to the SHA-256 of a token (noetl key owner makes one), "
+        "or NOETL_AUTH=off-on-loopback to go on without authentication on a loopback address"
     )
 
 
@@ -281,6 +344,7 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
     together = build_shard_context(
         adapters, config, producer=name_producer(config, process.instance)
     )
+    await check_sign_in(adapters, config)
     loop_health = LoopHealth("shards", stale_s=config.shard_lease_s * 3)
     process.health.add_check("shards", loop_health.check_health)
     owner = ShardOwner(
@@ -293,11 +357,23 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
     )
 
     async def run_doors(stop: asyncio.Event) -> None:
-        services = build_api_services(adapters, config, process, stop)
-        serving = server.serve_api(
-            create_app(services), host=config.http_host, port=config.http_port, stop=stop
-        )
-        async with asyncio.TaskGroup() as tasks:
+        async with (
+            sign_in.open_sign_in(
+                parse_oidc(config),
+                secret_key=config.secret_key,
+                sessions=adapters.sessions,
+                clock=adapters.clock,
+            ) as signing_in,
+            asyncio.TaskGroup() as tasks,
+        ):
+            services = build_api_services(adapters, config, process, stop, signing_in)
+            serving = server.serve_api(
+                create_app(services),
+                host=config.http_host,
+                port=config.http_port,
+                stop=stop,
+                tls=open_api_tls(config),
+            )
             tasks.create_task(serving)
             tasks.create_task(build_trigger_listener(adapters, services).run_until_stopped(stop))
             listeners = [

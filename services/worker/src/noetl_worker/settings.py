@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -88,6 +89,8 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     shell_scripts_max: Annotated[int, Meta(ge=1, le=256)] = 8
     shell_output_bytes_max: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
     shell_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 4 * 1024**3
+    # Folders that python and shell tasks may read besides those of the system and their own.
+    task_folders: tuple[str, ...] = ()
     # Files of organizations, which outlive executions, and the locks that workers respect; empty:
     # none such, and tasks of other workers that change one file are told of the conflict.
     work_directory: str = ""
@@ -186,6 +189,13 @@ def read_executor_keys() -> ExecutorKeys:
     """Read the keys from the environment, inside a Spark executor."""
     names = ExecutorKeys.__struct_fields__
     return ExecutorKeys(**{name: os.environ.get(f"{PREFIX}{name.upper()}", "") for name in names})
+
+
+def list_own_secrets(config: Settings) -> list[str]:
+    """List what no task may show: keys and passwords of this worker, those in files too."""
+    file = config.payload_seal_file
+    lines = Path(file).read_text("utf-8").split() if file else []
+    return [*settings.list_secrets(config), *lines, *(line.rpartition(":")[2] for line in lines)]
 
 
 def set_variables(variables: Mapping[str, str]) -> None:

@@ -27,7 +27,7 @@ from noetl_worker.keychain.entries import EntrySources
 from noetl_worker.keychain.keychain import EntryCache, Keyring
 from noetl_worker.keychain.tokens import BearerTokens
 from noetl_worker.payloads.payload_retry import retry_store_call
-from noetl_worker.settings import Settings
+from noetl_worker.settings import Settings, list_own_secrets
 from noetl_worker.spark.session import SharedSparkSession, open_spark_session
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
@@ -69,12 +69,6 @@ class _TaskFolders(Struct, frozen=True, kw_only=True):
     shell_homes: Path
     python_environments: Path
 
-    @property
-    def hidden_folders(self) -> tuple[Path, ...]:
-        """Return the folders of which user code sees its own part alone."""
-        roots = (self.workspaces.root, self.organizations.root)
-        return (*roots, self.python_homes, self.shell_homes, self.python_environments)
-
 
 @contextmanager
 def _open_folders(
@@ -110,7 +104,7 @@ async def open_tools(
     """Hold every tool open while the block runs; `near` reads payloads where they lie."""
     # What a table has given back is the machine's again at once.
     pa.set_memory_pool(pa.system_memory_pool())
-    mask = SecretMask()
+    mask = SecretMask(own=list_own_secrets(config))
     sealer = CredentialSealer(config.secret_key)
     vault = CredentialVault(
         objects=payloads, ask_again=retry_store_call, sealer=sealer, mask=mask, clock=clock
@@ -197,7 +191,7 @@ def _open_python_tool(
         limits=wiring.build_python_limits(config),
         scripts=scripts,
         directory=folders.python_homes,
-        hidden=folders.hidden_folders,
+        folders=config.task_folders,
         make_checkout=Checkout,
         environments=PackageEnvironments(
             options=wiring.build_environment_options(config),
@@ -234,7 +228,7 @@ def _build_shell_tool(
     return ShellTool(
         limits=wiring.build_shell_limits(config),
         directory=folders.shell_homes,
-        hidden=folders.hidden_folders,
+        folders=config.task_folders,
         scripts=scripts,
         clock=clock,
     )

@@ -15,6 +15,7 @@ from noetl_cli import settings, terminal_output
 from noetl_cli.audit import audit_sources, engines, report, shares
 from noetl_cli.audit.engines import SparkTarget
 from noetl_cli.audit.shares import AuditShare, ExecutionAudit
+from noetl_cli.commands.history import audit_log
 from noetl_cli.commands.options import AsJson, Directory, Organization, Server, Tenant
 from noetl_cli.errors import CliError, ExitCode, StackError
 from noetl_cli.planner import client
@@ -201,9 +202,13 @@ def _find_access(directory: Any, *, dsn: str | None, url: str | None) -> AuditAc
     )
 
 
-app = typer.Typer(no_args_is_help=True, help="Check that histories are as they were written.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Show who administered what, and check that histories are as they were written.",
+)
 
 app.command("run")(run_audit)
+app.command("log")(audit_log.show_log)
 
 HEADS_BYTES_MAX = 1024 * 1024 * 1024
 
@@ -226,8 +231,8 @@ def export_heads(
     as_json: AsJson = False,
 ) -> None:
     """Write down where every history ends; keep the file where no ledger's owner can write."""
-    place = settings.choose_owner(tenant, organization, environ=settings.copy_environment())
-    with client.open_client(server) as planner:
+    with client.open_client(server, tenant=tenant, organization=organization) as planner:
+        place = client.get_owner(planner)
         found = HeadsFile(**place, heads=list(_list_heads(planner, place)))
     try:
         output.write_bytes(codec.encode_json(found))
@@ -254,9 +259,9 @@ def verify_histories(
     as_json: AsJson = False,
 ) -> None:
     """Follow the chain of checksums, and name every event that was changed, removed or moved."""
-    place = settings.choose_owner(tenant, organization, environ=settings.copy_environment())
-    kept = {} if exported is None else _read_heads(exported, place)
-    with client.open_client(server) as planner:
+    with client.open_client(server, tenant=tenant, organization=organization) as planner:
+        place = client.get_owner(planner)
+        kept = {} if exported is None else _read_heads(exported, place)
         chosen = execution_ids or _list_execution_ids(planner, place, kept)
         total = bad = 0
         for execution_id in chosen:

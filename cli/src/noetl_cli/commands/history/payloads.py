@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 import typer
 from msgspec import Struct
 
@@ -13,13 +15,18 @@ from noetl_chassis.seals.credential_seal import KeyUnusable
 from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Directory, parse_duration
 from noetl_cli.errors import CliError, ExitCode, StackError
-from noetl_cli.stack import stores
+from noetl_cli.stack import erasure, stores
 from noetl_cli.stack.stores import Dsn, KeyFile, StoreAccess, Url
 from noetl_cli.terminal_output import show_spinner
+from noetl_contracts import codec
 from noetl_contracts.errors import NoetlError
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_storage.payloads import key_turns
 from noetl_storage.payloads.garbage import TTL_MIN, GarbageAge, GarbageCollector, GarbageSweep
+from noetl_storage.payloads.key_turns import KeyTurn
 from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.ports.payload_ports import Owner
+from noetl_storage.postgres.database import Database
 from noetl_storage.postgres.ledger.payload_references import PostgresPayloadReferences
 
 T = TypeVar("T")
@@ -33,6 +40,7 @@ app = typer.Typer(no_args_is_help=True, help="Collect payloads, and seal them wi
 class OpenStores(Struct, frozen=True, kw_only=True):
     """Both stores, open."""
 
+    database: Database
     payloads: PayloadStore
     references: PostgresPayloadReferences
 
@@ -100,24 +108,95 @@ def rotate_keys(
     References keep their digests. Run it again after a failure: it goes on where it ended.
     """
 
-    async def reseal_payloads(opened: OpenStores) -> list[tuple[Owner, int, int]]:
+    async def turn_keys(opened: OpenStores) -> list[KeyTurn]:
+        now = SystemClock().now()
         return [
-            (owner, *await opened.payloads.reseal_owner(owner))
+            await key_turns.turn_owner_key(opened.payloads, owner, now=now)
             for owner in await opened.references.list_owners()
         ]
 
     place = stores.find_stores(directory, dsn=postgres, url=payloads, key_file=keys)
     with show_spinner("Sealing the payloads", is_quiet=as_json):
-        done = _run_with_stores(reseal_payloads, place)
-    for owner, changed, kept in done:
-        if as_json:
-            whose = {"tenant_id": owner.tenant_id, "organization_id": owner.organization_id}
-            terminal_output.print_json({**whose, "sealed": changed, "unchanged": kept})
-        else:
-            whom = f"{owner.tenant_id}/{owner.organization_id}"
-            terminal_output.print_line(
-                f"{whom}: {changed} sealed with the newest key, {kept} were already."
-            )
+        turns = _run_with_stores(turn_keys, place)
+    for turn in turns:
+        _print_turn(turn, as_json=as_json)
+
+
+def _print_turn(turn: KeyTurn, *, as_json: bool) -> None:
+    owner = turn.owner
+    if as_json:
+        terminal_output.print_json(
+            {
+                "tenant_id": owner.tenant_id,
+                "organization_id": owner.organization_id,
+                "sealed": turn.sealed,
+                "unchanged": turn.unchanged,
+                "destroyed": turn.destroyed,
+                "older_until": turn.older_until,
+            }
+        )
+        return
+    whom = f"{owner.tenant_id}/{owner.organization_id}"
+    terminal_output.print_line(
+        f"{whom}: {turn.sealed} sealed with the newest key, {turn.unchanged} were already."
+    )
+    if turn.destroyed:
+        terminal_output.print_line(f"  {len(turn.destroyed)} older keys were destroyed.")
+    if turn.older_until is not None:
+        terminal_output.print_line(
+            f"  Run this again after {turn.older_until:%F %R} UTC, which destroys the older key."
+        )
+
+
+@app.command("erase")
+def erase_tenant(  # noqa: PLR0913 - one parameter for each option of the command line
+    tenant: Annotated[str, typer.Option("--tenant", help="Whose payloads.")],
+    organization: Annotated[str, typer.Option("--organization", help="Whose payloads.")],
+    certificate: Annotated[
+        Path, typer.Option("--certificate", help="The new file that says what was erased.")
+    ],
+    *,
+    is_sure: Annotated[bool, typer.Option("--yes", help="Do it: nobody can take it back.")] = False,
+    keeps_histories: Annotated[
+        bool,
+        typer.Option("--keep-histories", help="Although the ledger still holds small results."),
+    ] = False,
+    postgres: Dsn = None,
+    payloads: Url = None,
+    keys: KeyFile = "",
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Destroy a tenant's keys, so that its payloads can never be opened again."""
+    owner = Owner(tenant_id=TenantId(tenant), organization_id=OrganizationId(organization))
+    if not is_sure:
+        raise CliError(
+            f"This destroys what {tenant}/{organization} has stored, for good.",
+            way_out="Say --yes if that is meant.",
+            exit_code=ExitCode.USAGE,
+        )
+    if certificate.exists():
+        raise CliError(
+            f"{certificate} is there already.",
+            way_out="Name a new file with --certificate.",
+            exit_code=ExitCode.USAGE,
+        )
+    place = stores.find_stores(directory, dsn=postgres, url=payloads, key_file=keys)
+    with show_spinner("Destroying the keys", is_quiet=as_json):
+        written = _run_with_stores(
+            lambda opened: erasure.erase_tenant(
+                opened.database, opened.payloads, owner=owner, keeps_histories=keeps_histories
+            ),
+            place,
+        )
+    certificate.write_bytes(msgspec.json.format(codec.encode_json(written)))
+    if as_json:
+        terminal_output.print_json(written)
+    else:
+        terminal_output.print_line(
+            f"{tenant}/{organization}: {written.objects} objects are erased, "
+            f"{len(written.key_ids)} keys destroyed. The certificate is {certificate}."
+        )
 
 
 def _run_with_stores(question: Callable[[OpenStores], Awaitable[T]], place: StoreAccess) -> T:
@@ -143,7 +222,8 @@ def _run_with_stores(question: Callable[[OpenStores], Awaitable[T]], place: Stor
 @asynccontextmanager
 async def _open_stores(place: StoreAccess) -> AsyncIterator[OpenStores]:
     async with stores.open_stores(place, statement_s=STATEMENT_S) as (database, payloads):
-        yield OpenStores(payloads=payloads, references=PostgresPayloadReferences(database))
+        references = PostgresPayloadReferences(database)
+        yield OpenStores(database=database, payloads=payloads, references=references)
 
 
 def _sweep_summary(found: GarbageSweep, *, is_dry_run: bool) -> dict[str, Any]:

@@ -7,16 +7,17 @@ import msgspec
 import typer
 
 from noetl_chassis.clock import SystemClock
-from noetl_cli import settings, terminal_output
+from noetl_cli import terminal_output
 from noetl_cli.audit import evidence as audit_evidence
 from noetl_cli.audit.evidence import EvidenceCollector
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Organization, Server, Tenant
 from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.local import history, past_state
 from noetl_cli.planner import client
+from noetl_cli.planner.client import PlannerClient
 from noetl_cli.terminal_output import show_spinner
 from noetl_contracts import codec
-from noetl_replay.audit import evidence, evidence_folder
+from noetl_replay.audit import event_actors, evidence, evidence_folder
 from noetl_replay.audit.evidence import EvidenceScope
 from noetl_replay.history_replay import ALL
 from noetl_replay.rows import SURFACES
@@ -59,10 +60,13 @@ def show_replayed_state(  # noqa: PLR0913 - one parameter for each option of the
         )
         _print_state(found, as_json=as_json)
         return
-    with client.open_client(server) as planner, show_spinner("Replaying", is_quiet=as_json):
+    with (
+        client.open_client(server, tenant=tenant, organization=organization) as planner,
+        show_spinner("Replaying", is_quiet=as_json),
+    ):
         found = planner.get(
             "/api/replay/state",
-            **_execution_query(execution_id, tenant, organization),
+            **_execution_query(planner, execution_id),
             as_of_position=at,
             as_of_event_id=event,
             as_of_time=time,
@@ -129,10 +133,13 @@ def diff_positions(
         )
         _print_diff(found, as_json=as_json)
         return
-    with client.open_client(server) as planner, show_spinner("Replaying", is_quiet=as_json):
+    with (
+        client.open_client(server, tenant=tenant, organization=organization) as planner,
+        show_spinner("Replaying", is_quiet=as_json),
+    ):
         found = planner.get(
             "/api/replay/diff",
-            **_execution_query(execution_id, tenant, organization),
+            **_execution_query(planner, execution_id),
             before=before,
             after=after,
             projection=projection,
@@ -165,12 +172,12 @@ def verify_execution(
     """Compare live rows with a replay, and write the evidence into a folder."""
     if history.find_history(execution_id, server=server) is not None:
         raise _no_payloads_error(execution_id)
-    scope = codec.convert_value(_execution_query(execution_id, tenant, organization), EvidenceScope)
     try:
         with (
-            client.open_client(server) as planner,
+            client.open_client(server, tenant=tenant, organization=organization) as planner,
             show_spinner("Gathering the evidence", is_quiet=as_json),
         ):
+            scope = codec.convert_value(_execution_query(planner, execution_id), EvidenceScope)
             files = EvidenceCollector(planner, scope, SystemClock()).collect_files()
     except msgspec.ValidationError as failure:
         raise client.not_a_planner_error(f"The answer has another shape ({failure})") from failure
@@ -192,15 +199,28 @@ def check_evidence(
 def _check(folder: Path, *, as_json: bool) -> None:
     """Check a folder and say what it proves; ends with exit code 1 when it does not."""
     with show_spinner(f"Checking the evidence in {folder}", is_quiet=as_json):
-        problems = evidence_folder.check_folder(audit_evidence.read_evidence(folder))
+        files = audit_evidence.read_evidence(folder)
+        problems = evidence_folder.check_folder(files)
+    named = (
+        []
+        if problems
+        else list(event_actors.list_event_actors(evidence_folder.read_folder_events(files)))
+    )
     if as_json:
         terminal_output.print_json(
-            {"folder": str(folder), "is_good": not problems, "problems": problems}
+            {
+                "folder": str(folder),
+                "is_good": not problems,
+                "problems": problems,
+                "actors": named,
+            }
         )
     elif not problems:
         terminal_output.print_line(
             f"{folder}: every part is there, unchanged, and agrees with every other."
         )
+    for actor in [] if as_json else named:
+        terminal_output.print_line(f"  {event_actors.describe_actor(actor)}")
     for problem in [] if as_json else problems:
         terminal_output.print_line(f"{problem.artifact}: {problem.message} [{problem.code}]")
     if problems:
@@ -225,14 +245,11 @@ def _no_payloads_error(execution_id: str) -> CliError:
     )
 
 
-def _execution_query(
-    execution_id: str, tenant: str | None, organization: str | None
-) -> dict[str, str]:
+def _execution_query(planner: PlannerClient, execution_id: str) -> dict[str, str]:
     if not execution_id.isdigit():
         raise CliError(
             f"{execution_id!r} is not an execution id.",
             way_out="List them with: noetl ls",
             exit_code=ExitCode.USAGE,
         )
-    place = settings.choose_owner(tenant, organization, environ=settings.copy_environment())
-    return {"execution_id": execution_id, **place}
+    return {"execution_id": execution_id, **client.get_owner(planner)}

@@ -9,7 +9,7 @@ import typer
 
 from noetl_chassis.identity import mint_token
 from noetl_chassis.seals.credential_seal import KeyUnusable
-from noetl_cli import settings, terminal_output
+from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Directory, Organization, Server, Tenant
 from noetl_cli.errors import CliError, ExitCode, StackError
 from noetl_cli.planner import client
@@ -58,8 +58,8 @@ def hold_history(
 ) -> None:
     """Keep a history in the ledger; a hold overrides every retention policy."""
     body = _hold_body(execution_id, everything=everything, reason=reason, who=who)
-    place = settings.choose_owner(tenant, organization, environ=settings.copy_environment())
-    held = _post_body("/api/retention/holds", {**body, **place}, server)
+    with client.open_client(server, tenant=tenant, organization=organization) as planner:
+        held = planner.post("/api/retention/holds", {**body, **client.get_owner(planner)})
     _show_hold(held, "is held", as_json=as_json)
 
 
@@ -77,8 +77,9 @@ def release_hold(
 ) -> None:
     """End a hold; its record stays."""
     body = _hold_body(execution_id, everything=everything, reason=reason, who=who)
-    place = settings.choose_owner(tenant, organization, environ=settings.copy_environment())
-    held = _post_body("/api/retention/holds/release", {**body, **place}, server)
+    with client.open_client(server, tenant=tenant, organization=organization) as planner:
+        place = client.get_owner(planner)
+        held = planner.post("/api/retention/holds/release", {**body, **place})
     _show_hold(held, "is held no longer", as_json=as_json)
 
 
@@ -94,8 +95,8 @@ def list_holds(
     as_json: AsJson = False,
 ) -> None:
     """List the holds, and what has left or is leaving."""
-    place = settings.choose_owner(tenant, organization, environ=settings.copy_environment())
-    with client.open_client(server) as planner:
+    with client.open_client(server, tenant=tenant, organization=organization) as planner:
+        place = client.get_owner(planner)
         holds = planner.get("/api/retention/holds", **place, released=released)["holds"]
         units = planner.get("/api/retention/units", **place)["units"]
     if as_json:
@@ -156,8 +157,8 @@ def show_or_set_policy(
             way_out="As: noetl retention policy --keep-days 30 --action archive",
             exit_code=ExitCode.USAGE,
         )
-    place = settings.choose_owner(tenant, organization, environ=settings.copy_environment())
-    with client.open_client(server) as planner:
+    with client.open_client(server, tenant=tenant, organization=organization) as planner:
+        place = client.get_owner(planner)
         if keep_days is not None:
             body = {"keep_days": keep_days, "action": action, "who": who or _login_name()}
             found = planner.put("/api/retention/policy", {**place, **body})["policy"]
@@ -317,11 +318,6 @@ def _show_hold(held: Any, words: str, *, as_json: bool) -> None:
         return
     what = "Everything" if held["execution_id"] is None else f"Execution {held['execution_id']}"
     terminal_output.print_line(f"{what} {words} (hold {held['hold_id']}).")
-
-
-def _post_body(path: str, body: dict[str, Any], server: str | None) -> Any:
-    with client.open_client(server) as planner:
-        return planner.post(path, body)
 
 
 def _hold_body(

@@ -97,6 +97,10 @@ def put_credential(
         bool,
         typer.Option("--target", help="The database of `noetl up` for your own data."),
     ] = False,
+    allow_path: Annotated[
+        list[str] | None,
+        typer.Option("--allow-path", help="Only for this playbook or folder; repeat it."),
+    ] = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -113,7 +117,10 @@ def put_credential(
     else:
         fields = command_inputs.read_fields(data=data or [], file=file)
     with client.open_client(server) as planner:
-        kept = planner.post("/api/credentials", {"name": name, "type": kind, "data": fields})
+        body = {"name": name, "type": kind, "data": fields}
+        if allow_path:
+            body["allowed_paths"] = [path.strip("/") for path in allow_path]
+        kept = planner.post("/api/credentials", body)
     if as_json:
         terminal_output.print_json(kept)
     else:

@@ -27,6 +27,11 @@ class StackHome(Struct, frozen=True, kw_only=True):
         return self.root / "secrets.json"
 
     @property
+    def token_file(self) -> Path:
+        """The token of the stack's owner, which commands send to its API."""
+        return self.root / "token"
+
+    @property
     def options_file(self) -> Path:
         """What the last `noetl up` asked for."""
         return self.root / "options.json"

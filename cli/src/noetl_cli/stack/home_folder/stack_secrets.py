@@ -12,6 +12,9 @@ from noetl_cli.stack.home_folder.home import StackHome, write_privately
 from noetl_cli.stack.servers import nats, roles
 
 SECRET_KEY_BYTES = 32
+OWNER_TOKEN_BYTES = 32
+# Unlike the scheme of API keys, by which a key is told from it.
+OWNER_SCHEME = "owner_"
 
 
 class Keyring(Struct, frozen=True, kw_only=True):
@@ -24,6 +27,8 @@ class Keyring(Struct, frozen=True, kw_only=True):
     s3_secret_key: str
     # Seals stored credentials: losing it loses them.
     secret_key: str
+    # Opens the API with all roles; commands find it in the folder's file `token`.
+    owner_token: str = ""
 
 
 def load_or_make_keyring(home: StackHome) -> Keyring:
@@ -67,7 +72,9 @@ def _add_missing_secrets(home: StackHome, found: Keyring) -> Keyring:
     """Add the users and roles that an earlier release did not know."""
     users = {user: _make_password() for user in nats.USERS if user not in found.nats_by_user}
     names = {role: _make_password() for role in roles.ROLES if role not in found.postgres_by_role}
-    return _write_added(home, found, users=users, roles_added=names) if users or names else found
+    if not users and not names and found.owner_token:
+        return found
+    return _write_added(home, found, users=users, roles_added=names)
 
 
 def _write_added(
@@ -77,6 +84,7 @@ def _write_added(
         found,
         nats_by_user={**found.nats_by_user, **users},
         postgres_by_role={**found.postgres_by_role, **roles_added},
+        owner_token=found.owner_token or make_owner_token(),
     )
     write_privately(home.secrets_file, msgspec.json.format(msgspec.json.encode(made)))
     return made
@@ -90,7 +98,18 @@ def _make_keyring() -> Keyring:
         s3_access_key=secrets.token_hex(10),
         s3_secret_key=secrets.token_hex(20),
         secret_key=base64.b64encode(secrets.token_bytes(SECRET_KEY_BYTES)).decode(),
+        owner_token=make_owner_token(),
     )
+
+
+def make_owner_token() -> str:
+    """Make a token of 256 random bits for the owner of an installation."""
+    return f"{OWNER_SCHEME}{secrets.token_urlsafe(OWNER_TOKEN_BYTES)}"
+
+
+def write_owner_token(home: StackHome, keyring: Keyring) -> None:
+    """Write the token where commands find it, readable by its owner alone."""
+    write_privately(home.token_file, keyring.owner_token.encode())
 
 
 def _make_password() -> str:

@@ -17,6 +17,7 @@ from noetl_cli.stack.processes.process_spec import ProcessSpec
 from noetl_cli.stack.servers import nats, postgres, roles, seaweedfs
 from noetl_cli.stack.supervision import service_addresses
 from noetl_cli.stack.supervision.service_addresses import ServiceAddresses
+from noetl_contracts import codec
 from noetl_messaging.streams.worker_permissions import WorkerUser
 
 
@@ -177,6 +178,7 @@ def _build_wires(
         payload_access_key=access_key,
         payload_secret_key=secret_key,
         secret_key=keyring.secret_key,
+        owner_digest=codec.digest_hex(keyring.owner_token.encode()),
     )
 
 

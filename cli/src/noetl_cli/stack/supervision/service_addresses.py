@@ -1,5 +1,6 @@
 """Where each service finds its servers, and the environment that says so."""
 
+import getpass
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +43,7 @@ class ServiceAddresses(Struct, frozen=True, kw_only=True):
     payload_access_key: str | None
     payload_secret_key: str | None
     secret_key: str
+    owner_digest: str
 
     def role_dsn(self, role: str, *, database: str | None = None) -> str:
         """Spell the database's address for one role."""
@@ -200,6 +202,8 @@ def _service_environ(
     match service:
         case "planner":
             fields["HTTP_HOST"] = LOOPBACK
+            fields["OWNER_TOKEN_SHA256"] = wires.owner_digest
+            fields["OWNER_NAME"] = getpass.getuser()
             fields["HTTP_PORT"] = str(ports[f"{instance}.http"])
         case "worker":
             fields["POOL"] = one.pool

@@ -145,10 +145,12 @@ class Supervisor:
                 await keeper.wait_gone()
 
     def _assemble_stack(self) -> StackAssembly:
+        keyring = stack_secrets.load_or_make_keyring(self._home)
+        stack_secrets.write_owner_token(self._home, keyring)
         return assembly.assemble_stack(
             self._home,
             self._options,
-            keyring=stack_secrets.load_or_make_keyring(self._home),
+            keyring=keyring,
             former=self._before,
             environ=self._environ,
         )

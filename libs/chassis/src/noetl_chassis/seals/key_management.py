@@ -33,7 +33,7 @@ _OBJECTS_MAX = 2**24
 
 
 class Owner(Protocol):
-    """Whose key it is."""
+    """The tenant and organization that an object belongs to."""
 
     @property
     def tenant_id(self) -> TenantId:
@@ -42,6 +42,24 @@ class Owner(Protocol):
     @property
     def organization_id(self) -> OrganizationId:
         """Name the organization."""
+
+
+class KeyService(Protocol):
+    """Wraps keys with the tenants' keys: in this process, or by a key management service.
+
+    `associated_data` names the object: a key wrapped for one object does not unwrap for another.
+    """
+
+    def get_key_id(self, owner: Owner) -> str:
+        """Name the key that wraps for an owner now."""
+
+    def wrap_key(self, owner: Owner, key: bytes, associated_data: bytes) -> bytes:
+        """Wrap an object's key with the owner's current key."""
+
+    def unwrap_key(
+        self, owner: Owner, key_id: str, wrapped: bytes, associated_data: bytes
+    ) -> bytes:
+        """Return an object's key; raises `PayloadKeyUnknown`, `PayloadSealBroken`."""
 
 
 class KeyManagement(Protocol):

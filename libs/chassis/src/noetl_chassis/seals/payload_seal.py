@@ -12,7 +12,6 @@ import os
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -22,10 +21,16 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
 from noetl_chassis.seals.credential_seal import KEY_BYTES, NONCE_BYTES, KeyUnusable, decode_key
-from noetl_chassis.seals.key_management import KeyManagement, LocalKeyManagement, ManagedKeys
+from noetl_chassis.seals.key_management import (
+    KeyManagement,
+    KeyService,
+    LocalKeyManagement,
+    ManagedKeys,
+    Owner,
+)
+from noetl_chassis.seals.tenant_keys import TenantKeyObjects, TenantKeys
 from noetl_contracts import codec
 from noetl_contracts.errors import PayloadKeyUnknown, PayloadSealBroken
-from noetl_contracts.ids import OrganizationId, TenantId
 
 MAGIC = b"NOETLSEA"
 PIECE_BYTES = 64 * 1024
@@ -38,36 +43,8 @@ _FORMAT = 1
 # A nonce, an object's key and a tag: what a ring of keys makes of a key.
 _RING_BYTES = NONCE_BYTES + KEY_BYTES + _TAG_BYTES
 _MANAGED, _MANAGED_FILE = "kms+", "kms+file://"
-
-
-class Owner(Protocol):
-    """The tenant and organization that an object belongs to."""
-
-    @property
-    def tenant_id(self) -> TenantId:
-        """Name the tenant."""
-
-    @property
-    def organization_id(self) -> OrganizationId:
-        """Name the organization."""
-
-
-class KeyService(Protocol):
-    """Wraps keys with the tenants' keys: in this process, or by a key management service.
-
-    `associated_data` names the object: a key wrapped for one object does not unwrap for another.
-    """
-
-    def get_key_id(self, owner: Owner) -> str:
-        """Name the key that wraps for an owner now."""
-
-    def wrap_key(self, owner: Owner, key: bytes, associated_data: bytes) -> bytes:
-        """Wrap an object's key with the owner's current key."""
-
-    def unwrap_key(
-        self, owner: Owner, key_id: str, wrapped: bytes, associated_data: bytes
-    ) -> bytes:
-        """Return an object's key; raises `PayloadKeyUnknown`, `PayloadSealBroken`."""
+# Before keys, or the address of who holds them: each tenant has a key that can be destroyed.
+_BY_TENANT = "tenant+"
 
 
 class KeyRing:
@@ -151,8 +128,19 @@ class _SealHead(Struct, frozen=True, kw_only=True):
 class PayloadSeals:
     """Seals and opens objects; no key ever shows in `repr` or errors."""
 
-    def __init__(self, keys: KeyService) -> None:
+    def __init__(self, keys: KeyService, *, has_tenant_keys: bool = False) -> None:
         self._keys = keys
+        self._has_tenant_keys = has_tenant_keys
+
+    def find_tenant_keys(self) -> TenantKeys | None:
+        """Return the keys of tenants that seal, None where the deployment's keys do."""
+        return self._keys if isinstance(self._keys, TenantKeys) else None
+
+    def bind_objects(self, objects: TenantKeyObjects) -> "PayloadSeals":
+        """Return the seals of one store, with the keys of tenants that lie in it, if any do."""
+        if not self._has_tenant_keys:
+            return self
+        return PayloadSeals(TenantKeys(self._keys, objects))
 
     def start_sealing(self, owner: Owner, name: str) -> "_PayloadSealer":
         """Begin to seal with the owner's current key."""
@@ -282,21 +270,26 @@ def read_payload_keys(
 
     In a setting commas separate them, in a file lines; `#` begins a comment. A setting may be the
     address of who holds the keys instead: `kms+file://<path of such a file>`, and what `managed`
-    opens; the keys of a file beside it only open what they have sealed. Raises `KeyUnusable`, and
-    what `managed` raises.
+    opens; the keys of a file beside it only open what they have sealed. With `tenant+` before it,
+    or alone beside a file, every tenant has a key of its own that can be destroyed. Raises
+    `KeyUnusable`, and what `managed` raises.
     """
+    has_tenant_keys, text = text.startswith(_BY_TENANT), text.removeprefix(_BY_TENANT)
     if text.startswith(_MANAGED):
-        return PayloadSeals(_build_key_service(_open_key_management(text, managed), file))
+        service = _build_key_service(_open_key_management(text, managed), file)
+        return PayloadSeals(service, has_tenant_keys=has_tenant_keys)
     if text and file:
         raise KeyUnusable("keys for payloads stand in a setting or in a file, not in both")
     entries = _read_key_lines(file) if file else [entry.strip() for entry in text.split(",")]
     keys = _parse_keys([entry for entry in entries if entry])
-    return PayloadSeals(KeyRing(keys)) if keys else None
+    if has_tenant_keys and not keys:
+        raise KeyUnusable("keys of tenants need a key that wraps them: tenant+<id>:<base64>")
+    return PayloadSeals(KeyRing(keys), has_tenant_keys=has_tenant_keys) if keys else None
 
 
 def is_managed_address(text: str) -> bool:
     """Tell whether a setting is the address of who holds the keys."""
-    return text.startswith(_MANAGED)
+    return text.removeprefix(_BY_TENANT).startswith(_MANAGED)
 
 
 def _build_key_service(management: KeyManagement, file: str) -> KeyService:

@@ -186,7 +186,8 @@ class Command(Struct, frozen=True, kw_only=True):
     `keychain` holds the definitions of the playbook's entries, templates and all, never a value.
     With `resume` the pipeline goes on where an earlier attempt parked it. `file_sources` name the
     executions whose files a rerun takes over; `file_entries` is how long the journal of the
-    execution's own files is known to be.
+    execution's own files is known to be. `path` is the playbook's: some credentials are for some
+    playbooks alone.
     """
 
     command_id: CommandId
@@ -214,6 +215,7 @@ class Command(Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
     file_sources: list[FileSource] = msgspec.field(default_factory=list)
     file_entries: int = 0
+    path: str = ""
 
 
 def decode_command(data: bytes) -> Command:

@@ -49,6 +49,7 @@ class MessageWait(
 
     `address` is where it must be sent: `callback/` and the digest of a token, `signal/` and the
     correlation key, or `approval/` and an id. `cancels` says that a task must run if nothing comes.
+    With `four_eyes` the one who started the execution may not decide.
     """
 
     key: str
@@ -64,6 +65,7 @@ class MessageWait(
     description: str | None = None
     assignees: list[str] = msgspec.field(default_factory=list)
     options: list[str] = msgspec.field(default_factory=list)
+    four_eyes: bool = False
 
 
 class TimeWait(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="wait", tag="time"):

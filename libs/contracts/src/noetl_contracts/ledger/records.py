@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from noetl_contracts.commands.state_values import StateChange
 from noetl_contracts.commands.waits import MessageWait
+from noetl_contracts.identity.actors import Actor
 from noetl_contracts.ids import (
     CatalogId,
     CommandId,
@@ -189,7 +190,7 @@ class CatalogEntry(Struct, frozen=True, kw_only=True):
 class InboxMessage(Struct, frozen=True, kw_only=True):
     """A message from outside, kept until the command that waits at its address is told.
 
-    `data` is an encoded `ResultEnvelope`, `digest` that of the message itself.
+    `data` is an encoded `ResultEnvelope`, `digest` that of the message itself, `actor` who sent it.
     """
 
     tenant_id: TenantId
@@ -198,6 +199,7 @@ class InboxMessage(Struct, frozen=True, kw_only=True):
     digest: str
     data: bytes
     letter_id: int = 0
+    actor: Actor | None = None
 
 
 class InboxOutcome(StrEnum):

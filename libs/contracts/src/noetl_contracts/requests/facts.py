@@ -14,6 +14,7 @@ from noetl_contracts.commands.waits import ParentLink, Wait
 from noetl_contracts.commands.worker_pools import Priority
 from noetl_contracts.errors import ErrorObject, FailedTry, MalformedMessage
 from noetl_contracts.events.execution_events import InheritedStep, RerunSource
+from noetl_contracts.identity.actors import Actor
 from noetl_contracts.ids import (
     CommandId,
     ExecutionId,
@@ -350,7 +351,8 @@ class FactBatch(Struct, frozen=True, kw_only=True):
     """Facts of one execution in the order in which they were observed: one ingest message.
 
     `key` names it, or its first facts beside those of other commands: the message's deduplication
-    id names all of them. `request_id` is the durable request that is settled with the events.
+    id names all of them. `request_id` is the durable request that is settled with the events, and
+    `actor` who asked for it: workers' reports have none.
     """
 
     key: str
@@ -361,6 +363,7 @@ class FactBatch(Struct, frozen=True, kw_only=True):
     facts: list[Fact]
     request_id: str | None = None
     traceparent: str | None = None
+    actor: Actor | UnsetType = UNSET
 
 
 def encode_fact_batch(batch: FactBatch, encoded: Iterable[bytes]) -> bytes:

@@ -4,6 +4,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import UNSET
+
 from noetl_contracts import codec, ids, subjects
 from noetl_contracts.commands.waits import MessageWait
 from noetl_contracts.ledger.records import InboxMessage, OpenWait, Request
@@ -114,6 +116,7 @@ def build_delivery_request(
             )
         ],
         request_id=request_id,
+        actor=UNSET if letter.actor is None else letter.actor,
     )
     shard = ids.find_shard(wait.execution_id, shard_count)
     return Request(

@@ -10,6 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts import codec, ids, subjects
+from noetl_contracts.identity import actors
+from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import Request
 from noetl_contracts.requests import cron, workload_keys
@@ -42,7 +44,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """A playbook and when to run it; a version of None means the latest at each firing.
 
     `revision` grows with every change, so that nobody fires what was changed meanwhile. `next_at`
-    is the earliest nominal time that has been neither fired nor passed over.
+    is the earliest nominal time that has been neither fired nor passed over. `actor` is who put it.
     """
 
     schedule_id: str
@@ -62,6 +64,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     next_at: datetime | None = None
     last_at: datetime | None = None
     last_execution_id: ExecutionId | None = None
+    actor: Actor | None = None
 
 
 class DueFirings(Struct, frozen=True, kw_only=True):
@@ -114,6 +117,13 @@ def build_firing_key(schedule: Schedule, nominal_at: datetime) -> str:
     return f"schedule/{schedule.schedule_id}/{int(nominal_at.timestamp())}"
 
 
+def build_firing_actor(schedule: Schedule) -> Actor:
+    """Return a schedule as the actor of what it starts, for who put it."""
+    return actors.build_caused_actor(
+        ActorKind.SCHEDULE, Via.SCHEDULE, schedule.schedule_id, schedule.name, schedule.actor
+    )
+
+
 def build_firing_request(
     schedule: Schedule,
     nominal_at: datetime,
@@ -139,6 +149,7 @@ def build_firing_request(
             )
         ],
         request_id=request_id,
+        actor=build_firing_actor(schedule),
     )
     shard = ids.find_shard(execution_id, shard_count)
     return Request(

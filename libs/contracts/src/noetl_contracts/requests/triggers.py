@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts import subjects
+from noetl_contracts.identity.actors import Actor
 from noetl_contracts.ids import OrganizationId, TenantId
 
 BODY_BYTES_MAX = 512 * 1024
@@ -29,7 +30,7 @@ class Trigger(Struct, frozen=True, kw_only=True):
     for one or more. `inputs` makes the workload, by templates over `body`, `subject` and
     `message_id`; empty, the body itself is the workload. `filter` is a condition over the same
     names: a message for which it is false starts nothing. No more than `max_in_flight` executions
-    that it started run at once; None is any number.
+    that it started run at once; None is any number. `actor` is who put it.
     """
 
     tenant_id: TenantId
@@ -43,6 +44,7 @@ class Trigger(Struct, frozen=True, kw_only=True):
     is_enabled: bool = True
     filter: str | None = None
     max_in_flight: int | None = None
+    actor: Actor | None = None
 
 
 class MessageSource(Struct, frozen=True, kw_only=True):

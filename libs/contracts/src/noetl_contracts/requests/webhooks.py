@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from noetl_contracts.identity.actors import Actor
 from noetl_contracts.ids import OrganizationId, TenantId
 
 SIGNATURE_HEADER = "x-noetl-signature"
@@ -25,7 +26,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
     """A playbook and who may start it; without a credential anybody may.
 
     `inputs` makes the workload, by templates over `body`, `headers` and `query`; empty, the body
-    itself is the workload.
+    itself is the workload. `actor` is who put it.
     """
 
     tenant_id: TenantId
@@ -37,6 +38,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     body_bytes_max: int = BODY_BYTES_DEFAULT
     is_enabled: bool = True
+    actor: Actor | None = None
 
 
 def sign_call(secret: str, timestamp: str, body: bytes) -> str:

@@ -127,7 +127,7 @@ _OTHERS = (
         name="external",
         fields=_split_names(
             "mode submit correlation_key on_timeout cancel schema title description"
-            " assignees options"
+            " assignees options four_eyes"
         ),
         is_available=True,
     ),

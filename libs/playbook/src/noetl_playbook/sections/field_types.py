@@ -203,6 +203,7 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "description": TEXT,
         "assignees": LISTED,
         "options": LISTED,
+        "four_eyes": FLAG,
     },
 }
 

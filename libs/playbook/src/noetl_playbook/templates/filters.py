@@ -4,7 +4,7 @@ import base64
 import binascii
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from hashlib import md5, sha256  # noqa: TID251 (filters of these names, not our digests)
 from typing import Any
@@ -290,6 +290,17 @@ def _limit_weight(function: Callable[..., Any]) -> Callable[..., Any]:
     return call_within_weight
 
 
+def _hide_iterator(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a filter give its items as what cannot be written as a text by mistake."""
+
+    @functools.wraps(function)
+    def give_items(*args: Any, **named: Any) -> Any:
+        found = function(*args, **named)
+        return render_limits.LazyItems(found) if isinstance(found, Iterator) else found
+
+    return give_items
+
+
 def _limit_widths(function: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse widths that only waste memory."""
 
@@ -340,7 +351,7 @@ def _sum_numbers(
     return FILTERS["sum"](environment, value, attribute, start)
 
 
-def _list_own_filters() -> dict[str, Callable[..., Any]]:
+def _list_own_filters(of_jinja: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     """List the filters of Jinja that are made anew, each with the same meaning."""
     return {
         "format": _format_text,
@@ -349,7 +360,9 @@ def _list_own_filters() -> dict[str, Callable[..., Any]]:
         "replace": _replace_text,
         "round": _round_number,
         "sum": _sum_numbers,
-        **{name: _limit_widths(FILTERS[name]) for name in ("batch", "center", "slice", "truncate")},
+        **{
+            name: _limit_widths(of_jinja[name]) for name in ("batch", "center", "slice", "truncate")
+        },
     }
 
 
@@ -366,8 +379,8 @@ def list_filters() -> dict[str, Callable[..., Any]]:
         "to_bool": to_bool, "to_datetime": to_datetime, "to_number": to_number,
         "tojson": tojson, "urldecode": urldecode,
     }  # fmt: skip
-    from_jinja = {name: FILTERS[name] for name in _FROM_JINJA}
-    whole = {**from_jinja, **_list_own_filters(), **own}
+    of_jinja = {name: _hide_iterator(FILTERS[name]) for name in _FROM_JINJA}
+    whole = {**of_jinja, **_list_own_filters(of_jinja), **own}
     strict = {
         name: _refuse_undefined(function if name in _SHALLOW else _limit_weight(function))
         for name, function in whole.items()

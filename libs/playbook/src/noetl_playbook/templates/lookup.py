@@ -76,6 +76,12 @@ class Lookup:
         """List names for spelling hints; never loads anything."""
         return ()
 
+    def __str__(self) -> str:
+        return str(self.to_plain())
+
+    def __repr__(self) -> str:
+        return repr(self.to_plain())
+
 
 class Record(dict[str, Any]):
     """A mapping of the language's own, with the fields that it has at times; None is any."""
@@ -102,6 +108,10 @@ class SafeCall:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the function behind it."""
         return self._function(*args, **named)
+
+    def __repr__(self) -> str:
+        """Refuse: a text of a function would tell where it lies in memory."""
+        raise TypeError("a function is not a value; call it")
 
 
 def look_up_member(owner: Any, key: Any) -> Any:
@@ -288,5 +298,6 @@ def check_key(key: Any) -> Any:
 
 def to_bounded_text(value: Any) -> str:
     """Return a value as a text, if writing it ends."""
-    render_limits.check_weight(value)
-    return str(value)
+    whole = render_limits.materialize_iterator(value)
+    render_limits.check_weight(whole)
+    return str(whole)

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from noetl_playbook.templates.lookup import Lookup, SafeCall
-from noetl_playbook.templates.render_limits import check_weight
+from noetl_playbook.templates.render_limits import check_weight, refuse_loop
 from noetl_playbook.templates.undefined import Undefined
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
@@ -33,16 +34,22 @@ def to_plain(value: Any) -> Any:
 
 
 def _mapping_to_plain(value: dict[Any, Any]) -> dict[Any, Any]:
-    for item in value.values():
-        if type(item) not in _ATOMS and to_plain(item) is not item:
-            return {key: to_plain(each) for key, each in value.items()}
+    for place, (key, item) in enumerate(value.items()):
+        if type(key) is SafeCall:
+            raise TypeError("a function is not a value; call it")
+        # Once: an iterator has nothing to give a second time.
+        if type(item) not in _ATOMS and (plain := to_plain(item)) is not item:
+            pairs = iter(value.items())
+            before = dict(islice(pairs, place))
+            next(pairs)
+            return {**before, key: plain, **{name: to_plain(each) for name, each in pairs}}
     return value
 
 
 def _list_to_plain(value: list[Any]) -> list[Any]:
-    for item in value:
-        if type(item) not in _ATOMS and to_plain(item) is not item:
-            return [to_plain(each) for each in value]
+    for place, item in enumerate(value):
+        if type(item) not in _ATOMS and (plain := to_plain(item)) is not item:
+            return [*value[:place], plain, *map(to_plain, value[place + 1 :])]
     return value
 
 
@@ -57,6 +64,7 @@ def _other_to_plain(value: Any) -> Any:
         case list() | tuple() | AbstractSet() | range() | ValuesView():
             return [to_plain(each) for each in value]
         case Iterator():
+            refuse_loop(value)
             return [to_plain(each) for each, _ in zip(value, range(_ITEMS_MAX), strict=False)]
         case _:
             return _rare_to_plain(value)

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import jinja2
 import msgspec
+from jinja2.runtime import LoopContext
+from jinja2.utils import Namespace
 
 MIB = 1024 * 1024
 TEXT_CHARACTERS_MAX = 64 * MIB
@@ -191,8 +193,41 @@ def limit_comparison(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
     return compare_limited
 
 
+class LazyItems:
+    """Items that a filter makes when they are asked for; they are no value before."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._items
+
+    def __next__(self) -> Any:
+        return next(self._items)
+
+    def __repr__(self) -> str:
+        """Refuse: the text of an iterator would tell where it lies in memory."""
+        raise TypeError("these items are not made yet, and no value: '| list' makes a list of them")
+
+
+class Variables(Namespace):
+    """What `namespace()` gives: names to assign to, and no value itself."""
+
+    def __repr__(self) -> str:
+        raise TypeError("a namespace is not a value: name what it holds, as ns.total")
+
+
+def refuse_loop(value: Any) -> None:
+    """Refuse the state of a loop, which is no value; raises `TypeError`."""
+    if isinstance(value, LoopContext):
+        raise TypeError("'loop' is not a value: name a field of it, as loop.index")
+
+
 def materialize_iterator(value: Any) -> Any:
     """Return what can be counted before it is used: the items of an iterator as a list."""
+    refuse_loop(value)
     return list(value) if isinstance(value, Iterator) else value
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import MAX_RANGE, ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace, pass_context
+from jinja2.utils import pass_context
 
 from noetl_playbook.templates import filters, lookup, output_forms, render_limits, undefined
 from noetl_playbook.templates.lookup import MISSING, Lookup, SafeCall
@@ -74,7 +74,7 @@ GLOBALS: dict[str, SafeCall] = {
     "range": SafeCall(_make_range),
     "dict": SafeCall(_make_mapping),
     "timedelta": SafeCall(timedelta),
-    "namespace": SafeCall(Namespace),
+    "namespace": SafeCall(render_limits.Variables),
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from noetl_contracts import codec
+from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_replay.audit import evidence, evidence_truth
 from noetl_replay.audit.evidence import (
     FILE_BY_ROLE,
@@ -39,6 +40,12 @@ def check_folder(files: Files) -> list[EvidenceProblem]:
     if problems:
         return problems
     return _list_content_problems(files)
+
+
+def read_folder_events(files: Files) -> list[StoredEvent]:
+    """Return the events of a folder that was checked; raises `EvidenceUnreadable`."""
+    events: list[StoredEvent] = read_part("events", files[FILE_BY_ROLE["events"]])
+    return events
 
 
 def _list_content_problems(files: Files) -> list[EvidenceProblem]:

@@ -9,7 +9,7 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import stored_event, upcasters
 from noetl_contracts.ledger.records import HistoryHead
 from noetl_replay import comparison, history_replay, payload_references, rows
-from noetl_replay.audit import chain, evidence
+from noetl_replay.audit import chain, event_actors, evidence
 from noetl_replay.audit.evidence import FILE_BY_ROLE, EvidenceParts, EvidenceProblem
 from noetl_replay.fold import FOLD_VERSION
 from noetl_replay.history_replay import HistoryReplay
@@ -70,6 +70,13 @@ def _list_event_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
                 "events",
                 f"event {event.event_id} is said to be concealed, but nothing in it is",
             )
+    unreadable = event_actors.find_unreadable_actor(parts.events)
+    if unreadable is not None:
+        yield _build_problem(
+            "events_actor",
+            "events",
+            f"event {unreadable.event_id} names an actor that this release cannot read",
+        )
     head = HistoryHead(
         execution_id=ExecutionId(manifest.execution_id),
         version=manifest.version,

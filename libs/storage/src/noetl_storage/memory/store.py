@@ -8,6 +8,8 @@ from typing import Any
 
 from noetl_contracts.commands.state_values import StateChange
 from noetl_contracts.credentials import SealedCredential
+from noetl_contracts.identity.administration import AdministrationRecord
+from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding
 from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import (
@@ -26,6 +28,7 @@ from noetl_contracts.requests.dead_letters import DeadLetterAct
 from noetl_contracts.requests.schedules import Schedule
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
+from noetl_contracts.sessions import Session
 from noetl_storage.ports.errors import PlaybookOutdated, RequestKnown
 from noetl_storage.ports.history_ports import LineageRow
 from noetl_storage.ports.ledger_ports import Clock
@@ -118,9 +121,13 @@ class MemoryStore:
     epochs_by_shard: dict[tuple[int, int], list[CheckpointCommitted]] = field(default_factory=dict)
     snapshot_by_execution: dict[str, Snapshot] = field(default_factory=dict)
     past_by_execution: dict[str, dict[int, Snapshot]] = field(default_factory=dict)
+    role_bindings: dict[str, RoleBinding] = field(default_factory=dict)
+    api_keys: dict[str, ApiKey] = field(default_factory=dict)
+    administration: dict[tuple[str, str], list[AdministrationRecord]] = field(default_factory=dict)
     lineage_by_execution: dict[str, StoredLineage] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)
     webhook_by_place: dict[tuple[str, str, str], Webhook] = field(default_factory=dict)
+    session_by_hash: dict[str, Session] = field(default_factory=dict)
     dead_letter_acts: list[DeadLetterAct] = field(default_factory=list)
     trigger_by_place: dict[tuple[str, str, str], Trigger] = field(default_factory=dict)
     # The execution of each message that counts against its trigger's bound, and since when.

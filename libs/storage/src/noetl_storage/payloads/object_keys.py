@@ -1,7 +1,8 @@
 """Where payloads and named objects lie, and which names are let in.
 
 `tenant/<t>/org/<o>/payloads/sha256/<aa>/<bb>/<digest>` and `tenant/<t>/org/<o>/named/<name>`;
-what is put aside lies under `tenant/<t>/org/<o>/shelf/sha256/…`.
+what is put aside lies under `tenant/<t>/org/<o>/shelf/sha256/…`, the wrapped keys of a tenant
+under `tenant/<t>/org/<o>/keys/`.
 """
 
 import re
@@ -64,6 +65,11 @@ def build_owned_name_key(owner: Owner, name: str) -> str:
 def build_owned_prefix(owner: Owner) -> str:
     """Return what the keys of an owner's named objects begin with."""
     return build_named_prefix(owner.tenant_id, owner.organization_id)
+
+
+def build_tenant_key_prefix(owner: Owner) -> str:
+    """Return what the keys of the objects begin with that hold an owner's wrapped keys."""
+    return f"{_build_owner_prefix(owner.tenant_id, owner.organization_id)}/keys/"
 
 
 def build_shelf_key(key: str) -> str:

@@ -19,6 +19,7 @@ from noetl_storage.payloads.objects import (
     ObjectReader,
     Objects,
 )
+from noetl_storage.payloads.tenant_key_objects import StoredTenantKeys
 from noetl_storage.ports.errors import (
     PayloadCorrupt,
     PayloadMissing,
@@ -31,6 +32,7 @@ from noetl_storage.ports.payload_ports import (
     Owner,
     StoredContent,
     StoredObject,
+    TenantKeyTurns,
 )
 
 P = ParamSpec("P")
@@ -51,7 +53,7 @@ class PayloadStore:
     ) -> None:
         self._objects = objects
         self._runner = runner
-        self._seals = seals
+        self._seals = None if seals is None else seals.bind_objects(StoredTenantKeys(objects))
 
     async def wait_reachable(self, *, connect_s: float, where: str) -> None:
         """Return once the server answers anything at all; raises `StorageUnavailable`."""
@@ -248,6 +250,14 @@ class PayloadStore:
         key = object_keys.build_owned_content_key(owner, content.sha256)
         shelved = object_keys.build_shelf_key(key)
         return await self._run_call(shelved, self._purge_object, shelved, content)
+
+    def find_tenant_keys(self) -> TenantKeyTurns | None:
+        """Return the keys of tenants that seal here, None where the deployment's keys do."""
+        return None if self._seals is None else self._seals.find_tenant_keys()
+
+    async def run_blocking(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a call that may block where blocking calls run."""
+        return await self._runner.run_call(call, *args, **kwargs)
 
     async def reseal_owner(self, owner: Owner) -> tuple[int, int]:
         """Seal everything of an owner with its current key; return how many were, and had been.

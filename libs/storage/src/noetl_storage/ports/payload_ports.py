@@ -47,6 +47,22 @@ class ObjectUnsealer(Protocol):
         """Return the rest; raises `PayloadSealBroken` when something is missing."""
 
 
+class TenantKeyTurns(Protocol):
+    """Keys of tenants as they are turned and destroyed; calls may block."""
+
+    def list_key_ids(self, owner: Owner) -> list[str]:
+        """Return the ids of an owner's keys, the oldest first."""
+
+    def find_made_at(self, owner: Owner, key_id: str) -> datetime | None:
+        """Return when a key was made, None for one that is destroyed."""
+
+    def make_key(self, owner: Owner) -> str:
+        """Make a key for an owner, which seals from now on; return its id."""
+
+    def destroy_keys(self, owner: Owner, key_ids: list[str]) -> None:
+        """Remove keys for good: what they sealed can never be opened again."""
+
+
 class ObjectSeals(Protocol):
     """Seals objects to their place with a key of their tenant."""
 
@@ -55,6 +71,15 @@ class ObjectSeals(Protocol):
 
     def start_unsealing(self, owner: Owner, name: str) -> ObjectUnsealer:
         """Begin to open what was sealed at this place."""
+
+    def find_tenant_keys(self) -> TenantKeyTurns | None:
+        """Return the keys of tenants that seal, None where the deployment's keys do."""
+
+    def bind_objects(self, objects: Any) -> "ObjectSeals":
+        """Return the seals of one store; keys of tenants lie in it, where there are any.
+
+        `objects` are the keys of that store, as `TenantKeyObjects` of the seals.
+        """
 
     def reseal_head(self, owner: Owner, name: str, head: bytes) -> tuple[int, bytes | None]:
         """Return the length of a head, and the one that the current key makes of it.

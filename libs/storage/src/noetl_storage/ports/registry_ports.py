@@ -10,6 +10,7 @@ from noetl_contracts.requests.dead_letters import DeadLetterAct
 from noetl_contracts.requests.schedules import Schedule
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
+from noetl_contracts.sessions import Session
 
 
 class Catalog(Protocol):
@@ -184,3 +185,22 @@ class DeadLetterLog(Protocol):
         acts_max: int,
     ) -> list[DeadLetterAct]:
         """Return acts, the latest first, perhaps those before a number."""
+
+
+class Sessions(Protocol):
+    """Keeps who is signed in with a browser; times are those of the caller's clock."""
+
+    async def put_session(self, session: Session) -> None:
+        """Keep a new session."""
+
+    async def find_session(self, session_hash: str, *, now: datetime) -> Session | None:
+        """Return a session that is neither revoked nor over, or None."""
+
+    async def revoke_session(self, session_hash: str, *, now: datetime) -> bool:
+        """End a session; False when none was open."""
+
+    async def revoke_person_sessions(self, issuer: str, subject: str, *, now: datetime) -> int:
+        """End every session of a person; return how many were open."""
+
+    async def forget_sessions(self, *, before: datetime, sessions_max: int) -> int:
+        """Remove sessions that were over before a time, the oldest first; return how many."""

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -58,17 +59,20 @@ class Transaction:
 class _ConnectionLease:
     """One connection for one use, the spare one first, which costs no turn of the pool's."""
 
-    __slots__ = ("_connection", "_database")
+    __slots__ = ("_connection", "_database", "_is_shared")
 
     def __init__(self, database: "Database") -> None:
         self._database = database
 
     async def __aenter__(self) -> "PoolConnectionProxy[asyncpg.Record]":
-        self._connection = await self._database.take_connection()
+        shared = self._database.get_shared_connection()
+        self._is_shared = shared is not None
+        self._connection = shared or await self._database.take_connection()
         return self._connection
 
     async def __aexit__(self, kind: object, _failure: object, _trace: object) -> None:
-        await self._database.return_connection(self._connection, is_sound=kind is None)
+        if not self._is_shared:
+            await self._database.return_connection(self._connection, is_sound=kind is None)
 
 
 class Database:
@@ -85,6 +89,13 @@ class Database:
         self._waiting = 0
         self._is_leaving = False
         self._uses = 0
+        self._shared: ContextVar[PoolConnectionProxy[asyncpg.Record] | None] = ContextVar(
+            "shared connection", default=None
+        )
+
+    def get_shared_connection(self) -> "PoolConnectionProxy[asyncpg.Record] | None":
+        """Return the connection whose transaction this task shares, None outside of one."""
+        return self._shared.get()
 
     async def take_connection(self) -> "PoolConnectionProxy[asyncpg.Record]":
         """Take a connection; the caller must give it back."""
@@ -123,6 +134,21 @@ class Database:
         with error_translation.translate_errors():
             async with _ConnectionLease(self) as connection, connection.transaction():
                 yield Transaction(connection)
+
+    @asynccontextmanager
+    async def share_transaction(self) -> AsyncIterator[None]:
+        """Run all that this task asks of the database within as one transaction.
+
+        Its statements run one after another: no tasks may be started within. Leaving by an
+        exception undoes all of them.
+        """
+        with error_translation.translate_errors():
+            async with _ConnectionLease(self) as connection, connection.transaction():
+                token = self._shared.set(connection)
+                try:
+                    yield
+                finally:
+                    self._shared.reset(token)
 
     async def fetch_rows(self, query: str, *args: Any) -> list[asyncpg.Record]:
         """Run a query and return its rows."""

@@ -5,10 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 import asyncpg
+import msgspec
 from msgspec import structs
 
 from noetl_contracts import codec
 from noetl_contracts.events import Event, get_event_type
+from noetl_contracts.identity.actors import UNKNOWN, Actor
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import envelope, stored_event, upcasters
 from noetl_contracts.ledger.envelope import Envelope
@@ -38,6 +40,16 @@ def build_request_columns(request: Request) -> Columns:
         request.data,
         request.idempotency_key,
     )
+
+
+def read_actor_column(stored: Any) -> Actor | None:
+    """Read who put a row; what this release does not understand is an unknown actor."""
+    if stored is None:
+        return None
+    try:
+        return codec.convert_value(stored, Actor)
+    except msgspec.ValidationError:
+        return UNKNOWN
 
 
 def build_event_columns(row: Envelope) -> Columns:

@@ -3,14 +3,17 @@
 from collections.abc import Iterable
 from http import HTTPStatus
 from importlib.metadata import version
+from typing import cast
 
 from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
+from litestar.middleware import DefineMiddleware
 from litestar.openapi import OpenAPIConfig, ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.routes import BaseRoute, HTTPRoute
+from litestar.types import ASGIApp, ControllerRouterHandler, HTTPScope, Receive, Scope, Send
 from msgspec import Struct
 
 from noetl_contracts.errors import ResultMalformed, Retryable
@@ -37,17 +40,21 @@ from noetl_planner.api.history import (
     traces,
 )
 from noetl_planner.api.http import bodies, host_and_origin_checks, problems
+from noetl_planner.api.http.gate import Gate
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import SERVICES, ApiServices
+from noetl_planner.api.http.services import BOUND_SERVICES, SERVICES, ApiServices
+from noetl_planner.api.identity import audit_log, keys, roles, sign_ins, whoami
 from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
 from noetl_planner.api.triggers import dead_letters, messages, schedules, triggers, webhooks
 from noetl_planner.api.watch import event_stream, logs
+from noetl_planner.identity.openid.refusals import TokenRefused
 from noetl_storage.ports.errors import HistoryDropped, RowRefused
 
 _REFUSALS = {
     HTTPStatus.BAD_REQUEST: "The request makes no sense; `detail` says why.",
-    HTTPStatus.FORBIDDEN: "A page of another site asks.",
+    HTTPStatus.UNAUTHORIZED: "Nobody is proved: no token, or one that is wrong or over.",
+    HTTPStatus.FORBIDDEN: "The roles of who asks do not allow it, or a page of another site asks.",
     HTTPStatus.NOT_FOUND: "There is no such thing for this tenant.",
     HTTPStatus.CONFLICT: "It is not as the request believes.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "There is no room for so much.",
@@ -88,51 +95,80 @@ def _refusal_responses() -> dict[int, ResponseSpec]:
     }
 
 
+class AccessMiddleware:
+    """A middleware of every route: nothing is answered before the gate has admitted the request."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Bind what the request may use; raises the gate's `ApiError`."""
+        # Nothing here speaks over a web socket.
+        bound = await self._gate.admit_request(cast("HTTPScope", scope))
+        scope[BOUND_SERVICES] = bound  # type: ignore[literal-required]  # a key of ours
+        await self._app(scope, receive, send)
+
+
+def get_bound_services(scope: Scope) -> ApiServices:
+    """Return what the gate has bound to a request."""
+    services: ApiServices = scope[BOUND_SERVICES]  # type: ignore[literal-required]  # a key of ours
+    return services
+
+
 BODY_BYTES_MAX = 4 * 1024 * 1024
+
+
+API_ROUTES: tuple[ControllerRouterHandler, ...] = (
+    *executions.ROUTES,
+    *input_files.ROUTES,
+    *event_stream.ROUTES,
+    *step_runs.ROUTES,
+    *playbooks.ROUTES,
+    *playbook_folders.ROUTES,
+    *plans.ROUTES,
+    *pools.ROUTES,
+    *credentials.ROUTES,
+    *dead_letters.ROUTES,
+    *credential_tests.ROUTES,
+    *claims.ROUTES,
+    *frame_claims.ROUTES,
+    *messages.ROUTES,
+    *payloads.ROUTES,
+    *history_replay.ROUTES,
+    *audits.ROUTES,
+    *audit_log.ROUTES,
+    *keys.ROUTES,
+    *roles.ROUTES,
+    *whoami.ROUTES,
+    *reruns.ROUTES,
+    *forks.ROUTES,
+    *lineages.ROUTES,
+    *loop_items.ROUTES,
+    *logs.ROUTES,
+    *objects.ROUTES,
+    *results.ROUTES,
+    *retention.ROUTES,
+    *schedules.ROUTES,
+    *states.ROUTES,
+    *traces.ROUTES,
+    *triggers.ROUTES,
+    *variables.ROUTES,
+    *webhooks.ROUTES,
+)
 
 
 def create_app(services: ApiServices) -> Litestar:
     """Build the API over what it may touch."""
-    api = Router(
-        path="/api",
-        route_handlers=[
-            *executions.ROUTES,
-            *input_files.ROUTES,
-            *event_stream.ROUTES,
-            *step_runs.ROUTES,
-            *playbooks.ROUTES,
-            *playbook_folders.ROUTES,
-            *plans.ROUTES,
-            *pools.ROUTES,
-            *credentials.ROUTES,
-            *dead_letters.ROUTES,
-            *credential_tests.ROUTES,
-            *claims.ROUTES,
-            *frame_claims.ROUTES,
-            *messages.ROUTES,
-            *payloads.ROUTES,
-            *history_replay.ROUTES,
-            *audits.ROUTES,
-            *reruns.ROUTES,
-            *forks.ROUTES,
-            *lineages.ROUTES,
-            *loop_items.ROUTES,
-            *logs.ROUTES,
-            *objects.ROUTES,
-            *results.ROUTES,
-            *retention.ROUTES,
-            *schedules.ROUTES,
-            *states.ROUTES,
-            *traces.ROUTES,
-            *triggers.ROUTES,
-            *variables.ROUTES,
-            *webhooks.ROUTES,
-        ],
-    )
     app = Litestar(
-        route_handlers=[*health.ROUTES, api],
+        route_handlers=[
+            *health.ROUTES,
+            *sign_ins.ROUTES,
+            Router(path="/api", route_handlers=list(API_ROUTES)),
+        ],
         # One alone: for two and more the framework starts a task each, at every request.
-        dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
+        dependencies={"services": Provide(get_bound_services, sync_to_thread=False)},
+        middleware=[DefineMiddleware(AccessMiddleware, gate=Gate(services))],
         state=State({SERVICES: services}, deep_copy=False),
         exception_handlers={
             ApiError: problems.show_api_error,
@@ -141,6 +177,7 @@ def create_app(services: ApiServices) -> Litestar:
             HistoryDropped: problems.show_dropped,
             ResultMalformed: problems.show_malformed,
             RowRefused: problems.show_row_refused,
+            TokenRefused: problems.show_token_refused,
             # JSON that is no JSON either: its reader gave up before its end.
             RecursionError: lambda request, _: problems.show_api_error(
                 request, bodies.too_deep_error()

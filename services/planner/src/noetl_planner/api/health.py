@@ -35,6 +35,9 @@ def welcome() -> Welcome:
 async def health(services: Services) -> HealthView:
     """Say whether this planner is well; that it answers at all means that it lives."""
     problems = await services.list_problems()
+    if not services.access.grants:
+        # What is wrong with which server is for those who may look.
+        problems = dict.fromkeys(problems, "sign in to see why")
     return HealthView(status="degraded" if problems else "ok", problems=problems)
 
 

@@ -9,6 +9,7 @@ import structlog
 import uvicorn
 from litestar import Litestar
 
+from noetl_chassis.tls import ReloadedContext
 from noetl_contracts.errors import Permanent
 from noetl_planner.api.http.connection_protocol import HeaderTimeoutProtocol
 from noetl_planner.api.http.request_spans import TracedApi
@@ -40,23 +41,30 @@ async def serve_api(
     port: int,
     stop: asyncio.Event,
     started: Callable[[int], None] | None = None,
+    tls: ReloadedContext | None = None,
 ) -> None:
-    """Answer on a port (0: any free one) until `stop` is set; `started` is told the port."""
+    """Answer on a port (0: any free one) until `stop` is set; `started` is told the port.
+
+    With `tls` it speaks HTTPS alone.
+    """
     with _open_listener(host, port) as listener:
         bound = int(listener.getsockname()[1])
-        server = _EmbeddedServer(
-            uvicorn.Config(
-                TracedApi(app),
-                http=HeaderTimeoutProtocol,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                # Nothing here asks who is behind a proxy.
-                proxy_headers=False,
-                timeout_graceful_shutdown=DRAIN_S,
-            )
+        config = uvicorn.Config(
+            TracedApi(app),
+            http=HeaderTimeoutProtocol,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            # Nothing here asks who is behind a proxy.
+            proxy_headers=False,
+            timeout_graceful_shutdown=DRAIN_S,
         )
+        config.load()
+        config.ssl = None if tls is None else tls.context
+        server = _EmbeddedServer(config)
         async with asyncio.TaskGroup() as tasks:
+            if tls is not None:
+                tasks.create_task(tls.reload_until_stopped(stop))
             tasks.create_task(_stop_server(server, stop))
             tasks.create_task(server.serve(sockets=[listener]))
             log.info("api listens", host=host, port=bound)

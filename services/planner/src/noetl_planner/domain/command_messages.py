@@ -118,6 +118,7 @@ def build_command(draft: DecisionDraft, command_state: CommandState) -> Command:
         resume=command_state.resume,
         file_sources=state.source.files if state.source is not None else [],
         file_entries=state.file_entries,
+        path=state.path,
         traceparent=draft.traceparent,
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from noetl_contracts import ids, subjects
 from noetl_contracts.commands.waits import TIMEOUT_S_MAX
@@ -196,6 +196,9 @@ def _build_reported_batch(
     if batch.request_id is not None:
         # What was asked for under that name would count as done.
         raise MalformedMessage(f"worker {reporter.identity!r} settles a request")
+    if batch.actor is not UNSET:
+        # The history would say that somebody else did it.
+        raise MalformedMessage(f"worker {reporter.identity!r} names an actor")
     fields = {name: getattr(batch, name) for name in batch.__struct_fields__}
     return ReportedBatch(**fields, reporter=reporter, delivery=delivery)
 

@@ -264,7 +264,7 @@ def _iterate_facts(
         for fact in batch.facts:
             if isinstance(batch, ReportedBatch) and not _admit_report(draft, batch, fact, refused):
                 continue
-            draft.begin_fact(fact, key=batch.key)
+            draft.begin_fact(fact, key=batch.key, actor=batch.actor)
             yield fact
 
 

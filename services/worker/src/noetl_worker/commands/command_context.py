@@ -153,6 +153,7 @@ class CommandContext:
             file_entries=command.file_entries,
             is_repeated=self._is_repeated,
             keychain=self.keychain,
+            path=command.path,
         )
 
     async def render_with_loads(self, render: Callable[[], T], payloads: TenantPayloads) -> T:
@@ -223,6 +224,7 @@ def _build_keychain(command: Command, keyring: Keyring) -> Keychain:
             organization_id=command.organization_id,
             step=command.step,
             unit="keychain",
+            path=command.path,
         ),
         parent_execution_id=command.parent_execution_id,
         catalog_id=command.catalog_id,

@@ -32,11 +32,19 @@ class SecretMask:
     one pattern, and a text without secrets is not copied.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: Iterable[str] = ()) -> None:
+        """Know the worker's `own` secrets, which are never forgotten for others."""
+        self._own_forms = {
+            secret: _list_secret_forms(secret)
+            for secret in _list_texts(list(own))
+            if len(secret) >= _LENGTH_MIN_TEXT
+        }
         self._forms_by_secret: dict[str, tuple[str, ...]] = {}
         self._texts: tuple[str, ...] = ()
         self._bytes: tuple[bytes, ...] = ()
         self._lines: frozenset[str] = frozenset()
+        if self._own_forms:
+            self._compile_forms()
 
     @property
     def form_length_max(self) -> int:
@@ -57,7 +65,7 @@ class SecretMask:
     def _compile_forms(self) -> None:
         while len(self._forms_by_secret) > _SECRETS_MAX:
             del self._forms_by_secret[next(iter(self._forms_by_secret))]
-        forms = self._forms_by_secret
+        forms = {**self._forms_by_secret, **self._own_forms}
         # Longest first: a secret may be part of another.
         texts = {form for each in forms.values() for form in each}
         data = {form for secret, each in forms.items() if _is_long_secret(secret) for form in each}

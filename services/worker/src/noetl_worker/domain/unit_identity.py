@@ -42,6 +42,8 @@ class UnitScope(Struct, frozen=True, kw_only=True):
     is_repeated: bool = True
     # The command's keychain, by which a credential's name may be an entry's.
     keychain: KeychainPort | None = None
+    # The playbook's path.
+    path: str = ""
 
 
 def build_idempotency_key(

@@ -10,7 +10,12 @@ from msgspec import Struct
 from noetl_chassis.clock import Clock
 from noetl_chassis.seals.credential_seal import CredentialSealer, SealBroken
 from noetl_contracts import codec
-from noetl_contracts.credentials import SealedCredential, build_object_prefix
+from noetl_contracts.credentials import (
+    SealedCredential,
+    build_object_prefix,
+    is_path_allowed,
+    split_allowed_paths,
+)
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_worker.domain import auth as forms
@@ -27,12 +32,16 @@ _REMEMBERED_MAX = 1024
 
 
 class Credential(Struct, frozen=True, kw_only=True):
-    """An opened credential; `version` changes whenever its fields may have."""
+    """An opened credential; `version` changes whenever its fields may have.
+
+    Playbooks of the `allowed_paths` may use it; none named: all.
+    """
 
     name: str
     kind: str
     version: int
     fields: dict[str, Any]
+    allowed_paths: tuple[str, ...] = ()
 
     def find_text_field(self, *names: str) -> str | None:
         """Return the first of these fields that is there, as text; raises `ToolFailure`."""
@@ -129,7 +138,8 @@ class CredentialVault:
         if type(auth) is not str:
             return None
         remembered_credential = self._find_remembered((site.tenant_id, site.organization_id, auth))
-        return None if remembered_credential is None else remembered_credential.credential
+        credential = None if remembered_credential is None else remembered_credential.credential
+        return None if credential is None else _check_path(credential, site)
 
     async def get_stored(self, name: str, site: UnitScope) -> Credential:
         """Return a stored credential; raises `ToolFailure` when there is none."""
@@ -171,7 +181,8 @@ class CredentialVault:
                         name, site, self._remembered.get(key)
                     )
                     self._remember_credential(key, remembered_credential)
-        return remembered_credential.credential
+        credential = remembered_credential.credential
+        return None if credential is None else _check_path(credential, site)
 
     def _find_remembered(self, key: Key) -> RememberedCredential | None:
         """Return what a look a moment ago has found, if there was one."""
@@ -233,8 +244,25 @@ class CredentialVault:
             )
         except SealBroken as problem:
             raise ToolFailure(build_error("config", str(problem))) from problem
+        fields, allowed_paths = split_allowed_paths(fields)
         self.learn_secrets(fields)
-        return Credential(name=sealed.name, kind=sealed.kind, version=sealed.version, fields=fields)
+        return Credential(
+            name=sealed.name,
+            kind=sealed.kind,
+            version=sealed.version,
+            fields=fields,
+            allowed_paths=allowed_paths,
+        )
+
+
+def _check_path(credential: Credential, site: UnitScope) -> Credential:
+    """Return a credential that the playbook may use; raises `ToolFailure`."""
+    if is_path_allowed(site.path, credential.allowed_paths):
+        return credential
+    raise credential.build_unusable_failure(
+        f"is not for playbook '{site.path}', but for {', '.join(credential.allowed_paths)}: "
+        "an administrator allows it with `noetl credential put --allow-path`"
+    )
 
 
 def _find_password(text: str) -> str:

@@ -211,6 +211,8 @@ def build_message_wait(
         options=(_parse_texts(call, "options", given.get("options")) or list(OPTIONS))
         if is_approval
         else [],
+        # What is not plainly false asks for it: a rendered value may be any text.
+        four_eyes=is_approval and given.get("four_eyes") not in (None, False, "false", "False"),
     )
 
 

@@ -18,6 +18,7 @@ from noetl_worker.sandbox.user_call import (
     CallAnswer,
     CallRequest,
     MissingDependency,
+    ProcessReady,
     StreamedResult,
     run_user_call,
 )
@@ -33,8 +34,11 @@ def main() -> None:
     """Serve calls one after another."""
     bounds = msgspec.json.decode(sys.argv[1])
     asks, answers = _take_pipes(bounds["output"])
+    bounds["read"] = [*bounds.get("read", ()), *confinement.list_interpreter_paths()]
     lacking = confinement.confine_process(bounds)
+    _send_frame(msgspec.json.encode(ProcessReady(lacking=lacking)), answers)
     _add_packages(bounds.get("packages"))
+    user_call.raise_exits()
     files = Path.cwd()
     home = Path(bounds["home"])
     output = TaskOutput()
@@ -42,11 +46,10 @@ def main() -> None:
         (length,) = LENGTH.unpack(head)
         ask = msgspec.json.decode(asks.read(length), type=CallRequest)
         with output.capture_output():
-            answer = _answer_call(ask, answers, has_network=bool(bounds.get("network")))
-        is_spent = _tidy_home(home, files) or bool(ask.paths)
-        _send_frame(
-            _encode_answer(structs.replace(answer, lacking=lacking, is_spent=is_spent)), answers
-        )
+            has_network = bool(bounds.get("network"))
+            answer = _answer_call(ask, answers, has_network=has_network, folder=home.parent)
+        is_spent = _tidy_home(home, files) or answer.is_spent or bool(ask.paths)
+        _send_frame(_encode_answer(structs.replace(answer, is_spent=is_spent)), answers)
 
 
 def _add_packages(folder: str | None) -> None:
@@ -88,7 +91,9 @@ def _hand_over_rows(rows: list[Any], answers: BinaryIO) -> None:
     _send_frame(data, answers)
 
 
-def _answer_call(ask: CallRequest, answers: BinaryIO, *, has_network: bool) -> CallAnswer:
+def _answer_call(
+    ask: CallRequest, answers: BinaryIO, *, has_network: bool, folder: Path
+) -> CallAnswer:
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = int(used.ru_utime + used.ru_stime) + ask.cpu_s + _CPU_SPARE_S
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, resource.RLIM_INFINITY))
@@ -103,7 +108,7 @@ def _answer_call(ask: CallRequest, answers: BinaryIO, *, has_network: bool) -> C
         return CallAnswer(missing=str(problem), exception="ModuleNotFoundError")
     except BaseException as problem:  # noqa: BLE001 - every exception of user code is its answer
         return user_call.describe_exception(
-            problem, source=ask.code, has_network=has_network, file=ask.file
+            problem, source=ask.code, has_network=has_network, file=ask.file, folder=folder
         )
 
 
@@ -140,9 +145,9 @@ def _encode_answer(answer: CallAnswer) -> bytes:
         data = msgspec.json.encode(answer)
     except (TypeError, ValueError, UnicodeEncodeError, MemoryError) as problem:
         failed = user_call.describe_exception(problem, source="", has_network=True)
-        data = msgspec.json.encode(structs.replace(failed, lacking=answer.lacking))
+        data = msgspec.json.encode(failed)
     if len(data) > ANSWER_BYTES_MAX:
-        data = msgspec.json.encode(CallAnswer(result_bytes=len(data), lacking=answer.lacking))
+        data = msgspec.json.encode(CallAnswer(result_bytes=len(data)))
     return data
 
 

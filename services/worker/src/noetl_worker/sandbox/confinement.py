@@ -1,7 +1,8 @@
 """Limits and walls around a child process: put up before anything of a playbook runs in it.
 
-As a program it puts them up and becomes the command that follows its first argument. It imports
-the standard library alone, so that it starts without the worker's packages.
+As a program it puts them up and becomes the command that follows its first argument; with
+`--describe` it prints which walls stand. It and what it imports need the standard library alone,
+so that it starts without the worker's packages.
 """
 
 import contextlib
@@ -11,54 +12,96 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from noetl_worker.sandbox import landlock, process_space, system_call_filter
+from noetl_worker.sandbox.file_view import FileView, ViewRefused
+from noetl_worker.sandbox.landlock import FileRights
 
 _DIE_WITH_PARENT = 1
 _NO_NEW_PRIVILEGES = 38
 _NEW_MOUNTS = 0x00020000
+_NEW_IPC = 0x08000000
 _NEW_USERS = 0x10000000
+_NEW_PROCESSES = 0x20000000
 _NEW_NETWORK = 0x40000000
-_BIND = 0x1000
-_RECURSIVE = 0x4000
-_PRIVATE = 1 << 18
 _CAPABILITIES_VERSION = 0x20080522
-
-_LANDLOCK_CREATE = 444
-_LANDLOCK_ADD = 445
-_LANDLOCK_ENTER = 446
-_LANDLOCK_ASK_VERSION = 1
-_LANDLOCK_BENEATH = 1
-_LANDLOCK_MOVE = 1 << 13
-_LANDLOCK_TCP = 0b11
-_LANDLOCK_SIGNALS_AND_SOCKETS = 0b11
-# What each version of Landlock learned: moving files, TCP, signals.
-_MOVES_SINCE, _TCP_SINCE, _SIGNALS_SINCE = 2, 4, 6
-
 _CANNOT_RUN = 126
 
+# What programs and the resolver of names look up on any machine, and nothing of its users.
+SYSTEM_PATHS = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
+    *("/etc/hosts", "/etc/host.conf", "/etc/gai.conf", "/etc/nsswitch.conf", "/etc/resolv.conf"),
+    *("/etc/protocols", "/etc/services", "/etc/mime.types", "/etc/passwd", "/etc/group"),
+    # Beside certificates stand keys of the machine.
+    *("/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/ca-certificates"),
+    *("/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/tls/openssl.cnf"),
+    "/etc/pki/ca-trust/extracted",
+    *("/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/locale.conf", "/etc/fonts"),
+    *("/etc/os-release", "/dev/random", "/dev/urandom", "/sys/devices/system/cpu"),
+)
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a file system of the process's own
+# Where the processes of others are in the same folder, these tell of the machine alone.
+_MACHINE_FACTS = (
+    *("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "sys", "uptime", "version"),
+    "self",
+)
 
-def confine_process(bounds: dict[str, Any]) -> list[str]:
-    """Confine this process and return the walls that this system did not grant.
+_OF_FILES = ("reading", "writing", "attributes")
+_NO_NAMESPACES = "user namespaces are refused ({}): allow them, or run each worker in a container"
 
-    `processes`: nothing of the worker's memory and environment is readable in `/proc`.
-    `signals`: the worker cannot be ended. `network`: nothing is reachable, unless the bounds
-    grant it. `files`: below each directory of `hidden` only those of `shown` exist.
+
+class MissingWalls:
+    """The walls that this system did not grant, and why."""
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self._reason_by_wall: dict[str, str] = dict.fromkeys(wanted, "")
+        self._granted: set[str] = set()
+
+    def grant_walls(self, walls: Iterable[str]) -> None:
+        """Note that walls stand; reasons noted for them do not count."""
+        self._granted |= set(walls)
+
+    def note_reason(self, walls: Iterable[str], reason: str) -> None:
+        """Note why one of several ways to walls is closed."""
+        for wall in walls:
+            if wall in self._reason_by_wall:
+                before = self._reason_by_wall[wall]
+                self._reason_by_wall[wall] = f"{before}; {reason}" if before else reason
+
+    def list_reasons(self) -> dict[str, str]:
+        """Return the reason for each wall that does not stand."""
+        return {
+            wall: reason or f"{sys.platform} has none of the kind"
+            for wall, reason in sorted(self._reason_by_wall.items())
+            if wall not in self._granted
+        }
+
+
+def confine_process(bounds: dict[str, Any]) -> dict[str, str]:
+    """Confine this process and return the walls that this system did not grant, with reasons.
+
+    `reading` and `writing`: of files, only those of `read` and `write` and of the system are there.
+    `attributes`: size, rights and times of others can be neither read nor set.
+    `sockets`: those of other programs on this machine are out of reach. `network`: nothing is
+    reachable, unless the bounds grant it. `processes`: nothing of the worker's memory and
+    environment is readable. `signals`: the worker cannot be ended.
     """
     _set_limits(bounds)
     has_network = bool(bounds.get("network"))
-    hidden, shown = bounds.get("hidden") or [], bounds.get("shown") or []
-    wanted = {"processes", "signals"}
+    wanted = {"processes", "signals", "sockets"}
     wanted |= set() if has_network else {"network"}
-    wanted |= {"files"} if hidden else set()
-    granted: set[str] = set()
+    wanted |= {"reading", "writing", "attributes"} if "write" in bounds else set()
+    missing = MissingWalls(wanted)
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-        granted |= _enter_namespaces(libc, has_network=has_network, hidden=hidden, shown=shown)
-        libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-        granted |= _enter_landlock(libc, has_network=has_network)
-    return sorted(wanted - granted)
+        _build_walls(libc, bounds, missing, has_network=has_network)
+    return missing.list_reasons()
 
 
 def _set_limits(bounds: dict[str, Any]) -> None:
@@ -77,85 +120,104 @@ def _set_limits(bounds: dict[str, Any]) -> None:
         resource.setrlimit(what, (number, number))
 
 
-def _enter_namespaces(
-    libc: ctypes.CDLL, *, has_network: bool, hidden: list[str], shown: list[str]
-) -> set[str]:
-    """Leave the worker's users, network and view of files behind, where that is allowed."""
+def _build_walls(
+    libc: ctypes.CDLL, bounds: dict[str, Any], missing: MissingWalls, *, has_network: bool
+) -> None:
+    read = (*SYSTEM_PATHS, *bounds.get("read", ()))
+    write = tuple(bounds.get("write", ()))
+    spaces = _enter_namespaces(libc, missing, has_network=has_network)
+    view = _enter_view(libc, read, write, missing, is_apart="signals" in spaces) if spaces else None
+    missing.grant_walls(spaces)
+    _drop_capabilities(libc)
+    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    files = None
+    if write:
+        files = _build_rights(read, write, view)
+    domain = landlock.enter_domain(libc, files, has_network=has_network)
+    if not domain:
+        missing.note_reason(("reading", "writing", "processes", "signals"), landlock.MISSING)
+    elif "signals" not in domain:
+        missing.note_reason(("signals",), "Landlock keeps signals in since Linux 6.12")
+    missing.grant_walls(domain)
+    # In a network of its own a task may have sockets: they lead nowhere.
+    if system_call_filter.install_filter(libc, has_network=has_network or "network" in spaces):
+        missing.grant_walls({"sockets", "network"})
+        return
+    missing.note_reason(("sockets", "network"), system_call_filter.MISSING)
+    missing.grant_walls({"network"} if "tcp" in domain else ())
+
+
+def _enter_view(
+    libc: ctypes.CDLL,
+    read: tuple[str, ...],
+    write: tuple[str, ...],
+    missing: MissingWalls,
+    *,
+    is_apart: bool,
+) -> FileView | None:
+    """Move into a root of its own, where there is something to write and that is granted."""
+    if not write:
+        return None
+    view = FileView(libc, str(Path(write[0]).parent))
+    try:
+        view.enter_root(read=read, write=(*write, *DEVICES), is_apart=is_apart)
+    except ViewRefused as problem:
+        missing.note_reason(_OF_FILES, str(problem))
+        return None
+    missing.grant_walls(_OF_FILES if view.is_protected else {"reading"})
+    if not view.is_protected:
+        missing.note_reason(("writing", "attributes"), "folders can be read-only since Linux 5.12")
+    return view
+
+
+def _build_rights(
+    read: tuple[str, ...], write: tuple[str, ...], view: FileView | None
+) -> FileRights:
+    """Say what Landlock is to allow: also what a view would show, where there is none."""
+    is_closed = view is not None and view.is_closed
+    facts = ("/proc",) if is_closed else tuple(f"/proc/{name}" for name in _MACHINE_FACTS)
+    own = (_SHARED_MEMORY,) if view is not None else ()
+    return FileRights(
+        read=(*read, *facts),
+        write=(*write, *own, *DEVICES),
+        listed=() if view is None else ("/",),
+    )
+
+
+def _enter_namespaces(libc: ctypes.CDLL, missing: MissingWalls, *, has_network: bool) -> set[str]:
+    """Leave the worker's users, mounts, processes and network behind, where that is allowed."""
     user, group = os.getuid(), os.getgid()
-    wanted = _NEW_USERS | _NEW_MOUNTS | (0 if has_network else _NEW_NETWORK)
+    wanted = _NEW_USERS | _NEW_MOUNTS | _NEW_IPC | (0 if has_network else _NEW_NETWORK)
     if libc.unshare(wanted) != 0:
+        reason = _NO_NAMESPACES.format(os.strerror(ctypes.get_errno()))
+        missing.note_reason((*_OF_FILES, "network", "processes", "signals"), reason)
         return set()
-    granted = {"processes", "network"}
     # Without the maps every file would seem to belong to nobody.
     with contextlib.suppress(OSError):
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    if hidden and all(_hide_folder(libc, folder, shown) for folder in hidden):
-        granted.add("files")
-    header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    libc.capset(ctypes.byref(header), ctypes.byref(nothing))
+    granted = {"processes", *(() if has_network else ("network",))}
+    if libc.unshare(_NEW_PROCESSES) == 0:
+        process_space.enter_process_space(libc)
+        granted.add("signals")
     return granted
 
 
-def _hide_folder(libc: ctypes.CDLL, hidden: str, shown: list[str]) -> bool:
-    """Cover a directory with an empty one in which only the shown ones of it appear again."""
-    path = Path.cwd()
-    inside = [folder for folder in shown if Path(folder).is_relative_to(hidden)]
-    descriptors = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for folder in inside]
-    try:
-        is_done = bool(
-            libc.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None) == 0
-            and libc.mount(b"none", hidden.encode(), b"tmpfs", 0, b"size=64k") == 0
-        )
-        for folder, descriptor in zip(inside, descriptors, strict=True):
-            if is_done:
-                Path(folder).mkdir(parents=True, exist_ok=True)
-                source = f"/proc/self/fd/{descriptor}".encode()
-                is_done = bool(libc.mount(source, folder.encode(), None, _BIND, None) == 0)
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-    os.chdir(path)
-    return is_done
+def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    libc.capset(ctypes.byref(header), ctypes.byref(nothing))
 
 
-def _enter_landlock(libc: ctypes.CDLL, *, has_network: bool) -> set[str]:
-    """Shut out other processes, their signals and TCP, also where namespaces are forbidden."""
-    version = libc.syscall(_LANDLOCK_CREATE, None, 0, _LANDLOCK_ASK_VERSION)
-    if version < _MOVES_SINCE:
-        return set()
-    is_cut = version >= _TCP_SINCE and not has_network
-    is_scoped = version >= _SIGNALS_SINCE
-    rules = (ctypes.c_uint64 * 3)(
-        _LANDLOCK_MOVE,
-        _LANDLOCK_TCP if is_cut else 0,
-        _LANDLOCK_SIGNALS_AND_SOCKETS if is_scoped else 0,
-    )
-    size = 8 * (3 if is_scoped else 2 if is_cut else 1)
-    ruleset = libc.syscall(_LANDLOCK_CREATE, ctypes.byref(rules), size, 0)
-    if ruleset < 0:
-        return set()
-    root = os.open("/", os.O_PATH)
-    try:
-        # A domain forbids moving files between directories unless a rule allows it.
-        move = ctypes.create_string_buffer(
-            _LANDLOCK_MOVE.to_bytes(8, sys.byteorder) + root.to_bytes(4, sys.byteorder), 12
-        )
-        libc.syscall(_LANDLOCK_ADD, ruleset, _LANDLOCK_BENEATH, move, 0)
-        is_in = libc.syscall(_LANDLOCK_ENTER, ruleset, 0) == 0
-    finally:
-        os.close(root)
-        os.close(ruleset)
-    if not is_in:
-        return set()
-    return (
-        {"processes"} | ({"network"} if is_cut else set()) | ({"signals"} if is_scoped else set())
-    )
+def list_interpreter_paths() -> list[str]:
+    """List what this interpreter reads: its programs, its library and its packages."""
+    found = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *sys.path]
+    found.append(str(Path(sys.executable).parent))
+    return sorted({str(path) for path in map(Path, found) if path.is_absolute() and path.name})
 
 
-def become(bounds: dict[str, Any] | None, command: list[str]) -> None:
+def become_command(bounds: dict[str, Any] | None, command: list[str]) -> None:
     """Become a command, confined unless there are no bounds."""
     if bounds is not None:
         confine_process(bounds)
@@ -170,7 +232,11 @@ def become(bounds: dict[str, Any] | None, command: list[str]) -> None:
 
 def main() -> None:
     """Confine this process as the first argument says and become the rest of them."""
-    become(json.loads(sys.argv[1]), sys.argv[2:])
+    bounds = json.loads(sys.argv[1])
+    if sys.argv[2:] == ["--describe"]:
+        sys.stdout.write(json.dumps(confine_process(bounds)))
+        return
+    become_command(bounds, sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -15,14 +15,17 @@ import contextlib
 import ctypes
 import json  # noqa: TID251 - it starts without the worker's packages
 import os
-import resource
-import runpy
 import select
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any, NoReturn
+
+if not __package__:
+    sys.path.append(str(Path(__file__).parents[2]))
+
+from noetl_worker.sandbox import confinement, process_space
 
 _DIE_WITH_PARENT = 1
 _ADOPT_ORPHANS = 36
@@ -140,17 +143,7 @@ def _list_descendants() -> list[int]:
 
 
 def _end_as_command(status: int | None) -> NoReturn:
-    if status is None:
-        number = int(signal.SIGKILL)
-    elif os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-    else:
-        os._exit(os.WEXITSTATUS(status))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    os._exit(_SIGNAL_EXIT_BASE + number)
+    process_space.end_with_status(signal.SIGKILL if status is None else status)
 
 
 def _stay_beside(options: dict[str, Any]) -> None:
@@ -174,8 +167,7 @@ def main() -> None:
     """Start the command behind the first argument and watch it."""
     options = json.loads(sys.argv[1])
     _stay_beside(options)
-    confinement = runpy.run_path(str(Path(__file__).with_name("confinement.py")))
-    confinement["become"](options["walls"], sys.argv[2:])
+    confinement.become_command(options["walls"], sys.argv[2:])
 
 
 if __name__ == "__main__":

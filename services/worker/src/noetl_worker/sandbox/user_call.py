@@ -4,12 +4,15 @@ import asyncio
 import errno
 import importlib
 import inspect
+import os
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from msgspec import Struct
 
@@ -27,6 +30,8 @@ HandOver = Callable[[list[Any]], None]
 compiled: Callable[[str, tuple[str, ...], str], Program] = lru_cache(maxsize=256)(compile_source)
 _CHAIN_MAX = 8
 _UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EACCES, errno.EPERM})
+_CLOSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EXDEV})
+_EXIT_CHARACTERS_MAX = 2_000
 
 
 class CallRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,9 +58,10 @@ class CallAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of it; without `exception` it is the result.
 
     `line` is that of the source which raised, 0 where none did; `lacks_network` and
-    `absent_module` say what the code looked for in vain. `result_bytes` is the size of a result
-    that is too large to be sent, `lacking` the walls that the system did not grant; a process that
-    is spent must not serve another call. With `rows` it is no answer yet: the code goes on.
+    `absent_module` say what the code looked for in vain, `is_outside` that it was a file outside
+    the folder of the task. `result_bytes` is the size of a result that is too large to be sent; a
+    process that is spent must not serve another call. With `rows` it is no answer yet: the code
+    goes on.
     """
 
     result: Any = None
@@ -67,12 +73,18 @@ class CallAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     line_text: str = ""
     lacks_network: bool = False
     absent_module: str = ""
+    is_outside: bool = False
     missing: str | None = None
     result_bytes: int = 0
-    lacking: list[str] = []
     is_spent: bool = False
     rows: list[Any] | None = None
     has_streamed: bool = False
+
+
+class ProcessReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a process says before its first call: the walls that it lacks, and why."""
+
+    lacking: dict[str, str] = {}
 
 
 class StreamedResult(Struct, frozen=True):
@@ -263,21 +275,66 @@ def _tabulate_items(items: list[Any]) -> dict[str, Any]:
 
 
 def describe_exception(
-    problem: BaseException, *, source: str, has_network: bool, file: str = FILE
+    problem: BaseException,
+    *,
+    source: str,
+    has_network: bool,
+    file: str = FILE,
+    folder: Path | None = None,
 ) -> CallAnswer:
     """Turn an exception into an answer whose traceback shows the source's own lines alone."""
     user_traceback = read_user_traceback(problem, source=source, file=file)
     kind = type(problem)
+    ending = problem if isinstance(problem, SystemExit) else None
     return CallAnswer(
         exception=kind.__name__,
         bases=[one.__name__ for one in kind.__mro__],
-        message=user_traceback.message,
+        message=user_traceback.message if ending is None else _describe_exit(ending.code),
         traceback=user_traceback.traceback,
         line=user_traceback.line,
         line_text=user_traceback.line_text,
         lacks_network=not has_network and _is_unreachable(problem),
         absent_module=_find_absent_module(problem),
+        is_outside=folder is not None and _is_outside(problem, folder),
+        is_spent=ending is not None,
     )
+
+
+def _describe_exit(code: Any) -> str:
+    """Say how code ended itself; `sys.exit` takes a number, or a text that stands for 1."""
+    is_number = code is None or isinstance(code, int)
+    shown = int(code or 0) if is_number else 1
+    why = "" if is_number else f" and said {str(code)[:_EXIT_CHARACTERS_MAX]!r}"
+    return (
+        f"the code ended itself with exit code {shown}{why}: return a result instead, or raise an "
+        "exception that says what is wrong"
+    )
+
+
+def raise_exits() -> None:
+    """Make `os._exit` end the call alone, and tell where it was called, as `sys.exit` does.
+
+    Children of the code, and threads, end as ever.
+    """
+    end_process, process = os._exit, os.getpid()
+
+    def end_call(status: int) -> NoReturn:
+        is_main = threading.current_thread() is threading.main_thread()
+        if os.getpid() == process and is_main:
+            raise SystemExit(status)
+        end_process(status)
+
+    os._exit = end_call
+
+
+def _is_outside(problem: BaseException, folder: Path) -> bool:
+    """Tell whether an exception is of a file outside the folder of a task."""
+    if not isinstance(problem, OSError) or problem.errno not in _CLOSED:
+        return False
+    name = problem.filename
+    if not isinstance(name, str) or not name.startswith("/"):
+        return False
+    return not any(Path(name).is_relative_to(known) for known in (folder, "/proc", "/dev"))
 
 
 def _find_absent_module(problem: BaseException) -> str:

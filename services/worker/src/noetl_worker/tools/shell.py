@@ -1,6 +1,7 @@
 """The `shell` tool: scripts one after another, each the leader of its own session."""
 
 import asyncio
+import os
 import re
 import tempfile
 from collections.abc import AsyncIterator
@@ -85,15 +86,15 @@ class ShellTool:
         *,
         limits: ShellLimits,
         directory: Path,
-        hidden: tuple[Path, ...],
+        folders: tuple[str, ...],
         scripts: ScriptLoader,
         clock: Clock,
     ) -> None:
         self._limits = limits
         # Where the home of each task is made.
         self._directory = directory
-        # Folders of other tasks and organizations.
-        self._hidden = hidden
+        # What scripts may read besides the system's folders and their own.
+        self._folders = folders
         self._scripts = scripts
         self._clock = clock
         self._free = asyncio.Semaphore(limits.scripts_max)
@@ -203,8 +204,8 @@ class ShellTool:
             "files_max": limits.files_max,
             "file_bytes": limits.file_bytes,
             "network": True,
-            "hidden": [str(folder) for folder in self._hidden],
-            "shown": [str(folder) for folder in (home, *place.shown)],
+            "read": [*self._folders, *_list_program_folders(limits.environ)],
+            "write": [str(folder) for folder in (home, *place.shown)],
         }
         return ProcessLaunch(
             command=(plan.shell, "-c", script),
@@ -214,6 +215,12 @@ class ShellTool:
             grace_s=limits.grace_s,
             walls=walls,
         )
+
+
+def _list_program_folders(environ: dict[str, str]) -> list[str]:
+    """List where the worker's own `PATH` finds programs; a task cannot add to them."""
+    found = [Path(folder) for folder in environ.get("PATH", "").split(os.pathsep)]
+    return [str(folder) for folder in found if folder.is_absolute() and folder.name]
 
 
 async def _find_place(call: Call) -> ScriptPlace:

@@ -37,6 +37,14 @@ class PostgresPayloadReferences:
             for record in await self._database.fetch_rows(_QUERIES["list_owners"])
         ]
 
+    async def has_events(self, owner: Owner) -> bool:
+        """Tell whether the ledger still holds an event of an owner."""
+        return bool(
+            await self._database.get_value(
+                _QUERIES["has_events"], owner.tenant_id, owner.organization_id
+            )
+        )
+
     async def find_held_since(self, owner: Owner) -> datetime | None:
         """Return when the oldest work of an owner began that has not ended; None without any."""
         since: datetime | None = await self._database.get_value(

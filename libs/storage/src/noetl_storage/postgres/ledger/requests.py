@@ -68,6 +68,7 @@ class PostgresRequests:
             letter.data,
             open_wait,
             is_single,
+            letter.actor,
         )
         return InboxOutcome(row["reception"]), row["kept_id"]
 
@@ -111,4 +112,5 @@ def _build_message(row: asyncpg.Record) -> InboxMessage:
         digest=row["digest"],
         data=row["data"],
         letter_id=row["letter_id"],
+        actor=event_rows.read_actor_column(row["actor"]),
     )

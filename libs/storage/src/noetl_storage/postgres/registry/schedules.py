@@ -37,6 +37,7 @@ class PostgresSchedules:
             schedule.overlap,
             schedule.is_enabled,
             schedule.next_at,
+            schedule.actor,
         )
         return _build_schedule(row)
 
@@ -131,4 +132,5 @@ def _build_schedule(row: asyncpg.Record) -> Schedule:
         next_at=row["next_at"],
         last_at=row["last_at"],
         last_execution_id=None if begun is None else ExecutionId(str(begun)),
+        actor=event_rows.read_actor_column(row["actor"]),
     )

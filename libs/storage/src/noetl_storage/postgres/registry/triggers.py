@@ -4,7 +4,7 @@ import asyncpg
 
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.requests.triggers import Trigger
-from noetl_storage.postgres import queries
+from noetl_storage.postgres import event_rows, queries
 from noetl_storage.postgres.database import Database
 
 _QUERIES = queries.load_queries("triggers")
@@ -31,6 +31,7 @@ class PostgresTriggers:
             trigger.is_enabled,
             trigger.filter,
             trigger.max_in_flight,
+            trigger.actor,
         )
 
     async def find_trigger(
@@ -95,4 +96,5 @@ def _build_trigger(row: asyncpg.Record) -> Trigger:
         is_enabled=row["is_enabled"],
         filter=row["filter"],
         max_in_flight=row["max_in_flight"],
+        actor=event_rows.read_actor_column(row["actor"]),
     )

@@ -4,7 +4,7 @@ import asyncpg
 
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.requests.webhooks import Webhook
-from noetl_storage.postgres import queries
+from noetl_storage.postgres import event_rows, queries
 from noetl_storage.postgres.database import Database
 
 _QUERIES = queries.load_queries("webhooks")
@@ -29,6 +29,7 @@ class PostgresWebhooks:
             webhook.inputs,
             webhook.body_bytes_max,
             webhook.is_enabled,
+            webhook.actor,
         )
 
     async def find_webhook(
@@ -66,4 +67,5 @@ def _build_webhook(row: asyncpg.Record) -> Webhook:
         inputs=row["inputs"],
         body_bytes_max=row["body_bytes_max"],
         is_enabled=row["is_enabled"],
+        actor=event_rows.read_actor_column(row["actor"]),
     )

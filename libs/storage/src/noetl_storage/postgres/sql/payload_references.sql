@@ -92,3 +92,10 @@ select m.found[1]
 from noetl.inbox as i
 cross join lateral regexp_matches(encode(i.data, 'escape'), '[0-9a-f]{64,}', 'g') as m (found)
 where i.tenant_id = $1 and i.organization_id = $2 and i.taken_by is null;
+
+-- name: has_events :one
+-- Whether the ledger still holds an event of owner $1, $2.
+select exists (
+    select from noetl.event
+    where tenant_id = $1 and organization_id = $2
+);

@@ -20,7 +20,7 @@ select noetl.forget_requests($1, $2);
 -- name: keep_letter :many
 -- Keep a message from outside; see the function.
 select k.reception, k.kept_id
-from noetl.keep_letter($1, $2, $3, $4, $5, $6, $7) as k;
+from noetl.keep_letter($1, $2, $3, $4, $5, $6, $7, $8) as k;
 
 -- name: hand_over :one
 -- Give a letter to the wait that it is for; see the function.
@@ -29,8 +29,8 @@ select noetl.hand_over_letter($1, $2, $3, $4, $5, $6, $7, $8, $9);
 -- name: list_matches :many
 -- At most $1 letters that nobody was told of, each with the command that waits longest for it.
 select distinct on (i.letter_id)
-    i.letter_id, i.tenant_id, i.organization_id, i.address, i.digest, i.data, c.execution_id,
-    c.command_id, c.step_name, c.status, c.wait, c.heard_at
+    i.letter_id, i.tenant_id, i.organization_id, i.address, i.digest, i.data, i.actor,
+    c.execution_id, c.command_id, c.step_name, c.status, c.wait, c.heard_at
 from noetl.inbox as i
 inner join noetl.command as c
     on c.tenant_id = i.tenant_id
@@ -44,7 +44,7 @@ limit $1;
 
 -- name: find_letter :one
 -- The latest letter of tenant $1 and organization $2 at address $3.
-select letter_id, tenant_id, organization_id, address, digest, data
+select letter_id, tenant_id, organization_id, address, digest, data, actor
 from noetl.inbox
 where tenant_id = $1 and organization_id = $2 and address = $3
 order by letter_id desc

@@ -2,9 +2,9 @@
 -- Keep a schedule; one of the same name keeps its identity, its past, and grows its revision.
 insert into noetl.schedule as s (
     schedule_id, tenant_id, organization_id, name, path, version, workload, cron, timezone,
-    catch_up, catch_up_max, overlap, is_enabled, next_at
+    catch_up, catch_up_max, overlap, is_enabled, next_at, actor
 )
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 on conflict (tenant_id, organization_id, name) do update
 set path = excluded.path,
     version = excluded.version,
@@ -16,6 +16,7 @@ set path = excluded.path,
     overlap = excluded.overlap,
     is_enabled = excluded.is_enabled,
     next_at = excluded.next_at,
+    actor = excluded.actor,
     revision = s.revision + 1,
     updated_at = now()
 returning *;

@@ -2,9 +2,9 @@
 -- Keep a trigger; one of the same name is replaced.
 insert into noetl.trigger (
     tenant_id, organization_id, name, subject, path, version, inputs, body_bytes_max, is_enabled,
-    filter, max_in_flight
+    filter, max_in_flight, actor
 )
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 on conflict (tenant_id, organization_id, name) do update
 set subject = excluded.subject,
     path = excluded.path,
@@ -14,6 +14,7 @@ set subject = excluded.subject,
     is_enabled = excluded.is_enabled,
     filter = excluded.filter,
     max_in_flight = excluded.max_in_flight,
+    actor = excluded.actor,
     updated_at = now();
 
 -- name: find :one

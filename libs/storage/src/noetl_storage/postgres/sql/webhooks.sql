@@ -1,9 +1,10 @@
 -- name: put :exec
 -- Keep a webhook; one of the same name is replaced.
 insert into noetl.webhook (
-    tenant_id, organization_id, name, path, version, credential, inputs, body_bytes_max, is_enabled
+    tenant_id, organization_id, name, path, version, credential, inputs, body_bytes_max, is_enabled,
+    actor
 )
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 on conflict (tenant_id, organization_id, name) do update
 set path = excluded.path,
     version = excluded.version,
@@ -11,6 +12,7 @@ set path = excluded.path,
     inputs = excluded.inputs,
     body_bytes_max = excluded.body_bytes_max,
     is_enabled = excluded.is_enabled,
+    actor = excluded.actor,
     updated_at = now();
 
 -- name: find :one

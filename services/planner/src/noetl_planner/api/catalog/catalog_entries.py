@@ -15,6 +15,7 @@ from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.pools import warnings
+from noetl_planner.identity.permissions import Permission
 from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbooks
 from noetl_playbook.sections.script_files import ScriptFault
 from noetl_playbook.source import yaml_document
@@ -69,8 +70,20 @@ async def keep_draft(
             f"the text holds {len(entries)} playbooks, and a draft is one",
             hint="register the playbooks that it calls, and send its own document",
         )
+    check_write_permission(services, entries[0].path)
     await input_checks.check_playbook_calls(services, entries)
     return await services.catalog.keep_draft(entries[0])
+
+
+def check_write_permission(services: ApiServices, path: str) -> None:
+    """Raise a 403 for who may not write the playbook of a path."""
+    if not services.has_permission(Permission.WRITE_PLAYBOOKS, path):
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            code="forbidden",
+            detail=f"{services.access.principal.name} may not write playbooks at {path!r}",
+            hint="an administrator gives roles: noetl role grant",
+        )
 
 
 async def find_latest_entry(services: ApiServices, path: str) -> CatalogEntry | None:
@@ -161,13 +174,17 @@ def _build_entry(
 async def get_playbook_entry(services: ApiServices, path: str, version: int | None) -> CatalogEntry:
     """Return a registered version; raises a 404 that names what was probably meant."""
     wanted = path.strip("/")
-    entry = await services.catalog.find_playbook(wanted, version=version, **services.tenant_scope)
+    entry = None
+    if services.covers_path(wanted):
+        entry = await services.catalog.find_playbook(
+            wanted, version=version, **services.tenant_scope
+        )
     if entry is not None:
         services.playbook_cache.keep_entry(version, entry)
         return entry
     latest = (
         await services.catalog.find_playbook(wanted, **services.tenant_scope)
-        if version is not None
+        if version is not None and services.covers_path(wanted)
         else None
     )
     if latest is not None:
@@ -181,7 +198,8 @@ async def get_playbook_entry(services: ApiServices, path: str, version: int | No
     raise problems.not_found_error(
         f"no playbook is registered as {wanted!r}",
         hint=spelling.suggest_word(
-            wanted, [catalog_entry.path for catalog_entry in catalog_entries]
+            wanted,
+            [entry.path for entry in catalog_entries if services.covers_path(entry.path)],
         )
         or "register it first: noetl register FILE",
     )

@@ -18,6 +18,8 @@ from noetl_playbook.source.problems import Level
 
 PLAYBOOKS_MAX = 1000
 VERSIONS_MAX = 100
+# How many playbooks a record of administration lists of a folder that was registered.
+RECORDED_MAX = 50
 # Versions are whole numbers of 32 bits.
 VERSION_MAX = 2**31 - 1
 
@@ -103,7 +105,9 @@ async def list_playbooks(
 ) -> PlaybookList:
     """List the latest version of every playbook."""
     entries = await services.catalog.list_playbooks(entries_max=limit, **services.tenant_scope)
-    return PlaybookList(playbooks=[_view_summary(entry) for entry in entries])
+    return PlaybookList(
+        playbooks=[_view_summary(entry) for entry in entries if services.covers_path(entry.path)]
+    )
 
 
 @get("/catalog/{path:path}", tags=["catalog"])
@@ -151,7 +155,17 @@ async def register_text(
 
 async def register_entries(services: ApiServices, new: list[CatalogEntry]) -> list[Registered]:
     """Register playbooks of different paths, all of them or none; raises `ApiError`."""
+    for entry in new:
+        catalog_entries.check_write_permission(services, entry.path)
     await input_checks.check_playbook_calls(services, new)
+    paths = ", ".join(entry.path for entry in new)
+    async with services.record_change("playbook.registered", paths) as details:
+        registered = await services.catalog.register_batch(new)
+        details["playbooks"] = [
+            {"path": entry.path, "version": entry.version, "digest": entry.digest}
+            for entry in registered[:RECORDED_MAX]
+        ]
+        details["count"] = len(registered)
     return [
         Registered(
             path=entry.path,
@@ -160,9 +174,7 @@ async def register_entries(services: ApiServices, new: list[CatalogEntry]) -> li
             digest=entry.digest,
             diagnostics=catalog_entry.diagnostics,
         )
-        for catalog_entry, entry in zip(
-            new, await services.catalog.register_batch(new), strict=True
-        )
+        for catalog_entry, entry in zip(new, registered, strict=True)
     ]
 
 

@@ -95,7 +95,10 @@ async def list_states(
         states_max=limit + 1,
     )
     return StateList(
-        states=[_view_change(change) for change in found[:limit]], has_more=len(found) > limit
+        states=[
+            _view_change(change) for change in found[:limit] if services.covers_path(change.path)
+        ],
+        has_more=len(found) > limit,
     )
 
 
@@ -121,6 +124,7 @@ async def show_history(
 async def set_state(services: Services, data: JSONBody[StateBody]) -> StateView:
     """Set a state outside an execution; who did it and why is kept for good."""
     path = data.path.strip("/")
+    services.check_path(path, f"playbook {path!r}")
     present = await services.states.find_state(path, data.name, **services.tenant_scope)
     type_ = data.type or (
         await _get_declared_type(services, path, data) if present is None else present.value.type
@@ -133,11 +137,14 @@ async def set_state(services: Services, data: JSONBody[StateBody]) -> StateView:
         name=data.name,
         value=_parse_value(data.value, type_),
         revision=revision + 1,
-        changed_by=data.who,
+        changed_by=services.name_asker(data.who),
         reason=data.reason,
     )
     try:
-        await services.states.change_state(OwnedStateChange(**services.tenant_scope, change=change))
+        async with services.record_change("state.set", f"{path} {data.name}", reason=data.reason):
+            await services.states.change_state(
+                OwnedStateChange(**services.tenant_scope, change=change)
+            )
     except StateMoved as failure:
         raise _moved_error(path, data.name) from failure
     return await _view_present(services, path, data.name)
@@ -224,6 +231,7 @@ async def _list_changes(
 ) -> list[StateChange]:
     """List changes of a state that has some; raises a 404."""
     path = path.strip("/")
+    services.check_path(path, f"playbook {path!r}")
     found = await services.states.list_changes(
         path, name, **services.tenant_scope, before=before, changes_max=changes_max
     )

@@ -1,5 +1,6 @@
 """Credentials: sealed on their way in; no answer ever holds a value."""
 
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -11,10 +12,12 @@ from msgspec import Meta, Struct
 from noetl_chassis.seals.credential_seal import SealBroken
 from noetl_contracts import codec, spelling
 from noetl_contracts.credentials import (
+    ALLOWED_PATHS,
     DELETED,
     SealedCredential,
     build_object_name,
     build_object_prefix,
+    split_allowed_paths,
 )
 from noetl_planner.api.credentials import credential_checks
 from noetl_planner.api.http import problems
@@ -23,18 +26,26 @@ from noetl_planner.api.http.services import ApiServices, Services
 from noetl_storage.ports.errors import VersionConflict
 
 NAMES_MAX = 1000
+PATHS_MAX = 100
 _VERSIONS_TRIED_MAX = 8
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+AllowedPath = Annotated[
+    str, Meta(min_length=1, max_length=512, pattern=r"^[^/\x00-\x1f].*[^/]$|^[^/]$")
+]
 Kind = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 
 
 class PutBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A credential's fields, such as host and password of a database."""
+    """A credential's fields, such as host and password of a database.
+
+    `allowed_paths` are the playbooks, or folders of them, that may use it; none: all.
+    """
 
     name: Name
     type: Kind
     data: dict[str, Any]
+    allowed_paths: Annotated[list[AllowedPath], Meta(max_length=PATHS_MAX)] = []
 
 
 class CredentialView(Struct, frozen=True, kw_only=True):
@@ -45,6 +56,7 @@ class CredentialView(Struct, frozen=True, kw_only=True):
     version: int
     key_id: str
     fields: list[str] | None = None
+    allowed_paths: list[str] = []
 
 
 class CredentialList(Struct, frozen=True, kw_only=True):
@@ -92,6 +104,8 @@ async def keep_credential(services: ApiServices, data: PutBody) -> CredentialVie
         )
     kind = credential_checks.get_credential_type(data.type)
     fields = credential_checks.check_credential_fields(kind, data.name, data.data)
+    if data.allowed_paths:
+        fields = {**fields, ALLOWED_PATHS: data.allowed_paths}
     sealed = await _seal_and_store(services, name=data.name, kind=kind.name, fields=fields)
     return _view_credential(services, sealed)
 
@@ -110,8 +124,10 @@ async def _seal_and_store(
         sealed = services.sealer.seal_credential(
             fields, name=name, version=version, kind=kind, **place
         )
+        action = "credential.removed" if kind == DELETED else "credential.written"
         try:
-            await services.credentials.put_credential(sealed, **place)
+            async with services.record_change(action, name, version=version, type=kind):
+                await services.credentials.put_credential(sealed, **place)
         except VersionConflict:
             continue
         taken = await services.payloads.put_named(
@@ -151,22 +167,21 @@ async def _list_names(services: ApiServices) -> list[str]:
 
 
 def _view_credential(services: ApiServices, sealed: SealedCredential) -> CredentialView:
+    """Show a credential; of one that another key sealed, no more than its name."""
+    fields: list[str] | None = None
+    paths: tuple[str, ...] = ()
+    with suppress(SealBroken):
+        opened = services.sealer.open_credential(sealed, **services.tenant_scope)
+        named, paths = split_allowed_paths(opened)
+        fields = sorted(named)
     return CredentialView(
         name=sealed.name,
         type=sealed.kind,
         version=sealed.version,
         key_id=sealed.key_id,
-        fields=_list_field_names(services, sealed),
+        fields=fields,
+        allowed_paths=list(paths),
     )
-
-
-def _list_field_names(services: ApiServices, sealed: SealedCredential) -> list[str] | None:
-    """Return the names of the fields, or None when another key sealed them."""
-    try:
-        opened = services.sealer.open_credential(sealed, **services.tenant_scope)
-    except SealBroken:
-        return None
-    return sorted(opened)
 
 
 ROUTES = [put, list_credentials, show, remove]

@@ -1,6 +1,7 @@
 """Executions: begin, look, cancel, hold."""
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from litestar import Response, get, post
@@ -25,11 +26,13 @@ from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import AnyRequest
 from noetl_planner.api.http.services import Services
 from noetl_planner.api.lookup import execution_lookup, views
-from noetl_planner.api.lookup.views import EventView, StageView, StatusView, Summary
+from noetl_planner.api.lookup.views import EventView, Row, StageView, StatusView, Summary
 from noetl_planner.api.pools import pool_waits, store_waits
 
 PAGE_MAX = 1000
 FRAMES_MAX = 1000
+# How many pages one request looks at for executions that its sender may see.
+PAGES_MAX = 20
 
 IdempotencyKey = Annotated[
     str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=KEY_LENGTH_MAX)
@@ -160,19 +163,29 @@ async def list_executions(
         raise problems.bad_request_error(
             f"since={since.isoformat()} has no time zone", hint=f"write {since.isoformat()}Z"
         )
-    rows = await services.projections.list_executions(
+    read_page = partial(
+        services.projections.list_executions,
         **services.tenant_scope,
         status=None if status is None else str(status),
         path=None if path is None else path.strip("/"),
-        before=None if before is None else execution_lookup.check_execution_id(before),
         since=since,
         executions_max=limit,
     )
+    place = None if before is None else execution_lookup.check_execution_id(before)
+    shown: list[Row] = []
+    # Where roles hold for some folders, rows of others are left out: a page looks at more of them.
+    for _ in range(PAGES_MAX):
+        rows = await read_page(before=place)
+        shown += [row for row in rows if services.covers_path(row["path"])]
+        is_full = len(rows) == limit
+        place = rows[-1]["execution_id"] if is_full else None
+        if not is_full or len(shown) >= limit or not services.path_prefixes:
+            break
     now = services.clock.now()
-    is_full = len(rows) == limit
+    if len(shown) > limit:
+        shown, place = shown[:limit], shown[limit - 1]["execution_id"]
     return ExecutionList(
-        executions=[views.view_summary(row, now=now) for row in rows],
-        next_before=rows[-1]["execution_id"] if is_full else None,
+        executions=[views.view_summary(row, now=now) for row in shown], next_before=place
     )
 
 

@@ -15,7 +15,7 @@ from litestar.types import ASGIApp, HTTPReceiveMessage, Receive, Scope, Send
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.executions.start_requests import KEY_LENGTH_MAX, ExecuteBody
 from noetl_planner.api.http import bodies, host_and_origin_checks
-from noetl_planner.api.http.services import SERVICES, ApiServices
+from noetl_planner.api.http.services import BOUND_SERVICES, SERVICES, ApiServices
 
 PREFER_LENGTH_MAX = 1000
 _HOST_LENGTH_MAX = 261  # a name and a port
@@ -55,7 +55,7 @@ class FastPath:
             return
         key, prefer = said.get(b"idempotency-key"), said.get(b"prefer")
         answer = await start_requests.answer_start(
-            scope["litestar_app"].state[SERVICES],
+            scope[BOUND_SERVICES],  # type: ignore[literal-required]  # a key of ours
             body,
             key=None if key is None else key.decode("latin-1"),
             prefer=None if prefer is None else prefer.decode("latin-1"),

@@ -82,8 +82,10 @@ async def execute_playbook(
     version = _parse_version(body.version)
     # One for both tries: the first may have been committed although its answer was lost.
     execution_id = ExecutionId(services.mint())
-    catalog_entry = services.playbook_cache.find_entry(path.strip("/"), version)
-    if catalog_entry is not None:
+    catalog_entry = services.playbook_cache.find_entry(
+        path.strip("/"), version, **services.tenant_scope
+    )
+    if catalog_entry is not None and services.covers_path(catalog_entry.path):
         with suppress(_UnsureVersionError, ApiError):
             is_sure = version is not None
             return await _execute_entry(
@@ -320,6 +322,7 @@ def build_request(
         facts=[fact],
         request_id=request_id,
         traceparent=tracing.get_traceparent(),
+        actor=services.actor,
     )
     data = codec.encode_json(batch)
     bytes_max = MESSAGE_BYTES_MAX - _MESSAGE_MARGIN_BYTES

@@ -83,6 +83,7 @@ async def verify(
     exported = _build_exported_head(known, version, checksum)
     if await _has_another_owner(services, known):
         raise _unknown_history_error(known)
+    await execution_lookup.check_reach(services, known)
     examination = ChainExamination(exported=exported)
     try:
         head = await _examine_history(services, examination, known)

@@ -45,6 +45,7 @@ async def get_history_head(
             f"an execution {known}",
             hint="noetl ls lists them",
         )
+    await execution_lookup.check_reach(services, known)
     return head
 
 

@@ -94,9 +94,14 @@ async def hold(services: Services, data: JSONBody[HoldBody]) -> Held:
     """Hold an execution, or everything; nothing of it leaves the ledger from now on."""
     owner = _check_owner(services, data.tenant_id, data.organization_id)
     execution_id = await _check_history_owner(services, data.execution_id)
-    held = await services.holds.place_hold(
-        owner, execution_id=execution_id, reason=data.reason, who=data.who
-    )
+    target = execution_id or "everything"
+    async with services.record_change("hold.placed", target, reason=data.reason):
+        held = await services.holds.place_hold(
+            owner,
+            execution_id=execution_id,
+            reason=data.reason,
+            who=services.name_asker(data.who),
+        )
     return Held(hold_id=held, execution_id=execution_id)
 
 
@@ -109,15 +114,20 @@ async def release(services: Services, data: JSONBody[HoldBody]) -> Held:
         if data.execution_id is None
         else execution_lookup.check_execution_id(data.execution_id)
     )
-    ended = await services.holds.release_hold(
-        owner, execution_id=execution_id, reason=data.reason, who=data.who
-    )
-    if ended is None:
-        what = "everything" if execution_id is None else f"execution {execution_id}"
-        raise problems.not_found_error(
-            f"there is no open hold on {what}",
-            hint="noetl retention list lists them",
+    target = execution_id or "everything"
+    async with services.record_change("hold.released", target, reason=data.reason):
+        ended = await services.holds.release_hold(
+            owner,
+            execution_id=execution_id,
+            reason=data.reason,
+            who=services.name_asker(data.who),
         )
+        if ended is None:
+            what = "everything" if execution_id is None else f"execution {execution_id}"
+            raise problems.not_found_error(
+                f"there is no open hold on {what}",
+                hint="noetl retention list lists them",
+            )
     return Held(hold_id=ended, execution_id=execution_id)
 
 
@@ -132,9 +142,15 @@ async def show_policy(services: Services, tenant_id: Text, organization_id: Text
 async def set_policy(services: Services, data: JSONBody[PolicyBody]) -> PolicyView:
     """Say how long histories stay; holds come first."""
     owner = _check_owner(services, data.tenant_id, data.organization_id)
-    await services.holds.set_policy(
-        owner, keep_days=data.keep_days, action=data.action, who=data.who
-    )
+    async with services.record_change(
+        "retention.policy_set", "policy", keep_days=data.keep_days, then=str(data.action)
+    ):
+        await services.holds.set_policy(
+            owner,
+            keep_days=data.keep_days,
+            action=data.action,
+            who=services.name_asker(data.who),
+        )
     return PolicyView(policy=await services.holds.find_policy(owner))
 
 

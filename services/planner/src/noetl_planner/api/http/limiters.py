@@ -1,19 +1,54 @@
 """Limits how many clients wait for work, and how many follow executions, at once."""
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from time import monotonic
 
 from msgspec import Struct
 
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.identity.principals import Principal
 
 # Each waiting client queries the database once a second: this many leave room for reports.
 WAITING_MAX = 128
 # A worker asks for one command at a time, or for a few on behalf of its threads.
 WAITING_OF_WORKER_MAX = 8
 RETRY_AFTER_S = 1
+_BURST_S = 2
+_PRINCIPALS_MAX = 4096
+
+
+class CallRateLimiter:
+    """Bounds how often each principal calls: a bucket that fills at a rate, and holds two seconds.
+
+    The owner of the installation is not bounded, nor anybody at a rate of 0.
+    """
+
+    def __init__(self, calls_per_s: float = 0) -> None:
+        self._calls_per_s = calls_per_s
+        self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+
+    def admit_call(self, principal: Principal) -> None:
+        """Count a call; raises a 429 that says when there is room again."""
+        rate = self._calls_per_s
+        if rate <= 0 or principal.has_all_roles:
+            return
+        key, now, most = (principal.issuer, principal.id), monotonic(), rate * _BURST_S
+        left, at = self._buckets.pop(key, (most, now))
+        left = min(most, left + (now - at) * rate)
+        self._buckets[key] = (max(left - 1, 0), now)
+        while len(self._buckets) > _PRINCIPALS_MAX:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            raise ApiError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                code="too_many_requests",
+                detail=f"{principal.name} calls more often than {rate:g} times a second",
+                hint="call again later, or less often",
+                headers={"Retry-After": str(max(1, round((1 - left) / rate)))},
+            )
 
 
 class ClaimLimiter:

@@ -12,6 +12,7 @@ from noetl_chassis import identity
 from noetl_contracts import codec
 from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
+from noetl_planner.identity.openid.refusals import PROVIDER_FAULTS, RefusalCode, TokenRefused
 from noetl_storage.ports.errors import HistoryDropped, RowRefused
 
 MEDIA_TYPE = "application/problem+json"
@@ -142,6 +143,29 @@ def show_malformed(request: AnyRequest, error: ResultMalformed) -> Response[byte
         code="not_a_result",
         detail=str(error),
         hint="read it from the payload store",
+    )
+
+
+def show_token_refused(request: AnyRequest, error: TokenRefused) -> Response[bytes]:
+    """Answer a token, or a sign-in, that proves nobody: 401, 400 or 403; 503 for the provider."""
+    headers = {}
+    if error.code in PROVIDER_FAULTS:
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    elif error.code.startswith("sign_in_"):
+        status = HTTPStatus.BAD_REQUEST
+    elif error.code is RefusalCode.PROVIDER_REFUSED:
+        status = HTTPStatus.FORBIDDEN
+    else:
+        status = HTTPStatus.UNAUTHORIZED
+        headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'
+    return _build_problem(
+        request,
+        status=status,
+        code=error.code,
+        detail=error.detail,
+        hint=error.hint,
+        headers=headers,
     )
 
 

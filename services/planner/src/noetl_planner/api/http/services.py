@@ -1,9 +1,10 @@
-"""What API handlers use: stores, caches, limits and settings, with the cache of playbooks."""
+"""What API handlers use: stores, caches, limits, settings, and the access of who asks."""
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import TypedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypedDict
 
 import msgspec
 from litestar.di import NamedDependency
@@ -13,11 +14,24 @@ from msgspec import Struct
 from noetl_chassis.clock import Clock
 from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_contracts.commands.worker_pools import Pools
+from noetl_contracts.identity.actors import Actor, ActorKind
+from noetl_contracts.identity.administration import TARGET_CHARACTERS_MAX, NewRecord
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.ledger.records import CatalogEntry
 from noetl_messaging.streams.ports import Backlogs, DeadLetters, Hints, Publisher
-from noetl_planner.api.http.limiters import ClaimLimiter, FollowerLimiter, FollowerLimits
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.limiters import (
+    CallRateLimiter,
+    ClaimLimiter,
+    FollowerLimiter,
+    FollowerLimits,
+)
 from noetl_planner.domain.decision.draft import Limits
+from noetl_planner.identity.access_resolver import AccessResolver
+from noetl_planner.identity.authenticator import Authenticator
+from noetl_planner.identity.openid.sign_in import SignIn
+from noetl_planner.identity.permissions import Permission
+from noetl_planner.identity.principals import Access
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
@@ -31,6 +45,7 @@ from noetl_storage.ports.history_ports import (
     ObjectRows,
     PastSnapshots,
 )
+from noetl_storage.ports.identity_ports import AdministrationLog, Identities
 from noetl_storage.ports.ledger_ports import (
     LedgerReader,
     Payloads,
@@ -53,24 +68,32 @@ ENTRIES_MAX = 64
 
 
 class PlaybookCache:
-    """The last entries that were found, by path and by the version that was asked for."""
+    """The last entries that were found, by owner, path and the version that was asked for."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[tuple[str, int | None], CatalogEntry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str, str, int | None], CatalogEntry] = OrderedDict()
 
-    def find_entry(self, path: str, version: int | None) -> CatalogEntry | None:
+    def find_entry(
+        self,
+        path: str,
+        version: int | None,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+    ) -> CatalogEntry | None:
         """Return an entry; where no version is named, what was the latest when it was looked up."""
-        return self._entries.get((path, version))
+        return self._entries.get((tenant_id, organization_id, path, version))
 
     def keep_entry(self, version: int | None, entry: CatalogEntry) -> None:
         """Remember what was found for a version, or for none."""
-        self._entries[entry.path, version] = entry
+        self._entries[entry.tenant_id, entry.organization_id, entry.path, version] = entry
         while len(self._entries) > ENTRIES_MAX:
             self._entries.popitem(last=False)
 
 
-# Where the application keeps what a request may touch.
+# Where the application keeps what a request may touch, and a request what it may.
 SERVICES = "services"
+BOUND_SERVICES = "noetl.services"
 
 
 class TenantScope(TypedDict):
@@ -81,8 +104,20 @@ class TenantScope(TypedDict):
 
 
 class ApiServices(Struct, frozen=True, kw_only=True):
-    """Everything that a request may touch; `stop` ends live streams when the process drains."""
+    """Everything that a request may touch; `stop` ends live streams when the process drains.
 
+    A request gets them bound to the `access` of who sends it, and to that organization. Where its
+    roles hold for some folders of playbooks alone, these are `path_prefixes`.
+    """
+
+    authenticator: Authenticator
+    access_resolver: AccessResolver
+    access: Access
+    path_prefixes: tuple[str, ...] = ()
+    # What acts instead of the principal: a webhook or a trigger.
+    acting: Actor | None = None
+    identities: Identities
+    administration: AdministrationLog
     requests: Requests
     projections: Projections
     ledger: LedgerReader
@@ -102,6 +137,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     playbook_cache: PlaybookCache = msgspec.field(default_factory=PlaybookCache)
     local_starts: LocalStarts = msgspec.field(default_factory=LocalStarts)
     claim_limiter: ClaimLimiter = msgspec.field(default_factory=ClaimLimiter)
+    rate_limiter: CallRateLimiter = msgspec.field(default_factory=CallRateLimiter)
     follower_limiter: FollowerLimiter = msgspec.field(default_factory=FollowerLimiter)
     render_processes: RenderProcesses = msgspec.field(default_factory=RenderProcesses)
     backlogs: Backlogs
@@ -124,6 +160,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     follower_limits: FollowerLimits = FollowerLimits()
     # Names by which this API may be called besides those that are private by themselves.
     http_hosts: tuple[str, ...] = ()
+    # None: no identity provider is named, so that nobody signs in by token or browser.
+    sign_in: SignIn | None = None
     limits: Limits = Limits()
     programs: ProgramCache
 
@@ -141,6 +179,52 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     def tenant_scope(self) -> TenantScope:
         """Say whose things this API serves."""
         return TenantScope(tenant_id=self.tenant_id, organization_id=self.organization_id)
+
+    @property
+    def actor(self) -> Actor:
+        """Return who asks, as events name it."""
+        return self.acting or self.access.principal.build_actor()
+
+    def name_asker(self, said: str) -> str:
+        """Return the name of who asks; what a client says counts where nobody is proved."""
+        principal = self.access.principal
+        return said if principal.kind is ActorKind.ANONYMOUS else principal.name
+
+    def covers_path(self, path: str) -> bool:
+        """Tell whether a playbook's path lies where this request's roles hold."""
+        return not self.path_prefixes or any(
+            path == prefix or path.startswith(f"{prefix}/") for prefix in self.path_prefixes
+        )
+
+    def check_path(self, path: str, what: str) -> None:
+        """Raise a 404 for a playbook out of reach: that it is there is not told."""
+        if not self.covers_path(path):
+            raise problems.not_found_error(f"there is no {what}")
+
+    def has_permission(self, permission: Permission, path: str) -> bool:
+        """Tell whether who asks may do something else to a playbook."""
+        return self.access.has_permission(permission, path=path)
+
+    @asynccontextmanager
+    async def record_change(
+        self, action: str, target: str, **details: Any
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Store what the block stores together with a record of who did it, or neither.
+
+        The block may add to the details that it is given. No tasks may be started within.
+        """
+        async with self.administration.open_change():
+            yield details
+            await self.administration.append_record(
+                NewRecord(
+                    **self.tenant_scope,
+                    event_time=self.clock.now(),
+                    action=action,
+                    target=target[:TARGET_CHARACTERS_MAX],
+                    actor=self.actor,
+                    details=details,
+                )
+            )
 
 
 # Ports are protocols, which request validation could not look into.

@@ -53,15 +53,23 @@ async def get_execution_row(services: ApiServices, text: str) -> Row:
     rows = await services.projections.list_rows("execution", execution_id)
     owner = (services.tenant_id, services.organization_id)
     if rows and (rows[0]["tenant_id"], rows[0]["organization_id"]) == owner:
+        services.check_path(rows[0]["path"], f"execution {execution_id}")
         return rows[0]
     if not rows:
         begun = await _find_unprojected_row(services, execution_id)
         if begun is not None:
+            services.check_path(begun["path"], f"execution {execution_id}")
             return begun
     raise problems.not_found_error(
         f"there is no execution {execution_id}",
         hint="noetl ls lists them",
     )
+
+
+async def check_reach(services: ApiServices, execution_id: ExecutionId) -> None:
+    """Raise a 404 for an execution of a playbook where the roles of who asks do not hold."""
+    if services.path_prefixes:
+        await get_execution_row(services, execution_id)
 
 
 def find_requested_execution(request: Request) -> ExecutionRequested | None:
@@ -165,6 +173,7 @@ async def get_execution_page(
     page = await services.pages.find_page(
         execution_id, **services.tenant_scope, after_version=after, events_max=size
     ) or await _view_unprojected(services, execution_id)
+    services.check_path(page.path, f"execution {execution_id}")
     is_past_the_end = after >= page.version
     is_here = bool(page.events) and page.events[0].version == after + 1
     if is_past_the_end or is_here:

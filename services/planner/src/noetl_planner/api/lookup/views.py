@@ -8,6 +8,8 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from noetl_contracts.events.command_events import CommandStarted
 from noetl_contracts.events.step_events import CallDone, CallError
+from noetl_contracts.identity import actors
+from noetl_contracts.identity.actors import Actor
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import OpenWait
@@ -120,6 +122,8 @@ class EventView(Struct, frozen=True, kw_only=True):
     result: Any
     error: Any
     meta: dict[str, Any]
+    # Who asked, of an event that answers a request; of a release that did not keep it, `unknown`.
+    actor: Actor | UnsetType = UNSET
 
 
 class Accepted(Struct, frozen=True, kw_only=True):
@@ -282,6 +286,7 @@ def _build_event_view(event: ShownEvent) -> EventView:
         result=event.result,
         error=error_view.show_error_summary(event.error),
         meta=event.meta,
+        actor=actors.upcast_actor(event.event_type, event.meta) or UNSET,
     )
 
 

@@ -149,22 +149,22 @@ async def _apply_action(
     letter = await _find_letter(services, sequence)
     if letter is None:
         return await _answer_repeated(services, sequence, action)
-    act = await services.dead_letter_log.record_act(
-        DeadLetterAct(
-            **services.tenant_scope,
-            action=action,
-            sequence=letter.sequence,
-            stream=_replace_nul(letter.stream),
-            consumer=_replace_nul(letter.consumer),
-            subject=_replace_nul(letter.subject),
-            reason=_replace_nul(letter.reason),
-            delivered=letter.delivered,
-            requeued=letter.requeued,
-            sha256=codec.digest_hex(letter.data),
-            who=who,
-            why=why,
-        )
+    act = DeadLetterAct(
+        **services.tenant_scope,
+        action=action,
+        sequence=letter.sequence,
+        stream=_replace_nul(letter.stream),
+        consumer=_replace_nul(letter.consumer),
+        subject=_replace_nul(letter.subject),
+        reason=_replace_nul(letter.reason),
+        delivered=letter.delivered,
+        requeued=letter.requeued,
+        sha256=codec.digest_hex(letter.data),
+        who=services.name_asker(who),
+        why=why,
     )
+    async with services.record_change(f"dead_letter.{action}", str(sequence), reason=why):
+        act = await services.dead_letter_log.record_act(act)
     try:
         if action is DeadLetterAction.REQUEUE:
             await services.dead_letters.requeue_letter(sequence)

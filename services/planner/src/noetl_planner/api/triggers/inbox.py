@@ -8,6 +8,8 @@ from http import HTTPStatus
 from typing import Any
 
 from noetl_contracts import codec, spelling, subjects
+from noetl_contracts.identity import actors
+from noetl_contracts.identity.actors import ActorKind
 from noetl_contracts.ledger.records import InboxMessage, InboxOutcome, OpenWait
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests import inbox
@@ -17,6 +19,7 @@ from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import execution_lookup
+from noetl_planner.domain.decision.idempotency_keys import STARTED
 from noetl_playbook.views import result_envelope
 from noetl_playbook.views.results import PipelineResult, TaskResult
 from noetl_storage.arrow import result_values
@@ -75,7 +78,12 @@ async def keep_decision(
 ) -> bool:
     """Keep a decision; True when it repeats the one that was kept."""
     address = inbox.build_approval_address(_check_approval_id(approval_id))
-    said = {"decision": decision, "by": by or PRODUCER, "comment": comment, "data": data}
+    said = {
+        "decision": decision,
+        "by": services.name_asker(by or PRODUCER),
+        "comment": comment,
+        "data": data,
+    }
     wait = await _find_wait(services, address)
     inbox_message = await services.requests.find_message(address, **services.tenant_scope)
     if wait is None and inbox_message is None:
@@ -91,6 +99,8 @@ async def keep_decision(
             detail=f"{decision!r} is not one of {', '.join(options)}",
             hint=spelling.suggest_word(decision, options) or f"decide one of {', '.join(options)}",
         )
+    if wait is not None and wait.wait.four_eyes:
+        await _check_four_eyes(services, wait, approval_id)
     body = {**said, "at": services.clock.now().isoformat()}
     # The time is no part of what is compared: the same decision again is the same decision.
     digest = codec.compute_checksum(said)
@@ -98,6 +108,25 @@ async def keep_decision(
         return await _keep_letter(services, address, body, digest=digest, wait=wait, is_single=True)
     except _AlreadyAnsweredError as answered:
         raise await _build_decided_error(services, address, approval_id) from answered
+
+
+async def _check_four_eyes(services: ApiServices, wait: OpenWait, approval_id: str) -> None:
+    """Refuse the decision of who started the execution, or of nobody; raises a 403."""
+    begun = await services.ledger.find_by_key(wait.execution_id, STARTED)
+    starter = actors.read_actor(begun.meta) if begun is not None else None
+    approver = services.actor
+    is_known = starter is not None and approver.kind is not ActorKind.ANONYMOUS
+    if is_known and not actors.is_same_actor(
+        actors.get_first_cause(approver), actors.get_first_cause(starter or approver)
+    ):
+        return
+    why = "you started the execution" if is_known else "it is not known who started it, or who asks"
+    raise ApiError(
+        HTTPStatus.FORBIDDEN,
+        code="four_eyes",
+        detail=f"approval {approval_id} needs a second person: {why}",
+        hint="let another person with the role operator decide: noetl approve",
+    )
 
 
 def _check_approval_id(text: str) -> str:
@@ -181,6 +210,7 @@ async def _keep_letter(
         address=address,
         digest=digest,
         data=codec.encode_json(await _store_message(services, body)),
+        actor=services.actor,
     )
     reception, letter_id = await services.requests.keep_message(
         letter,

@@ -22,6 +22,7 @@ from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import views
+from noetl_storage.ports.errors import VersionConflict
 
 SCHEDULES_MAX = 1000
 FIRINGS_SHOWN = 5
@@ -92,7 +93,13 @@ class Removed(Struct, frozen=True, kw_only=True):
 async def list_schedules(services: Services) -> ScheduleList:
     """List the schedules."""
     schedules = await _list_all_schedules(services)
-    return ScheduleList(schedules=[_view_schedule(schedule) for schedule in schedules])
+    return ScheduleList(
+        schedules=[
+            _view_schedule(schedule)
+            for schedule in schedules
+            if services.covers_path(schedule.path)
+        ]
+    )
 
 
 @post("/schedules", status_code=HTTP_200_OK, tags=["schedules"])
@@ -135,7 +142,8 @@ async def show(
 async def remove(services: Services, name: FromPath[str]) -> Removed:
     """Remove a schedule; what it has started goes on."""
     schedule = await _get_schedule(services, name)
-    await services.schedules.remove_schedule(schedule.name, **services.tenant_scope)
+    async with services.record_change("schedule.removed", schedule.name):
+        await services.schedules.remove_schedule(schedule.name, **services.tenant_scope)
     return Removed(name=schedule.name)
 
 
@@ -208,8 +216,13 @@ async def _keep_schedule(services: ApiServices, name: str, body: ScheduleBody) -
         catch_up_max=body.catch_up_max,
         overlap=body.overlap,
         is_enabled=body.enabled,
+        actor=services.actor,
     )
-    return _view_schedule(await services.schedules.put_schedule(_set_next_time(services, schedule)))
+    due = _set_next_time(services, schedule)
+    async with services.record_change(
+        "schedule.written", name, path=entry.path, cron=schedule.cron, timezone=schedule.timezone
+    ):
+        return _view_schedule(await services.schedules.put_schedule(due))
 
 
 def _set_next_time(services: ApiServices, schedule: Schedule) -> Schedule:
@@ -234,7 +247,7 @@ async def _switch_schedule(services: ApiServices, name: str, *, is_enabled: bool
         if schedule.is_enabled == is_enabled:
             return _view_schedule(schedule)
         wanted = _set_next_time(services, structs.replace(schedule, is_enabled=is_enabled))
-        if await services.schedules.switch_schedule(wanted):
+        if await _store_switch(services, wanted):
             return _view_schedule(wanted)
     raise ApiError(
         HTTPStatus.CONFLICT,
@@ -244,10 +257,30 @@ async def _switch_schedule(services: ApiServices, name: str, *, is_enabled: bool
     )
 
 
+async def _store_switch(services: ApiServices, wanted: Schedule) -> bool:
+    """Store a switch and its record; False, and neither, when the schedule was changed."""
+    action = "schedule.resumed" if wanted.is_enabled else "schedule.paused"
+    try:
+        async with services.record_change(action, wanted.name):
+            await _switch_or_raise(services, wanted)
+    except VersionConflict:
+        return False
+    return True
+
+
+async def _switch_or_raise(services: ApiServices, wanted: Schedule) -> None:
+    if not await services.schedules.switch_schedule(wanted):
+        raise VersionConflict(f"schedule {wanted.name!r} was changed meanwhile")
+
+
 async def _get_schedule(services: ApiServices, name: str) -> Schedule:
     schedule = await services.schedules.find_schedule(name, **services.tenant_scope)
-    if schedule is None:
-        known = [one.name for one in await _list_all_schedules(services)]
+    if schedule is None or not services.covers_path(schedule.path):
+        known = [
+            schedule.name
+            for schedule in await _list_all_schedules(services)
+            if services.covers_path(schedule.path)
+        ]
         raise problems.not_found_error(
             f"there is no schedule {name[:128]!r}",
             hint=spelling.suggest_word(name[:128], known) or "noetl schedule ls",

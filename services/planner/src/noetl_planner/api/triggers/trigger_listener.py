@@ -16,6 +16,8 @@ from noetl_chassis.observability import instruments, names, tracing
 from noetl_chassis.observability.tracing import SpanKind
 from noetl_contracts import codec
 from noetl_contracts.errors import NoetlError, Retryable
+from noetl_contracts.identity import actors
+from noetl_contracts.identity.actors import ActorKind, Via
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.requests import triggers
 from noetl_contracts.requests.triggers import Trigger
@@ -137,6 +139,12 @@ async def start_from_message(services: ApiServices, delivery: Delivery) -> views
         services, tenant_id=source.tenant_id, organization_id=source.organization_id
     )
     trigger = await _get_trigger(services, source.subject)
+    services = structs.replace(
+        services,
+        acting=actors.build_caused_actor(
+            ActorKind.TRIGGER, Via.TRIGGER, trigger.name, trigger.name, trigger.actor
+        ),
+    )
     if len(delivery.data) > trigger.body_bytes_max:
         raise problems.too_large_error(
             f"the message takes {len(delivery.data)} bytes; "

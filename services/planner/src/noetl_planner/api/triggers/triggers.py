@@ -74,7 +74,11 @@ class Removed(Struct, frozen=True, kw_only=True):
 async def list_triggers(services: Services) -> TriggerList:
     """List the triggers."""
     return TriggerList(
-        triggers=[_view_trigger(trigger) for trigger in await _list_all_triggers(services)]
+        triggers=[
+            _view_trigger(trigger)
+            for trigger in await _list_all_triggers(services)
+            if services.covers_path(trigger.path)
+        ]
     )
 
 
@@ -82,7 +86,10 @@ async def list_triggers(services: Services) -> TriggerList:
 async def keep(services: Services, name: FromPath[str], data: JSONBody[TriggerBody]) -> TriggerView:
     """Keep a trigger under a name, whether or not there was one."""
     trigger = await _check_trigger(services, problems.check_name(name, "a trigger"), data)
-    await services.triggers.put_trigger(trigger)
+    async with services.record_change(
+        "trigger.written", trigger.name, path=trigger.path, subject=trigger.subject
+    ):
+        await services.triggers.put_trigger(trigger)
     return _view_trigger(trigger)
 
 
@@ -90,7 +97,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[TriggerBo
 async def show(services: Services, name: FromPath[str]) -> TriggerView:
     """Show a trigger."""
     trigger = await services.triggers.find_trigger(name, **services.tenant_scope)
-    if trigger is None:
+    if trigger is None or not services.covers_path(trigger.path):
         raise await _build_missing_error(services, name)
     return _view_trigger(trigger)
 
@@ -98,8 +105,11 @@ async def show(services: Services, name: FromPath[str]) -> TriggerView:
 @delete("/triggers/{name:str}", status_code=HTTP_200_OK, tags=["triggers"])
 async def remove(services: Services, name: FromPath[str]) -> Removed:
     """Remove a trigger: messages of its subject become dead letters from now on."""
-    if not await services.triggers.remove_trigger(name, **services.tenant_scope):
+    trigger = await services.triggers.find_trigger(name, **services.tenant_scope)
+    if trigger is None or not services.covers_path(trigger.path):
         raise await _build_missing_error(services, name)
+    async with services.record_change("trigger.removed", name):
+        await services.triggers.remove_trigger(name, **services.tenant_scope)
     return Removed(name=name)
 
 
@@ -141,6 +151,7 @@ async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) ->
         is_enabled=body.enabled,
         filter=body.filter,
         max_in_flight=body.max_in_flight,
+        actor=services.actor,
     )
 
 
@@ -168,7 +179,11 @@ async def _list_all_triggers(services: ApiServices) -> list[Trigger]:
 
 
 async def _build_missing_error(services: ApiServices, name: str) -> ApiError:
-    known = [trigger.name for trigger in await _list_all_triggers(services)]
+    known = [
+        trigger.name
+        for trigger in await _list_all_triggers(services)
+        if services.covers_path(trigger.path)
+    ]
     return problems.not_found_error(
         f"there is no trigger {name[:128]!r}",
         hint=spelling.suggest_word(name[:128], known) or "noetl trigger ls",

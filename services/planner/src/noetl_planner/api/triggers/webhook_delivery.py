@@ -5,10 +5,13 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from noetl_chassis.seals.credential_seal import SealBroken
 from noetl_contracts import codec
-from noetl_contracts.credentials import DELETED
+from noetl_contracts.credentials import DELETED, is_path_allowed, split_allowed_paths
+from noetl_contracts.identity import actors
+from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.requests import webhooks as hooks
 from noetl_contracts.requests.webhooks import Webhook
 from noetl_planner.api.executions import start_requests
@@ -16,6 +19,7 @@ from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import views
+from noetl_planner.identity.permissions import Permission
 from noetl_playbook.templates.expressions import TemplateError
 from noetl_playbook.views.payload_handle import PayloadNeeded
 
@@ -46,6 +50,15 @@ async def deliver_call(
         await _check_signature(services, webhook, body, headers)
         # Not the sender's key, which the signature does not cover: it could be changed.
         key = headers[hooks.SIGNATURE_HEADER]
+    elif not services.has_permission(Permission.RUN, webhook.path):
+        raise ApiError(
+            HTTPStatus.UNAUTHORIZED,
+            code="not_signed_in",
+            detail=f"calls of webhook {webhook.name!r} are not signed: it starts nothing for "
+            "who may not run its playbook",
+            hint="send Authorization: Bearer TOKEN, or give the webhook a credential",
+        )
+    services = structs.replace(services, acting=_build_actor(services, webhook))
     inputs = await render_call_workload(
         services, webhook, body=_decode_call_body(body), headers=headers, query=query
     )
@@ -57,6 +70,15 @@ async def deliver_call(
         asked_by=f"{hooks.ASKER}{webhook.name}",
         key=None if key is None else f"webhook/{webhook.name}/{key}",
         has_free_names=not webhook.inputs,
+    )
+
+
+def _build_actor(services: ApiServices, webhook: Webhook) -> Actor:
+    """Return a webhook as the actor, for who calls it where that is proved, else for who put it."""
+    caller = services.access.principal.build_actor()
+    cause = webhook.actor if caller.kind is ActorKind.ANONYMOUS else caller
+    return actors.build_caused_actor(
+        ActorKind.WEBHOOK, Via.WEBHOOK, webhook.name, webhook.name, cause
     )
 
 
@@ -88,7 +110,7 @@ async def render_call_workload(
 async def _check_signature(
     services: ApiServices, webhook: Webhook, body: bytes, headers: Mapping[str, str]
 ) -> None:
-    secret = await open_secret(services, webhook.credential or "")
+    secret = await open_secret(services, webhook.credential or "", webhook.path)
     fault = hooks.find_call_fault(
         secret=secret,
         timestamp=headers.get(hooks.TIMESTAMP_HEADER),
@@ -106,22 +128,23 @@ async def _check_signature(
         )
 
 
-async def open_secret(services: ApiServices, name: str) -> str:
-    """Return the secret of a credential; raises a 409 when there is none to be had."""
+async def open_secret(services: ApiServices, name: str, path: str) -> str:
+    """Return the secret of a credential that a playbook may use; raises a 409 else."""
     sealed = await services.credentials.find_credential(name, **services.tenant_scope)
     secret: Any = None
     if sealed is not None and sealed.kind != DELETED:
         try:
-            secret = services.sealer.open_credential(sealed, **services.tenant_scope).get(
-                hooks.SECRET_FIELD
-            )
+            opened = services.sealer.open_credential(sealed, **services.tenant_scope)
+            fields, allowed = split_allowed_paths(opened)
+            secret = fields.get(hooks.SECRET_FIELD) if is_path_allowed(path, allowed) else None
         except SealBroken:
             secret = None
     if not isinstance(secret, str) or not secret:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="secret_missing",
-            detail=f"credential {name!r} holds no '{hooks.SECRET_FIELD}' that can be opened",
+            detail=f"credential {name!r} holds no '{hooks.SECRET_FIELD}' that can be opened "
+            f"for {path}",
             hint=f"noetl credential put {name} --type generic --data {hooks.SECRET_FIELD}=...",
         )
     return secret

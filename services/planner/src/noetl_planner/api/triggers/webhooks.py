@@ -12,7 +12,7 @@ from noetl_contracts.requests.webhooks import BODY_BYTES_DEFAULT, BODY_BYTES_MAX
 from noetl_planner.api.catalog import catalog_entries, input_checks
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
-from noetl_planner.api.http.services import Services
+from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import views
 from noetl_planner.api.triggers import webhook_delivery
 
@@ -68,7 +68,11 @@ async def list_webhooks(services: Services) -> WebhookList:
     webhooks = await services.webhooks.list_webhooks(
         webhooks_max=WEBHOOKS_MAX, **services.tenant_scope
     )
-    return WebhookList(webhooks=[_view_webhook(webhook) for webhook in webhooks])
+    return WebhookList(
+        webhooks=[
+            _view_webhook(webhook) for webhook in webhooks if services.covers_path(webhook.path)
+        ]
+    )
 
 
 @put("/webhooks/{name:str}", status_code=HTTP_200_OK, tags=["webhooks"])
@@ -83,7 +87,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     entry = await catalog_entries.get_playbook_entry(services, data.path, data.version)
     start_requests.check_requirements(services, entry)
     if data.credential is not None:
-        await webhook_delivery.open_secret(services, data.credential)
+        await webhook_delivery.open_secret(services, data.credential, entry.path)
     input_checks.check_templates(data.inputs)
     input_checks.check_inputs(entry, data.inputs)
     if data.inputs:
@@ -97,29 +101,27 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
         inputs=data.inputs,
         body_bytes_max=data.body_bytes_max,
         is_enabled=data.enabled,
+        actor=services.actor,
     )
-    await services.webhooks.put_webhook(webhook)
+    async with services.record_change(
+        "webhook.written", webhook.name, path=webhook.path, credential=webhook.credential
+    ):
+        await services.webhooks.put_webhook(webhook)
     return _view_webhook(webhook)
 
 
 @get("/webhooks/{name:str}", tags=["webhooks"])
 async def show(services: Services, name: FromPath[str]) -> WebhookView:
     """Show a webhook."""
-    webhook = await services.webhooks.find_webhook(name, **services.tenant_scope)
-    if webhook is None:
-        raise problems.not_found_error(
-            f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"
-        )
-    return _view_webhook(webhook)
+    return _view_webhook(await _get_webhook(services, name))
 
 
 @delete("/webhooks/{name:str}", status_code=HTTP_200_OK, tags=["webhooks"])
 async def remove(services: Services, name: FromPath[str]) -> Removed:
     """Remove a webhook: calls find nothing from now on."""
-    if not await services.webhooks.remove_webhook(name, **services.tenant_scope):
-        raise problems.not_found_error(
-            f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"
-        )
+    webhook = await _get_webhook(services, name)
+    async with services.record_change("webhook.removed", webhook.name):
+        await services.webhooks.remove_webhook(webhook.name, **services.tenant_scope)
     return Removed(name=name)
 
 
@@ -139,6 +141,15 @@ async def call(
         query={key: str(value) for key, value in request.query_params.items()},
         key=idempotency_key,
     )
+
+
+async def _get_webhook(services: ApiServices, name: str) -> Webhook:
+    webhook = await services.webhooks.find_webhook(name, **services.tenant_scope)
+    if webhook is None or not services.covers_path(webhook.path):
+        raise problems.not_found_error(
+            f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"
+        )
+    return webhook
 
 
 def _view_webhook(webhook: Webhook) -> WebhookView:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from noetl_contracts import codec, locators
 from noetl_contracts.commands.command_work import Command, StreamProgress
@@ -15,6 +15,8 @@ from noetl_contracts.commands.state_values import StateChange, StateRecord
 from noetl_contracts.commands.worker_pools import Pools, WorkerHeartbeat
 from noetl_contracts.errors import LocatorError
 from noetl_contracts.events import Event, command_events, frame_events, step_events
+from noetl_contracts.identity import actors
+from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import CommandId, EventId, ExecutionId, OrganizationId, TenantId, WorkerId
 from noetl_contracts.ledger import envelope
 from noetl_contracts.ledger.envelope import (
@@ -25,7 +27,7 @@ from noetl_contracts.ledger.envelope import (
     seal_envelope,
 )
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
-from noetl_contracts.requests.facts import CommandStarted, Fact, FactBatch
+from noetl_contracts.requests.facts import ChildEnded, CommandStarted, Fact, FactBatch
 from noetl_planner.domain.decision.idempotency_keys import build_event_key
 from noetl_planner.domain.decision.program import Program
 from noetl_planner.domain.decision.spark_threshold import LaneCores
@@ -261,16 +263,19 @@ class DecisionDraft:
         self.stamp = stamp
         self._causation_id = causation_id
         self._reporter: str | None = None
+        self.actor: Actor | UnsetType = UNSET
         self._is_fact_new = True
         self.correlation_id = state.correlation_id or str(state.execution_id)
 
-    def begin_fact(self, fact: Fact, *, key: str) -> None:
+    def begin_fact(self, fact: Fact, *, key: str, actor: Actor | UnsetType = UNSET) -> None:
         """Make a fact the cause of the next event, and that event the cause of those after it.
 
-        `key` names the message that brought the fact.
+        `key` names the message that brought the fact, `actor` who asked for it: the next event
+        carries it.
         """
         self._causation_id = key
         self._reporter = find_reporter(self.state, fact)
+        self.actor = actor
         self._is_fact_new = True
 
     def append_event(self, event: Event) -> Envelope:
@@ -312,10 +317,24 @@ class DecisionDraft:
         return self.stamp.producer
 
     def _event_meta(self) -> dict[str, Any]:
-        """Name the trace at the begin: commands carry it, and so do the facts about them."""
-        if self.state.version > 0 or self.traceparent is None:
-            return {}
-        return {"traceparent": self.traceparent}
+        """Name who asked, and at the begin the trace: commands and facts about them carry it."""
+        meta: dict[str, Any] = {}
+        if self.state.version == 0 and self.traceparent is not None:
+            meta["traceparent"] = self.traceparent
+        if self._is_fact_new and self.actor is not UNSET:
+            meta |= actors.build_actor_meta(self.actor)
+        return meta
+
+    def _build_own_actor(self) -> Actor:
+        """Return this execution as the actor of what it asks of others, for who caused it first."""
+        cause = self.state.actor if self.actor is UNSET else self.actor
+        return actors.build_caused_actor(
+            ActorKind.EXECUTION,
+            Via.CHILD,
+            self.state.execution_id,
+            self.state.path,
+            None if cause is UNSET else cause,
+        )
 
     def new_execution_id(self) -> ExecutionId:
         """Return the identity of an execution that this one asks for."""
@@ -332,6 +351,7 @@ class DecisionDraft:
                 producer=self.stamp.producer,
                 facts=[fact],
                 traceparent=self.traceparent,
+                actor=UNSET if isinstance(fact, ChildEnded) else self._build_own_actor(),
             )
         )
 

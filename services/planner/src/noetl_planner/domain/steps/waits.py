@@ -7,6 +7,8 @@ a worker that is lost afterwards leads to the same place again.
 from datetime import datetime
 from typing import assert_never
 
+from msgspec import UNSET
+
 from noetl_contracts.commands.waits import (
     CHILD_DEPTH_MAX,
     DELIVERED,
@@ -21,6 +23,7 @@ from noetl_contracts.commands.waits import (
 )
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command_events as events
+from noetl_contracts.identity import actors
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests import facts
@@ -115,8 +118,22 @@ def deliver_message(draft: DecisionDraft, fact: facts.MessageArrived) -> None:
         or command_state.parked.wait.key != fact.key
     ):
         return
-    if isinstance(command_state.parked.wait, MessageWait):
+    wait = command_state.parked.wait
+    if isinstance(wait, MessageWait) and not _is_own_approval(draft, wait):
         resume_command(draft, command_state, status=DELIVERED, result=fact.result)
+
+
+def _is_own_approval(draft: DecisionDraft, wait: MessageWait) -> bool:
+    """Tell whether who started the execution approves it where another person must.
+
+    The API refuses it with an answer; this holds for messages from elsewhere too.
+    """
+    if not wait.four_eyes:
+        return False
+    approver, starter = draft.actor, draft.state.actor
+    if approver is UNSET or starter is UNSET:
+        return True
+    return actors.is_same_actor(actors.get_first_cause(approver), actors.get_first_cause(starter))
 
 
 def resume_command(

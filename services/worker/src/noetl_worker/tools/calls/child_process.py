@@ -40,6 +40,11 @@ class SupervisedProcess:
         self._grace_s = grace_s
 
     @property
+    def pid(self) -> int:
+        """Return the launcher's number, of which the command is a descendant."""
+        return self._process.pid
+
+    @property
     def stdin(self) -> asyncio.StreamWriter | None:
         """Return what the command reads, where that was asked for."""
         return self._process.stdin

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+import structlog
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
@@ -43,9 +44,20 @@ _CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "interval": (write_interval, read_interval),
 }
 _CLOSE_S = 5.0
+# Another connection, and the end of the process.
+_END_S = 30.0
+_CLOSING_FAULTS = (
+    TimeoutError,
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
 # Longer than a few short statements take, and short beside a slow one.
 _PATIENCE_S = 0.25
 _SETTING = "NOETL_WORKER_POSTGRES_CONNECTIONS_MAX"
+
+log = structlog.get_logger(__name__)
 
 
 async def set_codecs(connection: "asyncpg.Connection[Any]") -> None:
@@ -177,13 +189,13 @@ class ConnectionPool:
         is_closed = session.connection.is_closed()
         if is_closed or not is_sound or self._is_closed or self._open > self._connections_max:
             if not is_closed:
-                self._leftovers.start_task(_discard_session(session))
+                self._leftovers.start_task(self._discard_session(session))
             self._give_up_one()
         elif self._hand_to_waiter(session):
             return
         elif self._open > self._soon:
             self._open -= 1
-            self._leftovers.start_task(_discard_session(session))
+            self._leftovers.start_task(self._discard_session(session))
         else:
             self._idle.append(session)
 
@@ -193,7 +205,38 @@ class ConnectionPool:
         idle, self._idle = self._idle, []
         self._open -= len(idle)
         for session in idle:
-            await _discard_session(session)
+            await self._discard_session(session)
+
+    async def _discard_session(self, session: PostgresSession) -> None:
+        """Close a connection; a statement is cancelled on the server before, or ended with it."""
+        if session.connection.is_closed():
+            return
+        process = session.connection.get_server_pid()
+        try:
+            # The client itself waits without an end for a statement that it has cancelled.
+            async with asyncio.timeout(_CLOSE_S):
+                await session.connection.close(timeout=_CLOSE_S)
+        except _CLOSING_FAULTS:
+            session.connection.terminate()
+            await self._end_backend(process)
+
+    async def _end_backend(self, process: int) -> None:
+        """End the server's process of a connection, whose statement went on after its cancel."""
+        try:
+            async with asyncio.timeout(_END_S):
+                other = PostgresSession(await open_postgres_connection(self._credential))
+                has_ended = await other.end_backend(process)
+                await other.connection.close(timeout=_CLOSE_S)
+        except (*_CLOSING_FAULTS, ToolFailure) as problem:
+            log.warning(
+                "a statement may go on after its task",
+                credential=self._credential.name,
+                server_process=process,
+                error=str(problem),
+            )
+            return
+        if has_ended:
+            log.info("the server's process of a statement was ended", server_process=process)
 
     def _take_idle(self) -> PostgresSession | None:
         while self._idle:
@@ -272,20 +315,6 @@ def build_busy_error(text: str) -> ErrorObject:
         f"raise {_SETTING}"
     )
     return build_error("db_connection", f"{text}: {advice}", code="PG_53300", source="postgres")
-
-
-async def _discard_session(session: PostgresSession) -> None:
-    """Close a connection; a cancelled statement is cancelled on the server first."""
-    try:
-        await session.connection.close(timeout=_CLOSE_S)
-    except (
-        TimeoutError,
-        OSError,
-        asyncpg.PostgresError,
-        asyncpg.InterfaceError,
-        asyncpg.InternalClientError,
-    ):
-        session.connection.terminate()
 
 
 async def _connect(arguments: dict[str, Any]) -> "asyncpg.Connection[Any]":

@@ -21,6 +21,7 @@ from noetl_chassis import identity
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.sql import queries
 from noetl_worker.tools.postgres import arrow_types
+from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.postgres.value_forms import read_json
 from noetl_worker.tools.postgres.value_types import (
     Convert,
@@ -217,7 +218,7 @@ class PostgresSession:
     async def _ensure_transaction(self, text: str) -> AsyncIterator[None]:
         """Run the block in a transaction, where there is none and the statement bears one."""
         is_inside = self.connection.is_in_transaction() or _TRANSACTIONAL.match(text) is None
-        async with nullcontext() if is_inside else self.connection.transaction():
+        async with nullcontext() if is_inside else hold_transaction(self.connection):
             yield
 
     async def run_batch(self, text: str, batch: list[list[Any]]) -> None:
@@ -315,6 +316,10 @@ class PostgresSession:
     async def limit_statements(self, seconds: float) -> None:
         """Bound every later statement until the session is reset."""
         await self.connection.fetchval(_QUERIES["limit_statements"], f"{seconds * 1000:.0f}")
+
+    async def end_backend(self, process: int) -> bool:
+        """End the server's process of another session of this user; False when it was gone."""
+        return bool(await self.connection.fetchval(_QUERIES["end_backend"], process))
 
 
 def _is_derived(prepared: "PreparedStatement[Any]") -> bool:

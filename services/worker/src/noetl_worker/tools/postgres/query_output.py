@@ -22,6 +22,7 @@ from noetl_worker.tools.postgres.postgres_session import (
     build_unread_failure,
 )
 from noetl_worker.tools.postgres.task_fields import is_autocommit
+from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.postgres.value_types import bind_values
 from noetl_worker.tools.tables import stored_parts
 
@@ -97,7 +98,7 @@ async def read_table(
     None, and nothing has run, where a column has to go by rows. Raises `ToolFailure`, and what
     the client raises.
     """
-    async with session.connection.transaction():
+    async with hold_transaction(session.connection):
         return await _read_inside(session, statement, call, payloads=payloads, mask=mask)
 
 

@@ -19,6 +19,7 @@ from noetl_worker.tools.postgres.postgres_session import (
     keep_json_as_text,
 )
 from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool, classify_postgres_error
+from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.postgres.value_types import UnfitValue, bind_values
 
 # The columns' names, rows, and the columns' types.
@@ -62,7 +63,7 @@ async def read_windows(
     come as their texts.
     """
     statement = parse_one_statement(query, params)
-    own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
+    own = nullcontext() if is_inside else hold_transaction(session.connection, readonly=True)
     async with own:
         plan = keep_json_as_text(await session.describe_statement(statement.text), json_texts)
         values = bind_values(

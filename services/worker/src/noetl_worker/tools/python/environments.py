@@ -216,11 +216,20 @@ def _get_installer(search_path: str) -> tuple[str, ...]:
     uv = shutil.which("uv", path=os.pathsep.join((beside, search_path)))
     if uv is not None:
         placing = ("--link-mode", "copy", "--python", sys.executable)
-        return (uv, "pip", "install", "--quiet", "--no-config", "--no-cache", *placing)
+        return (
+            uv,
+            "pip",
+            "install",
+            "--quiet",
+            "--no-config",
+            "--no-cache",
+            "--compile-bytecode",
+            *placing,
+        )
     bundled = sorted((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
     pip = (str(bundled[-1] / "pip"),) if bundled else ("-m", "pip")
     if not bundled and shutil.which("pip", path=beside) is None:
         text = "field 'requirements': this worker has neither uv nor pip: install uv where it runs"
         raise ToolFailure(build_error("config", text, source="python"))
     options = ("--isolated", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
-    return (sys.executable, "-I", *pip, "install", "--quiet", "--no-compile", *options)
+    return (sys.executable, "-I", *pip, "install", "--quiet", *options)

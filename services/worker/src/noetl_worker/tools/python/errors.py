@@ -6,11 +6,16 @@ from noetl_contracts.errors import ErrorObject
 from noetl_worker.domain.failures import build_error, classify_exception
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.sandbox.user_call import CallAnswer
+from noetl_worker.tools.python.requirements import FOLDERS_SETTING
 
 MEMORY_SETTING = "NOETL_WORKER_PYTHON_MEMORY_BYTES"
 _MODULE_HINT = (
     "requirements: [{name}] on this task installs a package of that name; the package that has the "
     "module may be named otherwise, as pillow has PIL"
+)
+_FOLDERS_HINT = (
+    "a task has files of its own alone: relative names, and what tempfile makes; "
+    f"{FOLDERS_SETTING} names folders of this machine that tasks may read"
 )
 _NETWORK_HINT = "this task has no network: spec.network: true asks for it"
 
@@ -45,6 +50,8 @@ def _find_hint(answer: CallAnswer, *, memory_bytes: int) -> str:
         return _NETWORK_HINT
     if answer.absent_module:
         return _MODULE_HINT.format(name=answer.absent_module.partition(".")[0])
+    if answer.is_outside:
+        return _FOLDERS_HINT
     if "MemoryError" in answer.bases:
         return _build_memory_hint(memory_bytes)
     return ""

@@ -13,10 +13,11 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
 from noetl_worker.sandbox.task_output import END, MARK, OutputRecord
-from noetl_worker.sandbox.user_call import CallAnswer, CallRequest
+from noetl_worker.sandbox.user_call import CallAnswer, CallRequest, ProcessReady
 from noetl_worker.task_logs.task_log import TaskLogPort
 from noetl_worker.tools.calls.call import CheckoutPort, RowSink
 from noetl_worker.tools.calls.child_process import SupervisedProcess
+from noetl_worker.tools.python.process_family import ProcessFamily, find_family
 
 _READ_BYTES = 64 * 1024
 # A mark without a record behind it was written by a program of the task.
@@ -203,6 +204,20 @@ class PythonChild:
         self.execution_id = ""
         self.calls = 0
         self._process = process
+        self._family: ProcessFamily | None = None
+
+    async def wait_until_ready(self) -> dict[str, str]:
+        """Wait until it has its walls; return those that it lacks, with reasons.
+
+        Raises `EOFError` when the process ended.
+        """
+        ready = codec.decode_as(await self._read_frame(), ProcessReady)
+        self._family = find_family(self._process.pid)
+        return ready.lacking
+
+    def has_leftovers(self) -> bool:
+        """Tell whether a call has left processes behind; the system answers at once."""
+        return self._family is not None and self._family.has_grown()
 
     async def send_call(self, ask: CallRequest, sink: RowSink | None = None) -> CallAnswer:
         """Send one call and read its answer; raises `EOFError` when the process ended.
@@ -210,19 +225,28 @@ class PythonChild:
         Rows that come before the answer go to the `sink`: while that waits, so does the process.
         """
         self.calls += 1
-        reader, writer = self._process.stdout, self._process.stdin
-        if reader is None or writer is None:
+        writer = self._process.stdin
+        if writer is None:
             raise EOFError
         data = codec.encode_json(ask)
         writer.write(_LENGTH.pack(len(data)) + data)
         try:
             await writer.drain()
             while True:
-                (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-                answer = codec.decode_as(await reader.readexactly(length), CallAnswer)
+                answer = codec.decode_as(await self._read_frame(), CallAnswer)
                 if answer.rows is None or sink is None:
                     return answer
                 await sink.write_rows(answer.rows)
+        except ConnectionError as problem:
+            raise EOFError from problem
+
+    async def _read_frame(self) -> bytes:
+        reader = self._process.stdout
+        if reader is None:
+            raise EOFError
+        try:
+            (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+            return await reader.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError) as problem:
             raise EOFError from problem
 

@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from noetl_worker.domain.failures import ToolFailure, build_error, classify_file
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.payloads.task_timeout import task_timeout
+from noetl_worker.sandbox.confinement import SYSTEM_PATHS
 from noetl_worker.sandbox.user_call import CallAnswer, CallRequest
 from noetl_worker.tools.calls.background_tasks import BackgroundTasks
 from noetl_worker.tools.calls.call import Call, CheckoutPort, Outcome
@@ -72,7 +73,7 @@ class PythonTool:
         limits: PythonLimits,
         scripts: ScriptLoader,
         directory: Path,
-        hidden: tuple[Path, ...],
+        folders: tuple[str, ...],
         make_checkout: Callable[[Path], CheckoutPort],
         environments: PackageEnvironments,
         mask: SecretMask,
@@ -80,8 +81,8 @@ class PythonTool:
         self._limits = limits
         self._mask = mask
         self._environments = environments
-        # Folders of other tasks and organizations.
-        self._hidden = hidden
+        # What tasks may read besides the system's folders and their own.
+        self._folders = folders
         self._make_checkout = make_checkout
         self._scripts = scripts
         self._directory = directory
@@ -94,7 +95,7 @@ class PythonTool:
     async def run(self, call: Call) -> Outcome:
         """Run a task's code."""
         try:
-            ask = _build_request(call, await self._load_source(call))
+            ask = _build_request(call, await self._load_source(call), self._folders)
             requirements = parse_requirements(call.fields, self._environments.install_policy)
             has_network = parse_network(
                 call.fields,
@@ -129,7 +130,12 @@ class PythonTool:
             child.output.begin_call(call.log)
             answer = await child.send_call(ask, call.sink)
             is_heard = await child.output.finish_call()
-            is_spent = child.calls >= _CALLS_PER_PROCESS or answer.is_spent or not is_heard
+            is_spent = (
+                child.calls >= _CALLS_PER_PROCESS
+                or answer.is_spent
+                or not is_heard
+                or child.has_leftovers()
+            )
             if is_spent:
                 # Nothing of it writes any more while its files are read.
                 child.kill_process()
@@ -195,7 +201,16 @@ class PythonTool:
             raise
         self._environments.acquire_folder(room.packages)
         checkout = self._make_checkout(home / _FILES)
-        return PythonChild(process, output, room=room, home=home, checkout=checkout)
+        child = PythonChild(process, output, room=room, home=home, checkout=checkout)
+        try:
+            self._warn_of_missing_walls(await child.wait_until_ready())
+        except EOFError:
+            # The call is told how it ended.
+            return child
+        except BaseException:
+            self._dismiss_child(child)
+            raise
+        return child
 
     async def _spawn_process(
         self, home: Path, room: ProcessScope
@@ -234,8 +249,8 @@ class PythonTool:
             "file_bytes": limits.file_bytes,
             "network": room.has_network,
             "output": output,
-            "hidden": [str(folder) for folder in self._hidden],
-            "shown": [str(folder) for folder in (home, room.packages) if folder is not None],
+            "read": [*self._folders, *([] if room.packages is None else [str(room.packages)])],
+            "write": [str(home)],
             "packages": None if room.packages is None else str(room.packages),
             "home": str(home / _HOME),
         }
@@ -252,11 +267,11 @@ class PythonTool:
             raise ToolFailure(build_error("validation", "field 'code' must be Python source"))
         return source
 
-    def _warn_of_missing_walls(self, lacking: list[str]) -> None:
-        """Say once which walls around user code this system does not grant."""
+    def _warn_of_missing_walls(self, lacking: dict[str, str]) -> None:
+        """Say once which walls around user code this system does not grant, and why."""
         if lacking and not self._has_warned:
             self._has_warned = True
-            log.warning("python tasks are isolated in part", lacking=", ".join(lacking))
+            log.warning("python tasks are isolated in part", lacking=lacking)
 
     def _dismiss_child(self, child: PythonChild) -> None:
         self._count -= 1
@@ -276,7 +291,6 @@ class PythonTool:
             log.warning("files of python tasks are left on the disk", home=str(home))
 
     def _build_outcome(self, answer: CallAnswer, call: Call) -> Outcome:
-        self._warn_of_missing_walls(answer.lacking)
         error = python_errors.build_answer_error(
             answer, self._mask, memory_bytes=self._limits.memory_bytes
         )
@@ -296,7 +310,7 @@ class PythonTool:
         await self._leftovers.wait_for_all()
 
 
-def _build_request(call: Call, source: str) -> CallRequest:
+def _build_request(call: Call, source: str, folders: Iterable[str]) -> CallRequest:
     """Describe one call; raises `ToolFailure`."""
     libs, required = parse_libs(call.fields.get("libs"))
     return CallRequest(
@@ -309,7 +323,7 @@ def _build_request(call: Call, source: str) -> CallRequest:
         named=call.named,
         libs=libs,
         required=required,
-        paths=parse_paths(call.fields.get("deps")),
+        paths=parse_paths(call.fields.get("deps"), (*folders, *SYSTEM_PATHS)),
         file=name_source(call),
     )
 
@@ -320,20 +334,20 @@ async def open_python(
     limits: PythonLimits,
     scripts: ScriptLoader,
     directory: Path,
-    hidden: tuple[Path, ...],
+    folders: tuple[str, ...],
     make_checkout: Callable[[Path], CheckoutPort],
     environments: PackageEnvironments,
     mask: SecretMask,
 ) -> AsyncIterator[PythonTool]:
     """Hold the child processes while the block runs, their homes below a directory.
 
-    They see nothing of the `hidden` folders.
+    Of files they read those of the system, of the interpreter and of `folders`.
     """
     tool = PythonTool(
         limits=limits,
         scripts=scripts,
         directory=directory,
-        hidden=hidden,
+        folders=folders,
         make_checkout=make_checkout,
         environments=environments,
         mask=mask,

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ Policy = Literal["refused", "hashed", "any"]
 
 POLICY_SETTING = "NOETL_WORKER_PYTHON_REQUIREMENTS"
 NETWORK_SETTING = "NOETL_WORKER_PYTHON_NETWORK_BY_TASK"
+FOLDERS_SETTING = "NOETL_WORKER_TASK_FOLDERS"
 _COUNT_MAX = 100
 _CHARACTERS_MAX = 4_000
 _HASH = re.compile(r"\s--hash=(?:sha256|sha384|sha512):[0-9a-f]+(?=\s|$)")
@@ -150,8 +152,8 @@ def parse_libs(libs: Any) -> tuple[dict[str, Any], list[str]]:
     return libs, []
 
 
-def parse_paths(deps: Any) -> list[str]:
-    """Return where modules are looked for first; raises `ToolFailure`."""
+def parse_paths(deps: Any, folders: Iterable[str]) -> list[str]:
+    """Return where modules are looked for first, all below `folders`; raises `ToolFailure`."""
     if deps is None:
         return []
     if not isinstance(deps, dict) or not deps.keys() <= _DEPS:
@@ -163,8 +165,16 @@ def parse_paths(deps: Any) -> list[str]:
     if deps.get("venv_path"):
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         paths.append(str(Path(str(deps["venv_path"])) / "lib" / version / "site-packages"))
+    roots = [Path(folder).resolve() for folder in folders]
     for path in paths:
-        if not Path(path).is_dir():
+        real = Path(path).resolve()
+        if not any(real.is_relative_to(root) for root in roots):
+            text = (
+                f"field 'deps': '{path}' is outside the folders that tasks of this worker may "
+                f"read: {FOLDERS_SETTING} names them"
+            )
+            raise ToolFailure(build_error("config", text, source="python"))
+        if not real.is_dir():
             text = f"field 'deps': there is no directory '{path}' on this worker"
             raise ToolFailure(build_error("missing_dependency", text, source="python"))
     return [str(Path(path).resolve()) for path in paths]

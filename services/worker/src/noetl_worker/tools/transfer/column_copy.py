@@ -15,6 +15,7 @@ from noetl_worker.tools.calls.call import CursorScanPort, TaskFilesPort
 from noetl_worker.tools.postgres import copy_columns
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.row_windows import parse_one_statement
+from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.postgres.value_types import bind_values
 from noetl_worker.tools.tables import file_tables, transfer_rows
 from noetl_worker.tools.tables.transfer_rows import ChunkTarget, TransferAim
@@ -144,7 +145,7 @@ async def copy_query_columns(
     if not _QUERY.match(statement.text):
         return None
     is_inside = session.connection.is_in_transaction()
-    own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
+    own = nullcontext() if is_inside else hold_transaction(session.connection, readonly=True)
     async with own:
         return await _copy_in_transaction(
             source, statement, session, size=size, table=table, sheet=sheet, scan=scan

@@ -27,6 +27,7 @@ from noetl_worker.tools.postgres.effects import TransferEffect
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool
 from noetl_worker.tools.postgres.row_windows import lease_session
+from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.spark.spark_tool import SparkTool
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
@@ -194,7 +195,7 @@ class SparkMover:
         staged = _list_staged(table, columns, staging)
         async with lease_session(self._postgres, ends.target_auth, call.site) as session:
             connection = session.connection
-            async with connection.transaction():
+            async with hold_transaction(connection):
                 effect = TransferEffect(connection, call)
                 if (done := await effect.claim_effect()) is not None:
                     return done

@@ -35,6 +35,7 @@ from noetl_worker.tools.postgres.postgres_pool import ConnectionPool
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool, classify_postgres_error
 from noetl_worker.tools.postgres.row_windows import hold_session, read_windows
+from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.postgres.value_types import UnfitValue
 from noetl_worker.tools.tables import file_tables, transfer_rows
 from noetl_worker.tools.tables.transfer_rows import ChunkTarget, RowWindow, TransferAim
@@ -235,7 +236,7 @@ class TransferTool:
                 session = await self._get_session(target, call, held_ends)
                 if _takes_effect_once(plan, call):
                     await effects.create_markers(session.connection)
-                async with session.connection.transaction():
+                async with hold_transaction(session.connection):
                     end: PostgresTable | PostgresStatement = (
                         PostgresStatement(session, query=target["query"])
                         if target.get("query") is not None

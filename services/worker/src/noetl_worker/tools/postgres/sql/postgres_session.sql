@@ -9,3 +9,8 @@ rollback;
 -- name: forget :exec
 -- Forget what statements may have left on the session.
 discard all;
+
+-- name: end_backend :one
+-- End the process of another session of the same user; it may have ended meanwhile.
+select count(*) filter (where pg_terminate_backend(pid)) as ended
+from pg_stat_activity where pid = $1 and usename = current_user;

@@ -1,0 +1,82 @@
+"""The administration log as the command line shows it, follows it and exports it."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_cli.audit import ocsf
+from noetl_cli.planner.client import PlannerClient
+
+FOLLOW_S = 1.0
+PAGE_RECORDS = 500
+
+
+class RecordWish(Struct, frozen=True, kw_only=True):
+    """Which records are wanted, and how many of the latest of them."""
+
+    who: str | None
+    what: str | None
+    since: str | None
+    limit: int
+
+
+def list_records(planner: PlannerClient, wish: RecordWish) -> list[dict[str, Any]]:
+    """Return the latest records that are wanted, in order, each with its place."""
+    page = planner.get("/api/audit", **_build_query(wish), limit=wish.limit)
+    return _place_records(page)
+
+
+def follow_records(
+    planner: PlannerClient, wish: RecordWish, after: int
+) -> Iterator[dict[str, Any]]:
+    """Yield records that come after a version, for as long as the caller asks."""
+    while True:
+        page = planner.get("/api/audit", **_build_query(wish), after=after, limit=PAGE_RECORDS)
+        records = _place_records(page)
+        yield from records
+        after = max(after, page["next_after"])
+        if len(records) < PAGE_RECORDS:
+            time.sleep(FOLLOW_S)
+
+
+def list_whole_log(planner: PlannerClient, wish: RecordWish) -> Iterator[dict[str, Any]]:
+    """Yield every record that is wanted, the first one first."""
+    after = 0
+    while True:
+        page = planner.get("/api/audit", **_build_query(wish), after=after, limit=PAGE_RECORDS)
+        records = _place_records(page)
+        yield from records
+        if len(records) < PAGE_RECORDS:
+            return
+        after = page["next_after"]
+
+
+def format_record(record: dict[str, Any]) -> tuple[str, ...]:
+    """Return a record as the cells of a table: when, who, what, on what, and how it ended."""
+    actor = record["actor"]
+    who = actor.get("name") or actor.get("id") or actor["kind"]
+    cause = actor.get("on_behalf_of")
+    if cause is not None:
+        who += f" (for {cause.get('name') or cause.get('id') or cause['kind']})"
+    outcome = "" if record["outcome"] == "done" else record["outcome"]
+    return record["at"][:19], who, record["action"], record["target"], outcome
+
+
+def build_export(record: dict[str, Any], form: str) -> dict[str, Any]:
+    """Return a record in a form for other programs."""
+    if form == "ocsf":
+        return ocsf.build_ocsf_event(
+            record, tenant=record["tenant"], organization=record["organization"]
+        )
+    return record
+
+
+def _build_query(wish: RecordWish) -> dict[str, Any]:
+    return {"who": wish.who, "what": wish.what, "since": wish.since}
+
+
+def _place_records(page: Any) -> list[dict[str, Any]]:
+    place = {"tenant": page["tenant"], "organization": page["organization"]}
+    return [{**record, **place} for record in page["records"]]

@@ -1,0 +1,66 @@
+"""`noetl audit log`: who administered what, and what was refused."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from noetl_chassis.clock import SystemClock
+from noetl_cli import terminal_output
+from noetl_cli.audit import administration_log
+from noetl_cli.audit.administration_log import RecordWish
+from noetl_cli.commands.options import Server, parse_duration
+from noetl_cli.errors import CliError, ExitCode
+from noetl_cli.planner import client
+
+_HEAD = ("AT (UTC)", "WHO", "DID", "WITH", "")
+
+
+def show_log(
+    *,
+    who: Annotated[
+        str | None, typer.Option("--who", help="An id, a name, or the beginning of an API key.")
+    ] = None,
+    what: Annotated[
+        str | None, typer.Option("--what", help="As credential, or credential.written.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only so long ago at most: 1h, 7d.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes; Ctrl-C ends it.")
+    ] = False,
+    export: Annotated[
+        Literal["json", "ocsf"] | None,
+        typer.Option("--export", help="All of it, a line of JSON each: as it is, or as OCSF."),
+    ] = None,
+    server: Server = None,
+) -> None:
+    """Show who administered what: roles, keys, credentials, playbooks, holds, refusals."""
+    if export is not None and follow:
+        raise CliError(
+            "--export ends with the last record, and --follow does not.",
+            way_out="Leave one of them out.",
+            exit_code=ExitCode.USAGE,
+        )
+    oldest = None
+    if since is not None:
+        oldest = (SystemClock().now() - parse_duration("--since", since)).isoformat()
+    wish = RecordWish(who=who, what=what, since=oldest, limit=limit)
+    with client.open_client(server) as planner:
+        if export is not None:
+            for record in administration_log.list_whole_log(planner, wish):
+                terminal_output.print_json(administration_log.build_export(record, export))
+            return
+        records = administration_log.list_records(planner, wish)
+        rows = [administration_log.format_record(record) for record in records]
+        terminal_output.print_rows(_HEAD, rows, nothing="No records.")
+        if not follow:
+            return
+        last = records[-1]["version"] if records else 0
+        try:
+            for record in administration_log.follow_records(planner, wish, last):
+                line = "  ".join(administration_log.format_record(record))
+                terminal_output.print_line(line.rstrip())
+        except KeyboardInterrupt:
+            return

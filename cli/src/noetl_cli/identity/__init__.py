@@ -1,0 +1,1 @@
+"""Which server is meant, and what proves to it who calls."""

@@ -1,0 +1,1 @@
+"""Who asked: actors of events and of administration."""

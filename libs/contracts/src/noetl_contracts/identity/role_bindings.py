@@ -1,0 +1,65 @@
+"""Role bindings and API keys, as they are stored."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from noetl_contracts.ids import OrganizationId, TenantId
+
+# The organization of a binding that holds in all organizations of its tenant.
+# Who vouches for accounts that have API keys: this deployment itself.
+LOCAL_ISSUER = "noetl"
+ALL_ORGANIZATIONS = OrganizationId("*")
+
+
+class SubjectKind(StrEnum):
+    """Whom a binding is for."""
+
+    PERSON = "person"
+    GROUP = "group"
+    SERVICE_ACCOUNT = "service_account"
+    WORKER = "worker"
+
+
+class RoleBinding(Struct, frozen=True, kw_only=True):
+    """A role for a subject at a scope.
+
+    `issuer` is the provider that vouches for a person or group, or `noetl` for accounts with API
+    keys; empty is any. `path_prefix` is a
+    folder of playbooks; empty is all of them.
+    """
+
+    binding_id: str
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    subject_kind: SubjectKind
+    subject: str
+    role: str
+    issuer: str = ""
+    path_prefix: str = ""
+    created_by: str = ""
+    created_at: datetime | None = None
+
+
+class ApiKey(Struct, frozen=True, kw_only=True):
+    """An API key of a service account or a worker: everything but the key itself.
+
+    `digest` is the SHA-256 of the whole key, whose random part has 256 bits.
+    """
+
+    key_prefix: str
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    account: str
+    account_kind: SubjectKind
+    digest: bytes
+    created_by: str = ""
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def is_valid_at(self, moment: datetime) -> bool:
+        """Tell whether the key opens anything at a moment."""
+        return self.revoked_at is None and (self.expires_at is None or moment < self.expires_at)

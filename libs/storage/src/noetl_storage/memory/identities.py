@@ -1,0 +1,224 @@
+"""Role bindings, API keys, sessions and administration records in memory."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from msgspec import structs
+
+from noetl_contracts.identity import administration
+from noetl_contracts.identity.administration import AdministrationRecord, NewRecord, RecordFilter
+from noetl_contracts.identity.role_bindings import (
+    ALL_ORGANIZATIONS,
+    ApiKey,
+    RoleBinding,
+    SubjectKind,
+)
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.sessions import Session
+from noetl_storage.memory.store import MemoryStore
+from noetl_storage.ports.errors import VersionConflict
+from noetl_storage.ports.identity_ports import SubjectNames
+
+
+class MemoryIdentities:
+    """Keeps who may do what."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def put_binding(self, binding: RoleBinding) -> RoleBinding:
+        """Keep a binding; the same one again is the one that is there."""
+        for stored in self._store.role_bindings.values():
+            if _is_same_binding(stored, binding):
+                return stored
+        kept = structs.replace(binding, created_at=self._store.now())
+        self._store.role_bindings[binding.binding_id] = kept
+        return kept
+
+    async def remove_binding(
+        self, binding_id: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> RoleBinding | None:
+        """Remove a binding and return it; None when there was none."""
+        binding = self._store.role_bindings.get(binding_id)
+        if binding is None or not _does_hold(binding, tenant_id, organization_id):
+            return None
+        return self._store.role_bindings.pop(binding_id)
+
+    async def list_bindings(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, bindings_max: int
+    ) -> list[RoleBinding]:
+        """Return the bindings that hold in an organization, by subject."""
+        bindings = [
+            binding
+            for binding in self._store.role_bindings.values()
+            if _does_hold(binding, tenant_id, organization_id)
+        ]
+        bindings.sort(key=lambda b: (b.subject_kind, b.subject, b.role, b.path_prefix))
+        return bindings[:bindings_max]
+
+    async def find_bindings(self, names: SubjectNames) -> list[RoleBinding]:
+        """Return the bindings of somebody, in every tenant."""
+        return [
+            binding
+            for binding in self._store.role_bindings.values()
+            if binding.issuer in ("", names.issuer) and _does_mean(binding, names)
+        ]
+
+    async def put_key(self, key: ApiKey) -> None:
+        """Keep an API key; raises `VersionConflict` for a prefix that is taken."""
+        if key.key_prefix in self._store.api_keys:
+            raise VersionConflict(f"there is a key {key.key_prefix!r}")
+        self._store.api_keys[key.key_prefix] = structs.replace(key, created_at=self._store.now())
+
+    async def find_key(self, key_prefix: str) -> ApiKey | None:
+        """Return an API key by its prefix, revoked or not."""
+        return self._store.api_keys.get(key_prefix)
+
+    async def list_keys(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, keys_max: int
+    ) -> list[ApiKey]:
+        """Return the API keys of an organization, by account."""
+        keys = [
+            key
+            for key in self._store.api_keys.values()
+            if (key.tenant_id, key.organization_id) == (tenant_id, organization_id)
+        ]
+        return sorted(keys, key=lambda key: key.account)[:keys_max]
+
+    async def revoke_key(
+        self, key_prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Make a key open nothing any more; False when there is none that does."""
+        key = self._store.api_keys.get(key_prefix)
+        owner = (tenant_id, organization_id)
+        if key is None or key.revoked_at or (key.tenant_id, key.organization_id) != owner:
+            return False
+        self._store.api_keys[key_prefix] = structs.replace(key, revoked_at=self._store.now())
+        return True
+
+    async def note_key_use(self, key_prefix: str, used_at: datetime) -> None:
+        """Keep when a key was used last."""
+        key = self._store.api_keys.get(key_prefix)
+        if key is not None and (key.used_at is None or key.used_at < used_at):
+            self._store.api_keys[key_prefix] = structs.replace(key, used_at=used_at)
+
+    async def has_any_key(self) -> bool:
+        """Tell whether there is an API key that was not revoked."""
+        now = self._store.now()
+        return any(key.is_valid_at(now) for key in self._store.api_keys.values())
+
+
+class MemorySessions:
+    """Keeps who is signed in with a browser."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def put_session(self, session: Session) -> None:
+        """Keep a new session."""
+        self._store.session_by_hash[session.session_hash] = session
+
+    async def find_session(self, session_hash: str, *, now: datetime) -> Session | None:
+        """Return a session that is neither revoked nor over, or None."""
+        session = self._store.session_by_hash.get(session_hash)
+        is_open = session is not None and session.revoked_at is None and session.expires_at > now
+        return session if is_open else None
+
+    async def revoke_session(self, session_hash: str, *, now: datetime) -> bool:
+        """End a session; False when none was open."""
+        session = self._store.session_by_hash.get(session_hash)
+        if session is None or session.revoked_at is not None:
+            return False
+        self._store.session_by_hash[session_hash] = structs.replace(session, revoked_at=now)
+        return True
+
+    async def revoke_person_sessions(self, issuer: str, subject: str, *, now: datetime) -> int:
+        """End every session of a person; return how many were open."""
+        person_hashes = [
+            session.session_hash
+            for session in self._store.session_by_hash.values()
+            if (session.issuer, session.subject) == (issuer, subject)
+        ]
+        revoked = [await self.revoke_session(digest, now=now) for digest in person_hashes]
+        return sum(revoked)
+
+    async def forget_sessions(self, *, before: datetime, sessions_max: int) -> int:
+        """Remove sessions that were over before a time, the oldest first; return how many."""
+        ended = sorted(
+            (
+                session
+                for session in self._store.session_by_hash.values()
+                if session.expires_at <= before
+            ),
+            key=lambda session: session.expires_at,
+        )[:sessions_max]
+        for session in ended:
+            del self._store.session_by_hash[session.session_hash]
+        return len(ended)
+
+
+class MemoryAdministrationLog:
+    """Keeps the streams of administration records."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    @asynccontextmanager
+    async def open_change(self) -> AsyncIterator[None]:
+        """Run what is stored within; memory undoes nothing."""
+        yield
+
+    async def append_record(self, record: NewRecord) -> AdministrationRecord:
+        """Seal a record behind the last of its stream."""
+        stream = self._store.administration.setdefault(
+            (record.tenant_id, record.organization_id), []
+        )
+        previous = stream[-1].checksum if stream else ""
+        sealed = administration.seal_record(record, version=len(stream) + 1, previous=previous)
+        stream.append(sealed)
+        return sealed
+
+    async def list_records(
+        self,
+        wanted: RecordFilter,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        after_version: int,
+        records_max: int,
+    ) -> list[AdministrationRecord]:
+        """Return records after a version that a filter accepts, in order."""
+        stream = self._store.administration.get((tenant_id, organization_id), [])
+        accepted = [record for record in stream[after_version:] if wanted.accepts_record(record)]
+        return accepted[:records_max]
+
+    async def list_latest_records(
+        self,
+        wanted: RecordFilter,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        records_max: int,
+    ) -> list[AdministrationRecord]:
+        """Return the latest records that a filter accepts, in order."""
+        stream = self._store.administration.get((tenant_id, organization_id), [])
+        return [record for record in stream if wanted.accepts_record(record)][-records_max:]
+
+
+def _is_same_binding(stored: RoleBinding, binding: RoleBinding) -> bool:
+    unlike = {"binding_id": "", "created_by": "", "created_at": None}
+    return structs.replace(stored, **unlike) == structs.replace(binding, **unlike)
+
+
+def _does_hold(binding: RoleBinding, tenant_id: TenantId, organization_id: OrganizationId) -> bool:
+    return binding.tenant_id == tenant_id and binding.organization_id in (
+        organization_id,
+        ALL_ORGANIZATIONS,
+    )
+
+
+def _does_mean(binding: RoleBinding, names: SubjectNames) -> bool:
+    if binding.subject_kind == SubjectKind.GROUP:
+        return binding.subject in names.groups
+    return (binding.subject_kind, binding.subject) == (names.kind, names.subject)

@@ -1,0 +1,93 @@
+"""Ports of identity: role bindings, API keys, and the administration stream."""
+
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+from noetl_contracts.identity.administration import AdministrationRecord, NewRecord, RecordFilter
+from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding
+from noetl_contracts.ids import OrganizationId, TenantId
+
+
+class SubjectNames(Struct, frozen=True, kw_only=True):
+    """By what names bindings mean somebody: the own identity, and groups."""
+
+    kind: str
+    subject: str
+    issuer: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class Identities(Protocol):
+    """Who may do what: bindings of roles, and API keys by their prefixes."""
+
+    async def put_binding(self, binding: RoleBinding) -> RoleBinding:
+        """Keep a binding; the same one again is the one that is there."""
+
+    async def remove_binding(
+        self, binding_id: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> RoleBinding | None:
+        """Remove a binding and return it; None when there was none."""
+
+    async def list_bindings(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, bindings_max: int
+    ) -> list[RoleBinding]:
+        """Return the bindings that hold in an organization, by subject."""
+
+    async def find_bindings(self, names: SubjectNames) -> list[RoleBinding]:
+        """Return the bindings of somebody, in every tenant."""
+
+    async def put_key(self, key: ApiKey) -> None:
+        """Keep an API key; raises `VersionConflict` for a prefix that is taken."""
+
+    async def find_key(self, key_prefix: str) -> ApiKey | None:
+        """Return an API key by its prefix, revoked or not."""
+
+    async def list_keys(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, keys_max: int
+    ) -> list[ApiKey]:
+        """Return the API keys of an organization, by account."""
+
+    async def revoke_key(
+        self, key_prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Make a key open nothing any more; False when there is none that does."""
+
+    async def note_key_use(self, key_prefix: str, used_at: datetime) -> None:
+        """Keep when a key was used last."""
+
+    async def has_any_key(self) -> bool:
+        """Tell whether there is an API key that was not revoked."""
+
+
+class AdministrationLog(Protocol):
+    """The streams of administration records, one for each organization."""
+
+    def open_change(self) -> AbstractAsyncContextManager[None]:
+        """Run what is stored within, and the records appended, as one transaction."""
+
+    async def append_record(self, record: NewRecord) -> AdministrationRecord:
+        """Seal a record behind the last of its stream."""
+
+    async def list_records(
+        self,
+        wanted: RecordFilter,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        after_version: int,
+        records_max: int,
+    ) -> list[AdministrationRecord]:
+        """Return records after a version that a filter accepts, in order."""
+
+    async def list_latest_records(
+        self,
+        wanted: RecordFilter,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        records_max: int,
+    ) -> list[AdministrationRecord]:
+        """Return the latest records that a filter accepts, in order."""

@@ -1,0 +1,137 @@
+"""Role bindings and API keys on PostgreSQL."""
+
+from datetime import datetime
+
+import asyncpg
+
+from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding, SubjectKind
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_storage.ports.identity_ports import SubjectNames
+from noetl_storage.postgres import queries
+from noetl_storage.postgres.database import Database
+
+_QUERIES = queries.load_queries("identities")
+
+
+class PostgresIdentities:
+    """Keeps who may do what."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put_binding(self, binding: RoleBinding) -> RoleBinding:
+        """Keep a binding; the same one again is the one that is there."""
+        row = await self._database.get_row(
+            _QUERIES["put_binding"],
+            int(binding.binding_id),
+            binding.tenant_id,
+            binding.organization_id,
+            binding.subject_kind,
+            binding.issuer,
+            binding.subject,
+            binding.role,
+            binding.path_prefix,
+            binding.created_by,
+        )
+        return _build_binding(row)
+
+    async def remove_binding(
+        self, binding_id: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> RoleBinding | None:
+        """Remove a binding and return it; None when there was none."""
+        row = await self._database.find_row(
+            _QUERIES["remove_binding"], int(binding_id), tenant_id, organization_id
+        )
+        return None if row is None else _build_binding(row)
+
+    async def list_bindings(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, bindings_max: int
+    ) -> list[RoleBinding]:
+        """Return the bindings that hold in an organization, by subject."""
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_bindings"], tenant_id, organization_id, bindings_max
+        )
+        return [_build_binding(row) for row in rows]
+
+    async def find_bindings(self, names: SubjectNames) -> list[RoleBinding]:
+        """Return the bindings of somebody, in every tenant."""
+        rows = await self._database.fetch_rows(
+            _QUERIES["find_bindings"], names.kind, names.subject, names.issuer, list(names.groups)
+        )
+        return [_build_binding(row) for row in rows]
+
+    async def put_key(self, key: ApiKey) -> None:
+        """Keep an API key; raises `VersionConflict` for a prefix that is taken."""
+        await self._database.execute_statement(
+            _QUERIES["put_key"],
+            key.key_prefix,
+            key.tenant_id,
+            key.organization_id,
+            key.account,
+            key.account_kind,
+            key.digest,
+            key.created_by,
+            key.expires_at,
+        )
+
+    async def find_key(self, key_prefix: str) -> ApiKey | None:
+        """Return an API key by its prefix, revoked or not."""
+        row = await self._database.find_row(_QUERIES["find_key"], key_prefix)
+        return None if row is None else _build_key(row)
+
+    async def list_keys(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, keys_max: int
+    ) -> list[ApiKey]:
+        """Return the API keys of an organization, by account."""
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_keys"], tenant_id, organization_id, keys_max
+        )
+        return [_build_key(row) for row in rows]
+
+    async def revoke_key(
+        self, key_prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Make a key open nothing any more; False when there is none that does."""
+        row = await self._database.find_row(
+            _QUERIES["revoke_key"], key_prefix, tenant_id, organization_id
+        )
+        return row is not None
+
+    async def note_key_use(self, key_prefix: str, used_at: datetime) -> None:
+        """Keep when a key was used last."""
+        await self._database.execute_statement(_QUERIES["note_key_use"], key_prefix, used_at)
+
+    async def has_any_key(self) -> bool:
+        """Tell whether there is an API key that was not revoked."""
+        return bool(await self._database.get_value(_QUERIES["has_any_key"]))
+
+
+def _build_binding(row: asyncpg.Record) -> RoleBinding:
+    return RoleBinding(
+        binding_id=str(row["binding_id"]),
+        tenant_id=TenantId(row["tenant_id"]),
+        organization_id=OrganizationId(row["organization_id"]),
+        subject_kind=SubjectKind(row["subject_kind"]),
+        issuer=row["issuer"],
+        subject=row["subject"],
+        role=row["role"],
+        path_prefix=row["path_prefix"],
+        created_by=row["created_by"],
+        created_at=row["created_at"],
+    )
+
+
+def _build_key(row: asyncpg.Record) -> ApiKey:
+    return ApiKey(
+        key_prefix=row["key_prefix"],
+        tenant_id=TenantId(row["tenant_id"]),
+        organization_id=OrganizationId(row["organization_id"]),
+        account=row["account"],
+        account_kind=SubjectKind(row["account_kind"]),
+        digest=row["digest"],
+        created_by=row["created_by"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        used_at=row["used_at"],
+        revoked_at=row["revoked_at"],
+    )

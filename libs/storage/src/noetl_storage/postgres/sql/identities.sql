@@ -1,0 +1,89 @@
+-- name: put_binding :one
+-- Keep a binding; of the same one that is there nothing changes.
+with put as (
+    insert into noetl.role_binding (
+        binding_id, tenant_id, organization_id, subject_kind, issuer, subject, role, path_prefix,
+        created_by
+    )
+    values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+    on conflict do nothing
+    returning *
+)
+
+select * from put
+union all
+select b.*
+from noetl.role_binding as b
+where not exists (select from put)
+    and b.tenant_id = $2
+    and b.organization_id = $3
+    and b.subject_kind = $4
+    and b.issuer = $5
+    and b.subject = $6
+    and b.role = $7
+    and b.path_prefix = $8;
+
+-- name: remove_binding :one
+-- Remove binding $1 of tenant $2 that holds in organization $3.
+delete from noetl.role_binding
+where binding_id = $1 and tenant_id = $2 and organization_id in ($3, '*')
+returning *;
+
+-- name: list_bindings :many
+-- At most $3 bindings of tenant $1 that hold in organization $2.
+select *
+from noetl.role_binding
+where tenant_id = $1 and organization_id in ($2, '*')
+order by subject_kind collate "C", subject collate "C", role collate "C", path_prefix collate "C"
+limit $3;
+
+-- name: find_bindings :many
+-- The bindings of subject $2 of kind $1, and of groups $4, that issuer $3 vouches for.
+select *
+from noetl.role_binding
+where (
+    (subject_kind = $1 and subject = $2)
+    or (subject_kind = 'group' and subject = any($4::text []))
+)
+and issuer in ('', $3);
+
+-- name: put_key :exec
+-- Keep an API key.
+insert into noetl.api_key (
+    key_prefix, tenant_id, organization_id, account, account_kind, digest, created_by, expires_at
+)
+values ($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- name: find_key :one
+-- The API key with prefix $1.
+select *
+from noetl.api_key
+where key_prefix = $1;
+
+-- name: list_keys :many
+-- At most $3 API keys of tenant $1 and organization $2.
+select *
+from noetl.api_key
+where tenant_id = $1 and organization_id = $2
+order by account collate "C", created_at, key_prefix collate "C"
+limit $3;
+
+-- name: revoke_key :one
+-- Revoke key $1 of tenant $2 and organization $3.
+update noetl.api_key
+set revoked_at = now()
+where key_prefix = $1 and tenant_id = $2 and organization_id = $3 and revoked_at is null
+returning key_prefix;
+
+-- name: note_key_use :exec
+-- Keep that key $1 was used at $2.
+update noetl.api_key
+set used_at = greatest(used_at, $2)
+where key_prefix = $1;
+
+-- name: has_any_key :one
+-- Whether any key opens something.
+select exists (
+    select from noetl.api_key
+    where revoked_at is null and (expires_at is null or expires_at > now())
+);

@@ -1,0 +1,85 @@
+# ruff: noqa: E501 - the text of pages has the width of pages
+"""The page of roles: its tables of permissions and of routes are made from the code."""
+
+from noetl_planner.identity.permissions import PERMISSIONS_BY_ROLE, Permission, Role
+from noetl_planner.identity.route_rules import RULES, Door, Reach, RouteRule
+
+_HEAD = """# Roles
+
+Everybody who calls the API has roles, for an organization or for a folder of playbooks:
+
+```console
+$ noetl role grant author data-team --kind group
+$ noetl role grant operator 8f3c... --folder sales/eu
+$ noetl key create ci --role operator --days 30
+$ noetl role ls
+$ noetl whoami
+```
+
+Other clients send a token, as in all samples of these pages:
+
+```sh
+export AUTH="Authorization: Bearer $(cat ~/.local/state/noetl/token)"   # of `noetl up`; else an API key
+curl -H "$AUTH" "$API/api/auth/whoami"
+```
+
+A person is named by the subject that the identity provider gives, a group by its name there. Keys are shown once, and stored as
+hashes. A role that is given or taken away counts within 5 s. `NOETL_PLANNER_GROUP_ROLES=data-team:author,platform:admin` gives roles to
+groups before anybody could. The owner of the installation has all of them.
+
+"""
+_TENANTS = """
+## Tenants
+
+The roles say in which tenant and organization somebody acts. With roles in several, `X-NoETL-Tenant` and `X-NoETL-Organization`,
+`NOETL_TENANT` and `NOETL_ORGANIZATION`, or a context choose one. What lies in another tenant answers 404, as does a playbook outside
+a role's folder.
+
+```console
+$ noetl context add prod --server https://noetl.example.org --tenant acme --organization west
+$ noetl context use prod
+```
+
+## Errors
+
+```json
+{"status": 401, "code": "not_signed_in", "hint": "sign in with noetl login, or send Authorization: Bearer TOKEN"}
+{"status": 403, "code": "forbidden", "detail": "eve may not write credentials here (roles: viewer)"}
+{"status": 429, "code": "too_many_requests", "detail": "ci calls more often than 500 times a second"}
+```
+
+`NOETL_PLANNER_CALLS_PER_S` bounds each principal; the answer says when to come again (`Retry-After`).
+
+## Routes
+
+`folder` means that a role for a folder is enough. `python -m scripts.pages` makes this page from the rules, and
+`tests/security/access` walks every route with every role.
+
+"""
+
+
+def page() -> str:
+    """Make the page."""
+    roles = list(Role)
+    head = "| permission | " + " | ".join(roles) + " |\n|---|" + "---|" * len(roles) + "\n"
+    rows = "".join(_permission(permission, roles) for permission in Permission)
+    return f"{_HEAD}{head}{rows}{_TENANTS}```text\n{_routes()}```\n"
+
+
+def _permission(permission: Permission, roles: list[Role]) -> str:
+    marks = ("x" if permission in PERMISSIONS_BY_ROLE[role] else "" for role in roles)
+    return f"| {permission} | " + " | ".join(marks) + " |\n"
+
+
+def _routes() -> str:
+    lines = [
+        f"{method:7}{path:48}{_asks(rule)}"
+        for (method, path), rule in sorted(RULES.items(), key=lambda item: (item[0][1], item[0][0]))
+    ]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _asks(rule: RouteRule) -> str:
+    if rule.door is not Door.PERMISSION:
+        return str(rule.door)
+    return f"{rule.permission}{', folder' if rule.reach is Reach.PATHS else ''}"

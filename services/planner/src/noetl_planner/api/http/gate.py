@@ -1,0 +1,245 @@
+"""The gate: admits each request of the API with the access that it has, or refuses it."""
+
+from collections import OrderedDict
+from http import HTTPStatus
+from time import monotonic
+
+import structlog
+from litestar.types import HTTPScope
+from msgspec import Struct, structs
+
+from noetl_contracts.errors import Retryable
+from noetl_contracts.identity.actors import Actor, ActorKind, Via
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.identity import denials, route_rules
+from noetl_planner.identity.access_resolver import NoRole
+from noetl_planner.identity.authenticator import Evidence, NotSignedIn
+from noetl_planner.identity.denials import Denial
+from noetl_planner.identity.permissions import Permission
+from noetl_planner.identity.principals import Access, Principal
+from noetl_planner.identity.route_rules import Door, Reach, RouteRule
+
+# How long what a token opened is remembered: a revoked key or role ends after so long.
+REMEMBERED_S = 5.0
+_REMEMBERED_MAX = 2048
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_AUTHORIZATION, _COOKIE = b"authorization", b"cookie"
+_TENANT, _ORGANIZATION = b"x-noetl-tenant", b"x-noetl-organization"
+_CLIENT, _CSRF = b"x-noetl-client", b"x-csrf-token"
+_HEADERS = frozenset({_AUTHORIZATION, _COOKIE, _TENANT, _ORGANIZATION, _CLIENT, _CSRF})
+_VIA = {b"cli": Via.CLI, b"console": Via.CONSOLE}
+_NAME_CHARACTERS_MAX = 256
+
+log = structlog.get_logger(__name__)
+
+_Key = tuple[bytes, bytes, bytes, bytes]
+
+
+class _Remembered(Struct, frozen=True):
+    services: ApiServices
+    until: float
+
+
+class Gate:
+    """Checks requests by the table of routes; remembers for seconds what each token opens."""
+
+    def __init__(self, services: ApiServices) -> None:
+        self._services = services
+        self._remembered: OrderedDict[_Key, _Remembered] = OrderedDict()
+        self._denials = denials.DenialLog(services.administration, services.clock)
+
+    async def admit_request(self, scope: HTTPScope) -> ApiServices:
+        """Return what a request may use, bound to who sends it; raises `ApiError`."""
+        method, path = scope["method"], scope["path_template"]
+        rule = route_rules.find_rule("GET" if method == "HEAD" else method, path)
+        if rule is None:
+            raise ApiError(
+                HTTPStatus.FORBIDDEN,
+                code="no_rule",
+                detail=f"no rule says who may call {method} {path}",
+            )
+        headers = {name: value for name, value in scope["headers"] if name in _HEADERS}
+        if rule.door is Door.PUBLIC:
+            return await self._admit_anybody(headers)
+        services = await self._find_services(method, path, headers, _get_address(scope))
+        access = services.access
+        services.rate_limiter.admit_call(access.principal)
+        if rule.permission is None:
+            return services
+        return await self._check_rule(services, access, rule, rule.permission, method, path)
+
+    async def _check_rule(
+        self,
+        services: ApiServices,
+        access: Access,
+        rule: RouteRule,
+        permission: Permission,
+        method: str,
+        path: str,
+    ) -> ApiServices:
+        if access.has_permission(permission):
+            return services
+        if rule.reach is Reach.PATHS and access.has_permission_somewhere(permission):
+            return structs.replace(services, path_prefixes=access.list_path_prefixes(permission))
+        await self._record_denial(
+            access.principal.build_actor(), access, f"{method} {path}", str(permission)
+        )
+        raise build_forbidden_error(access, permission)
+
+    async def _find_services(
+        self, method: str, path: str, headers: dict[bytes, bytes], address: str
+    ) -> ApiServices:
+        token = headers.get(_AUTHORIZATION, b"")
+        place = headers.get(_TENANT, b""), headers.get(_ORGANIZATION, b"")
+        key = (token, *place, headers.get(_CLIENT, b""))
+        is_remembered = bool(token) or _COOKIE not in headers
+        if is_remembered:
+            remembered = self._remembered.get(key)
+            if remembered is not None and remembered.until > monotonic():
+                return remembered.services
+        try:
+            services = await self._bind_services(method, headers)
+        except NotSignedIn as refusal:
+            await self._record_unknown(address, f"{method} {path}", refusal.code)
+            raise _unauthorized_error(refusal) from refusal
+        except NoRole as refusal:
+            raise _forbidden_place_error(refusal) from refusal
+        if is_remembered:
+            self._remember_services(key, services)
+        return services
+
+    async def _bind_services(self, method: str, headers: dict[bytes, bytes]) -> ApiServices:
+        evidence = _read_evidence(method, headers)
+        principal = await self._services.authenticator.authenticate_request(evidence)
+        if principal is None:
+            raise NotSignedIn(
+                "not_signed_in",
+                "this needs a token, an API key or a session",
+                "sign in with noetl login, or send Authorization: Bearer TOKEN",
+            )
+        access = await self._services.access_resolver.resolve_access(
+            principal,
+            tenant=_read_name(headers, _TENANT),
+            organization=_read_name(headers, _ORGANIZATION),
+        )
+        return bind_services(self._services, access)
+
+    def _remember_services(self, key: _Key, services: ApiServices) -> None:
+        until = monotonic() + REMEMBERED_S
+        expires_at = services.access.principal.expires_at
+        if expires_at is not None:
+            left_s = (expires_at - self._services.clock.now()).total_seconds()
+            until = min(until, monotonic() + left_s)
+        self._remembered[key] = _Remembered(services, until)
+        while len(self._remembered) > _REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+
+    async def _admit_anybody(self, headers: dict[bytes, bytes]) -> ApiServices:
+        """Bind what a public route uses: a token that is no good makes nobody of its sender."""
+        if headers.keys() & {_AUTHORIZATION, _COOKIE} or self._services.authenticator.is_off:
+            try:
+                return await self._bind_services("GET", headers)
+            except (NotSignedIn, NoRole):
+                log.debug("sender of a public request not known")
+        tenant, organization = _read_name(headers, _TENANT), _read_name(headers, _ORGANIZATION)
+        nobody = Access(
+            principal=NOBODY,
+            tenant_id=TenantId(tenant) if tenant else self._services.tenant_id,
+            organization_id=(
+                OrganizationId(organization) if organization else self._services.organization_id
+            ),
+        )
+        return bind_services(self._services, nobody)
+
+    async def _record_unknown(self, address: str, route: str, reason: str) -> None:
+        services = self._services
+        actor = Actor(kind=ActorKind.ANONYMOUS, id=address, name=address, via=Via.API)
+        nowhere = Access(
+            principal=NOBODY,
+            tenant_id=services.tenant_id,
+            organization_id=services.organization_id,
+        )
+        await self._record_denial(actor, nowhere, route, reason)
+
+    async def _record_denial(self, actor: Actor, access: Access, route: str, reason: str) -> None:
+        try:
+            await self._denials.record_denial(
+                Denial(
+                    tenant_id=access.tenant_id,
+                    organization_id=access.organization_id,
+                    actor=actor,
+                    route=route,
+                    reason=reason,
+                )
+            )
+        except Retryable as failure:
+            # The refusal stands whether or not it could be written down.
+            log.warning("denial not recorded", route=route, reason=str(failure))
+
+
+NOBODY = Principal(kind=ActorKind.ANONYMOUS, id="", name="nobody")
+
+
+def bind_services(services: ApiServices, access: Access) -> ApiServices:
+    """Return what one principal may use in one organization."""
+    return structs.replace(
+        services,
+        access=access,
+        tenant_id=access.tenant_id,
+        organization_id=access.organization_id,
+    )
+
+
+def build_forbidden_error(access: Access, permission: Permission) -> ApiError:
+    """Say which permission is missing, and who gives it."""
+    roles = ", ".join(access.list_roles()) or "none"
+    return ApiError(
+        HTTPStatus.FORBIDDEN,
+        code="forbidden",
+        detail=f"{access.principal.name} may not {permission} here (roles: {roles})",
+        hint="an administrator gives roles: noetl role grant",
+    )
+
+
+def _unauthorized_error(refusal: NotSignedIn) -> ApiError:
+    return ApiError(
+        HTTPStatus.FORBIDDEN if refusal.is_forbidden else HTTPStatus.UNAUTHORIZED,
+        code=refusal.code,
+        detail=refusal.detail,
+        hint=refusal.hint,
+        headers={"WWW-Authenticate": 'Bearer realm="noetl"'},
+    )
+
+
+def _forbidden_place_error(refusal: NoRole) -> ApiError:
+    return ApiError(
+        HTTPStatus.FORBIDDEN, code=refusal.code, detail=refusal.detail, hint=refusal.hint
+    )
+
+
+def _read_evidence(method: str, headers: dict[bytes, bytes]) -> Evidence:
+    csrf = None if method in _READS else headers.get(_CSRF, b"").decode("latin-1")
+    return Evidence(
+        authorization=headers.get(_AUTHORIZATION, b"").decode("latin-1"),
+        cookies=headers.get(_COOKIE, b"").decode("latin-1"),
+        csrf_token=csrf,
+        via=_VIA.get(headers.get(_CLIENT, b""), Via.API),
+    )
+
+
+def _read_name(headers: dict[bytes, bytes], header: bytes) -> str | None:
+    name = headers.get(header, b"").decode("latin-1").strip()
+    if len(name) > _NAME_CHARACTERS_MAX or not name.isprintable():
+        raise NoRole(
+            "no_role",
+            f"{header.decode()} names nothing: it has at most {_NAME_CHARACTERS_MAX} characters",
+            "write the name of a tenant or organization",
+        )
+    return name or None
+
+
+def _get_address(scope: HTTPScope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""

@@ -1,0 +1,1 @@
+"""Routes of identity: who asks, roles, API keys, and the administration log."""

@@ -1,0 +1,169 @@
+"""The access resolver: in which organization a principal acts, and with which roles."""
+
+from collections.abc import Mapping
+
+from noetl_contracts.identity.actors import ActorKind
+from noetl_contracts.identity.role_bindings import ALL_ORGANIZATIONS, RoleBinding, SubjectKind
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_planner.identity.permissions import Role
+from noetl_planner.identity.principals import (
+    ALL_GRANTS,
+    Access,
+    Grant,
+    Principal,
+    select_grants,
+)
+from noetl_storage.ports.identity_ports import Identities, SubjectNames
+
+_Owner = tuple[TenantId, OrganizationId]
+
+
+class NoRole(Exception):  # noqa: N818 - it is an answer
+    """A principal has no role where it wants to act, or does not say where."""
+
+    def __init__(self, code: str, detail: str, hint: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.hint = hint
+
+
+class AccessResolver:
+    """Reads bindings, and the roles that the settings give to groups of the provider.
+
+    Roles of settings hold in the organization of the installation, which is there before anybody
+    could bind a role, for groups of the `group_issuer` alone.
+    """
+
+    def __init__(
+        self,
+        identities: Identities,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        role_by_group: Mapping[str, Role] | None = None,
+        group_issuer: str = "",
+    ) -> None:
+        self._identities = identities
+        self._home = (tenant_id, organization_id)
+        self._role_by_group = dict(role_by_group or {})
+        self._group_issuer = group_issuer
+
+    async def resolve_access(
+        self, principal: Principal, *, tenant: str | None, organization: str | None
+    ) -> Access:
+        """Return what a principal may do where it wants to act; raises `NoRole`."""
+        if principal.has_all_roles:
+            return self._build_owner_access(principal, tenant, organization)
+        bindings = await self._list_bindings(principal)
+        owner = self._choose_owner(principal, bindings, tenant, organization)
+        grants = select_grants(bindings, *owner)
+        if not grants:
+            raise _no_role_error(principal, owner)
+        return Access(
+            principal=principal, tenant_id=owner[0], organization_id=owner[1], grants=grants
+        )
+
+    async def _list_bindings(self, principal: Principal) -> list[RoleBinding]:
+        names = SubjectNames(
+            kind=_SUBJECTS[principal.kind],
+            subject=principal.id,
+            issuer=principal.issuer,
+            groups=principal.groups,
+        )
+        bindings = await self._identities.find_bindings(names)
+        bindings += [
+            RoleBinding(
+                binding_id="0",
+                tenant_id=self._home[0],
+                organization_id=self._home[1],
+                subject_kind=SubjectKind.GROUP,
+                subject=group,
+                role=self._role_by_group[group],
+            )
+            for group in principal.groups
+            if group in self._role_by_group and principal.issuer == self._group_issuer
+        ]
+        if principal.home is None:
+            return bindings
+        # A key opens the organization that it was made in alone.
+        home_tenant, home_organization = principal.home
+        return [
+            binding
+            for binding in bindings
+            if binding.tenant_id == home_tenant
+            and binding.organization_id in (home_organization, ALL_ORGANIZATIONS)
+        ]
+
+    def _choose_owner(
+        self,
+        principal: Principal,
+        bindings: list[RoleBinding],
+        tenant: str | None,
+        organization: str | None,
+    ) -> _Owner:
+        if principal.home is not None:
+            chosen = (
+                TenantId(tenant or principal.home[0]),
+                OrganizationId(organization or principal.home[1]),
+            )
+            if chosen != principal.home:
+                raise _no_role_error(principal, chosen)
+            return chosen
+        owners = {(binding.tenant_id, binding.organization_id) for binding in bindings}
+        named = {
+            owner
+            for owner in owners
+            if tenant in (None, owner[0])
+            and (organization is None or owner[1] in (organization, ALL_ORGANIZATIONS))
+        }
+        if len(named) == 1:
+            chosen_tenant, chosen_organization = next(iter(named))
+            if chosen_organization != ALL_ORGANIZATIONS:
+                return chosen_tenant, chosen_organization
+            fallback = OrganizationId(organization) if organization else self._home[1]
+            return chosen_tenant, fallback
+        home_tenant, home_organization = self._home
+        wanted = (
+            TenantId(tenant or home_tenant),
+            OrganizationId(organization or home_organization),
+        )
+        is_bound = bool(select_grants(bindings, *wanted))
+        if is_bound:
+            return wanted
+        if named and tenant is None:
+            raise NoRole(
+                "tenant_not_chosen",
+                f"{principal.name} has roles in {len(named)} organizations",
+                "choose one: the headers X-NoETL-Tenant and X-NoETL-Organization, "
+                "or noetl context use",
+            )
+        raise _no_role_error(principal, wanted)
+
+    def _build_owner_access(
+        self, principal: Principal, tenant: str | None, organization: str | None
+    ) -> Access:
+        if principal.kind == ActorKind.ANONYMOUS:
+            # Nobody proved to be somebody: the installation's own organization, no other.
+            tenant = organization = None
+        return Access(
+            principal=principal,
+            tenant_id=TenantId(tenant or self._home[0]),
+            organization_id=OrganizationId(organization or self._home[1]),
+            grants=(*ALL_GRANTS, Grant(role=Role.WORKER)),
+        )
+
+
+_SUBJECTS = {
+    ActorKind.PERSON: SubjectKind.PERSON,
+    ActorKind.SERVICE_ACCOUNT: SubjectKind.SERVICE_ACCOUNT,
+    ActorKind.WORKER: SubjectKind.WORKER,
+}
+
+
+def _no_role_error(principal: Principal, owner: _Owner) -> NoRole:
+    return NoRole(
+        "no_role",
+        f"{principal.name} has no role in tenant {owner[0][:80]!r}, organization {owner[1][:80]!r}",
+        "an administrator gives roles: noetl role grant",
+    )
