@@ -225,7 +225,10 @@ async def work(world: "World", process: Process) -> None:
         mask=mask,
         clock=process.clock,
     )
-    worker = working.build_worker(adapters, WORKER, instance=process.name)
+    # Every worker is a user of its own, whichever process of it runs.
+    user = process.name.partition(".")[0]
+    config = structs.replace(WORKER, nats_url=f"nats://{user}@nowhere")
+    worker = working.build_worker(adapters, config, instance=process.name)
     await worker.run(stop=process.stop, loop_health=_pulse(process), drain_s=5.0)
 
 

@@ -27,7 +27,7 @@ from noetl_messaging.memory.registers import MemoryRegisters
 from noetl_messaging.streams import topology
 from noetl_worker import wiring
 from noetl_worker.commands import offers
-from noetl_worker.commands.fact_publisher import FactPublisher
+from noetl_worker.commands.fact_publisher import FactPublisher, ReportRoute
 from noetl_worker.commands.offers import OfferHost, OfferIntake
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.tool_factory import open_tools
@@ -131,7 +131,7 @@ class Ghost:
         self.desk = FactPublisher(
             publisher=opened.adapters.publisher,
             worker_id=GHOST,
-            shard_count=1,
+            route=ReportRoute(shard_count=1),
             mask=SecretMask(),
             clock=opened.adapters.clock,
             locality={"node": "n1"},

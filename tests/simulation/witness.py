@@ -14,6 +14,7 @@ from noetl_contracts.ledger.records import Append
 from noetl_contracts.requests import facts
 from noetl_messaging.memory.consumer import MemoryDelivery
 from noetl_messaging.streams.ports import Message
+from noetl_planner.facts.report_checks import ReportFault
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox
 from noetl_storage.memory.projections import MemoryProjections
@@ -77,6 +78,9 @@ class Witness:
         failure = sys.exc_info()[1] if failure is True else failure
         if said in _DEFECTS and isinstance(failure, BaseException) and _is_defect(failure):
             self.object(f"{said}: {_told(failure)}")
+        if said == "reports refused" and words.get("fault") != ReportFault.HOLDER:
+            # Nobody forges any here. Of two messages of one attempt the second's worker is refused.
+            self.object(f"a true report was refused: {words.get('latest')}")
         if said == "execution set aside":
             self.object(f"a projector set an execution aside: {words.get('reason')}")
 

@@ -20,6 +20,7 @@ from msgspec import structs
 from noetl_cli.stack.processes import loopback, probes, process_spec
 from noetl_cli.stack.processes.process_spec import Probe, ProcessSpec
 from noetl_cli.stack.servers import nats, postgres, seaweedfs
+from noetl_messaging.streams.worker_permissions import WorkerUser
 
 READY_TIMEOUT_S = 120.0
 POLL_S = 0.02
@@ -297,13 +298,19 @@ def postgres_server(tmp: Path, *, is_durable: bool = False) -> Iterator[Postgres
 
 
 @contextmanager
-def nats_server(tmp: Path, *, sync_interval: str = nats.SYNC_INTERVAL) -> Iterator[NatsServer]:
-    """A started NATS with JetStream below `tmp`."""
+def nats_server(
+    tmp: Path, *, sync_interval: str = nats.SYNC_INTERVAL, workers: tuple[WorkerUser, ...] = ()
+) -> Iterator[NatsServer]:
+    """A started NATS with JetStream below `tmp`, and users of `workers` beside the services'."""
     chosen = loopback.choose_ports(["nats"], before={})
     server = nats.describe_nats(
         home=tmp,
         port=chosen["nats"],
-        password_by_user={user: secrets.token_urlsafe(12) for user in nats.USERS},
+        password_by_user={
+            user: secrets.token_urlsafe(12)
+            for user in (*nats.USERS, *(worker.name for worker in workers))
+        },
+        workers=workers,
         sync_interval=sync_interval,
     )
     nats.prepare_nats(server)

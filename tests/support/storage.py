@@ -78,6 +78,7 @@ from noetl_storage.postgres.registry.schedules import PostgresSchedules
 from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers
 from noetl_storage.postgres.registry.webhooks import PostgresWebhooks
+from noetl_storage.postgres.tenant_roles import PostgresTenantRoles
 
 TENANT = TenantId("acme")
 ORGANIZATION = OrganizationId("west")
@@ -99,7 +100,7 @@ begin
         where c.relnamespace = 'noetl'::regnamespace
             and c.relkind in ('r', 'p')
             and not c.relispartition
-            and c.relname <> 'schema_migration'
+            and c.relname not in ('schema_migration', 'tenant_role')
     loop
         execute 'select exists (select from ' || name || ')' into is_held;
         if is_held then
@@ -241,6 +242,22 @@ async def emptied(dsn: str) -> AsyncIterator[Database]:
     async with open_database(dsn, must_be_durable=False, connect_deadline_s=PATIENCE_S) as database:
         await database.execute_statement(_EMPTY_ALL)
         yield database
+
+
+async def make_reader(dsn: str, tenant_id: str) -> str:
+    """Make the role that reads a tenant; roles outlive the databases of a server."""
+    role = f"noetl_tenant_{tenant_id}"
+    async with open_database(dsn, must_be_durable=False, connect_deadline_s=PATIENCE_S) as database:
+        has_role = await database.get_value("select 1 from pg_roles where rolname = $1", role)
+        if not has_role:
+            await PostgresTenantRoles(database).create_role(tenant_id, "p", connections_max=1)
+        await database.execute_statement(
+            "insert into noetl.tenant_role (role_name, tenant_id) values ($1, $2) "
+            "on conflict do nothing",
+            role,
+            tenant_id,
+        )
+    return role
 
 
 async def eventually(

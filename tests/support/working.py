@@ -41,7 +41,7 @@ from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_storage.ports.ledger_ports import Payloads
 from noetl_worker.commands.call_pacer import CallPacer
 from noetl_worker.commands.command_lease import CancelledExecutions
-from noetl_worker.commands.fact_publisher import FactPublisher
+from noetl_worker.commands.fact_publisher import FactPublisher, ReportRoute
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.payloads.tenant_payloads import PayloadCache
 from noetl_worker.runner.command_host import CommandHost, HostServices
@@ -251,7 +251,11 @@ async def bench(
     payloads = MemoryPayloads() if store is None else store
     async with open_tools(config, payloads, clock) as (tools, mask):
         desk = FactPublisher(
-            publisher=broker, worker_id=WORKER, shard_count=1, mask=mask, clock=clock
+            publisher=broker,
+            worker_id=WORKER,
+            route=ReportRoute(shard_count=1),
+            mask=mask,
+            clock=clock,
         )
         halts = CancelledExecutions(broker)
         lane = CommandHost(

@@ -62,6 +62,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "logs": "Print what tasks wrote; without an execution, the logs of the stack.",
         "pools": "List the pools, how they are served, and what waits in their lanes.",
         "credential": "Keep, test, list and end credentials.",
+        "worker": "Make the broker's users of workers.",
+        "tenant": "Make the database's readers of a tenant.",
         "completion": "Print the script that completes words in a shell.",
     },
     "Say who may do what": {
@@ -98,7 +100,9 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "identity": ("login", "logout", "whoami", "context", "role", "key"),
     "messages": ("signal", "approvals", "approve", "schedule", "webhook", "trigger"),
     "playbooks": ("lint", "register", "catalog", "schema", "state"),
-    "services": ("up", "down", "doctor", "logs", "pools", "credential", "completion"),
+    "services": (
+        *("up", "down", "doctor", "logs", "pools", "credential", "worker", "tenant", "completion"),
+    ),
 }
 FOLDER_BY_NAME = {name: folder for folder, names in FOLDERS.items() for name in names}
 SUMMARIES = {name: text for group in GROUPS.values() for name, text in group.items()}

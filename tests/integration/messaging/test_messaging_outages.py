@@ -14,6 +14,7 @@ from noetl_cli.stack.servers import nats
 from noetl_contracts import subjects
 from noetl_contracts.commands import worker_pools
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.subjects import Reporter
 from noetl_messaging.jetstream.connection import Connection, ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
@@ -257,7 +258,15 @@ async def test_each_service_may_do_its_part_and_no_other(server: NatsServer) -> 
         )
         with pytest.raises(MessagingUnavailable):
             await JetStreamPublisher(worker).publish_message(command)
-        await JetStreamPublisher(worker).publish_message(a_fact(2))
+        with pytest.raises(MessagingUnavailable):
+            await JetStreamPublisher(worker).publish_message(a_fact(2))
+        reporter = Reporter("default", "worker")
+        report = Message(
+            subject=subjects.build_report_subject(0, ACME, OPS, reporter),
+            message_id="r",
+            data=b"2",
+        )
+        await JetStreamPublisher(worker).publish_message(report)
     async with open_connection(server.url_for("planner"), name="planner", waits=short) as owner:
         (first, *_) = await planner(owner).fetch_batch(messages_max=2, wait_s=1)
         await first.ack()

@@ -10,6 +10,7 @@ from tests.support.storage import (
     Stores,
     a_fence,
     an_append,
+    make_reader,
     migrated,
     postgres_stores,
 )
@@ -33,9 +34,12 @@ def test_there_are_five_questions() -> None:
     assert len(QUESTIONS) == len(ANSWERED_BY) == 5
 
 
-async def test_every_question_has_an_answer_for_its_tenant_alone(opened: Database) -> None:
+async def test_every_question_has_an_answer_for_its_tenant_alone(
+    opened: Database, database: str
+) -> None:
     stores: Stores = postgres_stores(opened)
     fence = await a_fence(stores)
+    readers = {tenant: await make_reader(database, tenant) for tenant in (TENANT, "other")}
     for place, ((question, query), name) in enumerate(zip(QUESTIONS, ANSWERED_BY, strict=True)):
         told = STORIES[name]()
         history = History(ExecutionId(str(int(told.execution_id) + (place << 22))))
@@ -43,7 +47,6 @@ async def test_every_question_has_an_answer_for_its_tenant_alone(opened: Databas
         await stores.ledger.append(an_append(fence, history.stream()))
         for tenant, is_answered in ((TENANT, True), ("other", False)):
             async with opened.open_transaction() as transaction:
-                await transaction.execute_statement("set local role noetl_reader")
-                await transaction.fetch_rows("select set_config('app.tenant', $1, true)", tenant)
+                await transaction.execute_statement(f"set local role {readers[tenant]}")
                 found = await transaction.fetch_rows(query, int(history.execution_id))
             assert bool(found) is is_answered, question

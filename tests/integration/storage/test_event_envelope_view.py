@@ -8,6 +8,7 @@ from tests.support.storage import (
     a_fence,
     an_append,
     an_execution,
+    make_reader,
     migrated,
     postgres_stores,
     sealed,
@@ -121,10 +122,9 @@ async def test_a_reader_sees_the_envelopes_of_its_tenant_alone(database: str) ->
     assert history.envelopes[0].organization_id == ORGANIZATION
     connection = await asyncpg.connect(database)
     try:
-        await connection.execute("set role noetl_reader")
         counts = {}
         for tenant in (TENANT, "another"):
-            await connection.execute("select set_config('app.tenant', $1, false)", tenant)
+            await connection.execute(f"set role {await make_reader(database, tenant)}")
             counts[tenant] = await connection.fetchval("select count(*) from noetl.event_envelope")
     finally:
         await connection.close()

@@ -22,5 +22,4 @@ async def test_a_query_can_be_asked(block: Sample, database: str) -> None:
     async with migrated(database) as pool, pool.open_transaction() as transaction:
         if block.page.parent.name == "reference":
             await transaction.execute_statement("set local role noetl_reader")
-        await transaction.fetch_rows("select set_config('app.tenant', $1, true)", "default")
         assert await transaction.fetch_rows(block.text.strip().removesuffix(";")) == []

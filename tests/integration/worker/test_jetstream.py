@@ -79,7 +79,8 @@ async def office(nats: NatsServer) -> AsyncIterator[Office]:
 
 @pytest.fixture
 async def stop(nats: NatsServer, office: Office) -> AsyncIterator[asyncio.Event]:
-    config, clock, payloads = settings_of(lease_s=LEASE_S), SystemClock(), MemoryPayloads()
+    config = settings_of(lease_s=LEASE_S, nats_url=nats.url_for("worker"))
+    clock, payloads = SystemClock(), MemoryPayloads()
     asked = asyncio.Event()
     async with (
         open_connection(nats.url_for("worker"), name="worker") as bus,
@@ -128,7 +129,7 @@ async def test_a_command_is_run_and_reported(office: Office) -> None:
     await office.send(command)
     (done,) = await eventually(lambda: office.facts(CommandCompleted, command))
     assert isinstance(done, CommandCompleted)
-    assert done.worker_id == WORKER
+    assert done.worker_id == f"worker.{WORKER}"
 
 
 @pytest.mark.usefixtures("stop")
@@ -155,9 +156,7 @@ async def test_a_stop_reaches_the_worker(office: Office, server: Script) -> None
     await server.arrived.wait()
 
     async def is_stopped() -> bool:
-        await NatsHints(office.admin).notify(
-            subjects.build_hint_subject(f"stop-{command.command_id}")
-        )
+        await NatsHints(office.admin).notify(subjects.build_stop_hint(command.command_id))
         return bool(await office.facts(CommandStopped, command))
 
     await eventually(is_stopped)

@@ -267,7 +267,7 @@ async def test_a_stop_hint_ends_the_work(worker: Bench, server: Script) -> None:
 
     async def then() -> None:
         async def is_stopped() -> bool:
-            await worker.broker.notify(subjects.build_hint_subject(f"stop-{command.command_id}"))
+            await worker.broker.notify(subjects.build_stop_hint(command.command_id))
             return worker.lane.running_count == 0
 
         await eventually(is_stopped)

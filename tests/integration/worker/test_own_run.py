@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.support import builders
 from tests.support.builders import ORGANIZATION, TENANT, History
-from tests.support.storage import postgres_stores
+from tests.support.storage import make_reader, postgres_stores
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts.ledger.records import Append, ShardFence
@@ -50,8 +50,8 @@ async def story(database: str) -> History:
 async def worker(database: str, story: History) -> AsyncIterator[Bench]:
     del story
     async with bench() as found:
-        options = f"role=noetl_reader&options=-c%20app.tenant%3D{TENANT}"
-        await found.put_credential("ledger", {"dsn": f"{database}?{options}"})
+        role = await make_reader(database, TENANT)
+        await found.put_credential("ledger", {"dsn": f"{database}?role={role}"})
         yield found
 
 

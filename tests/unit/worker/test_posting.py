@@ -24,6 +24,7 @@ from noetl_worker.commands.fact_publisher import (
     FactBatcher,
     FactBundle,
     FactPublisher,
+    ReportRoute,
 )
 from noetl_worker.domain.secret_mask import SecretMask
 
@@ -65,7 +66,11 @@ class Stream:
 
 def desk_of(stream: Stream) -> FactPublisher:
     return FactPublisher(
-        publisher=stream, worker_id=WORKER, shard_count=1, mask=SecretMask(), clock=SystemClock()
+        publisher=stream,
+        worker_id=WORKER,
+        route=ReportRoute(shard_count=1),
+        mask=SecretMask(),
+        clock=SystemClock(),
     )
 
 
@@ -148,7 +153,7 @@ async def test_when_the_one_that_sends_for_all_gives_up_another_does() -> None:
 
 async def test_a_message_holds_no_more_than_it_may() -> None:
     stream = Stream()
-    post = FactBatcher(publisher=stream, producer=WORKER, shard_count=1)
+    post = FactBatcher(publisher=stream, producer=WORKER, route=ReportRoute(shard_count=1))
     many = [letter(f"k{number}") for number in range(LETTERS_MAX + 1)]
     large = [letter(f"l{number}", size_bytes=MESSAGE_BYTES_MAX // 3) for number in range(3)]
     await asyncio.gather(*(post.send_bundle(one) for one in [*many, *large]))

@@ -8,6 +8,15 @@ where not exists (
     where rolname = role
 )
 \gexec
+select 'create role noetl_tenants nologin'
+where not exists (
+    select from pg_roles
+    where rolname = 'noetl_tenants'
+)
+\gexec
+-- It makes the roles that read one tenant each, and manages no others.
+alter role noetl_owner createrole;
+grant noetl_tenants to noetl_owner with admin option;
 alter role noetl_owner password :'noetl_owner';
 alter role noetl_planner password :'noetl_planner';
 alter role noetl_projector password :'noetl_projector';

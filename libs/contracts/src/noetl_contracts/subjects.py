@@ -17,10 +17,15 @@ TRIGGERS = "noetl.triggers"
 POKES = "noetl.poke"
 HALTED = f"{POKES}.halted"
 TAKEN = f"{POKES}.taken"
+STOPS = f"{POKES}.stop"
+PAUSES = f"{POKES}.pause"
+PROGRESS = f"{POKES}.progress"
 # What planners alone say, and workers alone hear: it may be lost like a poke.
 OFFERS = "noetl.offers"
-# Where workers say how they are.
+# Below it each worker says how it is, under the names of its pool and identity.
 WORKERS = f"{POKES}.workers"
+# Below a shard and an owner: the reports of workers, under the names of their pool and identity.
+REPORTS = "worker"
 # Where planners say which executions wait for the payload store.
 STORE_WAITS = f"{POKES}.store-waits"
 
@@ -32,12 +37,23 @@ _SHARE = re.compile(r"([A-Za-z0-9_-]{1,64})(?:=([1-9][0-9]{0,3}))?")
 _MARK = re.compile(r"-t[0-9a-f]{8}$")
 
 
+class Reporter(NamedTuple):
+    """The worker that a subject names, and its pool: the broker admits nobody else to it."""
+
+    pool: str
+    identity: str
+
+
+_REPORTER_FORMS: tuple[tuple[list[str], int], ...] = (([], 0), ([REPORTS], len(Reporter._fields)))
+
+
 class ShardSubject(NamedTuple):
-    """What an ingest or events subject says."""
+    """What an ingest or events subject says; `reporter` is None where a service publishes."""
 
     shard: int
     tenant_id: TenantId
     organization_id: OrganizationId
+    reporter: Reporter | None = None
 
 
 class CommandSubject(NamedTuple):
@@ -53,6 +69,14 @@ class CommandSubject(NamedTuple):
 def build_ingest_subject(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
     """Address facts to the owner of a shard: `noetl.ingest.<shard>.<tenant>.<org>`."""
     return f"{INGEST}.{shard}.{_join_owner(tenant_id, organization_id)}"
+
+
+def build_report_subject(
+    shard: int, tenant_id: TenantId, organization_id: OrganizationId, reporter: Reporter
+) -> str:
+    """Address a worker's facts: `noetl.ingest.<shard>.<tenant>.<org>.worker.<pool>.<identity>`."""
+    named = ".".join(_check_subject_token(token) for token in reporter)
+    return f"{build_ingest_subject(shard, tenant_id, organization_id)}.{REPORTS}.{named}"
 
 
 def build_events_subject(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
@@ -119,19 +143,39 @@ def build_limit_subject(tenant_id: TenantId, organization_id: OrganizationId, na
     return f"{LIMITS}.{_join_owner(tenant_id, organization_id)}.{_check_subject_token(name)}"
 
 
+def find_identity(worker_id: str) -> str:
+    """Return the identity that a worker's id begins with: `<identity>` or `<identity>.<process>`.
+
+    An id that begins with no subject token has a digest in its place.
+    """
+    identity = worker_id.partition(".")[0]
+    return identity if is_subject_token(identity) else codec.digest_hex(worker_id.encode())[:32]
+
+
+def build_worker_id(identity: str, process: str) -> str:
+    """Name a process of an identity; `process` may be a name of the identity already."""
+    is_named = process.partition(".")[0] == identity
+    return process if is_named else f"{identity}.{process}"
+
+
+def build_presence_subject(pool: str, worker_id: str) -> str:
+    """Address what a worker says of itself: `noetl.poke.workers.<pool>.<identity>`."""
+    return f"{WORKERS}.{_check_subject_token(pool)}.{find_identity(worker_id)}"
+
+
 def build_hint_subject(what: str) -> str:
     """Address a plain wake-up hint: `noetl.poke.<what>`; losing it costs only time."""
     return f"{POKES}.{_check_subject_token(what)}"
 
 
 def build_stop_hint(command_id: str) -> str:
-    """Address the hint that a command's work is to end now."""
-    return build_hint_subject(f"stop-{command_id}")
+    """Address the hint that a command's work is to end now: `noetl.poke.stop.<command>`."""
+    return f"{STOPS}.{_check_subject_token(command_id)}"
 
 
 def build_pause_hint(command_id: str) -> str:
-    """Address the hint that a slot is to end after the frame that it is at."""
-    return build_hint_subject(f"pause-{command_id}")
+    """Address the hint that a slot is to end after its frame: `noetl.poke.pause.<command>`."""
+    return f"{PAUSES}.{_check_subject_token(command_id)}"
 
 
 def build_chunk_progress_prefix(command_id: str) -> str:
@@ -150,8 +194,9 @@ def build_halted_hint(execution_id: str) -> str:
 
 
 def build_offer_subject(worker_id: str) -> str:
-    """Address commands that one worker may ask for before others: `noetl.offers.to.<digest>`."""
-    return f"{OFFERS}.to.{codec.digest_hex(worker_id.encode())[:32]}"
+    """Address commands that one worker may ask for first: `noetl.offers.to.<identity>.<digest>`."""
+    digest = codec.digest_hex(worker_id.encode())[:32]
+    return f"{OFFERS}.to.{find_identity(worker_id)}.{digest}"
 
 
 def build_grant_subject(command_id: str, attempt: int) -> str:
@@ -165,16 +210,31 @@ def build_growth_hint(execution_id: str) -> str:
 
 
 def build_progress_hint(execution_id: str) -> str:
-    """Address the hints that tell how far an execution's tasks are."""
-    return build_hint_subject(f"progress-{execution_id}")
+    """Address the hints that tell how far an execution's tasks are: `noetl.poke.progress.<id>`."""
+    return f"{PROGRESS}.{_check_subject_token(execution_id)}"
 
 
 def parse_shard_subject(subject: str) -> ShardSubject:
     """Parse an ingest or events subject; raises `SubjectError`."""
     parts = subject.split(".")
-    if len(parts) != 5 or ".".join(parts[:2]) not in {INGEST, EVENTS} or not parts[2].isdigit():  # noqa: PLR2004 - the grammar above has five tokens
-        raise SubjectError(f"{subject!r} is not <stream>.<shard>.<tenant>.<org>")
-    return ShardSubject(int(parts[2]), TenantId(parts[3]), OrganizationId(parts[4]))
+    owner, mark, named = parts[:5], parts[5:6], parts[6:]
+    if (
+        len(owner) != 5  # noqa: PLR2004 - the grammar above has five tokens
+        or ".".join(owner[:2]) not in {INGEST, EVENTS}
+        or not owner[2].isdigit()
+        or (mark, len(named)) not in _REPORTER_FORMS
+        or (mark and owner[1] != "ingest")
+    ):
+        raise SubjectError(
+            f"{subject!r} is not <stream>.<shard>.<tenant>.<org>, "
+            f"nor {INGEST}.<shard>.<tenant>.<org>.{REPORTS}.<pool>.<identity>"
+        )
+    return ShardSubject(
+        int(owner[2]),
+        TenantId(owner[3]),
+        OrganizationId(owner[4]),
+        Reporter(*named) if mark else None,
+    )
 
 
 def parse_command_subject(subject: str) -> CommandSubject:
@@ -193,9 +253,14 @@ def _join_owner(tenant_id: str, organization_id: str) -> str:
     return f"{_check_subject_token(tenant_id)}.{_check_subject_token(organization_id)}"
 
 
+def is_subject_token(value: str) -> bool:
+    """Tell whether a text may stand between the dots of a subject."""
+    return _TOKEN.fullmatch(value) is not None
+
+
 def _check_subject_token(value: str) -> str:
     """Admit one subject token; wildcards, dots and spaces would change the address."""
-    if not _TOKEN.fullmatch(value):
+    if not is_subject_token(value):
         raise SubjectError(
             f"{value!r} cannot stand in a subject: use 1 to 64 letters, digits, '_' or '-'"
         )

@@ -23,6 +23,7 @@ from noetl_messaging.streams.ports import Consumer, Delivery
 from noetl_planner.domain.decision import ctx_writes
 from noetl_planner.facts import fact_intake, rejections
 from noetl_planner.facts.fact_intake import ExecutionWork, RefusedDelivery
+from noetl_planner.facts.report_checks import ReportRefused
 from noetl_planner.facts.wakeups import Wakeups
 from noetl_planner.loops.queue import ShardInbox
 from noetl_planner.shards import decision_runner, decision_telemetry, notifications
@@ -343,17 +344,27 @@ class ShardPlanner:
 
     async def _bury_refused(self, refused: Iterable[RefusedDelivery]) -> None:
         for refused_delivery in refused:
-            await self._bury_deliveries([refused_delivery.delivery], refused_delivery.reason)
+            reason = refused_delivery.reason
+            if isinstance(reason, ReportRefused):
+                self._shared.report_refusals.count_refusal(reason)
+            else:
+                log.error(
+                    "fact buried", subject=refused_delivery.delivery.subject, reason=str(reason)
+                )
+            await self._bury_delivery(refused_delivery.delivery, reason)
 
     async def _bury_deliveries(self, deliveries: Iterable[Delivery], failure: Exception) -> None:
         for delivery in deliveries:
             log.error("fact buried", subject=delivery.subject, reason=str(failure))
-            await self._shared.dead_letters.bury_delivery(
-                delivery,
-                stream=topology.INGEST,
-                consumer=topology.build_planner_consumer(self._fence.shard),
-                reason=f"{type(failure).__name__}: {failure}"[:_REASON_CHARACTERS_MAX],
-            )
+            await self._bury_delivery(delivery, failure)
+
+    async def _bury_delivery(self, delivery: Delivery, failure: Exception) -> None:
+        await self._shared.dead_letters.bury_delivery(
+            delivery,
+            stream=topology.INGEST,
+            consumer=topology.build_planner_consumer(self._fence.shard),
+            reason=f"{type(failure).__name__}: {failure}"[:_REASON_CHARACTERS_MAX],
+        )
 
 
 def _list_state_changes(execution_decision: ExecutionDecision) -> list[OwnedStateChange]:

@@ -29,6 +29,7 @@ from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.domain.decision.spark_threshold import LaneCores
+from noetl_planner.facts.report_refusals import ReportRefusals
 from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator, NobodyCanSignIn
 from noetl_planner.identity.openid import sign_in
@@ -202,6 +203,7 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
             publish_lease_s=config.publish_lease_s,
             shard_count=config.shard_count,
         ),
+        report_refusals=ReportRefusals(adapters.clock),
         producer=producer,
     )
 

@@ -50,6 +50,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     schedules_max: Count = 200
     # How long the number lasts under which execution ids are minted; far longer than a sweep.
     node_lease_s: Seconds = 120.0
+    # How long one statement or transaction of a tenant's database role may last: the role's own
+    # limits are its to lift.
+    tenant_read_s: Seconds = 120.0
     partition_months: Annotated[int, Meta(ge=1, le=24)] = 2
     # How long a payload stays that nothing mentions; 0 collects none.
     payload_ttl_s: Annotated[float, Meta(ge=0)] = 0.0

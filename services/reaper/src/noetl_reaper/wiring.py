@@ -20,6 +20,7 @@ from noetl_reaper.settings import Settings
 from noetl_reaper.sweeps.history_retention import HistoryRetention
 from noetl_reaper.sweeps.payload_collection import PayloadCollection
 from noetl_reaper.sweeps.scheduler import NodeLease, Scheduler, SchedulerLimits
+from noetl_reaper.sweeps.tenant_reads import TenantReadLimit
 from noetl_replay.fold import FOLD_VERSION
 from noetl_storage.archive.archivist import ROLE, Archivist, RetentionTerms
 from noetl_storage.payloads import master_keys
@@ -37,6 +38,7 @@ from noetl_storage.postgres.ledger.retention import PostgresRetention
 from noetl_storage.postgres.partitions import PostgresPartitions
 from noetl_storage.postgres.read_models.projections import PostgresProjections
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
+from noetl_storage.postgres.tenant_roles import PostgresTenantRoles
 
 # Collecting may take its time; the store's other readers may not wait for it.
 _PAYLOAD_THREADS = 4
@@ -71,6 +73,8 @@ def wire_reaper(config: Settings, *, owner: str, database: Database, nats: Conne
         bounds=settings.build_bounds(config),
     )
     reaper.add_duty(_build_scheduler(config, owner=owner, database=database, nats=nats).fire_due)
+    limit = TenantReadLimit(PostgresTenantRoles(database), longest_s=config.tenant_read_s)
+    reaper.add_duty(limit.end_long_reads)
     return reaper
 
 

@@ -35,7 +35,12 @@ from noetl_worker import settings, wiring
 from noetl_worker.commands.call_pacer import CallPacer
 from noetl_worker.commands.command_context import build_template_error
 from noetl_worker.commands.command_services import CommandServices
-from noetl_worker.commands.fact_publisher import AttemptReporter, FactPublisher, ReportTooLarge
+from noetl_worker.commands.fact_publisher import (
+    AttemptReporter,
+    FactPublisher,
+    ReportRoute,
+    ReportTooLarge,
+)
 from noetl_worker.domain import waves
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.frames import Frame, FrameOutcome, FrameRecord
@@ -207,7 +212,7 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
         fact_publisher = FactPublisher(
             publisher=collected,
             worker_id=services.worker_id,
-            shard_count=1,
+            route=ReportRoute(shard_count=1),
             mask=self.mask,
             clock=self.clock,
         )

@@ -32,6 +32,7 @@ class PresenceAnnouncer(Struct, frozen=True, kw_only=True):
     lanes: tuple[str, ...]
     locality: dict[str, str]
     max_distance: str
+    takes_offers: bool = True
 
 
 class Worker:
@@ -105,10 +106,11 @@ class Worker:
             beat=lambda: self._build_beat(presence_announcer, self._commands_max),
             begin=attend_offer,
         )
-        return [
-            group.create_task(presence_announcer.offers.announce_presence(host)),
-            group.create_task(presence_announcer.offers.listen_for_offers(host)),
-        ]
+        speaking = [group.create_task(presence_announcer.offers.announce_presence(host))]
+        if presence_announcer.takes_offers:
+            listening = presence_announcer.offers.listen_for_offers(host)
+            speaking.append(group.create_task(listening))
+        return speaking
 
     async def _stop_announcing(self, speaking: list[asyncio.Task[None]]) -> None:
         """Take no offers any more, and say so."""
@@ -128,6 +130,7 @@ class Worker:
             max_distance=presence_announcer.max_distance,
             store_waits=payload_retry.WAITS.count,
             store_waiting=payload_retry.WAITS.list_executions(),
+            takes_offers=presence_announcer.takes_offers,
         )
 
     async def _attend_offer(self, offers: OfferIntake, command: Command, data: bytes) -> None:

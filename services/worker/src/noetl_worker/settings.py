@@ -34,6 +34,9 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     pool: str = DEFAULT_POOL
     # Tenants with their own share of the pool: tenant, or tenant=weight. The rest share one.
     tenants: tuple[str, ...] = ()
+    # Whether it takes the commands of these tenants alone: what a user of the broker may that
+    # `noetl worker enroll --tenant` made.
+    only_tenants: bool = False
     # How far the inputs may be of commands that this worker is offered; its pool's queue may still
     # bring others.
     max_distance: Literal["node", "zone", "region", "cluster", "any"] = "any"
@@ -213,5 +216,7 @@ def parse_tenant_weights(config: Settings) -> dict[str, int]:
 def load_settings() -> Settings:
     """Read the process environment, once."""
     config = settings.load_settings(Settings, prefix=PREFIX, environ=os.environ)
-    parse_tenant_weights(config)
+    shares = parse_tenant_weights(config)
+    if config.only_tenants and not shares:
+        raise settings.SettingsError(f"{PREFIX}ONLY_TENANTS: name them in {PREFIX}TENANTS")
     return config

@@ -16,10 +16,12 @@ from noetl_chassis import identity, loop
 from noetl_chassis.clock import Clock
 from noetl_chassis.observability import instruments, names
 from noetl_chassis.settings import get_process_locality
-from noetl_contracts import locators
+from noetl_contracts import locators, subjects
 from noetl_contracts.commands.command_work import IO_LANE, SPARK_LANE
 from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
+from noetl_contracts.subjects import Reporter
 from noetl_messaging.streams.ports import Consumer, DeadLetters, Hints, Publisher, Registers
+from noetl_messaging.streams.users import find_user
 from noetl_storage.payloads.s3_buckets import open_buckets
 from noetl_storage.ports.errors import StorageMisconfigured
 from noetl_storage.ports.ledger_ports import Buckets, Payloads
@@ -32,7 +34,7 @@ from noetl_storage.tiers.tiered_payloads import TieredPayloads
 from noetl_worker.commands.call_pacer import CallPacer
 from noetl_worker.commands.command_lease import CancelledExecutions
 from noetl_worker.commands.command_progress import publish_progress
-from noetl_worker.commands.fact_publisher import FactPublisher
+from noetl_worker.commands.fact_publisher import FactPublisher, ReportRoute
 from noetl_worker.commands.intake import OTHERS, Intake, SharedIntake
 from noetl_worker.commands.offers import OfferIntake
 from noetl_worker.domain import egress
@@ -95,13 +97,17 @@ def build_worker(
     entry: Callable[..., Any] | None = None,
 ) -> Worker:
     """Put the worker of one lane together; with `entry` the spark lane's frames run in waves."""
-    worker_id = WorkerId(instance)
+    identity = find_user(config.nats_url)
+    worker_id = WorkerId(subjects.build_worker_id(identity, instance) if identity else instance)
     tenant_id, organization_id = TenantId(config.tenant_id), OrganizationId(config.organization_id)
     locality = get_process_locality(config)
     fact_publisher = FactPublisher(
         publisher=adapters.publisher,
         worker_id=worker_id,
-        shard_count=config.shard_count,
+        route=ReportRoute(
+            shard_count=config.shard_count,
+            reporter=Reporter(config.pool, identity) if identity else None,
+        ),
         mask=adapters.mask,
         clock=adapters.clock,
         locality=locality,
@@ -147,7 +153,8 @@ def _build_intake(adapters: Adapters, config: Settings) -> Intake | SharedIntake
     if not adapters.shares:
         return intake
     own = {tenant_id: Intake(lanes) for tenant_id, lanes in adapters.shares.items()}
-    return SharedIntake({OTHERS: intake, **own}, weights=parse_tenant_weights(config))
+    common = {} if config.only_tenants else {OTHERS: intake}
+    return SharedIntake({**common, **own}, weights=parse_tenant_weights(config))
 
 
 def _build_announcer(
@@ -161,6 +168,7 @@ def _build_announcer(
         lanes=(lane,),
         locality=get_process_locality(config),
         max_distance=config.max_distance,
+        takes_offers=not config.only_tenants,
     )
 
 

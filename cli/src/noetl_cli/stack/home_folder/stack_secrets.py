@@ -2,6 +2,7 @@
 
 import base64
 import secrets
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct, structs
@@ -53,6 +54,12 @@ def load_or_make_keyring(home: StackHome) -> Keyring:
         ) from error
 
 
+def add_workers(home: StackHome, keyring: Keyring, names: Iterable[str]) -> Keyring:
+    """Add the users of the broker that workers lack."""
+    users = {name: _make_password() for name in names if name not in keyring.nats_by_user}
+    return _write_added(home, keyring, users=users, roles_added={}) if users else keyring
+
+
 def find_keyring(home: StackHome) -> Keyring | None:
     """Read the secrets; None where there are none that can be read."""
     try:
@@ -67,10 +74,16 @@ def _add_missing_secrets(home: StackHome, found: Keyring) -> Keyring:
     names = {role: _make_password() for role in roles.ROLES if role not in found.postgres_by_role}
     if not users and not names and found.owner_token:
         return found
+    return _write_added(home, found, users=users, roles_added=names)
+
+
+def _write_added(
+    home: StackHome, found: Keyring, *, users: dict[str, str], roles_added: dict[str, str]
+) -> Keyring:
     made = structs.replace(
         found,
         nats_by_user={**found.nats_by_user, **users},
-        postgres_by_role={**found.postgres_by_role, **names},
+        postgres_by_role={**found.postgres_by_role, **roles_added},
         owner_token=found.owner_token or make_owner_token(),
     )
     write_privately(home.secrets_file, msgspec.json.format(msgspec.json.encode(made)))

@@ -1,5 +1,6 @@
-"""NATS Server with JetStream on file storage: one user per service, on loopback."""
+"""NATS Server with JetStream on file storage: one user per service and worker, on loopback."""
 
+import re
 from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
@@ -10,8 +11,11 @@ from noetl_cli.stack.processes import programs
 from noetl_cli.stack.processes.coarse_timers import with_coarse_timers
 from noetl_cli.stack.processes.loopback import LOOPBACK
 from noetl_cli.stack.processes.process_spec import NatsProbe, ProcessSpec, ProcessTier, StoreWatch
+from noetl_messaging.streams.worker_permissions import WorkerUser, render_permissions
 
 USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source", "monitor")
+# Workers of one pool may share it; the embedded stack has a user for each worker instead.
+SHARED_WORKER = "worker"
 # Belongs to the server's own account, and sees nothing of the others'.
 MONITOR = "monitor"
 # The ledger is the authority and the reaper re-drives what a broker lost, so a power failure
@@ -25,6 +29,7 @@ MAX_PAYLOAD = "1MB"
 # disk that is nearly full would not open the streams that it has.
 STORE_BYTES_MAX = "8GB"
 PERMISSIONS = "nats_permissions.conf"
+_SHARED_PERMISSIONS = re.compile(r"^WORKER = \{.*?^\}\n", re.MULTILINE | re.DOTALL)
 
 
 class NatsServer(Struct, frozen=True, kw_only=True):
@@ -34,6 +39,8 @@ class NatsServer(Struct, frozen=True, kw_only=True):
     directory: Path
     port: int
     password_by_user: dict[str, str]
+    # Those of the users that are workers with permissions of their own.
+    workers: tuple[WorkerUser, ...] = ()
     sync_interval: str = SYNC_INTERVAL
 
     @property
@@ -47,6 +54,7 @@ def describe_nats(
     home: Path,
     port: int,
     password_by_user: dict[str, str],
+    workers: tuple[WorkerUser, ...] = (),
     sync_interval: str = SYNC_INTERVAL,
 ) -> NatsServer:
     """Find the program and name the folder."""
@@ -55,6 +63,7 @@ def describe_nats(
         directory=home / "nats",
         port=port,
         password_by_user=password_by_user,
+        workers=workers,
         sync_interval=sync_interval,
     )
 
@@ -63,7 +72,11 @@ def prepare_nats(nats: NatsServer) -> None:
     """Write the configuration."""
     nats.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     permissions = resources.files("noetl_cli.stack") / PERMISSIONS
-    (nats.directory / PERMISSIONS).write_text(permissions.read_text("utf-8"))
+    text = permissions.read_text("utf-8")
+    if SHARED_WORKER not in nats.password_by_user:
+        # The server refuses a variable that nothing refers to.
+        text = _SHARED_PERMISSIONS.sub("", text)
+    (nats.directory / PERMISSIONS).write_text(text)
     configuration = nats.directory / "nats.conf"
     configuration.touch(mode=0o600)
     configuration.write_text(_render_nats_conf(nats))
@@ -91,9 +104,17 @@ def nats_url(nats: NatsServer, user: str) -> str:
     return f"nats://{user}:{password}@{LOOPBACK}:{nats.port}"
 
 
+def render_user(user: str, password: str, worker: WorkerUser | None) -> str:
+    """Render a user: a service has the permissions of its name, a worker those of its pool."""
+    permissions = f"${user.upper()}" if worker is None else render_permissions(worker)
+    # A name of digits alone would be read as a number.
+    return f'    {{ user: "{user}", password: "{password}", permissions: {permissions} }}'
+
+
 def _render_nats_conf(nats: NatsServer) -> str:
+    worker_by_name = {worker.name: worker for worker in nats.workers}
     users = "\n".join(
-        f'    {{ user: {user}, password: "{password}", permissions: ${user.upper()} }}'
+        render_user(user, password, worker_by_name.get(user))
         for user, password in sorted(nats.password_by_user.items())
         if user != MONITOR
     )

@@ -31,6 +31,9 @@ def create_roles(
     variables = {**password_by_role, "roles": ",".join(ROLES), "database": database}
     sets = "".join(f"\\set {name} '{value}'\n" for name, value in variables.items())
     run_psql(admin_dsn, query=sets + script, path=path)
+    walls = (resources.files("noetl_cli.stack") / "walls.sql").read_text("utf-8")
+    own_database = urlunsplit(urlsplit(admin_dsn)._replace(path=f"/{database}"))
+    run_psql(own_database, query=walls, path=path)
 
 
 def run_psql(dsn: str, *, query: str, path: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from noetl_cli.stack.home_folder import stack_secrets
 from noetl_cli.stack.home_folder.home import StackHome
 from noetl_cli.stack.home_folder.options import StackOptions
 from noetl_cli.stack.home_folder.stack_secrets import Keyring
@@ -17,8 +18,7 @@ from noetl_cli.stack.servers import nats, postgres, roles, seaweedfs
 from noetl_cli.stack.supervision import service_addresses
 from noetl_cli.stack.supervision.service_addresses import ServiceAddresses
 from noetl_contracts import codec
-
-READER_OPTIONS = "?options=-c%20app.tenant%3Ddefault"
+from noetl_messaging.streams.worker_permissions import WorkerUser
 
 
 class StartJob(Struct, frozen=True, kw_only=True):
@@ -61,7 +61,11 @@ def assemble_stack(
     """Choose ports, prepare the servers' folders and describe every process."""
     chosen = loopback.choose_ports(_list_port_names(options), before=former.ports if former else {})
     folder = Path(former.postgres_folder) if former and former.postgres_folder else None
-    servers = _prepare_servers(home, options, keyring=keyring, chosen=chosen, folder=folder)
+    workers = service_addresses.list_worker_users(options, environ)
+    keyring = stack_secrets.add_workers(home, keyring, [worker.name for worker in workers])
+    servers = _prepare_servers(
+        home, options, keyring=keyring, chosen=chosen, folder=folder, workers=workers
+    )
     wires = _build_wires(home, options, keyring=keyring, servers=servers, environ=environ)
     return StackAssembly(
         servers=_server_specs(servers),
@@ -95,6 +99,7 @@ def _prepare_servers(
     keyring: Keyring,
     chosen: dict[str, int],
     folder: Path | None,
+    workers: tuple[WorkerUser, ...],
 ) -> OwnServers:
     own_postgres = own_nats = own_s3 = None
     if options.postgres_dsn is None:
@@ -109,7 +114,8 @@ def _prepare_servers(
         own_nats = nats.describe_nats(
             home=home.root,
             port=chosen["nats"],
-            password_by_user=keyring.nats_by_user,
+            password_by_user=_choose_passwords(keyring, workers),
+            workers=workers,
             sync_interval=options.nats_sync_interval or nats.SYNC_INTERVAL,
         )
         nats.prepare_nats(own_nats)
@@ -122,6 +128,12 @@ def _prepare_servers(
         )
         seaweedfs.prepare_seaweedfs(own_s3)
     return OwnServers(postgres=own_postgres, nats=own_nats, s3=own_s3)
+
+
+def _choose_passwords(keyring: Keyring, workers: tuple[WorkerUser, ...]) -> dict[str, str]:
+    """Choose who may enter the broker: the services, and the workers that there are by now."""
+    users = [*(user for user in nats.USERS if user != nats.SHARED_WORKER)]
+    return {user: keyring.nats_by_user[user] for user in (*users, *(one.name for one in workers))}
 
 
 def _server_specs(servers: OwnServers) -> tuple[ProcessSpec, ...]:
@@ -148,9 +160,10 @@ def _build_wires(
     else:
         admin_dsn = options.postgres_dsn or ""
         database = roles.database_name(admin_dsn)
+    users = servers.nats.password_by_user if servers.nats else nats.USERS
     url_by_user = {
         user: nats.nats_url(servers.nats, user) if servers.nats else options.nats_url or ""
-        for user in nats.USERS
+        for user in users
     }
     payload_url, access_key, secret_key = _choose_payload_store(
         home, options, servers=servers, keyring=keyring, environ=environ
@@ -215,8 +228,8 @@ def _build_urls(
 ) -> dict[str, str]:
     urls = {
         "postgres": wires.role_dsn("noetl_owner"),
-        # People's tools read one tenant at a time; this address chooses it.
-        "postgres_reader": wires.role_dsn("noetl_reader") + READER_OPTIONS,
+        # People's tools read one tenant: this role the default one, `noetl tenant create` others.
+        "postgres_reader": wires.role_dsn("noetl_reader"),
         "target": wires.role_dsn(roles.TARGET_ROLE, database=roles.TARGET_DATABASE),
         "nats": wires.nats_url_by_user["admin"],
         # The address for clients that start playbooks by messages.

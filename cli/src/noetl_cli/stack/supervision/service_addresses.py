@@ -7,15 +7,19 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from noetl_cli.errors import StackError
 from noetl_cli.stack.home_folder.options import StackOptions
 from noetl_cli.stack.processes.loopback import LOOPBACK
 from noetl_cli.stack.processes.process_spec import HttpProbe, ProcessSpec, ProcessTier
 from noetl_cli.stack.servers import roles
+from noetl_contracts import subjects
 from noetl_contracts.commands.command_work import DEFAULT_POOL
+from noetl_messaging.streams.worker_permissions import WorkerUser
 
 TENANT = "default"
 ORGANIZATION = "default"
 POOL = DEFAULT_POOL
+WORKER_TENANTS = "NOETL_WORKER_TENANTS"
 # Which service gets which addresses and keys. A service cannot reach what is not listed for it.
 WITH_POSTGRES = {"planner", "projector", "outbox", "reaper"}
 WITH_PAYLOADS = {"planner", "worker", "reaper", "projector"}
@@ -87,6 +91,23 @@ def list_instances(options: StackOptions) -> list[ServiceInstance]:
         for pool, n in options.pools.items()
         for i in range(1, n + 1)
     ]
+
+
+def list_worker_users(options: StackOptions, environ: Mapping[str, str]) -> tuple[WorkerUser, ...]:
+    """Describe the broker's user of each worker, named as the process; raises `StackError`."""
+    found = {**environ, **options.settings}
+    entries = (entry.strip() for entry in found.get(WORKER_TENANTS, "").split(","))
+    try:
+        tenants = tuple(subjects.parse_tenant_shares(filter(None, entries)))
+    except subjects.SharesMalformed as problem:
+        raise StackError(
+            f"{WORKER_TENANTS}: {problem}.", way_out="For example: acme,globex=3"
+        ) from problem
+    return tuple(
+        WorkerUser(name=one.instance_name, pool=one.pool, tenants=tenants)
+        for one in list_instances(options)
+        if one.service == "worker"
+    )
 
 
 def list_port_names(options: StackOptions) -> list[str]:
@@ -164,7 +185,8 @@ def _service_environ(
 ) -> dict[str, str]:
     service, instance = one.service, one.instance_name
     fields = {
-        "NATS_URL": wires.nats_url_by_user[service],
+        # A worker has a user of its own in a broker of ours.
+        "NATS_URL": wires.nats_url_by_user.get(instance) or wires.nats_url_by_user[service],
         "HEALTH_PORT": str(ports[f"{instance}.health"]),
         "LOG_FORMAT": "json",
         "INSTANCE": instance,

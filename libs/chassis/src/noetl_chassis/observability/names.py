@@ -86,6 +86,12 @@ FACTS_DECIDED = _declare_counter("noetl_facts_decided_total", "{fact}", "Facts d
 COMMIT_REJECTED = _declare_counter(
     "noetl_commit_rejected_total", "{fact}", "Facts refused: old fence or terminal.", REASON
 )
+REPORTS_REFUSED = _declare_counter(
+    "noetl_reports_refused_total",
+    "{message}",
+    "Reports refused: a worker reported what another holds, or sent a request.",
+    REASON,
+)
 WORKER_FREE = _declare_gauge(
     "noetl_worker_free_commands",
     "{command}",
@@ -262,6 +268,11 @@ COMMAND_BACKLOG = _declare_gauge(
 )
 TOPOLOGY_REPAIRED = _declare_counter(
     "noetl_topology_repaired_total", "{item}", "Streams and consumers that were made again."
+)
+TENANT_READS_ENDED = _declare_counter(
+    "noetl_tenant_reads_ended_total",
+    "{session}",
+    "Sessions of tenants' database roles ended because they lasted for too long.",
 )
 DLQ_MESSAGES = _declare_gauge(
     "noetl_dlq_messages", "{message}", "Dead letters that wait for a person."

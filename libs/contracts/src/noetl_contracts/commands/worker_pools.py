@@ -72,7 +72,8 @@ class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker of a pool runs so many of the commands that these lanes of it could run.
 
     Inputs of what it is offered may be `max_distance` away. `store_waits` of its calls wait for the
-    payload store, which is away, for the executions `store_waiting`, 50 at most.
+    payload store, which is away, for the executions `store_waiting`, 50 at most. `takes_offers` is
+    false for a worker of some tenants: an offer may be any tenant's.
     """
 
     worker_id: WorkerId
@@ -84,6 +85,7 @@ class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_distance: str = placement.ANYWHERE
     store_waits: int = 0
     store_waiting: tuple[ExecutionId, ...] = ()
+    takes_offers: bool = True
 
     @property
     def free_capacity(self) -> int:
@@ -117,7 +119,9 @@ def choose_nearest_worker(
     there = [
         worker_heartbeat
         for worker_heartbeat in seen
-        if worker_heartbeat.pool == pool and lane in worker_heartbeat.lanes
+        if worker_heartbeat.pool == pool
+        and lane in worker_heartbeat.lanes
+        and worker_heartbeat.takes_offers
     ]
     ranks = {
         one.worker_id: placement.rank_distance(find_distance(source, one.locality)) for one in there

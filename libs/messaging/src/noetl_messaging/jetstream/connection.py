@@ -2,12 +2,10 @@
 
 import asyncio
 import logging
-import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 import nats.errors
@@ -24,13 +22,13 @@ from noetl_messaging.jetstream.tls_address import (
 )
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.users import find_user
 
 RECONNECT_WAIT_S = 0.25
 PING_INTERVAL_S = 5
 PINGS_UNANSWERED_MAX = 2
 DRAIN_S = 5
 INBOX = "_INBOX"
-_TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 
 log = logging.getLogger("noetl.messaging")
 
@@ -115,8 +113,8 @@ def build_inbox_prefix(url: str) -> str:
     clients have by default anybody who hears answers would hear everybody's, and what consumers
     are handed.
     """
-    user = unquote(urlsplit(url).username or "")
-    return f"{INBOX}_{user}" if _TOKEN.fullmatch(user) else INBOX
+    user = find_user(url)
+    return f"{INBOX}_{user}" if user else INBOX
 
 
 @contextmanager

@@ -25,6 +25,7 @@ DELIVERED_HEADER = "Noetl-Delivered"
 REQUEUED_HEADER = "Noetl-Requeued"
 REASON_CHARS_MAX = 500
 MAX_DELIVERIES_REASON = "not settled within the deliveries allowed"
+_PREFIX = f"{subjects.DEAD_LETTERS}."
 _DIGITS_MAX = 10
 # What the server says of a message that is gone (its error JSSequenceNotFoundErrF).
 _UNKNOWN_SEQUENCE = 10043
@@ -194,10 +195,12 @@ class JetStreamDeadLetters:
 
 def _build_letter(message: api.RawStreamMsg) -> DeadLetter:
     headers: dict[str, Any] = message.headers or {}
+    # The broker holds writers to the subject: what the headers say of it is theirs to make up.
+    stream, _, consumer = (message.subject or "").removeprefix(_PREFIX).partition(".")
     return DeadLetter(
         sequence=message.seq or 0,
-        stream=headers.get(STREAM_HEADER, ""),
-        consumer=headers.get(CONSUMER_HEADER, ""),
+        stream=stream,
+        consumer=consumer,
         subject=headers.get(SUBJECT_HEADER, ""),
         reason=headers.get(REASON_HEADER, ""),
         delivered=_parse_count(headers.get(DELIVERED_HEADER, "")),

@@ -62,6 +62,11 @@ class NatsHints:
         async for message in self._iterate_messages(subject):
             yield message.data
 
+    async def subscribe_below(self, prefix: str) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield subject and data of every hint below a prefix."""
+        async for message in self._iterate_messages(f"{prefix}.>"):
+            yield message.subject, message.data
+
     async def _iterate_messages(self, subject: str) -> AsyncIterator[Msg]:
         pending_messages: deque[Msg] = deque(maxlen=OVERHEARD_MAX)
         woken = asyncio.Event()

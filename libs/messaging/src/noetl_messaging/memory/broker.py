@@ -113,6 +113,7 @@ class MemoryBroker:
         self._listeners: dict[str, list[asyncio.Event]] = {}
         self._overhearing: dict[str, list[tuple[asyncio.Event, deque[str]]]] = {}
         self._hearing: dict[str, list[tuple[asyncio.Event, deque[bytes]]]] = {}
+        self._hearing_below: dict[str, list[tuple[asyncio.Event, deque[tuple[str, bytes]]]]] = {}
 
     def wipe_all(self) -> None:
         """Lose everything, as a server does whose store was deleted."""
@@ -203,7 +204,11 @@ class MemoryBroker:
     @property
     def watched_subjects(self) -> frozenset[str]:
         """Return the subjects of hints that somebody listens to."""
-        both = (*self._overhearing.items(), *self._hearing.items())
+        both = (
+            *self._overhearing.items(),
+            *self._hearing.items(),
+            *self._hearing_below.items(),
+        )
         return frozenset([*self._listeners, *(prefix for prefix, ears in both if ears)])
 
     async def notify(self, subject: str) -> None:
@@ -249,6 +254,25 @@ class MemoryBroker:
         for woken, heard in self._hearing.get(subject, []):
             heard.append(data)
             woken.set()
+        for prefix, ears in self._hearing_below.items():
+            if subject.startswith(f"{prefix}."):
+                for woken, pairs in ears:
+                    pairs.append((subject, data))
+                    woken.set()
+
+    async def subscribe_below(self, prefix: str) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield subject and data of every hint below a prefix."""
+        woken, heard = asyncio.Event(), deque[tuple[str, bytes]](maxlen=OVERHEARD_MAX)
+        ears = self._hearing_below.setdefault(prefix, [])
+        ears.append((woken, heard))
+        try:
+            while True:
+                await woken.wait()
+                woken.clear()
+                while heard:
+                    yield heard.popleft()
+        finally:
+            ears.remove((woken, heard))
 
     async def subscribe(self, subject: str) -> AsyncIterator[bytes]:
         """Yield the data of every hint of a subject."""

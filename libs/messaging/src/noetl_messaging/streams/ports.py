@@ -267,6 +267,9 @@ class Hints(Protocol):
         The oldest hints are dropped when too many arrive while the listener is busy.
         """
 
+    def subscribe_below(self, prefix: str) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield subject and data of every hint below a prefix, dropping the oldest alike."""
+
 
 class LineageRefused(Permanent):
     """The receiver will not take this event, however often it is sent."""

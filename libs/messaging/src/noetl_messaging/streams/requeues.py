@@ -3,7 +3,7 @@
 import re
 
 from noetl_contracts import subjects
-from noetl_contracts.errors import MalformedMessage
+from noetl_contracts.errors import MalformedMessage, SubjectError
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import DeadLetter
 
@@ -32,10 +32,28 @@ def count_requeues(message_id: str) -> int:
 
 
 def check_requeue_subject(letter: DeadLetter) -> None:
-    """Refuse a dead letter whose subject is not of its stream; raises `MalformedMessage`."""
+    """Refuse a dead letter whose subject is not of its stream and consumer.
+
+    A worker writes letters of its own queues: sent again they are commands of no other queue.
+
+    Raises `MalformedMessage`.
+    """
     prefix = _SUBJECT_PREFIXES.get(letter.stream)
-    if prefix is None or not letter.subject.startswith(f"{prefix}."):
+    is_of_stream = prefix is not None and letter.subject.startswith(f"{prefix}.")
+    if not is_of_stream or not _is_of_consumer(letter):
         raise MalformedMessage(
             f"dead letter {letter.sequence} names the subject {letter.subject[:200]!r}, which is "
-            f"none of stream {letter.stream[:64]!r}: it cannot be sent again, only dropped"
+            f"none of {letter.stream[:64]}/{letter.consumer[:64]}: it cannot be sent again, only "
+            "dropped"
         )
+
+
+def _is_of_consumer(letter: DeadLetter) -> bool:
+    if letter.stream != topology.COMMANDS:
+        return True
+    try:
+        about = subjects.parse_command_subject(letter.subject)
+    except SubjectError:
+        return False
+    share = about.tenant_id if about.is_own else None
+    return letter.consumer == topology.build_worker_consumer(about.pool, about.lane, share)

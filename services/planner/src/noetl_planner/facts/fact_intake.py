@@ -1,10 +1,10 @@
 """The intake of facts and requests: decoded, checked, and sorted by execution, or refused."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from noetl_contracts import ids, subjects
 from noetl_contracts.commands.waits import TIMEOUT_S_MAX
@@ -21,7 +21,10 @@ from noetl_contracts.requests.facts import (
     ItemsCollected,
     PartsCollected,
 )
+from noetl_contracts.subjects import Reporter
 from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Delivery
+from noetl_planner.facts import report_checks
+from noetl_planner.facts.report_checks import ReportedBatch, ReportRefused
 from noetl_playbook.views import result_envelope
 
 # Numbers that JSON's other readers and every column hold.
@@ -170,17 +173,48 @@ def read_delivery(
             f"execution {batch.execution_id} belongs to shard {belongs}, and this is {shard}: "
             "all processes must have the same SHARD_COUNT"
         )
-    _check_subject_owner(delivery, batch)
+    reporter = _check_subject_owner(delivery, batch)
+    if reporter is not None:
+        batch = _build_reported_batch(delivery, batch, reporter)
     faults: list[Permanent] = [*misfits]
     admitted = []
     for fact in batch.facts:
         try:
             check_fact(fact)
-        except (MalformedMessage, ResultMalformed) as fault:
+            if reporter is not None:
+                report_checks.check_report(fact, reporter)
+        except (MalformedMessage, ResultMalformed, ReportRefused) as fault:
             faults.append(fault)
             continue
         admitted.append(fact)
     return (structs.replace(batch, facts=admitted) if faults else batch), faults
+
+
+def _build_reported_batch(
+    delivery: Delivery, batch: FactBatch, reporter: Reporter
+) -> ReportedBatch:
+    if batch.request_id is not None:
+        # What was asked for under that name would count as done.
+        raise MalformedMessage(f"worker {reporter.identity!r} settles a request")
+    if batch.actor is not UNSET:
+        # The history would say that somebody else did it.
+        raise MalformedMessage(f"worker {reporter.identity!r} names an actor")
+    fields = {name: getattr(batch, name) for name in batch.__struct_fields__}
+    return ReportedBatch(**fields, reporter=reporter, delivery=delivery)
+
+
+def bury_reports(work: ExecutionWork, refused: Sequence[RefusedDelivery]) -> ExecutionWork:
+    """Return the work with the deliveries that brought refused reports among those to bury."""
+    refused_deliveries = {id(one.delivery): one for one in refused}
+    buried = {id(one.delivery) for one in work.in_part}
+    return structs.replace(
+        work,
+        deliveries=[one for one in work.deliveries if id(one) not in refused_deliveries],
+        in_part=[
+            *work.in_part,
+            *(one for key, one in refused_deliveries.items() if key not in buried),
+        ],
+    )
 
 
 def halve_work(work: ExecutionWork) -> ExecutionWork | None:
@@ -238,8 +272,11 @@ def redelivery_delay_s(delivery: Delivery, place: int = 0) -> float:
     return _DELAY_S * (min(delivery.delivery_count, _DELAYS_MAX) + place)
 
 
-def _check_subject_owner(delivery: Delivery, batch: FactBatch) -> None:
-    """Hold a batch against its subject, which the server's permissions may have checked."""
+def _check_subject_owner(delivery: Delivery, batch: FactBatch) -> Reporter | None:
+    """Hold a batch against its subject, which the server's permissions may have checked.
+
+    Return the worker that the subject names.
+    """
     try:
         about = subjects.parse_shard_subject(delivery.subject)
     except SubjectError as problem:
@@ -249,6 +286,7 @@ def _check_subject_owner(delivery: Delivery, batch: FactBatch) -> None:
             f"facts of {batch.tenant_id[:80]!r}/{batch.organization_id[:80]!r} "
             f"under the subject of {about.tenant_id!r}/{about.organization_id!r}"
         )
+    return about.reporter
 
 
 def _split_batch(batch: FactBatch) -> list[FactBatch]:

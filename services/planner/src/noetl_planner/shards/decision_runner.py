@@ -20,8 +20,9 @@ from noetl_planner.domain.decision.draft import (
     DecisionInputs,
     StateNeeded,
 )
-from noetl_planner.facts import fact_intake, rejections
-from noetl_planner.facts.fact_intake import ExecutionWork
+from noetl_planner.facts import fact_intake, rejections, report_checks
+from noetl_planner.facts.fact_intake import ExecutionWork, RefusedDelivery
+from noetl_planner.facts.report_checks import ReportedBatch, ReportRefused
 from noetl_planner.shards import message_publisher
 from noetl_planner.shards.caches import DecisionValues, StateCache
 from noetl_planner.shards.message_publisher import CommandTooLarge
@@ -139,7 +140,7 @@ class DecisionRunner:
         draft = await self._make_draft(work, state, decision_values, stamp, renders)
 
         def decide_again() -> None:
-            decide(draft, _iterate_facts(draft, work), refused=refused)
+            decide(draft, _iterate_facts(draft, work, []), refused=refused)
 
         await self._shared.render_processes.render_in_child(renders, decide_again)
 
@@ -212,7 +213,10 @@ class DecisionRunner:
         shared = self._shared
         state = draft.state
         expected = state.version
-        decision = decide(draft, _iterate_facts(draft, work), refused=refused)
+        refused_reports: list[RefusedDelivery] = []
+        decision = decide(draft, _iterate_facts(draft, work, refused_reports), refused=refused)
+        if refused_reports:
+            work = fact_intake.bury_reports(work, refused_reports)
         messages = message_publisher.build_messages(
             decision.envelopes,
             decision.commands,
@@ -248,12 +252,36 @@ class DecisionRunner:
         )
 
 
-def _iterate_facts(draft: DecisionDraft, work: ExecutionWork) -> Iterator[Fact]:
-    """Yield facts in turn, each of them the cause of what is decided before the next."""
+def _iterate_facts(
+    draft: DecisionDraft, work: ExecutionWork, refused: list[RefusedDelivery]
+) -> Iterator[Fact]:
+    """Yield facts in turn, each of them the cause of what is decided before the next.
+
+    A report is held against the state that the facts before it led to; what of it is refused is
+    added to `refused`.
+    """
     for batch in work.batches:
         for fact in batch.facts:
+            if isinstance(batch, ReportedBatch) and not _admit_report(draft, batch, fact, refused):
+                continue
             draft.begin_fact(fact, key=batch.key, actor=batch.actor)
             yield fact
+
+
+def _admit_report(
+    draft: DecisionDraft, batch: ReportedBatch, fact: Fact, refused: list[RefusedDelivery]
+) -> bool:
+    try:
+        return report_checks.check_holder(
+            draft.state,
+            fact,
+            batch.reporter,
+            now=draft.now,
+            lease_s=draft.limits.command_lease_s,
+        )
+    except ReportRefused as refusal:
+        refused.append(RefusedDelivery(delivery=batch.delivery, reason=refusal))
+        return False
 
 
 def drop_facts(work: ExecutionWork) -> ExecutionWork:

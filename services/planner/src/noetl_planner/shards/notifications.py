@@ -36,11 +36,14 @@ async def notify_decision(
     """Stop, halt, pause, offer, grant, and wake who follows what goes on."""
     for command_id in decision.to_stop:
         await hints.notify(subjects.build_stop_hint(command_id))
+        # Workers of the release before listen there.
+        await hints.notify(subjects.build_hint_subject(f"stop-{command_id}"))
     if decision.to_stop and (state.is_terminal() or state.cancelling_at):
         # Commands that wait in a queue are not to begin.
         await hints.notify(subjects.build_halted_hint(state.execution_id))
     for command_id in decision.to_pause:
         await hints.notify(subjects.build_pause_hint(command_id))
+        await hints.notify(subjects.build_hint_subject(f"pause-{command_id}"))
     for command_id, taken in decision.taken.items():
         await hints.notify(subjects.build_chunk_progress_hint(command_id, taken.encode_token()))
     await _send_offers(hints, worker_presence, decision)

@@ -7,6 +7,7 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.identity import SnowflakeIds
 from noetl_messaging.streams.ports import DeadLetters, Hints
 from noetl_planner.domain.decision.draft import Limits
+from noetl_planner.facts.report_refusals import ReportRefusals
 from noetl_planner.loops.queue import LoopQueue
 from noetl_planner.shards.caches import PayloadCache, ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
@@ -48,4 +49,5 @@ class ShardContext(Struct, frozen=True, kw_only=True):
     limits: Limits
     bounds: TurnBounds
     producer: str
+    report_refusals: ReportRefusals
     render_processes: RenderProcesses = msgspec.field(default_factory=RenderProcesses)

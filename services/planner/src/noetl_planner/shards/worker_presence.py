@@ -9,7 +9,7 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.observability import instruments, names
 from noetl_contracts import subjects
 from noetl_contracts.commands.worker_pools import SILENT_S, WorkerHeartbeat, decode_worker_heartbeat
-from noetl_contracts.errors import MalformedMessage, Retryable
+from noetl_contracts.errors import MalformedMessage, Retryable, SubjectError
 from noetl_contracts.ids import WorkerId
 from noetl_messaging.streams.ports import Hints
 
@@ -78,14 +78,21 @@ class WorkerPresence:
         """Hear workers until cancelled; without listening the cache empties."""
         while True:
             try:
-                async for data in hints.subscribe(subjects.WORKERS):
-                    self._receive_beat(data)
+                async for subject, data in hints.subscribe_below(subjects.WORKERS):
+                    self._receive_beat(subject, data)
             except Retryable as problem:
                 log.info("not listening to workers", reason=str(problem))
             await asyncio.sleep(_RETRY_S)
 
-    def _receive_beat(self, data: bytes) -> None:
+    def _receive_beat(self, subject: str, data: bytes) -> None:
+        """Note a heartbeat that came under the subject of its pool and worker, and no other."""
         try:
-            self.note_beat(decode_worker_heartbeat(data))
-        except MalformedMessage as problem:
+            beat = decode_worker_heartbeat(data)
+            is_own = subject == subjects.build_presence_subject(beat.pool, beat.worker_id)
+        except (MalformedMessage, SubjectError) as problem:
             log.warning("heartbeat cannot be decoded", reason=str(problem))
+            return
+        if is_own:
+            self.note_beat(beat)
+        else:
+            log.warning("heartbeat of another worker ignored", subject=subject)

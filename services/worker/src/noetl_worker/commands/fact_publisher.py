@@ -30,6 +30,7 @@ from noetl_contracts.requests.facts import (
     FilesChanged,
     FrameClosed,
 )
+from noetl_contracts.subjects import Reporter
 from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Message, Publisher
 from noetl_worker.domain.secret_mask import SecretMask
 
@@ -67,13 +68,31 @@ class _ExecutionQueue(Struct, kw_only=True, eq=False):
     round: asyncio.Event | None = None
 
 
+class ReportRoute(Struct, frozen=True, kw_only=True):
+    """Where facts are published: under the worker's own subject, which the broker lets it use.
+
+    Without a `reporter` the broker knows no users, and facts go where services publish.
+    """
+
+    shard_count: int
+    reporter: Reporter | None = None
+
+    def build_subject(self, command: Command) -> str:
+        """Address the facts of a command."""
+        shard = ids.find_shard(command.execution_id, self.shard_count)
+        owner = command.tenant_id, command.organization_id
+        if self.reporter is None:
+            return subjects.build_ingest_subject(shard, *owner)
+        return subjects.build_report_subject(shard, *owner, self.reporter)
+
+
 class FactBatcher:
     """Batches the facts of one worker: one message of an execution is published at a time."""
 
-    def __init__(self, *, publisher: Publisher, producer: WorkerId, shard_count: int) -> None:
+    def __init__(self, *, publisher: Publisher, producer: WorkerId, route: ReportRoute) -> None:
         self._publisher = publisher
         self._producer = producer
-        self._shard_count = shard_count
+        self._route = route
         self._boxes: dict[str, _ExecutionQueue] = {}
 
     async def send_bundle(self, bundle: FactBundle) -> None:
@@ -122,11 +141,8 @@ class FactBatcher:
             facts=[],
             traceparent=command.traceparent,
         )
-        shard = ids.find_shard(command.execution_id, self._shard_count)
         return Message(
-            subject=subjects.build_ingest_subject(
-                shard, command.tenant_id, command.organization_id
-            ),
+            subject=self._route.build_subject(command),
             message_id=KEYS_SEPARATOR.join(letter.key for letter in bundles),
             data=facts.encode_fact_batch(
                 batch, [fact for bundle in bundles for fact in bundle.facts]
@@ -158,7 +174,7 @@ class FactPublisher:
         *,
         publisher: Publisher,
         worker_id: WorkerId,
-        shard_count: int,
+        route: ReportRoute,
         mask: SecretMask,
         clock: Clock,
         locality: dict[str, Any] | None = None,
@@ -167,7 +183,7 @@ class FactPublisher:
     ) -> None:
         self.worker_id = worker_id
         self.clock = clock
-        self._post = FactBatcher(publisher=publisher, producer=worker_id, shard_count=shard_count)
+        self._post = FactBatcher(publisher=publisher, producer=worker_id, route=route)
         self._mask = mask
         self._locality = locality or {}
         self._max_distance = None if max_distance == placement.ANYWHERE else max_distance

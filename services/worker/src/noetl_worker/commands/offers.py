@@ -132,7 +132,8 @@ class OfferIntake:
 
     async def publish_beat(self, beat: WorkerHeartbeat) -> None:
         """Broadcast one heartbeat of the worker."""
-        await self._hints.broadcast(subjects.WORKERS, codec.encode_json(beat))
+        subject = subjects.build_presence_subject(beat.pool, beat.worker_id)
+        await self._hints.broadcast(subject, codec.encode_json(beat))
 
     async def listen_for_offers(self, host: OfferHost) -> None:
         """Begin offered commands while the worker has room; the pool gets the others."""

@@ -74,6 +74,7 @@ async def claim_command(
 
     Raises a 429 when too many wait at this place already.
     """
+    leases.check_worker(services, asker.worker_id)
     preference = _read_preference(asker)
     with services.claim_limiter.limit_waiting(place, asker.worker_id):
         return await _wait_for_claim(services, asker, preference, candidates)

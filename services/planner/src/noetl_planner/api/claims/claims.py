@@ -60,8 +60,9 @@ class Held(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     attempt: Attempt
     worker_id: WorkerName
 
-    def to_lease(self, command_id: str) -> Lease:
-        """Complete the lease with the command of the address."""
+    def to_lease(self, services: ApiServices, command_id: str) -> Lease:
+        """Complete the lease with the command of the address; raises a 403 for another's."""
+        leases.check_worker(services, self.worker_id)
         return Lease(
             execution_id=self.execution_id,
             command_id=command_id,
@@ -128,7 +129,7 @@ async def claim(services: Services, data: JSONBody[PoolAsker]) -> Claimed:
 async def beat(services: Services, command_id: FromPath[str], data: JSONBody[Held]) -> Heard:
     """Say that work goes on; the lease begins anew."""
     known = await execution_watch.open_watch(services, data.execution_id)
-    lease = data.to_lease(check_command_id(command_id))
+    lease = data.to_lease(services, check_command_id(command_id))
     conflict = leases.find_command_conflict(known.state, lease, services.pools.by_http)
     if conflict is not None:
         raise conflict
@@ -174,7 +175,7 @@ async def fail(services: Services, command_id: FromPath[str], data: JSONBody[Fai
 async def release(services: Services, command_id: FromPath[str], data: JSONBody[Held]) -> Held:
     """Give a command back, not begun or not finished; it is nobody's fault and may be claimed."""
     known = await execution_watch.open_watch(services, data.execution_id)
-    lease = data.to_lease(check_command_id(command_id))
+    lease = data.to_lease(services, check_command_id(command_id))
     conflict = leases.find_command_conflict(known.state, lease, services.pools.by_http)
     if conflict is not None:
         raise conflict
@@ -237,7 +238,7 @@ async def _read_step_command(
 ) -> tuple[ExecutionWatch, Lease]:
     """Read the execution of a command that is no frame's; raises a 409 for one that is."""
     known = await execution_watch.open_watch(services, held.execution_id)
-    lease = held.to_lease(check_command_id(command_id))
+    lease = held.to_lease(services, check_command_id(command_id))
     command_state = known.state.commands.get(CommandId(lease.command_id))
     if command_state is not None and command_state.frame_id is not None:
         raise ApiError(

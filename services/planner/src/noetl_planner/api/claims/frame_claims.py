@@ -90,7 +90,7 @@ async def claim(
 async def beat(services: Services, frame_id: FromPath[str], data: JSONBody[HeldFrame]) -> Heard:
     """Say that work goes on; the lease begins anew."""
     known = await execution_watch.open_watch(services, data.execution_id)
-    lease = data.to_lease(claims.check_command_id(data.command_id))
+    lease = data.to_lease(services, claims.check_command_id(data.command_id))
     frame = execution_lookup.check_number(frame_id, "a frame id")
     conflict = leases.find_frame_conflict(known.state, lease, frame, services.pools.by_http)
     if conflict is not None:
@@ -102,7 +102,7 @@ async def beat(services: Services, frame_id: FromPath[str], data: JSONBody[HeldF
 async def commit(services: Services, frame_id: FromPath[str], data: JSONBody[Commit]) -> Verdict:
     """End a frame; the answer says what the planner made of it."""
     known = await execution_watch.open_watch(services, data.execution_id)
-    lease = data.to_lease(claims.check_command_id(data.command_id))
+    lease = data.to_lease(services, claims.check_command_id(data.command_id))
     frame = execution_lookup.check_number(frame_id, "a frame id")
     pools = services.pools.by_http
     is_ours = leases.find_frame_conflict(known.state, lease, frame, pools) is None

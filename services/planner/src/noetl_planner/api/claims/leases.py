@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from noetl_contracts import subjects
+from noetl_contracts.identity.actors import ActorKind
 from noetl_contracts.ids import CommandId, FrameId, WorkerId
 from noetl_contracts.status import CommandStatus, FrameStatus
 from noetl_planner.api.http.problems import ApiError
@@ -46,6 +48,23 @@ def build_lease_terms(services: ApiServices) -> Terms:
         lease_s=services.limits.command_lease_s,
         heartbeat_s=min(services.limits.command_heartbeat_s, services.limits.command_lease_s / 3),
     )
+
+
+def check_worker(services: ApiServices, worker_id: str) -> None:
+    """Check that a worker's key speaks for its own worker; raises a 403.
+
+    The id is the key's account, or begins with it and a dot. Other callers may take any id.
+    """
+    principal = services.access.principal
+    if principal.kind is not ActorKind.WORKER:
+        return
+    if subjects.find_identity(worker_id) != principal.id:
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            code=MISMATCH,
+            detail=f"worker {worker_id!r} is not the caller's to speak for",
+            hint=f"use the worker_id {principal.id!r}, or one that begins with it and a dot",
+        )
 
 
 def find_command_conflict(

@@ -8,6 +8,7 @@ from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
+from noetl_contracts import subjects
 from noetl_contracts.identity.role_bindings import LOCAL_ISSUER, ApiKey, RoleBinding, SubjectKind
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import NAME_PATTERN
@@ -72,6 +73,11 @@ async def list_keys(services: Services) -> KeyList:
 async def create_key(services: Services, data: JSONBody[KeyBody]) -> NewKey:
     """Make an API key; the answer is the only place that shows it."""
     role = _choose_role(data)
+    if data.worker and not subjects.is_subject_token(data.account):
+        raise problems.bad_request_error(
+            f"{data.account!r} is no worker's name",
+            hint="use 1 to 64 letters, digits, '_' or '-'",
+        )
     key = authenticator.make_key()
     kind = SubjectKind.WORKER if data.worker else SubjectKind.SERVICE_ACCOUNT
     now = services.clock.now()
