@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,8 @@ def main() -> int:
     """Run the demo; the exit code is the verifier's."""
     asked = _arguments()
     folder = Path(tempfile.mkdtemp(prefix="noetl-demo-"))
+    # The command finds the token of the stack that it asks in this folder.
+    os.environ["NOETL_HOME"] = str(folder / "stack")
     started = time.monotonic()
     try:
         with (

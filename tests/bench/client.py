@@ -1,6 +1,7 @@
 """The front door, and the playbooks that go through it."""
 
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -8,7 +9,7 @@ import httpx
 import msgspec
 import pycurl
 from tests.support.asking import ENDS
-from tests.support.stack import Stack
+from tests.support.stack import NOTHING, Stack
 
 from noetl_storage.process.curl import create_curl_handle
 
@@ -24,8 +25,9 @@ class Door:
     which sends head and body apart, takes 3 to 7 hundredths of it more.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] = NOTHING) -> None:
         self._url = url
+        self._headers = headers
         self._curl = create_curl_handle()
         self._curl.setopt(pycurl.PROXY, "")
 
@@ -34,7 +36,7 @@ class Door:
         curl = self._curl
         curl.setopt(pycurl.URL, self._url + path)
         # A name without a value is not sent: nobody is to be asked whether a body may come.
-        lines = [f"{name}: {value}" for name, value in headers.items()]
+        lines = [f"{name}: {value}" for name, value in {**self._headers, **headers}.items()]
         curl.setopt(pycurl.HTTPHEADER, ["Content-Type: application/json", "Expect:", *lines])
         curl.setopt(pycurl.POSTFIELDS, msgspec.json.encode(asked))
         said = curl.perform_rb()
@@ -46,8 +48,10 @@ class Client:
     """The API, its connections kept open."""
 
     def __init__(self, stack: Stack) -> None:
-        self.http = httpx.Client(base_url=stack.url("api"), timeout=600)
-        self._door = Door(stack.url("api"))
+        self.http = httpx.Client(
+            base_url=stack.url("api"), headers=stack.owner_headers, timeout=600
+        )
+        self._door = Door(stack.url("api"), stack.owner_headers)
 
     def register(self, text: str) -> None:
         """Register a playbook."""

@@ -11,6 +11,7 @@ import msgspec
 import psutil
 import pytest
 from msgspec import Struct
+from tests.support.asking import http
 from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
@@ -88,7 +89,7 @@ class Site(Struct):
     def ask(self, path: str) -> dict[str, Any]:
         """What the API says; one that cannot say it right now says why, and when to ask again."""
         try:
-            answer = httpx.get(f"{self.stack.url('api')}/api/{path}", timeout=10)
+            answer = http.get(f"{self.stack.url('api')}/api/{path}", timeout=10)
         except httpx.HTTPError:
             return {}
         if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
@@ -166,7 +167,7 @@ def site() -> Iterator[Site]:
         names = ("postgres", "nats", "seaweedfs")
         postgres, nats, _ = (opened.enter_context(volume(folder / name)) for name in names)
         stack = opened.enter_context(running_stack(folder, *SETTINGS))
-        answer = httpx.post(
+        answer = http.post(
             f"{stack.url('api')}/api/catalog/register",
             content=PLAYBOOK,
             headers={"Content-Type": "text/yaml"},

@@ -14,7 +14,7 @@ from tests.bench import meter
 from tests.bench.client import HEAD, Client
 from tests.load import samples
 from tests.load.auditing import audit, audit_wrong, restarts
-from tests.support.stack import running_stack
+from tests.support.stack import Stack, running_stack
 
 EXECUTIONS = 10_000
 WORKERS = 2
@@ -81,7 +81,7 @@ def run(folder: Path, *, executions: int = EXECUTIONS) -> dict[str, Any]:
         with samples.sampling(
             stack, samples_file, every_s=EVERY_S, shared=folder / "shared", say=console.print
         ):
-            found = asyncio.run(_crowd(stack.url("api"), stack.url("postgres"), executions))
+            found = asyncio.run(_crowd(stack, executions))
         spent = meter.costs(stack).since(before)
         taken = samples.read(samples_file)
         found |= {
@@ -108,9 +108,12 @@ def _span(figures: list[float]) -> dict[str, float]:
     return {"first": figures[0], "most": max(figures), "last": figures[-1]}
 
 
-async def _crowd(api: str, dsn: str, executions: int) -> dict[str, Any]:
+async def _crowd(stack: Stack, executions: int) -> dict[str, Any]:
+    api, dsn = stack.url("api"), stack.url("postgres")
     limits = httpx.Limits(max_connections=CALLERS)
-    async with httpx.AsyncClient(base_url=api, timeout=600, limits=limits) as client:
+    async with httpx.AsyncClient(
+        base_url=api, headers=stack.owner_headers, timeout=600, limits=limits
+    ) as client:
         began = time.monotonic()
         repeated = await _all(executions, lambda n: _submit(client, n))
         submitted = time.monotonic()

@@ -79,7 +79,7 @@ def run(folder: Path, *, executions: int = EXECUTIONS, each: int = EACH) -> dict
         routes: dict[str, Any] = {}
         scans = _scanned(
             stack.url("postgres"),
-            lambda: routes.update(walk_all(stack.url("api"), _known(stack, filled, real), each)),
+            lambda: routes.update(walk_all(stack, _known(stack, filled, real), each)),
         )
     return {
         "executions": executions,
@@ -161,9 +161,10 @@ def _known(stack: Stack, filled: dict[str, Any], real: dict[str, list[str]]) -> 
     )
 
 
-def walk_all(api: str, known: Known, each: int) -> dict[str, Any]:
+def walk_all(stack: Stack, known: Known, each: int) -> dict[str, Any]:
     """Walk every GET of the OpenAPI document; fails when there is one without a walk."""
-    with httpx.Client(base_url=api, timeout=PATIENCE_S) as client:
+    api, proof = stack.url("api"), stack.owner_headers
+    with httpx.Client(base_url=api, headers=proof, timeout=PATIENCE_S) as client:
         described = client.get(OPENAPI).json()["paths"]
         addresses = [path for path, operations in described.items() if "get" in operations]
         missing = uncovered(addresses)

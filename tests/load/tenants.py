@@ -86,8 +86,12 @@ def _measured(folder: Path, size: Size, options: Sequence[str]) -> dict[str, Any
         *("--workers", str(WORKERS), *options),
         *("--set", f"WORKER_SHARED_DIRECTORY={shared}"),
     )
-    with running_stack(folder / "stack", *options) as stack, _api_of(stack, folder) as noisy:
-        quiet = stack.url("api")
+    with (
+        running_stack(folder / "stack", *options) as stack,
+        _api_of(stack, folder) as noisy_url,
+        _open_client(stack, stack.url("api")) as quiet,
+        _open_client(stack, noisy_url) as noisy,
+    ):
         _register(quiet, ONE)
         _register(noisy, MANY)
         _run(quiet)
@@ -157,6 +161,10 @@ def _api_of(stack: Stack, folder: Path) -> Iterator[str]:
             process.wait(30)
 
 
+def _open_client(stack: Stack, url: str) -> httpx.Client:
+    return httpx.Client(base_url=url, headers=stack.owner_headers, timeout=PATIENCE_S)
+
+
 def _answers(url: str) -> bool:
     try:
         return httpx.get(url, timeout=5).is_success
@@ -164,30 +172,28 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _register(api: str, playbook: str) -> None:
-    answer = httpx.post(f"{api}/api/catalog/register", content=playbook, timeout=60)
+def _register(api: httpx.Client, playbook: str) -> None:
+    answer = api.post("/api/catalog/register", content=playbook)
     assert answer.is_success, answer.text
 
 
-def _run(api: str) -> float:
+def _run(api: httpx.Client) -> float:
     """Run a small execution; return the seconds until the client sees its end."""
-    with httpx.Client(base_url=api, timeout=PATIENCE_S) as client:
-        began = time.perf_counter()
-        answer = client.post("/api/execute", json={"path": "load/small"})
-        assert answer.is_success, answer.text
-        url = f"/api/executions/{answer.json()['execution_id']}/stream"
-        with client.stream("GET", url) as stream:
-            lines = list(stream.iter_lines())
-        seconds = time.perf_counter() - began
+    began = time.perf_counter()
+    answer = api.post("/api/execute", json={"path": "load/small"})
+    assert answer.is_success, answer.text
+    url = f"/api/executions/{answer.json()['execution_id']}/stream"
+    with api.stream("GET", url) as stream:
+        lines = list(stream.iter_lines())
+    seconds = time.perf_counter() - began
     assert any("playbook.completed" in line for line in lines), lines[-5:]
     return seconds
 
 
-def _flood(api: str, count: int, asked: _Count) -> None:
-    with httpx.Client(base_url=api, timeout=600) as client:
-        while asked.take() <= count:
-            answer = client.post("/api/execute", json={"path": "load/flood"})
-            assert answer.is_success, answer.text
+def _flood(api: httpx.Client, count: int, asked: _Count) -> None:
+    while asked.take() <= count:
+        answer = api.post("/api/execute", json={"path": "load/flood"})
+        assert answer.is_success, answer.text
 
 
 def _ended(stack: Stack) -> int:

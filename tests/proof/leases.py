@@ -6,8 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 from tests.proof import running
+from tests.support.asking import http
 from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
@@ -98,7 +98,7 @@ def _asleep(stack: Stack, path: str) -> dict[str, Any]:
 def history(stack: Stack, execution_id: str) -> list[dict[str, Any]]:
     """Everything that happened so far."""
     url = f"{stack.url('api')}/api/executions/{execution_id}/events"
-    answer = httpx.get(url, params={"limit": 1000}, timeout=10)
+    answer = http.get(url, params={"limit": 1000}, timeout=10)
     found: list[dict[str, Any]] = answer.json()["events"] if answer.is_success else []
     return found
 

@@ -4,11 +4,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
 import msgspec
 from msgspec import Struct
 from tests.bench.cpu import spent
 from tests.proof import peaks
+from tests.support.asking import http
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
@@ -29,13 +29,13 @@ class Ran(Struct, frozen=True, kw_only=True):
 def keep(stack: Stack, name: str, dsn: str) -> None:
     """Keep a credential of a PostgreSQL database."""
     body = {"name": name, "type": "postgres", "data": {"dsn": dsn}}
-    answer = httpx.post(f"{stack.url('api')}/api/credentials", json=body, timeout=10)
+    answer = http.post(f"{stack.url('api')}/api/credentials", json=body, timeout=10)
     assert answer.is_success, answer.text
 
 
 def register(stack: Stack, text: str) -> str:
     """Register a playbook and return its path."""
-    answer = httpx.post(f"{stack.url('api')}/api/catalog/register", content=text, timeout=10)
+    answer = http.post(f"{stack.url('api')}/api/catalog/register", content=text, timeout=10)
     assert answer.is_success, answer.text
     return str(answer.json()["path"])
 
@@ -43,14 +43,14 @@ def register(stack: Stack, text: str) -> str:
 def begin(stack: Stack, path: str, workload: Mapping[str, Any]) -> str:
     """Ask for a run; return the execution's id."""
     body = {"path": path, "workload": dict(workload)}
-    answer = httpx.post(f"{stack.url('api')}/api/execute", json=body, timeout=10)
+    answer = http.post(f"{stack.url('api')}/api/execute", json=body, timeout=10)
     assert answer.is_success, answer.text
     return str(answer.json()["execution_id"])
 
 
 def status(stack: Stack, execution_id: str) -> dict[str, Any]:
     """What is shown of an execution; nothing while nothing is projected."""
-    answer = httpx.get(f"{stack.url('api')}/api/executions/{execution_id}/status", timeout=30)
+    answer = http.get(f"{stack.url('api')}/api/executions/{execution_id}/status", timeout=30)
     shown: dict[str, Any] = answer.json() if answer.is_success else {"status": None}
     return shown
 

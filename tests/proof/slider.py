@@ -35,7 +35,8 @@ def prove(folder: Path) -> dict[str, Any]:
     with running_stack(folder / "stack", "--workers", "1", "--no-s3") as stack:
         ran = running.run(stack, running.register(stack, PLAYBOOK))
         assert ran.variables == {"done": ITEMS}, ran.variables
-        with httpx.Client(base_url=f"{stack.url('api')}/api", timeout=120) as api:
+        place, proof = f"{stack.url('api')}/api", stack.owner_headers
+        with httpx.Client(base_url=place, headers=proof, timeout=120) as api:
             asked = {
                 "execution_id": ran.execution_id,
                 "tenant_id": "default",

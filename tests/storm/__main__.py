@@ -23,6 +23,7 @@ from tests.storm.faults import FAULTS, Fault
 from tests.storm.jobs import SMALL, SPARK, Job
 from tests.storm.page import Report, page
 from tests.support import pft
+from tests.support.asking import http
 from tests.support.parity import assert_parity
 from tests.support.servers import wait_past, wait_until
 from tests.support.stack import Stack, running_stack
@@ -172,24 +173,24 @@ def _wait(stack: Stack, execution_id: str, *, patience_s: float) -> None:
 def _conclude(stack: Stack, execution_id: str, job: Job) -> None:
     """Every execution ends well, once, with the right sum, and its rows are its history's."""
     _wait(stack, execution_id, patience_s=HEALED_S)
-    found = httpx.get(f"{stack.url('api')}/api/executions/{execution_id}/status", timeout=10).json()
+    found = http.get(f"{stack.url('api')}/api/executions/{execution_id}/status", timeout=10).json()
     assert found["status"] == "COMPLETED", found
     url = f"{stack.url('api')}/api/result/{execution_id}/{job.step}"
-    assert httpx.get(url, timeout=10).json()["data"] == job.result, execution_id
+    assert http.get(url, timeout=10).json()["data"] == job.result, execution_id
     assert_parity(stack, execution_id)
 
 
 def _status(stack: Stack, execution_id: str) -> str | None:
     try:
         url = f"{stack.url('api')}/api/executions/{execution_id}/status"
-        answer = httpx.get(url, timeout=5)
+        answer = http.get(url, timeout=5)
     except httpx.HTTPError:
         return None
     return answer.json()["status"] if answer.is_success else None
 
 
 def _register(stack: Stack, job: Job) -> None:
-    answer = httpx.post(
+    answer = http.post(
         f"{stack.url('api')}/api/catalog/register",
         content=job.playbook,
         headers={"Content-Type": "text/yaml"},

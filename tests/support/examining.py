@@ -123,7 +123,9 @@ class Examiner:
     """A stranger at the API of one stack; `places` are values for `$NAME` in requests."""
 
     def __init__(self, stack: Stack, **places: str) -> None:
-        self.client = httpx.Client(base_url=stack.url("api"), timeout=30)
+        self.client = httpx.Client(
+            base_url=stack.url("api"), headers=stack.owner_headers, timeout=30
+        )
         self.places = places
 
     def examine(self, case: Case) -> None:

@@ -15,12 +15,25 @@ def make_nap() -> str:
 
 def count_running(word: str) -> int:
     """Count the processes whose command holds a word, but for those that only wait for them."""
-    return sum(_holds(process, word) for process in psutil.process_iter())
+    return len(list_running(word))
+
+
+def list_running(word: str, *, below: psutil.Process | None = None) -> list[psutil.Process]:
+    """List the processes whose command holds a word, or those of them that come from a process."""
+    found = psutil.process_iter() if below is None else below.children(recursive=True)
+    return [process for process in found if is_running(process) and _holds(process, word)]
+
+
+def is_running(process: psutil.Process) -> bool:
+    """Tell whether a process has not ended; nobody may have waited for one that has."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _holds(process: psutil.Process, word: str) -> bool:
     try:
-        is_ended = process.status() == psutil.STATUS_ZOMBIE
-        return not is_ended and any(word == part for part in process.cmdline())
+        return any(word == part for part in process.cmdline())
     except psutil.NoSuchProcess:
         return False

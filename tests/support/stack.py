@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import msgspec
-from tests.support.asking import http
+from tests.support.asking import http, owner_auth, read_owner_headers
 from tests.support.servers import wait_until
 
 from noetl_cli.stack.processes.loopback import LOOPBACK
@@ -28,6 +28,7 @@ class Stack:
     def __init__(self, folder: Path, *, python: Path = OWN_PYTHON) -> None:
         self.folder = folder
         self.python = python
+        owner_auth.add_home(folder)
 
     def noetl(self, *arguments: str, code: int = 0, environ: Mapping[str, str] = NOTHING) -> str:
         """Run one verb, check its exit code, return what it printed."""
@@ -71,6 +72,11 @@ class Stack:
     def url(self, name: str) -> str:
         """An address: api, postgres, postgres_reader, target, nats, payloads, s3."""
         return str(self.state["urls"][name])
+
+    @property
+    def owner_headers(self) -> dict[str, str]:
+        """What a client of the API sends, which `tests.support.asking.http` does by itself."""
+        return read_owner_headers(self.folder)
 
     def names(self, service: str) -> list[str]:
         """The processes of one service, such as `worker-1`."""

@@ -100,6 +100,7 @@ def test_passwords_are_neither_printed_nor_logged_nor_in_process_lists(stack: St
     hidden = [
         secrets["postgres_superuser"],
         secrets["secret_key"],
+        secrets["owner_token"],
         *secrets["postgres_by_role"].values(),
         *secrets["nats_by_user"].values(),
     ]

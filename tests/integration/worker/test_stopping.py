@@ -1,9 +1,7 @@
 """A stop in the middle of a call: what was asked of others ends with the work that asked."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -18,6 +16,7 @@ from tests.integration.worker.test_slot import (
     slot_of,
 )
 from tests.support.polling import eventually
+from tests.support.processes import count_running, make_nap
 from tests.support.scripted import Script, says, script
 from tests.support.working import Bench, bench, command_of
 
@@ -146,35 +145,20 @@ async def test_a_statement_is_cancelled_on_its_server(
     assert isinstance(facts[-1], CommandCompleted)
 
 
-def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that ended and was not waited for does not."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-
-
 @pytest.mark.parametrize(
     "wait", ["import time\ntime.sleep(600)", "import asyncio\nawait asyncio.sleep(600)"]
 )
-async def test_python_code_is_ended_with_all_that_it_started(
-    worker: Bench, tmp_path: Path, wait: str
-) -> None:
-    mark = tmp_path / "pid"
-    code = (
-        "import subprocess\n"
-        "child = subprocess.Popen(['/bin/sleep', '600'])\n"
-        f"open({str(mark)!r}, 'w').write(str(child.pid))\n{wait}"
-    )
+async def test_python_code_is_ended_with_all_that_it_started(worker: Bench, wait: str) -> None:
+    nap = make_nap()
+    code = f"import subprocess\nsubprocess.Popen(['/bin/sleep', '{nap}'])\n{wait}"
     step = {"kind": "python", "code": code}
     command = command_of(f"\n  - step: s\n    tool: {step!r}\n")
 
     async def begun() -> bool:
-        return mark.exists() and mark.read_text().isdigit()
+        return count_running(nap) == 1
 
     async def is_gone() -> bool:
-        return not is_alive(int(mark.read_text()))
+        return count_running(nap) == 0
 
     assert_only_stopped(await stopped_when(worker, command, begun))
     await eventually(is_gone)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.attempting import attempt, data_of, site_of
 from tests.support.polling import eventually
+from tests.support.processes import count_running, make_nap
 from tests.support.working import Bench, bench
 
 from noetl_contracts.execution_files import FileSource
@@ -169,20 +170,20 @@ async def test_a_sqlite_database_travels() -> None:
 
 
 async def test_two_writers_of_one_file_are_told_of_each_other(tmp_path: Path) -> None:
-    begun, go = tmp_path / "begun", tmp_path / "go"
+    nap, go = make_nap(), tmp_path / "go"
     slow = python(
-        "import os, time\n"
+        "import os, subprocess, time\n"
         "open('a.txt', 'w').write('slow')\n"
-        f"open({str(begun)!r}, 'w')\n"
+        f"subprocess.Popen(['/bin/sleep', '{nap}'])\n"
         f"while not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
         "return 1"
     )
 
     async def has_begun() -> bool:
-        return begun.exists()
+        return count_running(nap) == 1
 
     quick = python("open('a.txt', 'w').write('quick'); return 1")
-    async with workers(2) as (one, other):
+    async with workers(2, task_folders=(str(tmp_path),)) as (one, other):
         waiting = asyncio.create_task(attempt(one, "python", slow, at=step("slow", 1)))
         await eventually(has_begun)
         await data_of(other, "python", quick, at=step("quick", 2))

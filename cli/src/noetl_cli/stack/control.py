@@ -165,6 +165,7 @@ def purge_data(home: StackHome) -> None:
         shutil.rmtree(home.root / name, ignore_errors=True)
     for path in (
         home.secrets_file,
+        home.token_file,
         home.options_file,
         home.state_file,
         home.data_locations_file,
