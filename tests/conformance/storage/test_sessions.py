@@ -5,7 +5,7 @@ from datetime import timedelta
 from msgspec import structs
 from tests.support.storage import NOON, Stores
 
-from noetl_contracts.sessions import Session
+from noetl_contracts.identity.role_bindings import Session
 
 ANN = Session(
     session_hash="a" * 64,

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from noetl_storage.payloads import chunking
+from noetl_storage.payloads import objects
 from noetl_storage.payloads.objects import CHUNK_BYTES
 
 
@@ -26,13 +26,13 @@ async def of(pieces: list[bytes]) -> AsyncIterator[bytes]:
 )
 async def test_small_pieces_travel_together(sizes: list[int], joined: list[int]) -> None:
     pieces = [bytes([place + 1]) * size for place, size in enumerate(sizes)]
-    found = [piece async for piece in chunking.join_small_pieces(of(pieces))]
+    found = [piece async for piece in objects.join_small_pieces(of(pieces))]
     assert [len(piece) for piece in found] == joined
     assert b"".join(found) == b"".join(pieces)
 
 
 async def test_what_is_large_is_cut() -> None:
     data = bytes(range(256)) * (CHUNK_BYTES // 128) + b"rest"
-    found = [piece async for piece in chunking.cut_into_chunks(data)]
+    found = [piece async for piece in objects.cut_into_chunks(data)]
     assert [len(piece) for piece in found] == [CHUNK_BYTES, CHUNK_BYTES, 4]
     assert b"".join(found) == data

@@ -21,7 +21,7 @@ from noetl_contracts.commands.command_work import IO_LANE, SPARK_LANE
 from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
 from noetl_contracts.subjects import Reporter
 from noetl_messaging.streams.ports import Consumer, DeadLetters, Hints, Publisher, Registers
-from noetl_messaging.streams.users import find_user
+from noetl_messaging.streams.worker_permissions import find_user
 from noetl_storage.payloads.s3_buckets import open_buckets
 from noetl_storage.ports.errors import StorageMisconfigured
 from noetl_storage.ports.ledger_ports import Buckets, Payloads

@@ -14,8 +14,7 @@ from noetl_contracts import subjects
 from noetl_contracts.commands.command_work import DEFAULT_POOL
 from noetl_contracts.commands.worker_pools import POOL_HINT, is_pool_name
 from noetl_contracts.subjects import SharesMalformed
-from noetl_messaging.streams.users import find_user
-from noetl_messaging.streams.worker_permissions import WorkerUser
+from noetl_messaging.streams.worker_permissions import WorkerUser, find_user
 
 app = typer.Typer(no_args_is_help=True, help="Make the broker's users of workers.")
 

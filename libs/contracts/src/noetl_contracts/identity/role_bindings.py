@@ -1,4 +1,4 @@
-"""Role bindings and API keys, as they are stored."""
+"""Role bindings, API keys and sessions, as they are stored."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from noetl_contracts.ids import OrganizationId, TenantId
 
-# The organization of a binding that holds in all organizations of its tenant.
 # Who vouches for accounts that have API keys: this deployment itself.
 LOCAL_ISSUER = "noetl"
+# The organization of a binding that holds in all organizations of its tenant.
 ALL_ORGANIZATIONS = OrganizationId("*")
 
 
@@ -63,3 +63,21 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     def is_valid_at(self, moment: datetime) -> bool:
         """Tell whether the key opens anything at a moment."""
         return self.revoked_at is None and (self.expires_at is None or moment < self.expires_at)
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """Who signed in, and until when; `session_hash` is the SHA-256 of the secret in the cookie.
+
+    `issuer` and `subject` name the person, `groups` are those of the identity provider at the
+    sign-in.
+    """
+
+    session_hash: str
+    issuer: str
+    subject: str
+    name: str
+    email: str
+    groups: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime
+    revoked_at: datetime | None = None

@@ -22,7 +22,7 @@ from noetl_messaging.jetstream.tls_address import (
 )
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.errors import MessagingUnavailable
-from noetl_messaging.streams.users import find_user
+from noetl_messaging.streams.worker_permissions import find_user
 
 RECONNECT_WAIT_S = 0.25
 PING_INTERVAL_S = 5

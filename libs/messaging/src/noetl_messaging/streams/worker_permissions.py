@@ -1,6 +1,7 @@
 """What the broker lets a worker say and hear: its pool's queues, and reports in its own name."""
 
 from collections.abc import Iterator
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
@@ -24,6 +25,12 @@ class WorkerUser(Struct, frozen=True, kw_only=True):
     pool: str = DEFAULT_POOL
     tenants: tuple[str, ...] = ()
     only_tenants: bool = False
+
+
+def find_user(url: str) -> str | None:
+    """Return the user of a broker's address; None without one that a subject can name."""
+    user = unquote(urlsplit(url).username or "")
+    return user if subjects.is_subject_token(user) else None
 
 
 def list_published_subjects(user: WorkerUser) -> list[str]:

@@ -12,10 +12,10 @@ from noetl_contracts.identity.role_bindings import (
     ALL_ORGANIZATIONS,
     ApiKey,
     RoleBinding,
+    Session,
     SubjectKind,
 )
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_contracts.sessions import Session
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.ports.errors import VersionConflict
 from noetl_storage.ports.identity_ports import SubjectNames

@@ -9,7 +9,7 @@ from typing import Any
 from noetl_contracts.commands.state_values import StateChange
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.identity.administration import AdministrationRecord
-from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding
+from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding, Session
 from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import (
@@ -28,7 +28,6 @@ from noetl_contracts.requests.dead_letters import DeadLetterAct
 from noetl_contracts.requests.schedules import Schedule
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
-from noetl_contracts.sessions import Session
 from noetl_storage.ports.errors import PlaybookOutdated, RequestKnown
 from noetl_storage.ports.history_ports import LineageRow
 from noetl_storage.ports.ledger_ports import Clock

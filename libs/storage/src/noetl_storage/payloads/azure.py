@@ -9,8 +9,13 @@ from typing import IO, Any
 import azure.core.exceptions
 from azure.storage.blob import ContainerClient, ContentSettings
 
-from noetl_storage.payloads import http_status
-from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, ObjectInfo, ObjectReader
+from noetl_storage.payloads.objects import (
+    CHUNK_BYTES,
+    SPOOL_BYTES,
+    ObjectInfo,
+    ObjectReader,
+    is_request_refused,
+)
 from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.payloads.thread_runner import ThreadRunner
 from noetl_storage.ports.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
@@ -184,11 +189,7 @@ def _translate_errors(where: str, key: str) -> Iterator[None]:
             raise StorageMisconfigured(
                 f"{where} refused {key}: {_find_error_code(failure)}"
             ) from failure
-        kind = (
-            StorageRefused
-            if http_status.is_request_refused(failure.status_code)
-            else StorageUnavailable
-        )
+        kind = StorageRefused if is_request_refused(failure.status_code) else StorageUnavailable
         raise kind(f"{where}/{key}: {_find_error_code(failure) or failure}") from failure
     except (azure.core.exceptions.AzureError, OSError) as failure:
         raise StorageUnavailable(f"{where}/{key}: {failure}") from failure

@@ -14,8 +14,13 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from noetl_storage.payloads import http_status
-from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, ObjectInfo, ObjectReader
+from noetl_storage.payloads.objects import (
+    CHUNK_BYTES,
+    SPOOL_BYTES,
+    ObjectInfo,
+    ObjectReader,
+    is_request_refused,
+)
 from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.payloads.thread_runner import ThreadRunner
 from noetl_storage.ports.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
@@ -170,9 +175,7 @@ def _translate_errors(where: str, key: str) -> Iterator[None]:
     ) as failure:
         raise StorageMisconfigured(f"{where} refused {key}: {failure}") from failure
     except google.api_core.exceptions.GoogleAPICallError as failure:
-        kind = (
-            StorageRefused if http_status.is_request_refused(failure.code) else StorageUnavailable
-        )
+        kind = StorageRefused if is_request_refused(failure.code) else StorageUnavailable
         raise kind(f"{where}/{key}: {failure}") from failure
     except (
         google.api_core.exceptions.GoogleAPIError,

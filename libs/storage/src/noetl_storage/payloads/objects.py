@@ -4,9 +4,10 @@ Every call blocks and is made inside `translate_errors`, which turns what the dr
 `KeyError` for a missing object, `FileExistsError` for a taken key, and else an error of storage.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
+from http import HTTPStatus
 from typing import IO, ParamSpec, Protocol, TypeVar
 
 from msgspec import Struct
@@ -16,6 +17,9 @@ R = TypeVar("R")
 
 CHUNK_BYTES = 1024 * 1024
 SPOOL_BYTES = 8 * 1024 * 1024
+_PASSING = frozenset(
+    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+)
 
 
 class ObjectInfo(Struct, frozen=True, kw_only=True):
@@ -92,3 +96,30 @@ class InlineRunner:
     async def run_call(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call at once."""
         return call(*args, **kwargs)
+
+
+def is_request_refused(status: int | None) -> bool:
+    """Tell whether an answer blames the request: asking for hours would not help."""
+    if status is None or not HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return False
+    return status not in _PASSING
+
+
+async def cut_into_chunks(data: bytes) -> AsyncIterator[bytes]:
+    """Yield large content piece by piece."""
+    for start in range(0, len(data), CHUNK_BYTES):
+        yield data[start : start + CHUNK_BYTES]
+
+
+async def join_small_pieces(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield pieces of any size joined until they are large enough, the last one as it is."""
+    held: list[bytes] = []
+    size = 0
+    async for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= CHUNK_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)

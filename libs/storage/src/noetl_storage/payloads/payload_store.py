@@ -10,7 +10,7 @@ from noetl_contracts import codec
 from noetl_contracts.errors import PayloadSealBroken
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
-from noetl_storage.payloads import chunking, object_keys, unseal
+from noetl_storage.payloads import object_keys, objects, unseal
 from noetl_storage.payloads.objects import (
     CHUNK_BYTES,
     SPOOL_BYTES,
@@ -95,9 +95,9 @@ class PayloadStore:
         else:
             # What is large is not held a second time, sealed.
             pieces = (
-                chunking.cut_into_chunks(data)
+                objects.cut_into_chunks(data)
                 if isinstance(data, bytes)
-                else chunking.join_small_pieces(data)
+                else objects.join_small_pieces(data)
             )
             sha256, payload_bytes, key_id = await self._store_stream(pieces, owner, media_type)
         return object_keys.build_payload_ref(

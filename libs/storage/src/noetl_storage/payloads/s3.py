@@ -18,8 +18,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from msgspec import Struct
 
-from noetl_storage.payloads import http_status
-from noetl_storage.payloads.objects import SPOOL_BYTES, ObjectInfo, ObjectReader
+from noetl_storage.payloads.objects import SPOOL_BYTES, ObjectInfo, ObjectReader, is_request_refused
 from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.payloads.thread_runner import ThreadRunner
 from noetl_storage.ports.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
@@ -251,7 +250,7 @@ def _name_client_error(
     if code in _REFUSED_CODES:
         return StorageMisconfigured(f"s3://{bucket} refused {key}: {code}")
     status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    kind = StorageRefused if http_status.is_request_refused(status) else StorageUnavailable
+    kind = StorageRefused if is_request_refused(status) else StorageUnavailable
     return kind(f"s3://{bucket}/{key}: {code or failure}")
 
 

@@ -4,13 +4,13 @@ from datetime import datetime
 from typing import Protocol
 
 from noetl_contracts.credentials import SealedCredential
+from noetl_contracts.identity.role_bindings import Session
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import CatalogEntry, Request
 from noetl_contracts.requests.dead_letters import DeadLetterAct
 from noetl_contracts.requests.schedules import Schedule
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
-from noetl_contracts.sessions import Session
 
 
 class Catalog(Protocol):

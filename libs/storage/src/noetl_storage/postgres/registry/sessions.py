@@ -4,7 +4,7 @@ from datetime import datetime
 
 import asyncpg
 
-from noetl_contracts.sessions import Session
+from noetl_contracts.identity.role_bindings import Session
 from noetl_storage.postgres import queries
 from noetl_storage.postgres.database import Database
 

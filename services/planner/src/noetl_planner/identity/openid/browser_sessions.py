@@ -9,7 +9,7 @@ from msgspec import Struct
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
-from noetl_contracts.sessions import Session
+from noetl_contracts.identity.role_bindings import Session
 from noetl_planner.identity.openid.token_claims import VerifiedPerson
 from noetl_storage.ports.registry_ports import Sessions
 
