@@ -91,7 +91,9 @@ async def test_a_binding_of_all_organizations_is_listed_in_each(stores: Stores) 
     binding = await stores.identities.put_binding(a_binding(1, organization_id=ALL_ORGANIZATIONS))
     here = await stores.identities.list_bindings(**SCOPE, bindings_max=9)
     assert here == [binding]
-    removed = await stores.identities.remove_binding("1", **SCOPE)
+    # Who administers one organization does not take it away from all.
+    assert await stores.identities.remove_binding("1", **SCOPE) is None
+    removed = await stores.identities.remove_binding("1", **SCOPE, has_everywhere=True)
     assert removed == binding
     assert await stores.identities.find_bindings(ANN) == []
 

@@ -1,28 +1,19 @@
 """Histories name who asked: for a start, an approval, a child, a webhook and a schedule."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from msgspec import structs
-from tests.support.identities import Caller, make_caller_of, open_client
-from tests.support.inprocess import a_system, history
+from tests.support.guarded_shop import DEFAULT, open_shop
+from tests.support.identities import Caller
 from tests.support.polling import eventually
 
-from noetl_cli.local.system import LocalSystem
-from noetl_contracts.events import get_event_type
-from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import ActorKind
-from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_planner.api.app import create_app
-from noetl_planner.identity.authenticator import Authenticator
+from noetl_contracts.ids import ExecutionId
 from noetl_replay.audit.chain import ChainExamination
 
-DEFAULT = (TenantId("default"), OrganizationId("default"))
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: x, path: %s}\nworkflow:\n"
 GATE = HEAD % "demo/gate" + (
     "  - step: ask\n"
@@ -33,58 +24,6 @@ PARENT = HEAD % "demo/parent" + "  - step: start\n    tool: {kind: playbook, pat
 SECRET = HEAD % "other/secret" + (
     "  - step: start\n    tool: {kind: http, url: 'http://127.0.0.1:9/', auth: crm}\n"
 )
-
-
-class Shop:
-    """All services in this process, with authentication on, and people with keys."""
-
-    def __init__(self, opened: LocalSystem, app: Any) -> None:
-        self.opened = opened
-        self.app = app
-
-    async def person(self, role: str, name: str) -> Caller:
-        return await make_caller_of(self.opened.adapters.identities, role, place=DEFAULT, name=name)
-
-    async def ask(self, caller: Caller, method: str, path: str, **rest: Any) -> httpx.Response:
-        async with open_client(self.app, caller) as client:
-            return await client.request(method, path, **rest)
-
-    async def register(self, caller: Caller, *texts: str) -> None:
-        for text in texts:
-            headers = {"Content-Type": "text/yaml"}
-            answer = await self.ask(
-                caller, "POST", "/api/catalog/register", content=text, headers=headers
-            )
-            assert answer.status_code == HTTPStatus.OK, answer.text
-
-    async def run(self, caller: Caller, path: str) -> ExecutionId:
-        answer = await self.ask(caller, "POST", "/api/execute", json={"path": path})
-        assert answer.status_code == HTTPStatus.ACCEPTED, answer.text
-        return ExecutionId(answer.json()["execution_id"])
-
-    async def find_actors(self, execution_id: ExecutionId) -> dict[str, actors.Actor]:
-        found = {}
-        for envelope in await history(self.opened, execution_id):
-            actor = actors.read_actor(envelope.meta)
-            if actor is not None:
-                found[get_event_type(envelope.event)] = actor
-        return found
-
-    async def wait_for_end(self, execution_id: ExecutionId) -> str:
-        async def find_end() -> str | None:
-            rows = await self.opened.adapters.projections.list_rows("execution", execution_id)
-            return rows[0]["status"] if rows and rows[0]["ended_at"] else None
-
-        return str(await eventually(find_end))
-
-
-@asynccontextmanager
-async def open_shop(folder: Path) -> AsyncIterator[Shop]:
-    async with a_system(folder) as opened:
-        authenticator = Authenticator(opened.adapters.identities, opened.adapters.clock)
-        yield Shop(
-            opened, create_app(structs.replace(opened.services, authenticator=authenticator))
-        )
 
 
 async def test_nobody_approves_what_they_started(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ async def test_letters_of_others_are_not_there(api: Api, world: ApiWorld, act: s
     assert await MemoryDeadLetters(world.broker).count_letters() == 1
 
 
-async def test_a_letter_whose_subject_names_nobody_is_seen_by_everyone(
+async def test_a_letter_whose_subject_names_nobody_is_the_installations(
     api: Api, world: ApiWorld
 ) -> None:
     sequence = await buried(world, subject="noetl.ingest.0.a.b.c.d")

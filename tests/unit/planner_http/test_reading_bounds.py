@@ -11,7 +11,7 @@ from tests.support import hostile_tables as hostile
 from tests.support.hostile_tables import watched
 from tests.support.storage import ORGANIZATION, TENANT
 
-from noetl_contracts import codec, spread_table
+from noetl_contracts import codec, locators, spread_table
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
 from noetl_planner.api.http.problems import ApiError
@@ -41,9 +41,10 @@ async def put(payloads: MemoryPayloads, data: bytes, media_type: str) -> Payload
 
 
 async def read(payloads: MemoryPayloads, reference: PayloadRef) -> Any:
-    return await payload_reader.read_payload(
-        cast("ApiServices", SimpleNamespace(payloads=payloads)), reference
-    )
+    # The first segments of a reference say whose it is.
+    _, tenant, _, organization, *_ = locators.parse_locator(reference.uri).segments
+    services = SimpleNamespace(payloads=payloads, tenant_id=tenant, organization_id=organization)
+    return await payload_reader.read_payload(cast("ApiServices", services), reference)
 
 
 async def refused(payloads: MemoryPayloads, reference: PayloadRef) -> ApiError:

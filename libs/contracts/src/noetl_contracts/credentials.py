@@ -9,6 +9,8 @@ from msgspec import Struct
 DELETED = "deleted"
 # The path of the executions that test credentials.
 CREDENTIAL_TEST_PATH = "system/credential-test"
+# What the API itself runs; nobody else registers it, or starts a version of it.
+RESERVED_PATHS = frozenset({CREDENTIAL_TEST_PATH})
 # What is sealed beside the fields: the folders of playbooks that may use the credential.
 ALLOWED_PATHS = "$allowed_paths"
 _TESTED_BY_REQUEST = "a GET of `--url` or `test_url`, with the credential and without it"

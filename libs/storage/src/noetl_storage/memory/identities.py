@@ -37,11 +37,21 @@ class MemoryIdentities:
         return kept
 
     async def remove_binding(
-        self, binding_id: str, *, tenant_id: TenantId, organization_id: OrganizationId
+        self,
+        binding_id: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        has_everywhere: bool = False,
     ) -> RoleBinding | None:
-        """Remove a binding and return it; None when there was none."""
+        """Remove a binding and return it; None when there was none.
+
+        One that holds in all organizations is removed where the caller `has_everywhere`.
+        """
         binding = self._store.role_bindings.get(binding_id)
         if binding is None or not _does_hold(binding, tenant_id, organization_id):
+            return None
+        if binding.organization_id == ALL_ORGANIZATIONS and not has_everywhere:
             return None
         return self._store.role_bindings.pop(binding_id)
 

@@ -27,9 +27,17 @@ class Identities(Protocol):
         """Keep a binding; the same one again is the one that is there."""
 
     async def remove_binding(
-        self, binding_id: str, *, tenant_id: TenantId, organization_id: OrganizationId
+        self,
+        binding_id: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        has_everywhere: bool = False,
     ) -> RoleBinding | None:
-        """Remove a binding and return it; None when there was none."""
+        """Remove a binding and return it; None when there was none.
+
+        One that holds in all organizations is removed where the caller `has_everywhere`.
+        """
 
     async def list_bindings(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, bindings_max: int

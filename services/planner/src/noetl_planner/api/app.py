@@ -42,7 +42,7 @@ from noetl_planner.api.history import (
 from noetl_planner.api.http import bodies, host_and_origin_checks, problems
 from noetl_planner.api.http.gate import Gate
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import BOUND_SERVICES, SERVICES, ApiServices
+from noetl_planner.api.http.services import BOUND_SERVICES, GATE, SERVICES, ApiServices
 from noetl_planner.api.identity import audit_log, keys, roles, sign_ins, whoami
 from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
@@ -106,6 +106,7 @@ class AccessMiddleware:
         """Bind what the request may use; raises the gate's `ApiError`."""
         # Nothing here speaks over a web socket.
         bound = await self._gate.admit_request(cast("HTTPScope", scope))
+        scope[GATE] = self._gate  # type: ignore[literal-required]  # a key of ours
         scope[BOUND_SERVICES] = bound  # type: ignore[literal-required]  # a key of ours
         await self._app(scope, receive, send)
 

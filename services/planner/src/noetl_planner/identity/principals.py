@@ -42,10 +42,14 @@ class Principal(Struct, frozen=True, kw_only=True):
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """A role, and the folder of playbooks that it holds for; empty is all of them."""
+    """A role, and the folder of playbooks that it holds for; empty is all of them.
+
+    `is_everywhere` says that it holds in every organization of the tenant.
+    """
 
     role: Role
     path_prefix: str = ""
+    is_everywhere: bool = False
 
     def covers_path(self, path: str) -> bool:
         """Tell whether a playbook's path is the grant's folder or in it."""
@@ -75,6 +79,20 @@ class Access(Struct, frozen=True, kw_only=True):
     def has_permission_somewhere(self, permission: Permission) -> bool:
         """Tell whether something is allowed for any playbook at all."""
         return any(permission in PERMISSIONS_BY_ROLE[grant.role] for grant in self.grants)
+
+    def has_permission_everywhere(self, permission: Permission) -> bool:
+        """Tell whether something is allowed in every organization of the tenant.
+
+        An API key opens one organization, also of an account with roles in all.
+        """
+        if self.principal.has_all_roles:
+            return True
+        return self.principal.home is None and any(
+            grant.is_everywhere
+            and not grant.path_prefix
+            and permission in PERMISSIONS_BY_ROLE[grant.role]
+            for grant in self.grants
+        )
 
     def list_path_prefixes(self, permission: Permission) -> tuple[str, ...]:
         """Return the folders for which something is allowed; none named: all playbooks."""
@@ -117,7 +135,11 @@ def select_grants(
     """Return what bindings grant in one organization; a role of a later release grants nothing."""
     known = {str(role) for role in Role}
     return tuple(
-        Grant(role=Role(binding.role), path_prefix=binding.path_prefix)
+        Grant(
+            role=Role(binding.role),
+            path_prefix=binding.path_prefix,
+            is_everywhere=binding.organization_id == ALL_ORGANIZATIONS,
+        )
         for binding in bindings
         if binding.tenant_id == tenant_id
         and binding.organization_id in (organization_id, ALL_ORGANIZATIONS)

@@ -36,11 +36,23 @@ class PostgresIdentities:
         return _build_binding(row)
 
     async def remove_binding(
-        self, binding_id: str, *, tenant_id: TenantId, organization_id: OrganizationId
+        self,
+        binding_id: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        has_everywhere: bool = False,
     ) -> RoleBinding | None:
-        """Remove a binding and return it; None when there was none."""
+        """Remove a binding and return it; None when there was none.
+
+        One that holds in all organizations is removed where the caller `has_everywhere`.
+        """
         row = await self._database.find_row(
-            _QUERIES["remove_binding"], int(binding_id), tenant_id, organization_id
+            _QUERIES["remove_binding"],
+            int(binding_id),
+            tenant_id,
+            organization_id,
+            has_everywhere,
         )
         return None if row is None else _build_binding(row)
 

@@ -24,9 +24,11 @@ where not exists (select from put)
     and b.path_prefix = $8;
 
 -- name: remove_binding :one
--- Remove binding $1 of tenant $2 that holds in organization $3.
+-- Remove binding $1 of tenant $2 that is of organization $3, or with $4 of all organizations.
 delete from noetl.role_binding
-where binding_id = $1 and tenant_id = $2 and organization_id in ($3, '*')
+where binding_id = $1
+    and tenant_id = $2
+    and (organization_id = $3 or ($4::boolean and organization_id = '*'))
 returning *;
 
 -- name: list_bindings :many

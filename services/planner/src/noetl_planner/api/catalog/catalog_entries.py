@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from noetl_contracts import codec, spelling
-from noetl_contracts.credentials import CREDENTIAL_TEST_PATH
+from noetl_contracts.credentials import RESERVED_PATHS
 from noetl_contracts.ids import CatalogId
 from noetl_contracts.ledger.records import CatalogEntry
 from noetl_planner.api.catalog import input_checks
@@ -25,8 +25,6 @@ from noetl_playbook.source.problems import Level
 # Texts of files beside a playbook, by the names that it has for them.
 Scripts = Annotated[dict[Annotated[str, Meta(max_length=1024)], str], Meta(max_length=100)]
 SUGGESTIONS_MAX = 1000
-# What the API itself runs; nobody registers it, nor runs a draft of it.
-_RESERVED_PATHS = frozenset({CREDENTIAL_TEST_PATH})
 
 
 async def read_entries(
@@ -47,7 +45,7 @@ async def read_entries(
         parse_playbooks, source, level=level, read_script=_make_script_reader(scripts)
     )
     entries = _build_entries(services, parsed_playbooks, source=source, path=path)
-    taken = next((entry.path for entry in entries if entry.path in _RESERVED_PATHS), None)
+    taken = next((entry.path for entry in entries if entry.path in RESERVED_PATHS), None)
     if taken is not None:
         raise problems.bad_request_error(f"path {taken!r} is reserved", hint="change metadata.path")
     return entries

@@ -11,6 +11,7 @@ from noetl_contracts.ledger.records import CatalogEntry
 from noetl_contracts.written_names import find_name_problem
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
+from noetl_planner.identity.permissions import Permission
 from noetl_playbook.model import coercion
 from noetl_playbook.model.playbook import InputDeclaration
 from noetl_playbook.parse import declared_inputs, inputs
@@ -104,6 +105,7 @@ async def check_playbook_calls(services: ApiServices, new: Sequence[CatalogEntry
     """
     new_by_path = {entry.path: entry for entry in new}
     for entry in new:
+        _check_call_reach(services, entry)
         for call in _list_playbook_calls(entry.model):
             called = new_by_path.get(call.path) if call.version is None else None
             if called is None:
@@ -112,6 +114,34 @@ async def check_playbook_calls(services: ApiServices, new: Sequence[CatalogEntry
                 )
             if called is not None and not inputs.is_lenient(called.model):
                 _check_playbook_call(entry, call, called)
+
+
+def _check_call_reach(services: ApiServices, entry: CatalogEntry) -> None:
+    """Raise a 403 for a call of a playbook that who writes it may not run.
+
+    Else a role for a folder would be one for all of them: a child runs with what its own playbook
+    may use. Of a path with templates what stands before them counts.
+    """
+    prefixes = services.access.list_path_prefixes(Permission.RUN)
+    if not prefixes and services.access.has_permission(Permission.RUN):
+        return
+    for place, task in _list_call_tasks(entry.model):
+        path = str(task.get("fields", {}).get("path", ""))
+        written, braces, _ = path.partition("{")
+        called = written.strip("/ ") if not braces else written.lstrip("/ ")
+        is_inside = any(
+            called.startswith(f"{prefix}/") or (not braces and called == prefix)
+            for prefix in prefixes
+        )
+        if not is_inside:
+            raise ApiError(
+                HTTPStatus.FORBIDDEN,
+                code="forbidden",
+                detail=f"{entry.path}: {place}: {services.access.principal.name} may not run "
+                f"{path[:200]!r}",
+                hint=f"call playbooks of {', '.join(prefixes) or 'no folder'}, with their folder "
+                "written out",
+            )
 
 
 def _check_playbook_call(entry: CatalogEntry, call: _PlaybookCall, called: CatalogEntry) -> None:
@@ -139,15 +169,10 @@ def _call_error(detail: str, *, hint: str) -> ApiError:
 
 def _list_playbook_calls(model: Mapping[str, Any]) -> Iterator[_PlaybookCall]:
     """List the calls of a canonical playbook; what templates decide is left to the run."""
-    places = [
-        (f"step {step['step']!r}, task {task['name']!r}", task)
-        for step in model.get("workflow", ())
-        for task in step.get("tool", ())
-    ]
-    for place, task in places:
+    for place, task in _list_call_tasks(model):
         fields = task.get("fields", {})
         path, version = fields.get("path"), fields.get("version")
-        if task.get("kind") != _PLAYBOOK or not isinstance(path, str) or coercion.is_template(path):
+        if not isinstance(path, str) or coercion.is_template(path):
             continue
         if version == "latest":
             version = None
@@ -163,3 +188,10 @@ def _list_playbook_calls(model: Mapping[str, Any]) -> Iterator[_PlaybookCall]:
             inputs=task.get("input", {}),
             has_all_inputs=fields.keys().isdisjoint({"payload", "workload"}),
         )
+
+
+def _list_call_tasks(model: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for step in model.get("workflow", ()):
+        for task in step.get("tool", ()):
+            if task.get("kind") == _PLAYBOOK:
+                yield f"step {step['step']!r}, task {task['name']!r}", task

@@ -18,9 +18,11 @@ from noetl_planner.api.credentials import credentials
 from noetl_planner.api.executions import end_wait, start_requests
 from noetl_planner.api.executions.fast_path import PREFER_LENGTH_MAX
 from noetl_planner.api.http import problems
+from noetl_planner.api.http.gate import build_forbidden_error
 from noetl_planner.api.http.problems import AnyRequest
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import views
+from noetl_planner.identity.permissions import Permission
 
 STEP = "test"
 ASKER = "credential test"
@@ -95,8 +97,9 @@ async def _start_test(services: ApiServices, name: str, body: TestBody) -> views
             f"pool {pool!r} is served over HTTP: its workers do not open stored credentials",
             hint="name a pool that is served by JetStream: noetl pools",
         )
+    _check_address(services, body)
     entry = await catalog_entries.keep_reserved_draft(services, _PLAYBOOK)
-    start_requests.check_requirements(services, entry, pool=pool)
+    start_requests.check_tools_and_pools(services, entry, pool=pool)
     fact = ExecutionRequested(
         path=entry.path,
         version=entry.version,
@@ -105,6 +108,12 @@ async def _start_test(services: ApiServices, name: str, body: TestBody) -> views
         pool=pool,
     )
     return await start_requests.begin_execution(services, fact, entry, key=None, is_pinned=True)
+
+
+def _check_address(services: ApiServices, body: TestBody) -> None:
+    """Raise a 403 for who may not write what sends a credential somewhere, and names an address."""
+    if body.url is not None and not services.access.has_permission(Permission.WRITE_PLAYBOOKS):
+        raise build_forbidden_error(services.access, Permission.WRITE_PLAYBOOKS)
 
 
 ROUTES = [begin_test]

@@ -17,7 +17,7 @@ from noetl_contracts import codec
 from noetl_contracts.events.execution_events import RerunSource
 from noetl_contracts.requests.facts import InheritedState
 from noetl_planner.api.catalog import catalog_entries, input_checks
-from noetl_planner.api.executions import reruns, start_requests
+from noetl_planner.api.executions import reruns, second_persons, start_requests
 from noetl_planner.api.executions.start_requests import PRODUCER
 from noetl_planner.api.history import cuts, history_replay
 from noetl_planner.api.history.cuts import HistoryCut
@@ -82,6 +82,13 @@ async def begin_fork(
     input_checks.check_required_inputs(entry, {**inherited_inputs, **(body.workload or {})})
     graph = WorkflowGraph.from_playbook(codec.convert_value(entry.model, Playbook))
     step, came_from = _choose_step(before, graph, body.from_step)
+    second_persons.check_approvals(
+        entry.model,
+        graph,
+        before,
+        step,
+        is_changed=bool(body.workload) or entry.version != before.catalog_version,
+    )
     return await start_requests.request_execution(
         services,
         entry,

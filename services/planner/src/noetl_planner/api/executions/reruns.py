@@ -25,7 +25,7 @@ from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_contracts.requests.facts import InheritedState, Rerun
 from noetl_contracts.status import RunStatus
 from noetl_planner.api.catalog import catalog_entries, input_checks
-from noetl_planner.api.executions import start_requests
+from noetl_planner.api.executions import second_persons, start_requests
 from noetl_planner.api.executions.start_requests import INLINE_BYTES_MAX, PRODUCER
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
@@ -99,6 +99,13 @@ async def begin_rerun(
         )
         taking = await take_items(services, record)
     step = taking.step if taking is not None else _choose_step(ended, graph, body.from_step)
+    second_persons.check_approvals(
+        entry.model,
+        graph,
+        ended,
+        step,
+        is_changed=bool(body.workload) or entry.version != ended.catalog_version,
+    )
     before, entered = await _fold_before_step(services, ended, step)
     activation = entered.activation if entered is not None else None
     if taking is not None and activation is not None:

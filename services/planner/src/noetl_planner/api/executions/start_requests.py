@@ -10,6 +10,7 @@ from noetl_chassis.observability import tracing
 from noetl_contracts import codec, subjects
 from noetl_contracts.commands.state_values import IncrementRange
 from noetl_contracts.commands.worker_pools import POOL_PATTERN, Priority
+from noetl_contracts.credentials import RESERVED_PATHS
 from noetl_contracts.ids import ExecutionId, find_shard
 from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
 from noetl_contracts.ledger.records import CatalogEntry, Request
@@ -299,6 +300,21 @@ async def submit_request(services: ApiServices, request: Request) -> ExecutionId
 def check_requirements(
     services: ApiServices, entry: CatalogEntry, *, pool: str | None = None
 ) -> None:
+    """Refuse what the API alone runs, or what needs tools or pools that are not here (2.3).
+
+    Raises a 404 or a 422.
+    """
+    if entry.path in RESERVED_PATHS:
+        raise problems.not_found_error(
+            f"playbook {entry.path!r} is the API's own: nobody else starts it",
+            hint="noetl credential test NAME",
+        )
+    check_tools_and_pools(services, entry, pool=pool)
+
+
+def check_tools_and_pools(
+    services: ApiServices, entry: CatalogEntry, *, pool: str | None = None
+) -> None:
     """Refuse what needs tools or pools that are not here; raises a 422 (language, 2.3)."""
     required = codec.convert_value(entry.model.get("executor", {}).get("requires", {}), Requires)
     missing = pools.find_missing_tools(required.tools, enabled=services.tools)
@@ -359,10 +375,13 @@ async def _answer_earlier(
     if execution_requested is not None and not _is_same_request(
         execution_requested, fact, is_pinned=is_pinned
     ):
+        # Which one is not told to who may not see it.
+        is_told = services.covers_path(execution_requested.path)
+        named = f"execution {execution_id}" if is_told else "an execution"
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="idempotency_key_reused",
-            detail=f"this idempotency key already began execution {execution_id}, "
+            detail=f"this idempotency key already began {named}, "
             "with another path, version or other inputs",
             hint="use a new key for a new request",
         )

@@ -8,6 +8,7 @@ import structlog
 from litestar.types import HTTPScope
 from msgspec import Struct, structs
 
+from noetl_contracts import codec
 from noetl_contracts.errors import Retryable
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import OrganizationId, TenantId
@@ -34,7 +35,8 @@ _NAME_CHARACTERS_MAX = 256
 
 log = structlog.get_logger(__name__)
 
-_Key = tuple[bytes, bytes, bytes, bytes]
+# Digests of tokens and not the tokens, which may be long, and are nobody's to find in memory.
+_Key = tuple[bytes, bytes, bytes, Via]
 
 
 class _Remembered(Struct, frozen=True):
@@ -50,8 +52,11 @@ class Gate:
         self._remembered: OrderedDict[_Key, _Remembered] = OrderedDict()
         self._denials = denials.DenialLog(services.administration, services.clock)
 
-    async def admit_request(self, scope: HTTPScope) -> ApiServices:
-        """Return what a request may use, bound to who sends it; raises `ApiError`."""
+    async def admit_request(self, scope: HTTPScope, *, is_counted: bool = True) -> ApiServices:
+        """Return what a request may use, bound to who sends it; raises `ApiError`.
+
+        One that was admitted before, and goes on, is not counted again.
+        """
         method, path = scope["method"], scope["path_template"]
         rule = route_rules.find_rule("GET" if method == "HEAD" else method, path)
         if rule is None:
@@ -65,7 +70,8 @@ class Gate:
             return await self._admit_anybody(headers)
         services = await self._find_services(method, path, headers, _get_address(scope))
         access = services.access
-        services.rate_limiter.admit_call(access.principal)
+        if is_counted:
+            services.rate_limiter.admit_call(access.principal)
         if rule.permission is None:
             return services
         return await self._check_rule(services, access, rule, rule.permission, method, path)
@@ -93,7 +99,8 @@ class Gate:
     ) -> ApiServices:
         token = headers.get(_AUTHORIZATION, b"")
         place = headers.get(_TENANT, b""), headers.get(_ORGANIZATION, b"")
-        key = (token, *place, headers.get(_CLIENT, b""))
+        via = _VIA.get(headers.get(_CLIENT, b""), Via.API)
+        key = (codec.digest_bytes(token), *place, via)
         is_remembered = bool(token) or _COOKIE not in headers
         if is_remembered:
             remembered = self._remembered.get(key)
@@ -189,6 +196,8 @@ def bind_services(services: ApiServices, access: Access) -> ApiServices:
         access=access,
         tenant_id=access.tenant_id,
         organization_id=access.organization_id,
+        is_own_installation=(access.tenant_id, access.organization_id)
+        == (services.tenant_id, services.organization_id),
     )
 
 

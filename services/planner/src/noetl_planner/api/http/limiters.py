@@ -1,7 +1,7 @@
 """Limits how many clients wait for work, and how many follow executions, at once."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from time import monotonic
@@ -28,14 +28,16 @@ class CallRateLimiter:
 
     def __init__(self, calls_per_s: float = 0) -> None:
         self._calls_per_s = calls_per_s
-        self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def admit_call(self, principal: Principal) -> None:
         """Count a call; raises a 429 that says when there is room again."""
         rate = self._calls_per_s
         if rate <= 0 or principal.has_all_roles:
             return
-        key, now, most = (principal.issuer, principal.id), monotonic(), rate * _BURST_S
+        # Accounts of two tenants may have the same name; persons have no home.
+        key = principal.kind, principal.issuer, principal.id, principal.home
+        now, most = monotonic(), rate * _BURST_S
         left, at = self._buckets.pop(key, (most, now))
         left = min(most, left + (now - at) * rate)
         self._buckets[key] = (max(left - 1, 0), now)

@@ -56,6 +56,16 @@ def get_client_address(request: AnyRequest) -> str:
     return request.client.host if request.client is not None else ""
 
 
+def name_taken_error(what: str) -> ApiError:
+    """Say that a name belongs to something that who asks may not change."""
+    return ApiError(
+        HTTPStatus.CONFLICT,
+        code="name_taken",
+        detail=f"the name of {what} is taken",
+        hint="choose another name: it is one for all folders of the organization",
+    )
+
+
 def not_found_error(what: str, *, hint: str | None = None) -> ApiError:
     """Say that something is not there."""
     return ApiError(HTTPStatus.NOT_FOUND, code="not_found", detail=what, hint=hint)

@@ -94,6 +94,7 @@ class PlaybookCache:
 # Where the application keeps what a request may touch, and a request what it may.
 SERVICES = "services"
 BOUND_SERVICES = "noetl.services"
+GATE = "noetl.gate"
 
 
 class TenantScope(TypedDict):
@@ -114,6 +115,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     access_resolver: AccessResolver
     access: Access
     path_prefixes: tuple[str, ...] = ()
+    # Whether it is the organization of the installation, which sees what is nobody's.
+    is_own_installation: bool = True
     # What acts instead of the principal: a webhook or a trigger.
     acting: Actor | None = None
     identities: Identities
@@ -200,6 +203,11 @@ class ApiServices(Struct, frozen=True, kw_only=True):
         """Raise a 404 for a playbook out of reach: that it is there is not told."""
         if not self.covers_path(path):
             raise problems.not_found_error(f"there is no {what}")
+
+    def check_replaced(self, path: str | None, what: str) -> None:
+        """Raise a 409 for a name whose present owner is a playbook out of reach; None: nobody's."""
+        if path is not None and not self.covers_path(path):
+            raise problems.name_taken_error(what)
 
     def has_permission(self, permission: Permission, path: str) -> bool:
         """Tell whether who asks may do something else to a playbook."""

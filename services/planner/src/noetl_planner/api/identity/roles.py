@@ -1,6 +1,7 @@
 """Role bindings: who has which role, for all playbooks or those of a folder."""
 
 from datetime import datetime
+from http import HTTPStatus
 from typing import Annotated
 
 from litestar import delete, get, post
@@ -14,10 +15,17 @@ from noetl_contracts.identity.role_bindings import (
     RoleBinding,
     SubjectKind,
 )
+from noetl_contracts.ids import OrganizationId
 from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup
-from noetl_planner.identity.permissions import PERMISSIONS_BY_ROLE, UnknownRole, parse_role
+from noetl_planner.identity.permissions import (
+    PERMISSIONS_BY_ROLE,
+    Permission,
+    UnknownRole,
+    parse_role,
+)
 
 BINDINGS_MAX = 1000
 
@@ -101,10 +109,16 @@ async def revoke_role(services: Services, binding_id: FromPath[str]) -> BindingV
     """Take a role away; what it allowed ends within seconds."""
     known = execution_lookup.check_number(binding_id, "the id of a binding")
     async with services.record_change("role.revoked", known) as details:
-        binding = await services.identities.remove_binding(known, **services.tenant_scope)
+        binding = await services.identities.remove_binding(
+            known,
+            **services.tenant_scope,
+            has_everywhere=services.access.has_permission_everywhere(Permission.ADMINISTER),
+        )
         if binding is None:
             raise problems.not_found_error(
-                f"there is no role binding {known}", hint="noetl role ls lists them"
+                f"organization {services.organization_id!r} has no role binding {known} of its own",
+                hint="noetl role ls lists them; who administers all organizations takes away "
+                "those that hold in all",
             )
         details["subject"] = f"{binding.subject_kind} {binding.subject}"
         details["role"] = binding.role
@@ -118,6 +132,7 @@ def _build_binding(services: ApiServices, body: BindingBody) -> RoleBinding:
     except UnknownRole as problem:
         raise problems.bad_request_error(str(problem)) from problem
     organization_id = ALL_ORGANIZATIONS if body.all_organizations else services.organization_id
+    _check_scope(services, organization_id)
     return RoleBinding(
         binding_id=services.mint(),
         tenant_id=services.tenant_id,
@@ -129,6 +144,20 @@ def _build_binding(services: ApiServices, body: BindingBody) -> RoleBinding:
         path_prefix=body.path_prefix.strip("/"),
         created_by=services.actor.short_name,
     )
+
+
+def _check_scope(services: ApiServices, organization_id: OrganizationId) -> None:
+    """Raise a 403 for who administers one organization, and changes what holds in all of them."""
+    if organization_id != ALL_ORGANIZATIONS:
+        return
+    if not services.access.has_permission_everywhere(Permission.ADMINISTER):
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            code="forbidden",
+            detail=f"{services.access.principal.name} administers organization "
+            f"{services.organization_id!r} alone, and this role holds in all of the tenant",
+            hint="ask who has the role admin in all organizations",
+        )
 
 
 def _choose_issuer(services: ApiServices, kind: SubjectKind) -> str:

@@ -137,7 +137,11 @@ async def find_parent_correlation_id(services: ApiServices, parent: str | None) 
         return None
     owner = services.tenant_id, services.organization_id
     is_ours = begun is not None and (begun.tenant_id, begun.organization_id) == owner
-    return begun.correlation_id if begun is not None and is_ours else None
+    if begun is None or not is_ours:
+        return None
+    # The flow of a run out of reach is not told.
+    path = begun.event.path if isinstance(begun.event, PlaybookInitialized) else ""
+    return begun.correlation_id if services.covers_path(path) else None
 
 
 PAGE_EVENTS = 1000

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from noetl_contracts.errors import PayloadKeyUnknown
+from noetl_contracts import locators
+from noetl_contracts.errors import LocatorError, PayloadKeyUnknown
 from noetl_contracts.payloads import PayloadRef
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
@@ -93,8 +94,19 @@ def _payload_too_large_error(detail: str) -> ApiError:
     )
 
 
+def _check_owner(services: ApiServices, reference: PayloadRef) -> None:
+    """Raise a 404 for content of another organization."""
+    try:
+        segments = locators.parse_locator(reference.uri).segments
+    except LocatorError as failure:
+        raise problems.bad_request_error(str(failure)) from failure
+    if segments[:4] != ("tenant", services.tenant_id, "org", services.organization_id):
+        raise problems.not_found_error(f"no payload is stored under {reference.uri}")
+
+
 async def read_payload(services: ApiServices, reference: PayloadRef) -> Any:
     """Read the value of a payload, at most what one answer may hold; raises an `ApiError`."""
+    _check_owner(services, reference)
     room = _ReadAllowance(services)
     try:
         value = await _decode_payload(await room.read_bytes(reference))

@@ -207,9 +207,14 @@ async def _find_letter(services: ApiServices, sequence: int) -> DeadLetter | Non
 
 
 def _is_visible_letter(services: ApiServices, letter: DeadLetter) -> bool:
-    """Tell whether a letter is the owner's; one whose subject names nobody is everyone's."""
+    """Tell whether a letter is the owner's; one whose subject names nobody is the installation's.
+
+    Its text may be of any tenant.
+    """
     owner = find_owner(letter.subject)
-    return owner is None or owner == (services.tenant_id, services.organization_id)
+    if owner is None:
+        return services.is_own_installation
+    return owner == (services.tenant_id, services.organization_id)
 
 
 async def _missing_letter_error(services: ApiServices, sequence: int) -> ApiError:

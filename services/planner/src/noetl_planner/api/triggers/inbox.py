@@ -9,7 +9,7 @@ from typing import Any
 
 from noetl_contracts import codec, spelling, subjects
 from noetl_contracts.identity import actors
-from noetl_contracts.identity.actors import ActorKind
+from noetl_contracts.identity.actors import Actor, ActorKind
 from noetl_contracts.ledger.records import InboxMessage, InboxOutcome, OpenWait
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests import inbox
@@ -86,7 +86,7 @@ async def keep_decision(
     }
     wait = await _find_wait(services, address)
     inbox_message = await services.requests.find_message(address, **services.tenant_scope)
-    if wait is None and inbox_message is None:
+    if (wait is None and inbox_message is None) or not await _is_within_reach(services, wait):
         raise problems.not_found_error(
             f"nobody asks for approval {approval_id}",
             hint=_APPROVALS_HINT,
@@ -110,14 +110,27 @@ async def keep_decision(
         raise await _build_decided_error(services, address, approval_id) from answered
 
 
+async def _is_within_reach(services: ApiServices, wait: OpenWait | None) -> bool:
+    """Tell whether who asks may decide for this playbook; of a wait that is over nobody knows."""
+    if not services.path_prefixes:
+        return True
+    if wait is None:
+        return False
+    try:
+        await execution_lookup.check_reach(services, wait.execution_id)
+    except ApiError:
+        return False
+    return True
+
+
 async def _check_four_eyes(services: ApiServices, wait: OpenWait, approval_id: str) -> None:
     """Refuse the decision of who started the execution, or of nobody; raises a 403."""
     begun = await services.ledger.find_by_key(wait.execution_id, STARTED)
     starter = actors.read_actor(begun.meta) if begun is not None else None
     approver = services.actor
     is_known = starter is not None and approver.kind is not ActorKind.ANONYMOUS
-    if is_known and not actors.is_same_actor(
-        actors.get_first_cause(approver), actors.get_first_cause(starter or approver)
+    if is_known and not await _is_one_person(
+        services, actors.get_first_cause(approver), actors.get_first_cause(starter or approver)
     ):
         return
     why = "you started the execution" if is_known else "it is not known who started it, or who asks"
@@ -127,6 +140,17 @@ async def _check_four_eyes(services: ApiServices, wait: OpenWait, approval_id: s
         detail=f"approval {approval_id} needs a second person: {why}",
         hint="let another person with the role operator decide: noetl approve",
     )
+
+
+async def _is_one_person(services: ApiServices, actor: Actor, other: Actor) -> bool:
+    """Tell whether two actors are one, or one of them has a key that the other has made."""
+    if actors.is_same_actor(actor, other):
+        return True
+    for keyed, maker in ((actor, other), (other, actor)):
+        key = await services.identities.find_key(keyed.key_prefix) if keyed.key_prefix else None
+        if key is not None and key.created_by == maker.short_name:
+            return True
+    return False
 
 
 def _check_approval_id(text: str) -> str:

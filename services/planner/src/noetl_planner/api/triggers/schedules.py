@@ -105,7 +105,8 @@ async def list_schedules(services: Services) -> ScheduleList:
 @post("/schedules", status_code=HTTP_200_OK, tags=["schedules"])
 async def create(services: Services, data: JSONBody[NamedBody]) -> ScheduleView:
     """Keep a new schedule; refuses a name that is taken."""
-    if await services.schedules.find_schedule(data.name, **services.tenant_scope) is not None:
+    known = await services.schedules.find_schedule(data.name, **services.tenant_scope)
+    if known is not None and services.covers_path(known.path):
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="schedule_exists",
@@ -186,6 +187,8 @@ async def run(
 async def _keep_schedule(services: ApiServices, name: str, body: ScheduleBody) -> ScheduleView:
     entry = await catalog_entries.get_playbook_entry(services, body.path, body.version)
     start_requests.check_requirements(services, entry)
+    known = await services.schedules.find_schedule(name, **services.tenant_scope)
+    services.check_replaced(None if known is None else known.path, f"schedule {name!r}")
     size = len(codec.encode_canonical(body.workload))
     if size > start_requests.INLINE_BYTES_MAX:
         raise ApiError(

@@ -125,6 +125,10 @@ async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) ->
     taken = next(
         (one for one in others if triggers.do_patterns_overlap(one.subject, body.subject)), None
     )
+    known = await services.triggers.find_trigger(name, **services.tenant_scope)
+    services.check_replaced(None if known is None else known.path, f"trigger {name!r}")
+    if taken is not None and not services.covers_path(taken.path):
+        raise problems.name_taken_error(f"subject {body.subject!r}")
     if taken is not None:
         raise ApiError(
             HTTPStatus.CONFLICT,

@@ -37,6 +37,7 @@ from noetl_planner.api.http.problems import (
 )
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.api.watch.stream_access import StreamAccess
 from noetl_planner.shards.commit_feed import CommitListener, EventFeed
 
 PAGE_EVENTS = 500
@@ -246,8 +247,10 @@ async def follow(
     begin = last_event_id if last_event_id is not None else after or 0
     owner = (services.tenant_id, services.organization_id)
     is_over = False
-    # Who follows from the beginning sees the end when it is there.
-    if begin or not services.commit_feed.is_accepted(execution_id, owner):
+    # Who follows from the beginning sees the end when it is there. Where roles hold for some
+    # folders its playbook has to be looked at.
+    is_checked = bool(begin or services.path_prefixes)
+    if is_checked or not services.commit_feed.is_accepted(execution_id, owner):
         row = await execution_lookup.get_execution_row(services, execution_id)
         execution_id, is_over = row["execution_id"], views.is_terminal(row)
     client = get_client_address(request)
@@ -256,18 +259,26 @@ async def follow(
     hints = services.hints if has_progress else None
     pages = EventStream(following, types=types, hints=hints).iterate_messages()
     return Stream(
-        stream_pages(pages, services.follower_limiter.hold_seat(client, execution_id)),
+        stream_pages(
+            pages,
+            services.follower_limiter.hold_seat(client, execution_id),
+            StreamAccess(request, services, ExecutionId(execution_id)),
+        ),
         media_type="text/event-stream",
         headers=STREAM_HEADERS,
     )
 
 
 async def stream_pages(
-    pages: AsyncIterator[list[ServerSentEventMessage]], seat: AbstractContextManager[None]
+    pages: AsyncIterator[list[ServerSentEventMessage]],
+    seat: AbstractContextManager[None],
+    access: StreamAccess,
 ) -> AsyncIterator[bytes]:
-    """Keep a seat for as long as a client listens; a page is sent as one chunk."""
+    """Keep a seat for as long as a client listens and may; a page is sent as one chunk."""
     with seat:
         async for page in pages:
+            if not await access.is_open():
+                return
             yield b"".join(message.encode() for message in page)
 
 

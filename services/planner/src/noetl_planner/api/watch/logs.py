@@ -32,6 +32,7 @@ from noetl_planner.api.watch.event_stream import (
     stream_pages,
 )
 from noetl_planner.api.watch.log_chunks import LogChunks, LogFollower, ReadChunk
+from noetl_planner.api.watch.stream_access import StreamAccess
 
 LINES_MAX = 10_000
 LINES = "lines"
@@ -165,7 +166,9 @@ async def follow_lines(
     )
     return Stream(
         stream_pages(
-            _iterate_messages(follower), services.follower_limiter.hold_seat(client, known)
+            _iterate_messages(follower),
+            services.follower_limiter.hold_seat(client, known),
+            StreamAccess(request, services, known),
         ),
         media_type="text/event-stream",
         headers=STREAM_HEADERS,

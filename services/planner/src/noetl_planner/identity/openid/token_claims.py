@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from noetl_contracts import codec
+from noetl_contracts.identity.actors import NAME_CHARACTERS_MAX
 from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
 
 GROUPS_MAX = 1000
@@ -121,17 +122,26 @@ def find_groups(said: dict[str, Any], claim: str) -> tuple[str, ...] | None:
 
 
 def build_person(claims: TokenClaims, groups: tuple[str, ...]) -> VerifiedPerson:
-    """Say whom verified claims prove."""
+    """Say whom verified claims prove; raises `TokenRefused` for a subject that no log can show."""
+    if not claims.sub.isprintable():
+        raise malformed_error("its subject has characters that cannot be shown")
     return VerifiedPerson(
         kind=_tell_kind(claims),
         issuer=claims.iss,
         subject=claims.sub,
-        name=claims.name or claims.preferred_username or claims.email or claims.sub,
-        email=claims.email or "",
-        groups=groups,
+        name=_clean_text(claims.name or claims.preferred_username or claims.email or claims.sub),
+        email=_clean_text(claims.email or ""),
+        # Nobody can bind a role to one of the others.
+        groups=tuple(group for group in groups if group.isprintable()),
         client_id=claims.program,
         expires_at=datetime.fromtimestamp(claims.exp, UTC),
     )
+
+
+def _clean_text(text: str) -> str:
+    """Return what people chose for themselves as one line that changes no other text around it."""
+    shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return shown[:NAME_CHARACTERS_MAX]
 
 
 def _tell_kind(claims: TokenClaims) -> PrincipalKind:
