@@ -28,7 +28,7 @@ The same over HTTP: `POST /api/credentials` with `{name, type, data}`, `GET /api
 A credential is checked before it is stored. An unknown type or field, a missing field, a wrong `dsn` or `port` are refused
 with 400 `bad_request`. The answer names every fault, the nearest name, and the fields of the type.
 
-`python -m scripts.pages` makes this page from the table of types. Of a field with several names the first is the usual one.
+Of a field with several names the first is the usual one.
 
 ## Testing a credential
 
