@@ -20,8 +20,8 @@ from tests.support.servers import (
 os.environ.update(BRIEF)
 # Stacks of tests let their own clients in; those that are about identity switch it on.
 os.environ.setdefault("NOETL_AUTH", "off-on-loopback")
-# Tests have no contexts and no sign-ins but their own.
-os.environ["NOETL_CONFIG"] = "/nonexistent/noetl"
+# Tests have no contexts and no sign-ins but their own: not even root makes a folder there.
+os.environ["NOETL_CONFIG"] = "/proc/nonexistent/noetl"
 
 LONG_EXAMPLES = 5_000
 # A busy machine is slow, which is no defect: examples are counted, never timed.

@@ -12,6 +12,7 @@ import httpx
 import yaml
 from msgspec import Struct, convert
 from tests.support import inprocess, shop
+from tests.support.identities import OWNER_TOKEN
 from tests.support.prefixes import list_prefix_differences
 from tests.support.servers import READY_TIMEOUT_S, wait_until
 from tests.support.services import free_port
@@ -21,6 +22,7 @@ from noetl_cli.files.playbook_file import ScriptFolder
 from noetl_cli.local import system
 from noetl_cli.local.system import LocalSystem
 from noetl_contracts.ids import ExecutionId
+from noetl_planner.identity.authenticator import digest_token
 from noetl_playbook.parse.playbook import parse_playbook
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -122,7 +124,11 @@ class Gallery:
         self._system: LocalSystem | None = None
         self.shop_url = ""
         self.patience_s = PATIENCE_S
-        self.api = httpx.Client(base_url=f"http://127.0.0.1:{self._port}/api", timeout=30)
+        self.api = httpx.Client(
+            base_url=f"http://127.0.0.1:{self._port}/api",
+            headers={"Authorization": f"Bearer {OWNER_TOKEN}"},
+            timeout=30,
+        )
 
     def start(self) -> None:
         """Start everything and wait until the API answers."""
@@ -292,6 +298,7 @@ class Gallery:
         return {
             "NOETL_PLANNER_HTTP_HOST": "127.0.0.1",
             "NOETL_PLANNER_HTTP_PORT": str(self._port),
+            "NOETL_PLANNER_OWNER_TOKEN_SHA256": digest_token(OWNER_TOKEN),
             "NOETL_PLANNER_CANCEL_GRACE_S": "5",
             "NOETL_WORKER_CALLBACK_URL": f"http://127.0.0.1:{self._port}",
             "NOETL_WORKER_SHELL_ALLOWED": "true",

@@ -59,7 +59,10 @@ class Reader:
         self._folder = folder
         programs = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
         shown = {"NO_COLOR": "1", "COLUMNS": "200"}
-        self._environ = {**os.environ, **environ, **shown, "PATH": programs}
+        config = {"NOETL_CONFIG": str(folder / ".config")}
+        self._environ = {**os.environ, **config, **environ, **shown, "PATH": programs}
+        # The API asks who calls it, as it asks those who read the page.
+        self._environ.pop("NOETL_AUTH", None)
         self._running: list[subprocess.Popen[bytes]] = []
         self._said: dict[str, str] = {}
 
