@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from msgspec import Struct
+from tests.support.polling import eventually
 from tests.support.servers import NatsServer
 
 from noetl_chassis.clock import ManualClock, SystemClock
@@ -73,7 +74,7 @@ async def jetstream_bus(server: NatsServer, *, standing: int = 0) -> AsyncIterat
     async with open_connection(
         server.url, name="test", waits=ConnectionTimeouts(connect_s=10)
     ) as connection:
-        await remove_streams(connection)
+        await remove_streams(connection, server)
         yield Bus(
             publisher=JetStreamPublisher(connection),
             streams=JetStreamStreams(connection, declared(), now=SystemClock().now),
@@ -87,7 +88,14 @@ async def jetstream_bus(server: NatsServer, *, standing: int = 0) -> AsyncIterat
         )
 
 
-async def remove_streams(connection: Connection) -> None:
+async def remove_streams(connection: Connection, server: NatsServer) -> None:
+    """Remove every stream with its files: a stream that was there before must find no rests."""
     for info in await connection.jetstream.streams_info():
         assert info.config.name is not None
         await connection.jetstream.delete_stream(info.config.name)
+
+    async def are_files_gone() -> bool:
+        # The server moves them to a name with a dot first, and removes them in its own time.
+        return not any(server.server.store_folder.glob("**/streams/.*"))
+
+    await eventually(are_files_gone)

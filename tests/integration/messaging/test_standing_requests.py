@@ -37,7 +37,7 @@ async def connection(server: NatsServer) -> AsyncIterator[Connection]:
     async with open_connection(
         server.url, name="test", waits=ConnectionTimeouts(connect_s=10)
     ) as opened:
-        await remove_streams(opened)
+        await remove_streams(opened, server)
         declared = topology.declare_topology(shard_count=1, lease_s=LEASE_S)
         await JetStreamStreams(opened, declared, now=SystemClock().now).ensure_streams()
         yield opened

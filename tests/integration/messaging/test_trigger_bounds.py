@@ -92,7 +92,7 @@ async def test_no_more_run_at_once_than_a_trigger_says_also_after_restarts(
         return len(asked(world)) == len(done) + AT_ONCE
 
     async with open_connection(nats.url, name="admin") as admin:
-        await remove_streams(admin)
+        await remove_streams(admin, nats)
         await JetStreamStreams(admin, WHOLE, now=SystemClock().now).ensure_streams()
         await publish(nats, services, "orders.created", count=MESSAGES)
         async with open_connection(nats.url_for("planner"), name="planner") as bus:
@@ -125,7 +125,7 @@ async def test_messages_of_another_trigger_start_while_those_of_a_full_one_wait(
         structs.replace(bounded, name="b", subject="b.*", max_in_flight=None)
     )
     async with open_connection(nats.url, name="admin") as admin:
-        await remove_streams(admin)
+        await remove_streams(admin, nats)
         await JetStreamStreams(admin, WHOLE, now=SystemClock().now).ensure_streams()
         await publish(nats, services, "a.one", count=100)
         await publish(nats, services, "b.one", count=3)

@@ -58,7 +58,7 @@ async def test_each_message_starts_one_execution_whichever_planner_dies(nats: Na
     world = ApiWorld()
     services = await serving(world)
     async with open_connection(nats.url, name="admin") as admin:
-        await remove_streams(admin)
+        await remove_streams(admin, nats)
         await JetStreamStreams(admin, declared(), now=SystemClock().now).ensure_streams()
         await publish(nats, services)
         async with open_connection(nats.url_for("planner"), name="planner") as bus:
@@ -95,7 +95,7 @@ async def test_a_filter_judges_messages_of_a_real_stream(nats: NatsServer) -> No
     wanted = structs.replace(trigger, filter="{{ body.n >= 15 }}")
     await services.triggers.put_trigger(wanted)
     async with open_connection(nats.url, name="admin") as admin:
-        await remove_streams(admin)
+        await remove_streams(admin, nats)
         await JetStreamStreams(admin, declared(), now=SystemClock().now).ensure_streams()
         await publish(nats, services)
         async with open_connection(nats.url_for("planner"), name="planner") as bus:
