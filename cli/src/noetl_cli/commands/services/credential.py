@@ -99,7 +99,7 @@ def put_credential(
     ] = False,
     allow_path: Annotated[
         list[str] | None,
-        typer.Option("--allow-path", help="Only for this playbook or folder; repeat it."),
+        typer.Option("--allow-path", help="Only for this playbook or folder; repeat it. / is all."),
     ] = None,
     server: Server = None,
     as_json: AsJson = False,
@@ -119,12 +119,18 @@ def put_credential(
     with client.open_client(server) as planner:
         body = {"name": name, "type": kind, "data": fields}
         if allow_path:
-            body["allowed_paths"] = [path.strip("/") for path in allow_path]
+            # A slash alone stands for all playbooks.
+            folders = [path.strip("/") for path in allow_path]
+            body["allowed_paths"] = [folder for folder in folders if folder]
         kept = planner.post("/api/credentials", body)
     if as_json:
         terminal_output.print_json(kept)
     else:
-        terminal_output.print_line(f"{kept['name']} version {kept['version']} ({kept['type']})")
+        allowed = ", ".join(kept["allowed_paths"])
+        only = f", only for {allowed}" if allowed else ""
+        terminal_output.print_line(
+            f"{kept['name']} version {kept['version']} ({kept['type']}){only}"
+        )
 
 
 def _wrong_options_error(text: str, way_out: str) -> CliError:

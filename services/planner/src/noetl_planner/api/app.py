@@ -13,7 +13,15 @@ from litestar.middleware import DefineMiddleware
 from litestar.openapi import OpenAPIConfig, ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.routes import BaseRoute, HTTPRoute
-from litestar.types import ASGIApp, ControllerRouterHandler, HTTPScope, Receive, Scope, Send
+from litestar.types import (
+    ASGIApp,
+    ControllerRouterHandler,
+    HTTPScope,
+    Message,
+    Receive,
+    Scope,
+    Send,
+)
 from msgspec import Struct
 
 from noetl_contracts.errors import ResultMalformed, Retryable
@@ -108,7 +116,17 @@ class AccessMiddleware:
         bound = await self._gate.admit_request(cast("HTTPScope", scope))
         scope[GATE] = self._gate  # type: ignore[literal-required]  # a key of ours
         scope[BOUND_SERVICES] = bound  # type: ignore[literal-required]  # a key of ours
-        await self._app(scope, receive, send)
+
+        async def send_recorded(message: Message) -> None:
+            # Refused behind the gate: a path, or what one has asked for oneself.
+            if (
+                message["type"] == "http.response.start"
+                and message["status"] == HTTPStatus.FORBIDDEN
+            ):
+                await self._gate.record_refusal(cast("HTTPScope", scope), bound)
+            await send(message)
+
+        await self._app(scope, receive, send_recorded)
 
 
 def get_bound_services(scope: Scope) -> ApiServices:

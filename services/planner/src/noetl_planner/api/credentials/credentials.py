@@ -39,13 +39,14 @@ Kind = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 class PutBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A credential's fields, such as host and password of a database.
 
-    `allowed_paths` are the playbooks, or folders of them, that may use it; none: all.
+    `allowed_paths` are the playbooks, or folders of them, that may use it. An empty list opens it
+    to all; without the field they stay as they are, of a new credential all.
     """
 
     name: Name
     type: Kind
     data: dict[str, Any]
-    allowed_paths: Annotated[list[AllowedPath], Meta(max_length=PATHS_MAX)] = []
+    allowed_paths: Annotated[list[AllowedPath], Meta(max_length=PATHS_MAX)] | None = None
 
 
 class CredentialView(Struct, frozen=True, kw_only=True):
@@ -104,10 +105,33 @@ async def keep_credential(services: ApiServices, data: PutBody) -> CredentialVie
         )
     kind = credential_checks.get_credential_type(data.type)
     fields = credential_checks.check_credential_fields(kind, data.name, data.data)
-    if data.allowed_paths:
-        fields = {**fields, ALLOWED_PATHS: data.allowed_paths}
+    for path in data.allowed_paths or ():
+        problems.check_folder(path)
+    allowed = data.allowed_paths
+    if allowed is None:
+        # A new version of the values opens the credential to no other playbooks.
+        allowed = await _read_allowed_paths(services, data.name)
+    if allowed:
+        fields = {**fields, ALLOWED_PATHS: allowed}
     sealed = await _seal_and_store(services, name=data.name, kind=kind.name, fields=fields)
     return _view_credential(services, sealed)
+
+
+async def _read_allowed_paths(services: ApiServices, name: str) -> list[str]:
+    """Return the paths that may use the present version; raises a 409 if nobody can open it."""
+    sealed = await _find_sealed(services, name)
+    if sealed is None or sealed.kind == DELETED:
+        return []
+    try:
+        opened = services.sealer.open_credential(sealed, **services.tenant_scope)
+    except SealBroken as failure:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="paths_unknown",
+            detail=f"which playbooks may use credential {name!r} cannot be read: {failure}",
+            hint="name them: --allow-path FOLDER, or --allow-path / for all",
+        ) from failure
+    return list(split_allowed_paths(opened)[1])
 
 
 async def _seal_and_store(

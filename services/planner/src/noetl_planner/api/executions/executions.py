@@ -25,7 +25,7 @@ from noetl_planner.api.executions.start_requests import KEY_LENGTH_MAX, ExecuteB
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import AnyRequest
 from noetl_planner.api.http.services import Services
-from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.api.lookup import execution_lookup, hidden_values, views
 from noetl_planner.api.lookup.views import EventView, Row, StageView, StatusView, Summary
 from noetl_planner.api.pools import pool_waits, store_waits
 
@@ -201,13 +201,14 @@ async def show_execution(
     known, history_page, dropped = await execution_lookup.get_execution_page(
         services, execution_id, skipped=skipped, size=page_size
     )
+    events = views.view_shown_events(history_page.events)
     return ExecutionPage(
         execution_id=known,
         path=history_page.path,
         version=history_page.catalog_version,
         status=history_page.status,
         parent_execution_id=history_page.parent_execution_id,
-        events=views.view_shown_events(history_page.events),
+        events=await hidden_values.show_events(services, known, events),
         pagination=Pagination(
             page=page,
             page_size=page_size,
@@ -224,6 +225,8 @@ async def show_status(services: Services, execution_id: FromPath[str]) -> Status
     row = await execution_lookup.get_execution_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
     is_over = views.is_terminal(row)
+    if not await hidden_values.may_read_values(services, known):
+        row = {**row, "variables": {}}
     return views.view_status(
         row,
         stages=await services.projections.list_rows("stage", known),
@@ -247,7 +250,7 @@ async def list_events(
     last = history[-1].stream_version if history else after
     return EventPage(
         execution_id=known,
-        events=views.view_events(history),
+        events=await hidden_values.show_events(services, known, views.view_events(history)),
         next_after=last,
         has_more=head is not None and last < head.version,
     )

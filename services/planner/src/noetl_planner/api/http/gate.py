@@ -76,6 +76,15 @@ class Gate:
             return services
         return await self._check_rule(services, access, rule, rule.permission, method, path)
 
+    async def record_refusal(self, scope: HTTPScope, services: ApiServices) -> None:
+        """Record that a handler has refused what the gate had admitted."""
+        await self._record_denial(
+            services.access.principal.build_actor(),
+            services.access,
+            f"{scope['method']} {scope['path_template']}",
+            "refused for this path or request",
+        )
+
     async def _check_rule(
         self,
         services: ApiServices,

@@ -76,6 +76,15 @@ def bad_request_error(what: str, *, hint: str | None = None) -> ApiError:
     return ApiError(HTTPStatus.BAD_REQUEST, code="bad_request", detail=what, hint=hint)
 
 
+def check_folder(path: str) -> None:
+    """Raise a 400 for a folder that no playbook can be in."""
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        raise bad_request_error(
+            f"{path!r} is no folder of playbooks",
+            hint="name it as paths of playbooks begin: sales or sales/eu",
+        )
+
+
 def too_large_error(what: str, *, hint: str | None = None) -> ApiError:
     """Say that something exceeds what there is room for."""
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE

@@ -13,6 +13,7 @@ from noetl_contracts.identity.role_bindings import LOCAL_ISSUER, ApiKey, RoleBin
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import NAME_PATTERN
 from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.identity import roles
 from noetl_planner.identity import authenticator
 from noetl_planner.identity.permissions import Role, UnknownRole, parse_role
 
@@ -126,6 +127,10 @@ def _choose_role(body: KeyBody) -> Role | None:
             )
         return Role.WORKER
     if body.role is None:
+        if body.path_prefix:
+            raise problems.bad_request_error(
+                "a folder is named, and no role that would hold for it", hint="name a role"
+            )
         return None
     try:
         return parse_role(body.role)
@@ -143,7 +148,7 @@ def _build_binding(
         issuer=LOCAL_ISSUER,
         subject=body.account,
         role=role,
-        path_prefix=body.path_prefix.strip("/"),
+        path_prefix=roles.read_path_prefix(body.path_prefix, role),
         created_by=services.actor.short_name,
     )
 

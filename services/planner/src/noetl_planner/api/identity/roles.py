@@ -23,6 +23,7 @@ from noetl_planner.api.lookup import execution_lookup
 from noetl_planner.identity.permissions import (
     PERMISSIONS_BY_ROLE,
     Permission,
+    Role,
     UnknownRole,
     parse_role,
 )
@@ -126,6 +127,19 @@ async def revoke_role(services: Services, binding_id: FromPath[str]) -> BindingV
     return _view_binding(binding)
 
 
+def read_path_prefix(text: str, role: Role) -> str:
+    """Return the folder that a role holds for; raises a 400 for what is none, and for workers'."""
+    path_prefix = text.strip("/")
+    if path_prefix:
+        problems.check_folder(path_prefix)
+        if role is Role.WORKER:
+            raise problems.bad_request_error(
+                "the role worker holds for all playbooks: workers serve pools",
+                hint="leave the folder out",
+            )
+    return path_prefix
+
+
 def _build_binding(services: ApiServices, body: BindingBody) -> RoleBinding:
     try:
         role = parse_role(body.role)
@@ -141,7 +155,7 @@ def _build_binding(services: ApiServices, body: BindingBody) -> RoleBinding:
         issuer=body.issuer or _choose_issuer(services, body.kind),
         subject=body.subject,
         role=role,
-        path_prefix=body.path_prefix.strip("/"),
+        path_prefix=read_path_prefix(body.path_prefix, role),
         created_by=services.actor.short_name,
     )
 

@@ -36,7 +36,7 @@ from noetl_planner.api.http.problems import (
     get_client_address,
 )
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.api.lookup import execution_lookup, hidden_values, views
 from noetl_planner.api.watch.stream_access import StreamAccess
 from noetl_planner.shards.commit_feed import CommitListener, EventFeed
 
@@ -175,7 +175,7 @@ class EventStream:
     """Shows one client what is followed.
 
     With `types` the client gets events of these types, and the end; with `hints` also the progress
-    of tasks that is told there.
+    of tasks that is told there. Without `has_values` events come without the data in them.
     """
 
     def __init__(
@@ -184,10 +184,12 @@ class EventStream:
         *,
         types: frozenset[str] = frozenset(),
         hints: Hints | None = None,
+        has_values: bool = True,
     ) -> None:
         self._following = following
         self._types = types
         self._hints = hints
+        self._has_values = has_values
 
     async def iterate_messages(self) -> AsyncIterator[list[ServerSentEventMessage]]:
         """Yield events in order, heartbeats between them, and one last message after the end."""
@@ -202,7 +204,7 @@ class EventStream:
                 pages = await stack.enter_async_context(aclosing(following.iterate_pages()))
                 async for page in pages:
                     messages = [
-                        _build_event_message(envelope)
+                        _build_event_message(envelope, has_values=self._has_values)
                         for envelope in page
                         if self._is_wanted(envelope)
                     ]
@@ -257,7 +259,10 @@ async def follow(
     check_follower_seats(services, client, execution_id)
     following = HistoryFollower(services, ExecutionId(execution_id), after=begin, is_over=is_over)
     hints = services.hints if has_progress else None
-    pages = EventStream(following, types=types, hints=hints).iterate_messages()
+    has_values = await hidden_values.may_read_values(services, following.execution_id)
+    pages = EventStream(
+        following, types=types, hints=hints, has_values=has_values
+    ).iterate_messages()
     return Stream(
         stream_pages(
             pages,
@@ -319,8 +324,10 @@ def _check_event_types(types: list[str]) -> frozenset[str]:
     return frozenset(types)
 
 
-def _build_event_message(envelope: Envelope) -> ServerSentEventMessage:
+def _build_event_message(envelope: Envelope, *, has_values: bool) -> ServerSentEventMessage:
     view = views.view_event(envelope)
+    if not has_values:
+        view = hidden_values.hide_values(view)
     return ServerSentEventMessage(
         data=redaction.mask_sealed_values(codec.encode_text(view)),
         event=view.event_type,
