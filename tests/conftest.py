@@ -18,7 +18,7 @@ from tests.support.servers import (
 )
 
 os.environ.update(BRIEF)
-# Stacks of tests let their own clients in; those that are about identity switch it on.
+# Services that a test starts let its clients in. Whole stacks do not: clients send a token.
 os.environ.setdefault("NOETL_AUTH", "off-on-loopback")
 # Tests have no contexts and no sign-ins but their own: not even root makes a folder there.
 os.environ["NOETL_CONFIG"] = "/proc/nonexistent/noetl"

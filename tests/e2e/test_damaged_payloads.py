@@ -10,19 +10,12 @@ from tests.support.stack import Stack
 pytestmark = pytest.mark.timeout(120)
 
 PLAYBOOK = """\
-workload: {gate: ""}
 workflow:
   - step: make
     tool: {kind: python, code: "result = {'rows': [{'i': i, 'pad': 'p' * 40} for i in range(200)]}"}
     next: {arcs: [{step: wait}]}
   - step: wait
-    tool:
-      kind: python
-      input: {gate: "{{ workload.gate }}"}
-      code: |
-        import os, time
-        while not os.path.exists(gate):
-            time.sleep(0.05)
+    tool: {kind: external, mode: signal, correlation_key: damaged}
     next: {arcs: [{step: use}]}
   - step: use
     tool: {kind: python, input: {rows: "{{ make.data.rows }}"}, code: "result = len(rows)"}
@@ -45,8 +38,7 @@ def flip_a_byte(file: Path) -> None:
 def test_a_flipped_byte_fails_the_step_that_reads_it_and_the_api_says_so(
     desk: Desk, stack: Stack
 ) -> None:
-    gate = desk.folder / "gate"
-    execution_id = desk.begin(desk.write("damaged", PLAYBOOK), "--set", f"gate={gate}")
+    execution_id = desk.begin(desk.write("damaged", PLAYBOOK))
     desk.wait_for_event(execution_id, "step.exit")
     reference = reference_of(desk, execution_id, "make")
     (file,) = (stack.folder / "payloads").rglob(reference["sha256"])
@@ -58,7 +50,7 @@ def test_a_flipped_byte_fails_the_step_that_reads_it_and_the_api_says_so(
     assert answer.json()["code"] == "payload_corrupt"
     assert reference["sha256"] in answer.text
     assert "pppp" not in answer.text
-    gate.touch()
+    assert desk.type("signal", "damaged").code == 0
     watched = desk.type("run", "--attach", execution_id)
     assert watched.code == 1, watched
     error = desk.wait_for(execution_id, "FAILED")["error"]

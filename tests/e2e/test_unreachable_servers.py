@@ -84,6 +84,8 @@ def test_a_port_in_use_is_named_with_its_setting(stack: Stack, tmp_path: Path) -
         POSTGRES_DSN=stack.url("postgres"),
         NATS_URL=stack.url("nats"),
         HTTP_PORT=str(port),
+        # Where nobody could sign in, it would give up before it listens.
+        OWNER_TOKEN_SHA256="0" * 64,
     )
     assert f"cannot listen on 127.0.0.1:{port}" in line
     assert "NOETL_PLANNER_HTTP_PORT" in line

@@ -38,7 +38,9 @@ Sequences = Annotated[
     list[int] | None, typer.Argument(metavar="SEQUENCE...", help="The letters' numbers.")
 ]
 Everything = Annotated[bool, typer.Option("--all", help="Every letter.")]
-Who = Annotated[str | None, typer.Option("--who", help="Who does it (default: your login).")]
+Who = Annotated[
+    str | None, typer.Option("--who", help="Who does it, if nobody signs in (default: your login).")
+]
 
 
 @app.command("ls")

@@ -41,7 +41,9 @@ Execution = Annotated[
 ]
 Everything = Annotated[bool, typer.Option("--all", help="Everything of the organization.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is kept for good.")]
-Who = Annotated[str | None, typer.Option("--who", help="Who says so (default: your login).")]
+Who = Annotated[
+    str | None, typer.Option("--who", help="Who says so, if nobody signs in (default: your login).")
+]
 
 
 @app.command("hold")

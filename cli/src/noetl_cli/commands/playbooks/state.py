@@ -69,7 +69,8 @@ def set_state(
         typer.Option("--type", help="Default: what the present value or the step has."),
     ] = None,
     who: Annotated[
-        str | None, typer.Option("--who", help="Who does it (default: your login).")
+        str | None,
+        typer.Option("--who", help="Who does it, if nobody signs in (default: your login)."),
     ] = None,
     server: Server = None,
     as_json: AsJson = False,
