@@ -9,23 +9,26 @@ _HEAD = """# Roles
 Everybody who calls the API has roles, for an organization or for a folder of playbooks:
 
 ```console
-$ noetl role grant author data-team --kind group
-$ noetl role grant operator 8f3c... --folder sales/eu
 $ noetl key create ci --role operator --days 30
+$ noetl role grant author ci --kind service_account --folder sales/eu
 $ noetl role ls
 $ noetl whoami
+$ noetl role grant author data-team --kind group        # these need an identity provider
+$ noetl role grant operator 8f3c... --folder sales/eu
 ```
 
 Other clients send a token, as in all samples of these pages:
 
 ```sh
-export AUTH="Authorization: Bearer $(cat ~/.local/state/noetl/token)"   # of `noetl up`; else an API key
+export AUTH="Authorization: Bearer $(cat "${NOETL_HOME:-$HOME/.local/state/noetl}/token")"   # of `noetl up`; else an API key
+export API=http://127.0.0.1:8080   # as `noetl up` prints it
 curl -H "$AUTH" "$API/api/auth/whoami"
 ```
 
 A person is named by the subject that the identity provider gives, a group by its name there. Keys are shown once, and stored as
 hashes. A role that is given or taken away counts within 5 s. `NOETL_PLANNER_GROUP_ROLES=data-team:author,platform:admin` gives roles to
-groups before anybody could. The owner of the installation has all of them.
+groups before anybody could. With `--all-organizations` a service account's key still opens one organization only.
+The owner of the installation has all of them.
 
 """
 _TENANTS = """

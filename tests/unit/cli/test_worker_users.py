@@ -76,3 +76,12 @@ def test_what_cannot_be_a_user_is_refused(arguments: list[str]) -> None:
     with pytest.raises(CliError) as refusal:
         CliRunner().invoke(app, ["enroll", *arguments], catch_exceptions=False)
     assert refusal.value.exit_code == ExitCode.USAGE
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.touch()
+    for folder in (place, place / "below"):
+        with pytest.raises(CliError, match=f"The folder {folder} cannot be made: ") as refused:
+            enroll("w", "--write", str(folder))
+        assert refused.value.way_out == "Choose a writable folder with --write."

@@ -113,6 +113,23 @@ def test_the_token_of_the_stack_goes_to_the_running_stack_alone(environ: dict[st
     assert find_authorization(environ, api) is None
 
 
+def test_a_missing_or_empty_token_of_the_stack_names_its_file_and_the_way_out(
+    environ: dict[str, str],
+) -> None:
+    api = "http://127.0.0.1:8700"
+    home = run_stack(environ, api)
+    says = f"The token belongs in {home.token_file}; this writes it anew: noetl down && noetl up"
+    with hold_supervisor_lock(home):
+        assert authorization.find_token_hint(environ, api) is None
+        home.token_file.write_text("")
+        with pytest.raises(CliError) as refused:
+            find_authorization(environ, api)
+        assert refused.value.way_out == says
+        home.token_file.unlink()
+        assert authorization.find_token_hint(environ, api) == says
+        assert authorization.find_token_hint(environ, SERVER) is None
+
+
 def test_a_context_may_say_that_nobody_signs_in(environ: dict[str, str]) -> None:
     keep(environ, SignInRecord(bearer="token", expires_s=FOREVER_S))
     quiet = Context(name="open", server=SERVER, sign_in=SignInMethod.NONE)

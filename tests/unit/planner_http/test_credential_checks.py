@@ -28,6 +28,10 @@ async def put(api: Api, kind: str, data: dict[str, Any]) -> Any:
         ("postgres", {"host": "h", "port": "5432x"}, "'port' is not a number", "port"),
         ("postgres", {"host": ["h"]}, "'host' is not a text", "host"),
         ("postgres", {"dsn": "mysql://u:s3cr3t@h/d"}, "'dsn' is not an address", "dsn"),
+        *[
+            ("postgres", {"dsn": f"postgresql://u:s3cr3t@h:{port}/d"}, "'dsn' is not", "dsn")
+            for port in ("notaport", "99999", "0", "-1")
+        ],
         ("bearer", {}, "it needs 'token'", "token"),
         ("basic", {"password": "p"}, "it needs 'username'", "username (or user)"),
         ("api_key", {"header": "X"}, "it needs 'value'", "value"),

@@ -192,3 +192,11 @@ async def test_webhooks_are_shown_and_removed_without_their_secret(hooked: Api) 
     assert (await hooked.get(ADDRESS)).json() == one
     assert (await hooked.delete(ADDRESS)).json()["removed"]
     assert (await hooked.get(ADDRESS)).status_code == 404
+
+
+async def test_a_webhook_with_a_credential_that_does_not_exist_is_told_so(hooked: Api) -> None:
+    body = {"path": "demo/hello", "credential": "missing"}
+    answer = await hooked.put("/api/webhooks/other", json=body)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (409, "secret_missing")
+    assert problem["detail"] == "there is no credential 'missing'"

@@ -28,6 +28,7 @@ REFRESH_BEFORE_S = 60.0
 LAPTOP_TOKEN_FILE = "token"  # noqa: S105 - the name of a file
 _ENDED = frozenset({StackPhase.STOPPED, StackPhase.STOPPING})
 _FOREVER_S = float("inf")
+_SIGN_IN = "Copy it again, or sign in: noetl login"
 _clock = SystemClock()
 
 
@@ -50,6 +51,14 @@ class ServerAuthorization:
 def find_authorization(environ: dict[str, str], server: str) -> str | None:
     """Return what the header `Authorization` says to a server, or None; raises `CliError`."""
     return _find_proof(environ, server)[0]
+
+
+def find_token_hint(environ: dict[str, str], server: str) -> str | None:
+    """Say how to get the token of the stack here, if it is the server and its token is missing."""
+    if _locate_laptop_token(environ).exists():
+        return None
+    is_here = _is_stack_here(environ, server_origin.parse_origin(server))
+    return _explain_laptop_token(environ) if is_here else None
 
 
 def find_context_headers(environ: dict[str, str], server: str) -> dict[str, str]:
@@ -78,7 +87,10 @@ def _find_proof(environ: dict[str, str], server: str) -> tuple[str | None, float
         until_s = _FOREVER_S if record.api_key else record.expires_s - REFRESH_BEFORE_S
         return _write_bearer(bearer, f"The sign-in at {origin}"), until_s
     token = _find_laptop_token(environ, origin)
-    return (None if token is None else _write_bearer(token, "The stack's token")), _FOREVER_S
+    if token is None:
+        return None, _FOREVER_S
+    way_out = _explain_laptop_token(environ)
+    return _write_bearer(token, "The stack's token", way_out), _FOREVER_S
 
 
 def _is_key_for(environ: dict[str, str], origin: str) -> bool:
@@ -117,16 +129,8 @@ def _ends_soon(record: SignInRecord) -> bool:
 
 def _find_laptop_token(environ: dict[str, str], origin: str) -> str | None:
     """Return the token of the stack that runs here, if it is the server that is meant."""
-    home = settings.choose_home(None, environ=environ)
-    path: Path = home / LAPTOP_TOKEN_FILE
-    if not path.exists():
-        return None
-    stack = StackHome(root=home)
-    running = state.find_state(stack)
-    # Behind a stack that has ended, anybody may listen on its port.
-    is_running = running is not None and running.phase not in _ENDED and is_supervised(stack)
-    address = running.urls.get("api") if running is not None and is_running else None
-    if address is None or server_origin.parse_origin(address) != origin:
+    path = _locate_laptop_token(environ)
+    if not path.exists() or not _is_stack_here(environ, origin):
         return None
     try:
         return path.read_text("ascii").strip()
@@ -137,11 +141,31 @@ def _find_laptop_token(environ: dict[str, str], origin: str) -> str | None:
         ) from error
 
 
-def _write_bearer(token: str, what: str) -> str:
+def _locate_laptop_token(environ: dict[str, str]) -> Path:
+    home: Path = settings.choose_home(None, environ=environ)
+    return home / LAPTOP_TOKEN_FILE
+
+
+def _explain_laptop_token(environ: dict[str, str]) -> str:
+    path = _locate_laptop_token(environ)
+    return f"The token belongs in {path}; this writes it anew: noetl down && noetl up"
+
+
+def _is_stack_here(environ: dict[str, str], origin: str) -> bool:
+    """Tell whether a server is the stack that runs here."""
+    stack = StackHome(root=settings.choose_home(None, environ=environ))
+    running = state.find_state(stack)
+    # Behind a stack that has ended, anybody may listen on its port.
+    is_running = running is not None and running.phase not in _ENDED and is_supervised(stack)
+    address = running.urls.get("api") if running is not None and is_running else None
+    return address is not None and server_origin.parse_origin(address) == origin
+
+
+def _write_bearer(token: str, what: str, way_out: str = _SIGN_IN) -> str:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise CliError(
             f"{what} is no token: it is empty, or has spaces or other characters than ASCII.",
-            way_out="Copy it again, or sign in: noetl login",
+            way_out=way_out,
         )
     return f"Bearer {token}"
 

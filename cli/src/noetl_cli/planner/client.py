@@ -29,6 +29,7 @@ ANSWER_TIMEOUT_S = 30.0
 # The database of `noetl up` for the user's own data.
 TARGET = "target"
 PIECE_BYTES_MAX = 64 * 1024
+_NOT_SIGNED_IN = "not_signed_in"
 _USAGE_STATUSES = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -144,11 +145,19 @@ class PlannerClient:
         except HTTPError as error:
             raise unreachable_error(self.url, error) from error
         if not is_success(response):
-            raise parse_refusal(response)
+            raise self._explain_refusal(response)
         found = _decode_answer(response.data)
         if found is not None and not isinstance(found, dict):
             raise not_a_planner_error("The answer is no mapping")
         return None if found is None else PlannerAnswer(found)
+
+    def _explain_refusal(self, response: BaseHTTPResponse) -> PlannerRefusal:
+        refusal = parse_refusal(response)
+        if refusal.code == _NOT_SIGNED_IN and self._authorization is not None:
+            # The planner cannot know that its stack's token is missing here.
+            hint = authorization.find_token_hint(settings.copy_environment(), self.url)
+            refusal.way_out = hint or refusal.way_out
+        return refusal
 
 
 @contextmanager

@@ -24,7 +24,10 @@ def put_webhook(  # noqa: PLR0913 - one parameter for each option of the command
         str | None, typer.Option("--credential", help="Its field `secret` signs calls.")
     ] = None,
     unsigned: Annotated[
-        bool, typer.Option("--unsigned", help="Let anybody start it, without a signature.")
+        bool,
+        typer.Option(
+            "--unsigned", help="Take calls without a signature, of who may run the playbook."
+        ),
     ] = False,
     version: Annotated[int | None, typer.Option("--version", min=1)] = None,
     mapping: Annotated[

@@ -63,7 +63,13 @@ def enroll_worker(
     if folder is None:
         terminal_output.print_line(f"{entry}\n# The worker's environment.\n{environ.rstrip()}")
         return
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CliError(
+            f"The folder {folder} cannot be made: {error.strerror or error}.",
+            way_out="Choose a writable folder with --write.",
+        ) from error
     for path, text in ((folder / f"{name}.conf", entry), (folder / f"{name}.env", environ)):
         write_privately(path, text.encode())
         terminal_output.print_line(str(path))

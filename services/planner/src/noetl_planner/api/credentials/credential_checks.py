@@ -82,9 +82,12 @@ def _find_value_fault(kind: CredentialType, field: CredentialField, value: Any) 
 
 def _is_dsn(value: Any) -> bool:
     try:
-        return urlsplit(str(value)).scheme in _DSN_SCHEMES
+        parts = urlsplit(str(value))
+        # Reading a port that is no number, or is too large, raises.
+        port = parts.port
     except ValueError:
         return False
+    return parts.scheme in _DSN_SCHEMES and port != 0
 
 
 def _fields_error(kind: CredentialType, name: str, faults: list[str]) -> ApiError:

@@ -172,7 +172,9 @@ async def open_secret(services: ApiServices, name: str, path: str, *, webhook: s
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="secret_missing",
-            detail=f"credential {name!r} holds no '{hooks.SECRET_FIELD}' that can be opened "
+            detail=f"there is no credential {name[:128]!r}"
+            if sealed is None or sealed.kind == DELETED
+            else f"credential {name!r} holds no '{hooks.SECRET_FIELD}' that can be opened "
             f"for {path}",
             hint=f"noetl credential put {name} --type generic --data {hooks.SECRET_FIELD}=...",
         )

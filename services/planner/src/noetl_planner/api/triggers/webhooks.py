@@ -88,8 +88,8 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     if (data.credential is None) != data.unsigned:
         raise problems.bad_request_error(
             "a webhook names a credential, or says that calls are unsigned, and not both",
-            hint="--credential NAME, whose field `secret` signs calls, or --unsigned to let "
-            "anybody start it",
+            hint="--credential NAME, whose field `secret` signs calls, or --unsigned for "
+            "callers who may run the playbook",
         )
     entry = await catalog_entries.get_playbook_entry(services, data.path, data.version)
     start_requests.check_requirements(services, entry)
