@@ -61,7 +61,7 @@ def enroll_worker(
         f"{key}={value}\n" for key, value in _list_settings(user, password, broker).items()
     )
     if folder is None:
-        terminal_output.print_line(f"{entry}\n# The worker's environment.\n{environ.rstrip()}")
+        terminal_output.print_text(f"{entry}\n# The worker's environment.\n{environ.rstrip()}")
         return
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
