@@ -179,6 +179,7 @@ def test_a_stack_allows_no_loopback_and_names_its_ports(tmp_path: Path) -> None:
         payload_access_key=None,
         payload_secret_key=None,
         secret_key="k",  # noqa: S106 - made for this test
+        owner_digest="d",
     )
     for asked, allowed in (
         (StackOptions(), ""),

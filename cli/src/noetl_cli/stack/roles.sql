@@ -1,5 +1,5 @@
 -- name: roles :exec
--- Create the missing login roles and databases and set the passwords; psql runs it.
+-- Create the missing roles and databases, let the roles log in and set the passwords; psql runs it.
 \set ON_ERROR_STOP on
 select format('create role %I login', role)
 from unnest(string_to_array(:'roles', ',')) as role
@@ -17,14 +17,14 @@ where not exists (
 -- It makes the roles that read one tenant each, and manages no others.
 alter role noetl_owner createrole;
 grant noetl_tenants to noetl_owner with admin option;
-alter role noetl_owner password :'noetl_owner';
-alter role noetl_planner password :'noetl_planner';
-alter role noetl_projector password :'noetl_projector';
-alter role noetl_outbox password :'noetl_outbox';
-alter role noetl_reaper password :'noetl_reaper';
-alter role noetl_archivist password :'noetl_archivist';
-alter role noetl_reader password :'noetl_reader';
-alter role pft password :'pft';
+alter role noetl_owner login password :'noetl_owner';
+alter role noetl_planner login password :'noetl_planner';
+alter role noetl_projector login password :'noetl_projector';
+alter role noetl_outbox login password :'noetl_outbox';
+alter role noetl_reaper login password :'noetl_reaper';
+alter role noetl_archivist login password :'noetl_archivist';
+alter role noetl_reader login password :'noetl_reader';
+alter role pft login password :'pft';
 select format('create database %I owner noetl_owner', :'database')
 where not exists (
     select from pg_database
