@@ -19,6 +19,8 @@ from tests.support.stack import Stack
 pytestmark = pytest.mark.timeout(240)
 
 NEAR = "near"
+# It shares the NATS user of another worker, which its id begins with.
+NEAR_ID = f"worker-1.{NEAR}"
 PATIENCE_S = 120.0
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -170,12 +172,12 @@ def test_what_a_killed_worker_was_offered_or_granted_runs_once_elsewhere(stack: 
     (issued,) = events(stack, offered, "command.issued")
     (again,) = events(stack, offered, "command.reissued")
     (begun,) = events(stack, offered, "command.started")
-    assert (issued["target"], again["reason"]) == (NEAR, "not_taken")
-    assert begun["worker_id"] != NEAR
+    assert (issued["target"], again["reason"]) == (NEAR_ID, "not_taken")
+    assert begun["worker_id"] != NEAR_ID
     # It had this one, and lost it with its lease.
     first, second = events(stack, granted, "command.started")
-    assert (first["worker_id"], first["placement"]["distance"]) == (NEAR, "node")
-    assert second["worker_id"] != NEAR
+    assert (first["worker_id"], first["placement"]["distance"]) == (NEAR_ID, "node")
+    assert second["worker_id"] != NEAR_ID
     for one in (granted, offered):
         assert len(events(stack, one, "command.completed")) == 1
         assert len(events(stack, one, "call.done")) == 1
