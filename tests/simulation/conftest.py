@@ -16,6 +16,7 @@ from noetl_planner.api.app import create_app
 @pytest.fixture
 async def person(tmp_path: Path) -> AsyncIterator[Person]:
     environ = {
+        "NOETL_AUTH": "off-on-loopback",
         "NOETL_PLANNER_COMMAND_HEARTBEAT_S": "0.2",
         "NOETL_PLANNER_CANCEL_GRACE_S": "10",
     }

@@ -83,6 +83,7 @@ PLANNER = PlannerSettings(
     cancel_grace_s=6.0,
     step_attempts_max=1000,
     states_max=2,
+    auth="off-on-loopback",
 )
 WORKER = WorkerSettings(
     # Retries of flaky tasks wait longer: each is a timer of the planner.

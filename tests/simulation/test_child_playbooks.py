@@ -29,7 +29,7 @@ from noetl_replay.state import ExecutionState, build_empty_state
 
 PATIENCE_S = 60.0
 # A wish to stop may come before a worker listens for it; then the grace period ends the work.
-SETTINGS = {"NOETL_PLANNER_CANCEL_GRACE_S": "1"}
+SETTINGS = {"NOETL_AUTH": "off-on-loopback", "NOETL_PLANNER_CANCEL_GRACE_S": "1"}
 HEAD = """\
 apiVersion: noetl.io/v2
 kind: Playbook

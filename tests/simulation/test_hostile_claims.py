@@ -7,13 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
-from msgspec import structs
 from tests.support.http_pools import FRAMES, STEP, World, open_world, stage_of
 from tests.support.inprocess import begin, ended, value
 from tests.support.polling import eventually
 from tests.support.stranger import Stranger
 
-from noetl_contracts.ids import TenantId
 from noetl_contracts.json_values import DEPTH_MAX
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.spread_table import KEY
@@ -96,9 +94,10 @@ async def test_no_part_of_a_lease_can_be_made_up(world: World) -> None:
 
 async def test_another_tenants_work_is_not_there(world: World) -> None:
     claim = await claimed(world)
-    elsewhere = structs.replace(world.opened.services, tenant_id=TenantId("other"))
-    transport = httpx.ASGITransport(app=create_app(elsewhere))
-    async with httpx.AsyncClient(transport=transport, base_url="http://other") as http:
+    transport = httpx.ASGITransport(app=create_app(world.opened.services))
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://127.0.0.1", headers={"X-NoETL-Tenant": "other"}
+    ) as http:
         spy = Stranger(http, "owner")
         assert await spy.claim("edge") is None
         for verb, body in VERBS:

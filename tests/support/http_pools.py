@@ -85,7 +85,7 @@ class World(Struct):
 @asynccontextmanager
 async def open_world(folder: Path) -> AsyncIterator[World]:
     """Run everything, with the pools `edge` and `other` served over HTTP."""
-    configs = system.load_settings({}, folder)
+    configs = system.load_settings({"NOETL_AUTH": "off-on-loopback"}, folder)
     planner = structs.replace(configs.planner, pools=("default",), http_pools=("edge", "other"))
     configs = structs.replace(configs, planner=planner)
     async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:

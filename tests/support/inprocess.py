@@ -54,7 +54,8 @@ class Told:
 @asynccontextmanager
 async def a_system(folder: Path, **settings: str) -> AsyncIterator[LocalSystem]:
     """Run every service until the test is done."""
-    configs = system.load_settings(settings, folder)
+    environ = {"NOETL_AUTH": "off-on-loopback", **settings}
+    configs = system.load_settings(environ, folder)
     async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
         tasks.create_task(system.run_services(opened))
         try:
