@@ -7,7 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 from tests.support.http_pools import FRAMES, STEP, World, open_world, stage_of
+from tests.support.identities import OTHER, make_caller_of, open_client
 from tests.support.inprocess import begin, ended, value
 from tests.support.polling import eventually
 from tests.support.stranger import Stranger
@@ -18,6 +20,7 @@ from noetl_contracts.spread_table import KEY
 from noetl_planner.api.app import create_app
 from noetl_planner.api.claims import claims
 from noetl_planner.api.http import bodies, connection_protocol, limiters
+from noetl_planner.identity.authenticator import Authenticator
 
 GREETED: dict[str, Any] = {"result": {"text": "hi"}, "set": {"n": 1}}
 HUGE = 10**30
@@ -94,10 +97,11 @@ async def test_no_part_of_a_lease_can_be_made_up(world: World) -> None:
 
 async def test_another_tenants_work_is_not_there(world: World) -> None:
     claim = await claimed(world)
-    transport = httpx.ASGITransport(app=create_app(world.opened.services))
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://127.0.0.1", headers={"X-NoETL-Tenant": "other"}
-    ) as http:
+    opened = world.opened
+    proving = Authenticator(opened.adapters.identities, opened.adapters.clock)
+    app = create_app(structs.replace(opened.services, authenticator=proving))
+    key = await make_caller_of(opened.adapters.identities, "worker", place=OTHER, name="owner")
+    async with open_client(app, key) as http:
         spy = Stranger(http, "owner")
         assert await spy.claim("edge") is None
         for verb, body in VERBS:
