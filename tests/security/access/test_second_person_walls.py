@@ -210,7 +210,7 @@ async def test_a_new_key_of_an_account_makes_no_old_one_valid(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("way", ["stream", "logs/stream"])
-@pytest.mark.parametrize("end", ["key", "role"])
+@pytest.mark.parametrize("end", ["key", "role", "other role"])
 async def test_a_stream_ends_with_the_access_of_who_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, end: str
 ) -> None:
@@ -231,6 +231,9 @@ async def test_a_stream_ends_with_the_access_of_who_follows(
         assert not ended
         if end == "key":
             await shop.ask(root, "DELETE", f"/api/keys/{made['key_prefix']}")
+        elif end == "other role":
+            given = {"kind": "service_account", "subject": "eve", "role": "operator"}
+            assert (await shop.ask(root, "POST", "/api/roles", json=given)).is_success
         else:
             listed = (await shop.ask(root, "GET", "/api/roles")).json()["bindings"]
             (binding,) = [one for one in listed if one["subject"] == "eve"]

@@ -5,7 +5,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -20,6 +20,10 @@ from noetl_messaging.streams.ports import (
 from noetl_messaging.streams.topology import ConsumerSpec, Retention, StreamSpec, Topology
 
 _SEQUENCES_PER_LIFE = 1_000_000_000
+
+Heard = TypeVar("Heard")
+# Of one listener: what wakes it, and what it has not taken yet.
+_Ear = tuple[asyncio.Event, deque[Heard]]
 
 
 class Clock(Protocol):
@@ -111,9 +115,9 @@ class MemoryBroker:
         self._durables: dict[tuple[str, str], _MemoryDurable] = {}
         self._changed = asyncio.Event()
         self._listeners: dict[str, list[asyncio.Event]] = {}
-        self._overhearing: dict[str, list[tuple[asyncio.Event, deque[str]]]] = {}
-        self._hearing: dict[str, list[tuple[asyncio.Event, deque[bytes]]]] = {}
-        self._hearing_below: dict[str, list[tuple[asyncio.Event, deque[tuple[str, bytes]]]]] = {}
+        self._overhearing: dict[str, list[_Ear[str]]] = {}
+        self._hearing: dict[str, list[_Ear[bytes]]] = {}
+        self._hearing_below: dict[str, list[_Ear[tuple[str, bytes]]]] = {}
 
     def wipe_all(self) -> None:
         """Lose everything, as a server does whose store was deleted."""
@@ -235,19 +239,9 @@ class MemoryBroker:
             if not listeners:
                 self._listeners.pop(subject, None)
 
-    async def subscribe_tokens(self, prefix: str) -> AsyncIterator[str]:
+    def subscribe_tokens(self, prefix: str) -> AsyncIterator[str]:
         """Yield the last token of every hint one token below a prefix."""
-        woken, heard = asyncio.Event(), deque[str](maxlen=OVERHEARD_MAX)
-        ears = self._overhearing.setdefault(prefix, [])
-        ears.append((woken, heard))
-        try:
-            while True:
-                await woken.wait()
-                woken.clear()
-                while heard:
-                    yield heard.popleft()
-        finally:
-            ears.remove((woken, heard))
+        return _iterate_heard(self._overhearing.setdefault(prefix, []))
 
     async def broadcast(self, subject: str, data: bytes) -> None:
         """Send data to the listeners of a subject."""
@@ -260,33 +254,13 @@ class MemoryBroker:
                     pairs.append((subject, data))
                     woken.set()
 
-    async def subscribe_below(self, prefix: str) -> AsyncIterator[tuple[str, bytes]]:
+    def subscribe_below(self, prefix: str) -> AsyncIterator[tuple[str, bytes]]:
         """Yield subject and data of every hint below a prefix."""
-        woken, heard = asyncio.Event(), deque[tuple[str, bytes]](maxlen=OVERHEARD_MAX)
-        ears = self._hearing_below.setdefault(prefix, [])
-        ears.append((woken, heard))
-        try:
-            while True:
-                await woken.wait()
-                woken.clear()
-                while heard:
-                    yield heard.popleft()
-        finally:
-            ears.remove((woken, heard))
+        return _iterate_heard(self._hearing_below.setdefault(prefix, []))
 
-    async def subscribe(self, subject: str) -> AsyncIterator[bytes]:
+    def subscribe(self, subject: str) -> AsyncIterator[bytes]:
         """Yield the data of every hint of a subject."""
-        woken, heard = asyncio.Event(), deque[bytes](maxlen=OVERHEARD_MAX)
-        ears = self._hearing.setdefault(subject, [])
-        ears.append((woken, heard))
-        try:
-            while True:
-                await woken.wait()
-                woken.clear()
-                while heard:
-                    yield heard.popleft()
-        finally:
-            ears.remove((woken, heard))
+        return _iterate_heard(self._hearing.setdefault(subject, []))
 
     async def listen_for_hints(self, subject: str) -> AsyncIterator[None]:
         """Yield once per wake-up."""
@@ -406,6 +380,20 @@ class MemoryBroker:
         """Have everybody who waits for a change look again."""
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+async def _iterate_heard(ears: list[_Ear[Heard]]) -> AsyncIterator[Heard]:
+    """Yield what is put into an ear of its own, the oldest dropped, for as long as it is asked."""
+    woken, heard = ear = asyncio.Event(), deque[Heard](maxlen=OVERHEARD_MAX)
+    ears.append(ear)
+    try:
+        while True:
+            await woken.wait()
+            woken.clear()
+            while heard:
+                yield heard.popleft()
+    finally:
+        ears.remove(ear)
 
 
 def matches_pattern(pattern: str, subject: str) -> bool:

@@ -12,7 +12,7 @@ from noetl_chassis import identity
 from noetl_contracts import codec
 from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
-from noetl_contracts.written_names import escape_json
+from noetl_contracts.written_names import escape_json, find_path_problem
 from noetl_planner.identity.openid.refusals import PROVIDER_FAULTS, RefusalCode, TokenRefused
 from noetl_storage.ports.errors import HistoryDropped, RowRefused
 
@@ -78,9 +78,10 @@ def bad_request_error(what: str, *, hint: str | None = None) -> ApiError:
 
 def check_folder(path: str) -> None:
     """Raise a 400 for a folder that no playbook can be in."""
-    if any(part in ("", ".", "..") for part in path.split("/")):
+    problem = find_path_problem(path)
+    if problem is not None:
         raise bad_request_error(
-            f"{path!r} is no folder of playbooks",
+            f"{path!r} is no folder of playbooks: {problem}",
             hint="name it as paths of playbooks begin: sales or sales/eu",
         )
 

@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class StreamAccess:
-    """Asks the gate now and then whether the client of a stream may still see its execution."""
+    """Asks the gate now and then whether a stream's client has the access that it began with."""
 
     def __init__(
         self, request: AnyRequest, services: ApiServices, execution_id: ExecutionId
@@ -41,4 +41,5 @@ class StreamAccess:
             # Where nobody can be asked it ends as well: the client comes again.
             log.info("stream ended", execution_id=self._execution_id, reason=str(refusal))
             return False
-        return services.tenant_scope == self._services.tenant_scope
+        # With other roles it comes again, and is shown what these allow.
+        return services.access == self._services.access
