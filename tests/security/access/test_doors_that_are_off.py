@@ -56,7 +56,7 @@ def test_roles_of_groups_are_read_and_refused(tmp_path: Path) -> None:
 
 
 async def test_nobody_can_sign_in_is_said_at_the_start(tmp_path: Path) -> None:
-    async with a_system(tmp_path) as opened:
+    async with a_system(tmp_path, NOETL_AUTH="on") as opened:
         config = opened.configs.planner
         with pytest.raises(NobodyCanSignIn, match="NOETL_PLANNER_OWNER_TOKEN_SHA256"):
             await wiring.check_sign_in(opened.adapters, config)
