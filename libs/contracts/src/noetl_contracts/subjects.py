@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from noetl_contracts import codec
@@ -71,6 +72,8 @@ def build_ingest_subject(shard: int, tenant_id: TenantId, organization_id: Organ
     return f"{INGEST}.{shard}.{_join_owner(tenant_id, organization_id)}"
 
 
+# A worker reports for few tenants, and a planner hears few workers: each is written out once.
+@lru_cache(maxsize=4096)
 def build_report_subject(
     shard: int, tenant_id: TenantId, organization_id: OrganizationId, reporter: Reporter
 ) -> str:
@@ -143,6 +146,7 @@ def build_limit_subject(tenant_id: TenantId, organization_id: OrganizationId, na
     return f"{LIMITS}.{_join_owner(tenant_id, organization_id)}.{_check_subject_token(name)}"
 
 
+@lru_cache(maxsize=4096)
 def find_identity(worker_id: str) -> str:
     """Return the identity that a worker's id begins with: `<identity>` or `<identity>.<process>`.
 

@@ -261,6 +261,9 @@ class PythonChild:
                 await self._process.wait_until_ended()
         await self._process.end_gracefully()
         code = await self._process.wait_until_ended()
+        if self._family is not None:
+            self._family.close()
+            self._family = None
         await self._read_rest()
         return code
 
