@@ -1,4 +1,4 @@
-"""Two commits measured in turn, A B A B: this tree and another one, with this tree's measurements on both.
+"""Two commits measured in turn, A B A B, W1 on both at once: this tree and another one, both by this tree's measurements.
 
 Of the other commit nothing of `tests` is used. Its services are started by its own `noetl up --dir`, found by
 its `state.json`, and worked through the HTTP API; any commit that has these three can be measured, also when its
@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from tests.bench import series
+from tests.bench import pairing, series
 from tests.bench.peers.installing import uv_program
 from tests.bench.report import machine
 from tests.bench.series import SERIES, Asked
@@ -24,6 +24,8 @@ from tests.support.stack import running_stack
 
 OURS, THEIRS = "this tree", "the commit"
 COMPARABLE = tuple(name for name, one in SERIES.items() if one.on_stack)
+# What is so short that it is run in turn, once here and once there.
+PAIRED = "w1"
 USUAL = ("w1", "w2", "w3", "w3f")
 ROUNDS = 2
 # What is compared of a series: medians, whole times, and what one unit costs.
@@ -53,10 +55,12 @@ def compare(
         with worktree(ref, root / "tree") as python:
             sides = {THEIRS: python, OURS: Path(sys.executable)}
             for turn in range(rounds):
-                for side, interpreter in sides.items():
+                paired = _measure_paired(list(sides.values()), root / f"{turn}-paired", chosen)
+                for side, interpreter, pair in zip(sides, sides.values(), paired, strict=True):
                     console.print(f"round {turn + 1}: {side}")
                     place = root / f"{turn}-{'ours' if side is OURS else 'theirs'}"
-                    found[side].append(_figures(interpreter, place, chosen, asked, workers))
+                    alone = [name for name in chosen if name != PAIRED]
+                    found[side].append(pair | _figures(interpreter, place, alone, asked, workers))
     return {
         **machine(),
         "ref": ref,
@@ -85,6 +89,15 @@ def worktree(ref: str, tree: Path) -> Iterator[Path]:
         yield tree / ".venv" / "bin" / "python"
     finally:
         _git("worktree", "remove", "--force", str(tree))
+
+
+def _measure_paired(
+    interpreters: Sequence[Path], place: Path, names: Sequence[str]
+) -> list[dict[str, float]]:
+    """Measure W1, if it is asked for, on both at once."""
+    if PAIRED not in names:
+        return [{} for _ in interpreters]
+    return [figures({PAIRED: one}) for one in pairing.measure_pair(interpreters, place)]
 
 
 def _figures(
