@@ -11,6 +11,7 @@ from tests.support.storage import ORGANIZATION, TENANT
 
 from noetl_chassis.clock import ManualClock
 from noetl_contracts.errors import Retryable
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import cron, facts
 from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_contracts.requests.schedules import CATCH_UP_MAX, CatchUp, Schedule
@@ -174,7 +175,7 @@ async def look(store: MemoryStore, frail: Frail, clock: ManualClock, *, owner: s
         hints=MemoryBroker(topology.declare_topology(shard_count=1), clock),
         clock=clock,
         numbers=NodeLease(MemoryInstances(store), owner=owner, lease_s=60, clock=clock),
-        limits=SchedulerLimits(schedules_max=10, shard_count=1),
+        limits=SchedulerLimits(schedules_max=10, routes=IngestRoutes(shard_count=1)),
     )
     try:
         await scheduler.fire_due()

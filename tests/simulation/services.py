@@ -195,7 +195,7 @@ async def plan(world: "World", process: Process) -> None:
         owner=process.name,
         lease_s=PLANNER.shard_lease_s,
         shard_count=SHARDS,
-        open_shard=lambda fence: planning.build_shard_planner(fence, adapters, together, PLANNER),
+        open_shard=lambda fence: planning.build_shard_planners(fence, adapters, together, PLANNER),
     )
     await shard_leases.run_shards(
         owner=owner,

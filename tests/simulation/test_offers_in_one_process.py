@@ -18,6 +18,7 @@ from noetl_contracts.commands.command_work import Command
 from noetl_contracts.commands.worker_pools import WorkerHeartbeat
 from noetl_contracts.events import get_event_type
 from noetl_contracts.ids import CommandId, ExecutionId, WorkerId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests.facts import CommandCompleted, CommandLost, Fact
 from noetl_messaging.memory.broker import MemoryBroker
@@ -131,7 +132,7 @@ class Ghost:
         self.desk = FactPublisher(
             publisher=opened.adapters.publisher,
             worker_id=GHOST,
-            route=ReportRoute(shard_count=1),
+            route=ReportRoute(routes=IngestRoutes(shard_count=1)),
             mask=SecretMask(),
             clock=opened.adapters.clock,
             locality={"node": "n1"},

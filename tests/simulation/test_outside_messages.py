@@ -16,6 +16,7 @@ from tests.support.scripted import Script, says, script
 from noetl_cli.local.system import LocalSystem
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import OpenWait
 from noetl_contracts.requests import inbox
 from noetl_planner.api.app import create_app
@@ -66,7 +67,7 @@ async def matched(opened: LocalSystem) -> None:
     """Do what the reaper does with messages that nobody was told of."""
     for match in await opened.adapters.requests.list_matches(matches_max=99):
         request = inbox.build_delivery_request(
-            match.letter, match.wait, shard_count=1, producer="test"
+            match.letter, match.wait, routes=IngestRoutes(shard_count=1), producer="test"
         )
         await opened.adapters.requests.deliver_message(
             match.letter.letter_id, open_wait=inbox.build_wait_name(match.wait), request=request

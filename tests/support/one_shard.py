@@ -94,7 +94,8 @@ class World:
         self._publishing = asyncio.ensure_future(
             _forever(together.message_publisher.publish_waiting)
         )
-        return planning.build_shard_planner(fence, adapters, together, configs.planner), adapters
+        (planner,) = planning.build_shard_planners(fence, adapters, together, configs.planner)
+        return planner, adapters
 
     def close(self) -> None:
         self._publishing.cancel()

@@ -23,6 +23,7 @@ from noetl_contracts.commands.command_work import (
     StepWork,
 )
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId, WorkerId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import Fact
@@ -253,7 +254,7 @@ async def bench(
         desk = FactPublisher(
             publisher=broker,
             worker_id=WORKER,
-            route=ReportRoute(shard_count=1),
+            route=ReportRoute(routes=IngestRoutes(shard_count=1)),
             mask=mask,
             clock=clock,
         )

@@ -9,6 +9,7 @@ from msgspec import structs
 from tests.support.storage import NOON, ORGANIZATION, TENANT, Stores, an_execution
 
 from noetl_contracts.ids import ExecutionId, TenantId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import Request
 from noetl_contracts.requests import schedules
 from noetl_contracts.requests.schedules import CatchUp, Overlap, Schedule
@@ -31,7 +32,11 @@ def a_schedule(name: str = "hourly", **fields: Any) -> Schedule:
 
 def a_firing(schedule: Schedule) -> Request:
     return schedules.build_firing_request(
-        schedule, NOON, execution_id=an_execution(), shard_count=4, producer="test"
+        schedule,
+        NOON,
+        execution_id=an_execution(),
+        routes=IngestRoutes(shard_count=4),
+        producer="test",
     )
 
 

@@ -3,6 +3,7 @@
 from tests.support.planning import Desk
 
 from noetl_contracts import subjects
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_planner.shards import message_publisher
 
 PLAYBOOK = """
@@ -18,7 +19,9 @@ def test_only_a_tenant_with_a_share_has_its_own_queue() -> None:
     desk.start()
     for has_share in (True, False):
         (message,) = message_publisher.build_messages(
-            [], desk.sent(), shard_count=1, has_share=has_share
+            [],
+            desk.sent(),
+            routes=IngestRoutes(shard_count=1, tenants=frozenset({"default"} if has_share else ())),
         )
         told = subjects.parse_command_subject(message.subject)
         assert (told.tenant_id, told.lane, told.is_own) == ("default", "io", has_share)

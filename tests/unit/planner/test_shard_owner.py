@@ -95,7 +95,7 @@ def a_stand() -> Stand:
         owner="planner-1",
         lease_s=LEASE_S,
         shard_count=SHARDS,
-        open_shard=turns.open,
+        open_shard=lambda fence: [turns.open(fence)],
     )
     return Stand(clock=clock, turns=turns, leases=leases, owner=owner)
 

@@ -4,13 +4,14 @@ import pytest
 
 from noetl_contracts import ids
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import OverdueCommand
 from noetl_contracts.requests import facts
 from noetl_reaper import domain
 from noetl_reaper.domain import QueueState, ReaperPolicy, StalledExecution
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-POLICY = ReaperPolicy(lease_s=30, grace_s=2, stalled_age_s=60, shard_count=16)
+POLICY = ReaperPolicy(lease_s=30, grace_s=2, stalled_age_s=60, routes=IngestRoutes(shard_count=16))
 X = ExecutionId("264905529753600000")
 MARK = 100
 

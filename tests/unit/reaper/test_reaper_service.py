@@ -10,6 +10,7 @@ from noetl_chassis.failpoints import Failpoint
 from noetl_contracts import codec, ids, subjects
 from noetl_contracts.commands.waits import MessageWait
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import HistoryHead, InboxMessage
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests import facts
@@ -31,7 +32,7 @@ from noetl_storage.memory.store import MemoryStore
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 X = ExecutionId("264905529753600000")
 ACME, OPS = TenantId("acme"), OrganizationId("ops")
-POLICY = ReaperPolicy(lease_s=30, grace_s=2, stalled_age_s=60, shard_count=1)
+POLICY = ReaperPolicy(lease_s=30, grace_s=2, stalled_age_s=60, routes=IngestRoutes(shard_count=1))
 BOUNDS = SweepBounds(
     leader_lease_s=8,
     commands_max=10,

@@ -7,6 +7,7 @@ from msgspec import structs
 from tests.support.storage import ORGANIZATION, TENANT
 
 from noetl_chassis.clock import ManualClock
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_contracts.requests.schedules import CatchUp, Overlap, Schedule
@@ -55,7 +56,7 @@ class World:
             numbers=NodeLease(
                 MemoryInstances(self.store), owner=owner, lease_s=60, clock=self.clock
             ),
-            limits=SchedulerLimits(schedules_max=10, shard_count=1),
+            limits=SchedulerLimits(schedules_max=10, routes=IngestRoutes(shard_count=1)),
         )
 
     def fired(self) -> list[str]:

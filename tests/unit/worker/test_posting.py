@@ -12,6 +12,7 @@ from tests.support.working import WORKER, command_of
 from noetl_chassis.clock import SystemClock
 from noetl_contracts.commands.command_work import Command
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import CommandHeartbeat, Fact, FactBatch
 from noetl_messaging.streams.errors import MessagingUnavailable
@@ -68,7 +69,7 @@ def desk_of(stream: Stream) -> FactPublisher:
     return FactPublisher(
         publisher=stream,
         worker_id=WORKER,
-        route=ReportRoute(shard_count=1),
+        route=ReportRoute(routes=IngestRoutes(shard_count=1)),
         mask=SecretMask(),
         clock=SystemClock(),
     )
@@ -153,7 +154,9 @@ async def test_when_the_one_that_sends_for_all_gives_up_another_does() -> None:
 
 async def test_a_message_holds_no_more_than_it_may() -> None:
     stream = Stream()
-    post = FactBatcher(publisher=stream, producer=WORKER, route=ReportRoute(shard_count=1))
+    post = FactBatcher(
+        publisher=stream, producer=WORKER, route=ReportRoute(routes=IngestRoutes(shard_count=1))
+    )
     many = [letter(f"k{number}") for number in range(LETTERS_MAX + 1)]
     large = [letter(f"l{number}", size_bytes=MESSAGE_BYTES_MAX // 3) for number in range(3)]
     await asyncio.gather(*(post.send_bundle(one) for one in [*many, *large]))

@@ -19,6 +19,7 @@ from noetl_chassis.loop import LoopHealth
 from noetl_chassis.task_group import open_task_group
 from noetl_cli.stack.supervision import service_addresses
 from noetl_contracts.commands.command_work import IO_LANE, SPARK_LANE
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import inbox
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryBacklogs, MemoryConsumer
@@ -283,7 +284,7 @@ async def _run_planner(system: LocalSystem, doors: shard_leases.Doors) -> None:
         owner=NAME,
         lease_s=config.shard_lease_s,
         shard_count=config.shard_count,
-        open_shard=lambda fence: planning.build_shard_planner(fence, adapters, together, config),
+        open_shard=lambda fence: planning.build_shard_planners(fence, adapters, together, config),
     )
     await shard_leases.run_shards(
         owner=owner,
@@ -311,7 +312,7 @@ async def _deliver_early_messages(system: LocalSystem) -> None:
     requests = system.adapters.requests
     for found in await requests.list_matches(matches_max=LETTERS_MAX):
         request = inbox.build_delivery_request(
-            found.letter, found.wait, shard_count=_SHARDS, producer=NAME
+            found.letter, found.wait, routes=IngestRoutes(shard_count=_SHARDS), producer=NAME
         )
         await requests.deliver_message(
             found.letter.letter_id, open_wait=inbox.build_wait_name(found.wait), request=request

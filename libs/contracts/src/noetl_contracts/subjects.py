@@ -31,7 +31,7 @@ REPORTS = "worker"
 STORE_WAITS = f"{POKES}.store-waits"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# Behind a lane's name in the subjects of those who have a share, behind a consumer's name its own.
+# Behind a lane's name or a shard in the subjects of those who have a share of their own.
 OWN = "-own"
 WEIGHT_MAX = 1000
 _SHARE = re.compile(r"([A-Za-z0-9_-]{1,64})(?:=([1-9][0-9]{0,3}))?")
@@ -45,7 +45,10 @@ class Reporter(NamedTuple):
     identity: str
 
 
-_REPORTER_FORMS: tuple[tuple[list[str], int], ...] = (([], 0), ([REPORTS], len(Reporter._fields)))
+_SHARD_FORM = re.compile(
+    rf"(?:{re.escape(EVENTS)}|({re.escape(INGEST)}))\.([0-9]+)({OWN})?\.([^.]+)\.([^.]+)"
+    rf"(?:\.{REPORTS}\.([^.]+)\.([^.]+))?"
+)
 
 
 class ShardSubject(NamedTuple):
@@ -55,6 +58,7 @@ class ShardSubject(NamedTuple):
     tenant_id: TenantId
     organization_id: OrganizationId
     reporter: Reporter | None = None
+    is_own: bool = False
 
 
 class CommandSubject(NamedTuple):
@@ -67,19 +71,30 @@ class CommandSubject(NamedTuple):
     is_own: bool = False
 
 
-def build_ingest_subject(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
-    """Address facts to the owner of a shard: `noetl.ingest.<shard>.<tenant>.<org>`."""
-    return f"{INGEST}.{shard}.{_join_owner(tenant_id, organization_id)}"
+def build_ingest_subject(
+    shard: int, tenant_id: TenantId, organization_id: OrganizationId, *, is_own: bool = False
+) -> str:
+    """Address facts to the owner of a shard: `noetl.ingest.<shard>.<tenant>.<org>`.
+
+    Facts of a tenant with a share of its own have `-own` behind the shard, as commands have.
+    """
+    return f"{INGEST}.{shard}{OWN if is_own else ''}.{_join_owner(tenant_id, organization_id)}"
 
 
 # A worker reports for few tenants, and a planner hears few workers: each is written out once.
 @lru_cache(maxsize=4096)
 def build_report_subject(
-    shard: int, tenant_id: TenantId, organization_id: OrganizationId, reporter: Reporter
+    shard: int,
+    tenant_id: TenantId,
+    organization_id: OrganizationId,
+    reporter: Reporter,
+    *,
+    is_own: bool = False,
 ) -> str:
     """Address a worker's facts: `noetl.ingest.<shard>.<tenant>.<org>.worker.<pool>.<identity>`."""
     named = ".".join(_check_subject_token(token) for token in reporter)
-    return f"{build_ingest_subject(shard, tenant_id, organization_id)}.{REPORTS}.{named}"
+    subject = build_ingest_subject(shard, tenant_id, organization_id, is_own=is_own)
+    return f"{subject}.{REPORTS}.{named}"
 
 
 def build_events_subject(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
@@ -110,9 +125,11 @@ def build_command_subject(
     return ".".join((COMMANDS, *parts))
 
 
-def build_ingest_filter(shard: int) -> str:
-    """Match every fact of a shard."""
-    return f"{INGEST}.{shard}.>"
+def build_ingest_filter(shard: int, tenant_id: str | None = None) -> str:
+    """Match every fact of a shard, of a tenant with its own share or of all others."""
+    if tenant_id is None:
+        return f"{INGEST}.{shard}.>"
+    return f"{INGEST}.{shard}{OWN}.{_check_subject_token(tenant_id)}.>"
 
 
 def build_events_filter(shard: int) -> str:
@@ -220,24 +237,19 @@ def build_progress_hint(execution_id: str) -> str:
 
 def parse_shard_subject(subject: str) -> ShardSubject:
     """Parse an ingest or events subject; raises `SubjectError`."""
-    parts = subject.split(".")
-    owner, mark, named = parts[:5], parts[5:6], parts[6:]
-    if (
-        len(owner) != 5  # noqa: PLR2004 - the grammar above has five tokens
-        or ".".join(owner[:2]) not in {INGEST, EVENTS}
-        or not owner[2].isdigit()
-        or (mark, len(named)) not in _REPORTER_FORMS
-        or (mark and owner[1] != "ingest")
-    ):
+    found = _SHARD_FORM.fullmatch(subject)
+    if found is None or (found[1] is None and (found[3] or found[6])):
         raise SubjectError(
             f"{subject!r} is not <stream>.<shard>.<tenant>.<org>, "
             f"nor {INGEST}.<shard>.<tenant>.<org>.{REPORTS}.<pool>.<identity>"
         )
+    _, shard, own, tenant, organization, pool, identity = found.groups()
     return ShardSubject(
-        int(owner[2]),
-        TenantId(owner[3]),
-        OrganizationId(owner[4]),
-        Reporter(*named) if mark else None,
+        int(shard),
+        TenantId(tenant),
+        OrganizationId(organization),
+        None if pool is None else Reporter(pool, identity),
+        is_own=own is not None,
     )
 
 

@@ -1,5 +1,6 @@
 """Fetch facts, decide, append, publish, ack: one transaction per turn and shard."""
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
@@ -8,7 +9,7 @@ import structlog
 from noetl_chassis.failpoints import Failpoint, pass_failpoint
 from noetl_chassis.observability import instruments, names
 from noetl_contracts.errors import ErrorObject, NoetlError, Permanent, ResultMalformed, Retryable
-from noetl_contracts.ids import CatalogId
+from noetl_contracts.ids import CatalogId, TenantId
 from noetl_contracts.ledger.records import (
     Append,
     OwnedStateChange,
@@ -36,6 +37,8 @@ from noetl_storage.ports.errors import DuplicateKey, RowRefused, VersionConflict
 log = structlog.get_logger(__name__)
 
 _REASON_CHARACTERS_MAX = 1000
+# Where tenants have shares of their own: what one of them commits at once keeps others waiting.
+_SHARED_TURN_MESSAGES_MAX = 64
 
 
 class DecisionFailed(Permanent):
@@ -43,12 +46,23 @@ class DecisionFailed(Permanent):
 
 
 class ShardPlanner:
-    """Decides for the executions of one shard while it owns it."""
+    """Decides for the executions of one shard while it owns it.
+
+    With a `share` for those of that tenant: its turns and the others' alternate, decision by
+    decision, so that no queue of one holds up another.
+    """
 
     def __init__(
-        self, *, fence: ShardFence, consumer: Consumer, states: StateCache, shared: ShardContext
+        self,
+        *,
+        fence: ShardFence,
+        consumer: Consumer,
+        states: StateCache,
+        shared: ShardContext,
+        share: TenantId | None = None,
     ) -> None:
         self._fence = fence
+        self._share = share
         self._consumer = consumer
         self._states = states
         self._shared = shared
@@ -61,30 +75,38 @@ class ShardPlanner:
         now = self._shared.clock.now()
         fact_batches = self._wakeups.take_due_facts(now) + self._gathered.take_results()
         bounds = self._shared.bounds
+        messages_max = bounds.messages_max
+        if self._shared.limits.tenants:
+            messages_max = min(messages_max, _SHARED_TURN_MESSAGES_MAX)
         wait_s = (
             0.01
             if fact_batches
             else self._wakeups.next_wakeup_in_s(now, at_most_s=bounds.fetch_wait_s)
         )
         deliveries = await self._consumer.fetch_batch(
-            messages_max=bounds.messages_max, wait_s=max(wait_s, 0.01)
+            messages_max=messages_max, wait_s=max(wait_s, 0.01)
         )
         work = await self._sort_work(fact_batches, deliveries)
         if work:
             await pass_failpoint(Failpoint.PLANNER_FETCHED)
         moved = 0
         while work:
-            execution_decisions = [
-                await self._decide_work(execution_work) for execution_work in work
-            ]
-            decided = [
-                execution_decision
-                for execution_decision in execution_decisions
-                if execution_decision is not None
-            ]
+            decided = await self._decide_each(work)
             moved += len(decided)
             work = await self._commit_decisions(await self._store_each(decided))
         return moved
+
+    async def _decide_each(self, work: Iterable[ExecutionWork]) -> list[ExecutionDecision]:
+        """Decide for each execution; return the decisions that could be made."""
+        decided = []
+        for execution_work in work:
+            execution_decision = await self._decide_work(execution_work)
+            if execution_decision is not None:
+                decided.append(execution_decision)
+            if self._shared.limits.tenants:
+                # A decision seldom waits for anything: without this the whole turn would run first.
+                await asyncio.sleep(0)
+        return decided
 
     async def start_execution(self, request: Request, *, latest: CatalogId | None) -> bool:
         """Commit a new request, its first events and their messages in one transaction.
@@ -111,7 +133,7 @@ class ShardPlanner:
 
     async def close(self) -> None:
         """Leave the shard's messages to its next owner."""
-        self._shared.local_starts.remove_starter(self._fence.shard, self)
+        self._shared.local_starts.remove_starter(self._fence.shard, self, self._share)
         await self._consumer.close()
 
     async def _sort_work(
@@ -362,7 +384,7 @@ class ShardPlanner:
         await self._shared.dead_letters.bury_delivery(
             delivery,
             stream=topology.INGEST,
-            consumer=topology.build_planner_consumer(self._fence.shard),
+            consumer=topology.build_planner_consumer(self._fence.shard, self._share),
             reason=f"{type(failure).__name__}: {failure}"[:_REASON_CHARACTERS_MAX],
         )
 

@@ -208,20 +208,30 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
     )
 
 
-def build_shard_planner(
+def build_shard_planners(
     fence: ShardFence, adapters: Adapters, together: ShardContext, config: Settings
-) -> ShardPlanner:
-    """Build the planner of one shard, and register it as the starter of its new executions."""
-    planner = ShardPlanner(
-        fence=fence,
-        consumer=adapters.consumer(name=topology.build_planner_consumer(fence.shard)),
-        states=StateCache(
-            ledger=adapters.ledger, snapshots=adapters.snapshots, states_max=config.states_max
-        ),
-        shared=together,
-    )
-    together.local_starts.register_starter(fence.shard, planner)
-    return planner
+) -> list[ShardPlanner]:
+    """Build the planners of one shard: of each tenant with its own share, and of all others.
+
+    Each is registered as the starter of its new executions.
+    """
+    planners = []
+    for share in (None, *sorted(together.limits.tenants)):
+        tenant_id = None if share is None else TenantId(share)
+        planner = ShardPlanner(
+            fence=fence,
+            consumer=adapters.consumer(
+                name=topology.build_planner_consumer(fence.shard, tenant_id)
+            ),
+            states=StateCache(
+                ledger=adapters.ledger, snapshots=adapters.snapshots, states_max=config.states_max
+            ),
+            shared=together,
+            share=tenant_id,
+        )
+        together.local_starts.register_starter(fence.shard, planner, tenant_id)
+        planners.append(planner)
+    return planners
 
 
 def build_api_services(
@@ -353,7 +363,7 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
         owner=process.instance,
         lease_s=config.shard_lease_s,
         shard_count=config.shard_count,
-        open_shard=lambda fence: build_shard_planner(fence, adapters, together, config),
+        open_shard=lambda fence: build_shard_planners(fence, adapters, together, config),
     )
 
     async def run_doors(stop: asyncio.Event) -> None:

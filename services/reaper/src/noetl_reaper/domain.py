@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from noetl_contracts import codec, ids, subjects
+from noetl_contracts import codec
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import REAPER_REQUEST, OverdueCommand, Request
 from noetl_contracts.requests.facts import STALLED, CommandLost, Fact, FactBatch, TimerDue
 from noetl_contracts.status import CommandStatus
@@ -25,9 +26,7 @@ class ReaperPolicy(Struct, frozen=True, kw_only=True):
     lease_s: float
     grace_s: float
     stalled_age_s: float
-    shard_count: int
-    # Tenants whose commands wait in queues of their own.
-    tenants: frozenset[str] = frozenset()
+    routes: IngestRoutes
 
 
 class SweepBounds(Struct, frozen=True, kw_only=True):
@@ -168,7 +167,7 @@ def build_lost_request(command: OverdueCommand, policy: ReaperPolicy) -> Request
         execution_id=command.execution_id,
         tenant_id=command.tenant_id,
         organization_id=command.organization_id,
-        shard_count=policy.shard_count,
+        routes=policy.routes,
     )
 
 
@@ -181,7 +180,7 @@ def build_nudge_request(stalled: StalledExecution, policy: ReaperPolicy, now: da
         execution_id=stalled.execution_id,
         tenant_id=stalled.tenant_id,
         organization_id=stalled.organization_id,
-        shard_count=policy.shard_count,
+        routes=policy.routes,
     )
 
 
@@ -204,9 +203,8 @@ def _build_request(
     execution_id: ExecutionId,
     tenant_id: TenantId,
     organization_id: OrganizationId,
-    shard_count: int,
+    routes: IngestRoutes,
 ) -> Request:
-    shard = ids.find_shard(execution_id, shard_count)
     batch = FactBatch(
         key=key,
         execution_id=execution_id,
@@ -222,7 +220,7 @@ def _build_request(
         tenant_id=tenant_id,
         organization_id=organization_id,
         kind=REQUEST_KIND,
-        subject=subjects.build_ingest_subject(shard, tenant_id, organization_id),
+        subject=routes.build_subject(execution_id, tenant_id, organization_id),
         data=codec.encode_json(batch),
         idempotency_key=key,
     )

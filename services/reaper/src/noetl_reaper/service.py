@@ -193,7 +193,7 @@ class Reaper:
             request = inbox.build_delivery_request(
                 match.letter,
                 match.wait,
-                shard_count=self._policy.shard_count,
+                routes=self._policy.routes,
                 producer=domain.REQUEST_KIND,
             )
             handed += await self._tables.requests.deliver_message(
@@ -245,7 +245,7 @@ class Reaper:
             for key, command in late.items()
             if domain.is_suspect_command(
                 command,
-                facts=states.get(topology.build_planner_consumer(self._compute_shard(command))),
+                facts=states.get(self._name_planner_queue(command)),
                 commands=states.get(self._name_worker_queue(command)),
                 mark=self._mark_by_late[key],
                 policy=self._policy,
@@ -259,11 +259,13 @@ class Reaper:
         )
 
     def _name_worker_queue(self, command: OverdueCommand) -> str:
-        share = command.tenant_id if command.tenant_id in self._policy.tenants else None
+        share = self._policy.routes.find_share(command.tenant_id)
         return topology.build_worker_consumer(command.pool, command.lane, share)
 
-    def _compute_shard(self, command: OverdueCommand) -> int:
-        return ids.find_shard(command.execution_id, self._policy.shard_count)
+    def _name_planner_queue(self, command: OverdueCommand) -> str:
+        routes = self._policy.routes
+        shard = ids.find_shard(command.execution_id, routes.shard_count)
+        return topology.build_planner_consumer(shard, routes.find_share(command.tenant_id))
 
     async def _list_heads(self, suspects: list[OverdueCommand]) -> list[HistoryHead]:
         executions = sorted({command.execution_id for command in suspects})

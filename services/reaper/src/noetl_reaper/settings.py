@@ -8,6 +8,7 @@ from msgspec import Meta
 from noetl_chassis import settings
 from noetl_contracts import subjects
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_reaper import domain
 from noetl_storage.ports.retention_ports import RetentionAction
 
@@ -96,8 +97,7 @@ def build_policy(config: Settings) -> domain.ReaperPolicy:
         lease_s=config.lease_s,
         grace_s=config.overdue_grace_s,
         stalled_age_s=config.stalled_age_s,
-        shard_count=config.shard_count,
-        tenants=parse_tenants(config),
+        routes=IngestRoutes(shard_count=config.shard_count, tenants=parse_tenants(config)),
     )
 
 

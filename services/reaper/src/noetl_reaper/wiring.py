@@ -196,5 +196,7 @@ def _build_scheduler(
         numbers=NodeLease(
             PostgresInstances(database), owner=owner, lease_s=config.node_lease_s, clock=clock
         ),
-        limits=SchedulerLimits(schedules_max=config.schedules_max, shard_count=config.shard_count),
+        limits=SchedulerLimits(
+            schedules_max=config.schedules_max, routes=settings.build_policy(config).routes
+        ),
     )

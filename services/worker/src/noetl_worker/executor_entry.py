@@ -22,6 +22,7 @@ from noetl_chassis.task_group import open_task_group
 from noetl_contracts import codec
 from noetl_contracts.commands.command_work import Command
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import Fact
 from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
@@ -212,7 +213,7 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
         fact_publisher = FactPublisher(
             publisher=collected,
             worker_id=services.worker_id,
-            route=ReportRoute(shard_count=1),
+            route=ReportRoute(routes=IngestRoutes(shard_count=1)),
             mask=self.mask,
             clock=self.clock,
         )

@@ -19,6 +19,7 @@ from noetl_chassis.settings import get_process_locality
 from noetl_contracts import locators, subjects
 from noetl_contracts.commands.command_work import IO_LANE, SPARK_LANE
 from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.subjects import Reporter
 from noetl_messaging.streams.ports import Consumer, DeadLetters, Hints, Publisher, Registers
 from noetl_messaging.streams.worker_permissions import find_user
@@ -105,7 +106,10 @@ def build_worker(
         publisher=adapters.publisher,
         worker_id=worker_id,
         route=ReportRoute(
-            shard_count=config.shard_count,
+            routes=IngestRoutes(
+                shard_count=config.shard_count,
+                tenants=frozenset(parse_tenant_weights(config)),
+            ),
             reporter=Reporter(config.pool, identity) if identity else None,
         ),
         mask=adapters.mask,

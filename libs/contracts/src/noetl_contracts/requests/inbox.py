@@ -6,8 +6,9 @@ from typing import Any
 
 from msgspec import UNSET
 
-from noetl_contracts import codec, ids, subjects
+from noetl_contracts import codec
 from noetl_contracts.commands.waits import MessageWait
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import InboxMessage, OpenWait, Request
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests.facts import FactBatch, MessageArrived
@@ -98,7 +99,7 @@ def build_wait_name(wait: OpenWait) -> str:
 
 
 def build_delivery_request(
-    letter: InboxMessage, wait: OpenWait, *, shard_count: int, producer: str
+    letter: InboxMessage, wait: OpenWait, *, routes: IngestRoutes, producer: str
 ) -> Request:
     """Ask the planner to tell a waiting command; asking twice is asking once."""
     request_id = f"letter-{letter.letter_id}"
@@ -118,14 +119,13 @@ def build_delivery_request(
         request_id=request_id,
         actor=UNSET if letter.actor is None else letter.actor,
     )
-    shard = ids.find_shard(wait.execution_id, shard_count)
     return Request(
         request_id=request_id,
         execution_id=wait.execution_id,
         tenant_id=wait.tenant_id,
         organization_id=wait.organization_id,
         kind=REQUEST_KIND,
-        subject=subjects.build_ingest_subject(shard, wait.tenant_id, wait.organization_id),
+        subject=routes.build_subject(wait.execution_id, wait.tenant_id, wait.organization_id),
         data=codec.encode_json(batch),
         idempotency_key=request_id,
     )

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from noetl_contracts import codec, ids, subjects
+from noetl_contracts import codec
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import Request
 from noetl_contracts.requests import cron, workload_keys
 from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
@@ -129,7 +130,7 @@ def build_firing_request(
     nominal_at: datetime,
     *,
     execution_id: ExecutionId,
-    shard_count: int,
+    routes: IngestRoutes,
     producer: str,
 ) -> Request:
     """Ask for the execution of one nominal time."""
@@ -151,14 +152,13 @@ def build_firing_request(
         request_id=request_id,
         actor=build_firing_actor(schedule),
     )
-    shard = ids.find_shard(execution_id, shard_count)
     return Request(
         request_id=request_id,
         execution_id=execution_id,
         tenant_id=schedule.tenant_id,
         organization_id=schedule.organization_id,
         kind="execute",
-        subject=subjects.build_ingest_subject(shard, schedule.tenant_id, schedule.organization_id),
+        subject=routes.build_subject(execution_id, schedule.tenant_id, schedule.organization_id),
         data=codec.encode_json(batch),
         idempotency_key=build_firing_key(schedule, nominal_at),
     )

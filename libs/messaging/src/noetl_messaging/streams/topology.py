@@ -148,9 +148,9 @@ STREAMS = (
 )
 
 
-def build_planner_consumer(shard: int) -> str:
-    """Name the consumer of a shard's facts."""
-    return f"planner-{shard}"
+def build_planner_consumer(shard: int, tenant_id: str | None = None) -> str:
+    """Name the consumer of a shard's facts; with a tenant, of those in its own share."""
+    return f"planner-{shard}" + _build_mark(tenant_id)
 
 
 def build_projector_consumer(*, index: int, count: int) -> str:
@@ -160,9 +160,11 @@ def build_projector_consumer(*, index: int, count: int) -> str:
 
 def build_worker_consumer(pool: str, lane: str, tenant_id: str | None = None) -> str:
     """Name the consumer of the commands of a pool's lane; with a tenant, of its own share."""
-    return f"worker-{pool}-{lane}" + (
-        "" if tenant_id is None else subjects.build_tenant_mark(tenant_id)
-    )
+    return f"worker-{pool}-{lane}" + _build_mark(tenant_id)
+
+
+def _build_mark(tenant_id: str | None) -> str:
+    return "" if tenant_id is None else subjects.build_tenant_mark(tenant_id)
 
 
 def list_worker_consumers(
@@ -197,12 +199,14 @@ def declare_consumers(
     lease_s: float = LEASE_S_DEFAULT,
 ) -> tuple[ConsumerSpec, ...]:
     """Declare every durable consumer; tenants of their own share get their own."""
+    shares = (None, *tenants)
     planners = [
         ConsumerSpec(
             stream=INGEST,
-            name=build_planner_consumer(shard),
-            filters=(subjects.build_ingest_filter(shard),),
+            name=build_planner_consumer(shard, tenant_id),
+            filters=(subjects.build_ingest_filter(shard, tenant_id),),
         )
+        for tenant_id in shares
         for shard in range(shard_count)
     ]
     projectors = [
@@ -226,7 +230,7 @@ def declare_consumers(
             ack_wait_s=lease_s,
             deliveries_max=COMMAND_DELIVERIES_MAX,
         )
-        for tenant_id in (None, *tenants)
+        for tenant_id in shares
         for pool in pools
         for lane in worker_pools.LANES
     ]

@@ -221,8 +221,7 @@ class DecisionRunner:
             decision.envelopes,
             decision.commands,
             decision.sent_facts,
-            shard_count=shared.bounds.shard_count,
-            has_share=state.tenant_id in shared.limits.tenants,
+            routes=shared.routes,
             traceparent=draft.traceparent,
         )
         return ExecutionDecision(
@@ -239,14 +238,13 @@ class DecisionRunner:
         """Return the decision on an execution that cannot begin: no events, only facts to send."""
         first = work.batches[0]
         state = build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
-        shard_count = self._shared.bounds.shard_count
         return ExecutionDecision(
             work=work,
             state=state,
             expected_version=state.version,
             decision=Decision(envelopes=[], sent_facts=fact_batches),
             messages=[
-                message_publisher.build_fact_message(fact_batch, shard_count=shard_count)
+                message_publisher.build_fact_message(fact_batch, routes=self._shared.routes)
                 for fact_batch in fact_batches
             ],
         )

@@ -6,8 +6,10 @@ the events of its decision. Every other request is committed with a message to t
 
 from typing import Protocol
 
-from noetl_contracts.ids import CatalogId
+from noetl_contracts.ids import CatalogId, TenantId
 from noetl_contracts.ledger.records import Request
+
+_Queue = tuple[int, TenantId | None]
 
 
 class ExecutionStarter(Protocol):
@@ -18,24 +20,29 @@ class ExecutionStarter(Protocol):
 
 
 class LocalStarts:
-    """The execution starters of this process, one a shard; each takes one request at a time.
+    """The execution starters of this process; each takes one request at a time.
 
+    There is one for each shard and tenant with a share of its own, and one for the other tenants.
     While a starter is busy, further requests go by message: one turn of the shard then commits
     many of them in one transaction.
     """
 
     def __init__(self) -> None:
-        self._starter_by_shard: dict[int, ExecutionStarter] = {}
-        self._busy: set[int] = set()
+        self._starters: dict[_Queue, ExecutionStarter] = {}
+        self._busy: set[_Queue] = set()
 
-    def register_starter(self, shard: int, starter: ExecutionStarter) -> None:
-        """Register the starter of a shard that this process owns."""
-        self._starter_by_shard[shard] = starter
+    def register_starter(
+        self, shard: int, starter: ExecutionStarter, share: TenantId | None = None
+    ) -> None:
+        """Register the starter of a share of a shard that this process owns."""
+        self._starters[shard, share] = starter
 
-    def remove_starter(self, shard: int, starter: ExecutionStarter) -> None:
-        """Remove the starter of a shard, unless its successor is registered already."""
-        if self._starter_by_shard.get(shard) is starter:
-            del self._starter_by_shard[shard]
+    def remove_starter(
+        self, shard: int, starter: ExecutionStarter, share: TenantId | None = None
+    ) -> None:
+        """Remove a starter, unless its successor is registered already."""
+        if self._starters.get((shard, share)) is starter:
+            del self._starters[shard, share]
 
     async def start_execution(
         self, shard: int, request: Request, *, latest: CatalogId | None = None
@@ -45,11 +52,14 @@ class LocalStarts:
         With `latest`, that playbook must still be the latest of its path at the commit. When the
         ledger does not answer, the request may be committed: its identity makes it count once.
         """
-        starter = self._starter_by_shard.get(shard)
-        if starter is None or shard in self._busy:
+        queue: _Queue = (shard, request.tenant_id)
+        if queue not in self._starters:
+            queue = (shard, None)
+        starter = self._starters.get(queue)
+        if starter is None or queue in self._busy:
             return False
-        self._busy.add(shard)
+        self._busy.add(queue)
         try:
             return await starter.start_execution(request, latest=latest)
         finally:
-            self._busy.discard(shard)
+            self._busy.discard(queue)

@@ -9,6 +9,7 @@ from noetl_chassis.failpoints import Failpoint, pass_failpoint
 from noetl_contracts import codec, ids, subjects
 from noetl_contracts.commands.command_work import COMMAND_BYTES_MAX, Command
 from noetl_contracts.errors import Permanent
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.envelope import Envelope, EventBatch
 from noetl_contracts.ledger.records import NewMessage
 from noetl_contracts.requests.facts import FactBatch
@@ -39,21 +40,19 @@ def build_messages(
     commands: Sequence[Command],
     fact_batches: Sequence[FactBatch] = (),
     *,
-    shard_count: int,
-    has_share: bool = False,
+    routes: IngestRoutes,
     traceparent: str | None = None,
 ) -> list[NewMessage]:
     """Return the messages of one execution in the order in which they go out.
 
-    `has_share` says that its tenant has its own share of every pool, `traceparent` which span
-    decided on the events.
+    `traceparent` says which span decided on the events.
     """
-    sent = [_build_command_message(command, has_share=has_share) for command in commands]
-    sent += [build_fact_message(batch, shard_count=shard_count) for batch in fact_batches]
+    sent = [_build_command_message(command, routes) for command in commands]
+    sent += [build_fact_message(batch, routes=routes) for batch in fact_batches]
     if not envelopes:
         return sent
     first = envelopes[0]
-    shard = ids.find_shard(first.execution_id, shard_count)
+    shard = ids.find_shard(first.execution_id, routes.shard_count)
     subject = subjects.build_events_subject(shard, first.tenant_id, first.organization_id)
     # Projectors read the events that no message carries from the ledger.
     batches = _build_event_messages(envelopes, subject, traceparent)
@@ -106,19 +105,18 @@ def _build_event_message(
     )
 
 
-def build_fact_message(batch: FactBatch, *, shard_count: int) -> NewMessage:
+def build_fact_message(batch: FactBatch, *, routes: IngestRoutes) -> NewMessage:
     """Address facts to the planner of the execution that they are about."""
-    shard = ids.find_shard(batch.execution_id, shard_count)
     return NewMessage(
         execution_id=batch.execution_id,
-        subject=subjects.build_ingest_subject(shard, batch.tenant_id, batch.organization_id),
+        subject=routes.build_subject(batch.execution_id, batch.tenant_id, batch.organization_id),
         message_id=batch.key,
         data=codec.encode_json(batch),
         traceparent=batch.traceparent,
     )
 
 
-def _build_command_message(command: Command, *, has_share: bool) -> NewMessage:
+def _build_command_message(command: Command, routes: IngestRoutes) -> NewMessage:
     data = codec.encode_json(command)
     if len(data) > COMMAND_BYTES_MAX:
         raise CommandTooLarge(
@@ -133,7 +131,7 @@ def _build_command_message(command: Command, *, has_share: bool) -> NewMessage:
             command.lane,
             command.tenant_id,
             command.organization_id,
-            is_own=has_share,
+            is_own=command.tenant_id in routes.tenants,
         ),
         message_id=f"command/{command.command_id}/{command.attempt}",
         data=data,

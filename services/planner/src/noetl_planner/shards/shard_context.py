@@ -5,6 +5,7 @@ from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_chassis.identity import SnowflakeIds
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_messaging.streams.ports import DeadLetters, Hints
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.facts.report_refusals import ReportRefusals
@@ -51,3 +52,8 @@ class ShardContext(Struct, frozen=True, kw_only=True):
     producer: str
     report_refusals: ReportRefusals
     render_processes: RenderProcesses = msgspec.field(default_factory=RenderProcesses)
+
+    @property
+    def routes(self) -> IngestRoutes:
+        """Return where facts about executions are published."""
+        return IngestRoutes(shard_count=self.bounds.shard_count, tenants=self.limits.tenants)

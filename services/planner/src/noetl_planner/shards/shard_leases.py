@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class Shard(Protocol):
-    """What is done for a shard while it is owned."""
+    """What is done for a shard, or a tenant's share of it, while it is owned."""
 
     async def run_turn(self) -> int:
         """Take on what there is; return how much it was."""
@@ -39,7 +39,7 @@ class ShardOwner:
         owner: str,
         lease_s: float,
         shard_count: int,
-        open_shard: Callable[[ShardFence], Shard],
+        open_shard: Callable[[ShardFence], Sequence[Shard]],
     ) -> None:
         self._leases = leases
         self._instances = instances
@@ -96,19 +96,16 @@ class ShardOwner:
 
     def _start_shard(self, lease: ShardLease, tasks: asyncio.TaskGroup) -> None:
         fence = ShardFence(shard=lease.shard, owner=self._owner, epoch=lease.epoch)
-        shard = self._open_shard(fence)
+        shares = self._open_shard(fence)
         stop = asyncio.Event()
         former = self._leaving.pop(lease.shard, None)
 
         async def run_shard() -> None:
             if former is not None:
                 await former
-            try:
-                await run_while_busy(
-                    shard.run_turn, idle_s=0.0, stop=stop, name=f"shard-{lease.shard}"
-                )
-            finally:
-                await shard.close()
+            async with asyncio.TaskGroup() as turns:
+                for share in shares:
+                    turns.create_task(_run_share(share, stop, name=f"shard-{lease.shard}"))
 
         self._running[lease.shard] = (lease.epoch, stop, tasks.create_task(run_shard()))
         log.info("shard taken", shard=lease.shard, epoch=lease.epoch)
@@ -127,6 +124,13 @@ class ShardOwner:
         for shard in shards:
             if shard in self._leaving:
                 await self._leaving.pop(shard)
+
+
+async def _run_share(share: Shard, stop: asyncio.Event, *, name: str) -> None:
+    try:
+        await run_while_busy(share.run_turn, idle_s=0.0, stop=stop, name=name)
+    finally:
+        await share.close()
 
 
 Doors = Callable[[asyncio.Event], Awaitable[None]]

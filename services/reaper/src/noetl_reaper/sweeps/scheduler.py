@@ -12,6 +12,7 @@ from noetl_chassis.identity import SnowflakeIds
 from noetl_chassis.observability import instruments, names
 from noetl_contracts import subjects
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import schedules
 from noetl_contracts.requests.cron import CronRefused
 from noetl_contracts.requests.schedules import Overlap, Schedule
@@ -53,7 +54,7 @@ class SchedulerLimits(Struct, frozen=True, kw_only=True):
     """How much one turn looks at, and over how many shards executions are spread."""
 
     schedules_max: int
-    shard_count: int
+    routes: IngestRoutes
 
 
 class Scheduler:
@@ -130,7 +131,7 @@ class Scheduler:
             schedule,
             nominal_at,
             execution_id=execution_id,
-            shard_count=self._limits.shard_count,
+            routes=self._limits.routes,
             producer=PRODUCER,
         )
         begun = await self._schedules.fire_schedule(

@@ -14,11 +14,12 @@ from msgspec import Struct, field, structs
 from noetl_chassis import identity, loop
 from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Failpoint, pass_failpoint
-from noetl_contracts import codec, ids, subjects
+from noetl_contracts import codec
 from noetl_contracts.commands import placement
 from noetl_contracts.commands.command_work import Command
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import WorkerId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import (
     CommandCompleted,
@@ -74,16 +75,14 @@ class ReportRoute(Struct, frozen=True, kw_only=True):
     Without a `reporter` the broker knows no users, and facts go where services publish.
     """
 
-    shard_count: int
+    routes: IngestRoutes
     reporter: Reporter | None = None
 
     def build_subject(self, command: Command) -> str:
         """Address the facts of a command."""
-        shard = ids.find_shard(command.execution_id, self.shard_count)
-        owner = command.tenant_id, command.organization_id
-        if self.reporter is None:
-            return subjects.build_ingest_subject(shard, *owner)
-        return subjects.build_report_subject(shard, *owner, self.reporter)
+        return self.routes.build_subject(
+            command.execution_id, command.tenant_id, command.organization_id, self.reporter
+        )
 
 
 class FactBatcher:

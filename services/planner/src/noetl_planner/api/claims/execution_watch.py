@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from noetl_chassis.loop import wait_for_wake
-from noetl_contracts import codec, ids, subjects
+from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.requests.facts import Fact, FactBatch
@@ -55,8 +55,9 @@ class ExecutionWatch:
                 f"{MESSAGE_BYTES_MAX - _MARGIN_BYTES}",
                 hint="write less to ctx; results of any size belong into 'result' or 'output'",
             )
-        shard = ids.find_shard(execution_id, services.shard_count)
-        subject = subjects.build_ingest_subject(shard, services.tenant_id, services.organization_id)
+        subject = services.routes.build_subject(
+            execution_id, services.tenant_id, services.organization_id
+        )
         await services.publisher.publish_message(
             Message(subject=subject, message_id=key, data=data)
         )

@@ -355,10 +355,8 @@ def build_request(
         tenant_id=services.tenant_id,
         organization_id=services.organization_id,
         kind=kind,
-        subject=subjects.build_ingest_subject(
-            find_shard(execution_id, services.shard_count),
-            services.tenant_id,
-            services.organization_id,
+        subject=services.routes.build_subject(
+            execution_id, services.tenant_id, services.organization_id
         ),
         data=data,
     )

@@ -17,6 +17,7 @@ from noetl_contracts.commands.worker_pools import Pools
 from noetl_contracts.identity.actors import Actor, ActorKind
 from noetl_contracts.identity.administration import TARGET_CHARACTERS_MAX, NewRecord
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import CatalogEntry
 from noetl_messaging.streams.ports import Backlogs, DeadLetters, Hints, Publisher
 from noetl_planner.api.http import problems
@@ -177,6 +178,11 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     def pools(self) -> Pools:
         """Return the pools of the deployment."""
         return self.limits.pools
+
+    @property
+    def routes(self) -> IngestRoutes:
+        """Return where facts about executions are published."""
+        return IngestRoutes(shard_count=self.shard_count, tenants=self.limits.tenants)
 
     @property
     def tenant_scope(self) -> TenantScope:

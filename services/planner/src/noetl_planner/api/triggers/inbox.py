@@ -268,9 +268,7 @@ async def _hand_over_letter(
     letter = await services.requests.find_message(address, **services.tenant_scope)
     if letter is None or letter.letter_id != letter_id:
         return
-    request = inbox.build_delivery_request(
-        letter, wait, shard_count=services.shard_count, producer=PRODUCER
-    )
+    request = inbox.build_delivery_request(letter, wait, routes=services.routes, producer=PRODUCER)
     name = inbox.build_wait_name(wait)
     if await services.requests.deliver_message(letter_id, open_wait=name, request=request):
         message = Message(subject=request.subject, message_id=request.request_id, data=request.data)
