@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -50,23 +50,35 @@ async def _forever(turn: Callable[[], Awaitable[int]]) -> None:
 class World:
     """One shard's planner over memory that knows the `victims`, workflows by their names.
 
-    `limits` are other bounds than a deployment's.
+    `limits` are other bounds than a deployment's. Of the `tenants`, each has a planner of its own
+    behind that of all others.
     """
 
-    def __init__(self, folder: Path, victims: Mapping[str, str], **limits: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        victims: Mapping[str, str],
+        *,
+        tenants: Collection[str] = (),
+        **limits: int,
+    ) -> None:
         self.runner = asyncio.Runner()
         self.clock = ManualClock(SystemClock().now())
-        self.broker = MemoryBroker(topology.declare_topology(shard_count=1), self.clock)
+        self.broker = MemoryBroker(
+            topology.declare_topology(shard_count=1, tenants=tenants), self.clock
+        )
         self.letters = MemoryDeadLetters(self.broker)
         self._stack = AsyncExitStack()
         self._keys = itertools.count(1)
         self.run = self.runner.run
-        self.planner, self.adapters = self.run(self._open(folder, victims, limits))
+        bounds = {**limits, "tenants": frozenset(tenants)}
+        self.planners, self.adapters = self.run(self._open(folder, victims, bounds))
+        self.planner = self.planners[0]
         self._consumer = MemoryConsumer(self.broker, stream=topology.INGEST, name="planner-0")
 
     async def _open(
-        self, folder: Path, victims: Mapping[str, str], limits: Mapping[str, int]
-    ) -> tuple[ShardPlanner, planning.Adapters]:
+        self, folder: Path, victims: Mapping[str, str], limits: Mapping[str, Any]
+    ) -> tuple[list[ShardPlanner], planning.Adapters]:
         await self.broker.ensure_streams()
         configs = system.load_settings({"NOETL_PLANNER_FETCH_WAIT_S": "0.01"}, folder)
         opened = await self._stack.enter_async_context(system.open_system(configs))
@@ -94,8 +106,7 @@ class World:
         self._publishing = asyncio.ensure_future(
             _forever(together.message_publisher.publish_waiting)
         )
-        (planner,) = planning.build_shard_planners(fence, adapters, together, configs.planner)
-        return planner, adapters
+        return planning.build_shard_planners(fence, adapters, together, configs.planner), adapters
 
     def close(self) -> None:
         self._publishing.cancel()

@@ -16,6 +16,9 @@ def test_a_report_names_its_owner_and_its_worker(owner: tuple[TenantId, Organiza
     reporter = Reporter("gpu", "gpu-1")
     subject = subjects.build_report_subject(3, *owner, reporter)
     assert subjects.parse_shard_subject(subject) == ShardSubject(3, *owner, reporter)
+    own = subjects.build_report_subject(3, *owner, reporter, is_own=True)
+    assert own.startswith("noetl.ingest.3-own.")
+    assert subjects.parse_shard_subject(own) == ShardSubject(3, *owner, reporter, is_own=True)
     plain = subjects.build_ingest_subject(3, *owner)
     assert subjects.parse_shard_subject(plain) == ShardSubject(3, *owner, None)
 
@@ -28,6 +31,9 @@ def test_a_report_names_its_owner_and_its_worker(owner: tuple[TenantId, Organiza
         "noetl.ingest.0.a.b.worker.pool.id.more",
         "noetl.ingest.0.a.b.service.pool.id",
         "noetl.ingest.0.worker.pool.id",
+        "noetl.ingest.-own.a.b",
+        "noetl.ingest.0-own-own.a.b",
+        "noetl.events.0-own.a.b",
         "noetl.events.0.a.b.worker.pool.id",
     ],
 )

@@ -86,7 +86,13 @@ class ShardPlanner:
         deliveries = await self._consumer.fetch_batch(
             messages_max=messages_max, wait_s=max(wait_s, 0.01)
         )
-        work = await self._sort_work(fact_batches, deliveries)
+        if not fact_batches and not deliveries:
+            return 0
+        async with self._shared.share_turns.take_turn(self._share):
+            return await self._move_executions(await self._sort_work(fact_batches, deliveries))
+
+    async def _move_executions(self, work: list[ExecutionWork]) -> int:
+        """Decide for each execution and commit it all; return how many were moved."""
         if work:
             await pass_failpoint(Failpoint.PLANNER_FETCHED)
         moved = 0

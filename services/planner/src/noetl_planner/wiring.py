@@ -55,6 +55,7 @@ from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.message_publisher import MessagePublisher
 from noetl_planner.shards.shard_context import ShardContext, TurnBounds
 from noetl_planner.shards.shard_leases import ShardOwner
+from noetl_planner.shards.share_turns import ShareTurns
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_playbook.templates import render_limits
@@ -178,6 +179,7 @@ def name_producer(config: Settings, instance: str) -> str:
 
 def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) -> ShardContext:
     """Build what all shards of one process use together."""
+    limits = build_limits(config)
     return ShardContext(
         ledger=adapters.ledger,
         states=adapters.states,
@@ -196,7 +198,8 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
         local_starts=adapters.local_starts,
         clock=adapters.clock,
         snowflake=adapters.snowflake,
-        limits=build_limits(config),
+        limits=limits,
+        share_turns=ShareTurns(limits.tenants),
         bounds=TurnBounds(
             messages_max=config.batch_messages_max,
             fetch_wait_s=config.fetch_wait_s,

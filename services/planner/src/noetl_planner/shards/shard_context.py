@@ -15,6 +15,7 @@ from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.message_publisher import MessagePublisher
 from noetl_planner.shards.render_processes import RenderProcesses
+from noetl_planner.shards.share_turns import ShareTurns
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_storage.ports.ledger_ports import LedgerWriter, Payloads, States
@@ -50,6 +51,7 @@ class ShardContext(Struct, frozen=True, kw_only=True):
     limits: Limits
     bounds: TurnBounds
     producer: str
+    share_turns: ShareTurns
     report_refusals: ReportRefusals
     render_processes: RenderProcesses = msgspec.field(default_factory=RenderProcesses)
 
