@@ -224,6 +224,7 @@ WALKS: dict[str, Walk] = {
     "/api/auth/whoami": _plain("/api/auth/whoami"),
     "/api/keys": _plain("/api/keys"),
     "/api/roles": _plain("/api/roles"),
+    "/api/quotas": _plain("/api/quotas"),
     "/api/audit": _plain("/api/audit"),
     "/api/audit/check": _plain("/api/audit/check"),
     "/auth/login": _plain("/auth/login"),

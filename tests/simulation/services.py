@@ -44,6 +44,7 @@ from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
 from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.memory.quotas import MemoryQuotas
 from noetl_storage.memory.registry import (
     MemoryCatalog,
     MemoryCredentials,
@@ -144,6 +145,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         objects=MemoryObjects(store),
         pages=MemoryHistoryPages(store),
         identities=MemoryIdentities(store),
+        quotas=MemoryQuotas(store),
         administration=MemoryAdministrationLog(store),
         catalog=wired(MemoryCatalog(store), "ledger"),
         credentials=MemoryCredentials(store),

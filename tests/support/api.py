@@ -28,6 +28,7 @@ from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Message
+from noetl_planner.api.http.quota_board import QuotaBoard
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.domain.decision.idempotency_keys import build_event_key
 from noetl_planner.identity.access_resolver import AccessResolver
@@ -45,6 +46,7 @@ from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
 from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.memory.quotas import MemoryQuotas
 from noetl_storage.memory.registry import (
     MemoryCatalog,
     MemoryCredentials,
@@ -136,6 +138,7 @@ class ApiWorld:
         self.holds = MemoryHolds(self.store)
         self.identities = MemoryIdentities(self.store)
         self.administration = MemoryAdministrationLog(self.store)
+        self.quotas = MemoryQuotas(self.store)
         self.fence: ShardFence | None = None
 
     async def _list_problems(self) -> dict[str, str]:
@@ -149,6 +152,8 @@ class ApiWorld:
             ),
             "identities": self.identities,
             "administration": self.administration,
+            "quotas": self.quotas,
+            "quota_board": QuotaBoard(self.quotas),
             "requests": self.requests,
             "projections": self.projections,
             "ledger": self.ledger,

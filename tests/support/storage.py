@@ -35,6 +35,7 @@ from noetl_storage.memory.lineage import MemoryLineage, MemoryLineageHistories
 from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryOutbox, MemoryRequests
 from noetl_storage.memory.payload_references import MemoryPayloadReferences
 from noetl_storage.memory.projections import MemoryCheckpoints, MemoryProjections
+from noetl_storage.memory.quotas import MemoryQuotas
 from noetl_storage.memory.registry import (
     MemoryCatalog,
     MemoryCredentials,
@@ -74,6 +75,7 @@ from noetl_storage.postgres.registry.catalog import PostgresCatalog
 from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
 from noetl_storage.postgres.registry.identities import PostgresIdentities
+from noetl_storage.postgres.registry.quotas import PostgresQuotas
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
 from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers
@@ -156,6 +158,7 @@ class Stores:
     objects: history_ports.ObjectRows
     pages: history_ports.HistoryPages
     identities: identity_ports.Identities
+    quotas: identity_ports.Quotas
     administration: identity_ports.AdministrationLog
 
 
@@ -190,6 +193,7 @@ def memory_stores() -> Stores:
         objects=MemoryObjects(store),
         pages=MemoryHistoryPages(store),
         identities=MemoryIdentities(store),
+        quotas=MemoryQuotas(store),
         administration=MemoryAdministrationLog(store),
     )
 
@@ -224,6 +228,7 @@ def postgres_stores(database: Database) -> Stores:
         objects=PostgresObjects(database),
         pages=PostgresHistoryPages(database),
         identities=PostgresIdentities(database),
+        quotas=PostgresQuotas(database),
         administration=PostgresAdministrationLog(database),
     )
 

@@ -45,6 +45,7 @@ VALUES = {
     "key": "7",
     "binding_id": "999",
     "key_prefix": "noetl_unknown",
+    "tenant": "nowhere",
 }
 REFUSALS = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 ROLES = [str(role) for role in Role]

@@ -51,6 +51,7 @@ from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
 from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.memory.quotas import MemoryQuotas
 from noetl_storage.memory.registry import (
     MemoryCatalog,
     MemoryCredentials,
@@ -209,6 +210,7 @@ def _build_planner_adapters(
         objects=MemoryObjects(store),
         pages=MemoryHistoryPages(store),
         identities=MemoryIdentities(store),
+        quotas=MemoryQuotas(store),
         administration=MemoryAdministrationLog(store),
         catalog=MemoryCatalog(store),
         credentials=MemoryCredentials(store),

@@ -37,6 +37,7 @@ from noetl_storage.postgres.registry.catalog import PostgresCatalog
 from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
 from noetl_storage.postgres.registry.identities import PostgresIdentities
+from noetl_storage.postgres.registry.quotas import PostgresQuotas
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
 from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers
@@ -76,6 +77,7 @@ async def run_service(config: settings.Settings) -> None:
                 objects=PostgresObjects(database),
                 pages=PostgresHistoryPages(database),
                 identities=PostgresIdentities(database),
+                quotas=PostgresQuotas(database),
                 administration=PostgresAdministrationLog(database),
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),

@@ -25,6 +25,7 @@ from noetl_messaging.streams.ports import Backlogs, Consumer, DeadLetters, Hints
 from noetl_planner.api import server
 from noetl_planner.api.app import create_app
 from noetl_planner.api.http.limiters import CallRateLimiter, FollowerLimits
+from noetl_planner.api.http.quota_board import QuotaBoard
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_planner.domain.decision.draft import Limits
@@ -68,7 +69,7 @@ from noetl_storage.ports.history_ports import (
     ObjectRows,
     PastSnapshots,
 )
-from noetl_storage.ports.identity_ports import AdministrationLog, Identities
+from noetl_storage.ports.identity_ports import AdministrationLog, Identities, Quotas
 from noetl_storage.ports.ledger_ports import (
     Instances,
     LedgerReader,
@@ -116,6 +117,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     pages: HistoryPages
     identities: Identities
     administration: AdministrationLog
+    quotas: Quotas
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
@@ -258,6 +260,8 @@ def build_api_services(
         access=build_system_access(*place),
         identities=adapters.identities,
         administration=adapters.administration,
+        quotas=adapters.quotas,
+        quota_board=QuotaBoard(adapters.quotas),
         rate_limiter=CallRateLimiter(config.calls_per_s),
         requests=adapters.requests,
         projections=adapters.projections,

@@ -1,4 +1,4 @@
-"""`noetl tenant`: the roles of the database that read one tenant each."""
+"""`noetl tenant`: what tenants may use, and the roles of the database that read one each."""
 
 import secrets
 from pathlib import Path
@@ -7,14 +7,16 @@ from typing import Annotated
 import typer
 
 from noetl_cli import terminal_output
-from noetl_cli.commands.options import AsJson, Directory
+from noetl_cli.commands.options import AsJson, Directory, Server
+from noetl_cli.errors import CliError
+from noetl_cli.planner import client
 from noetl_cli.stack import stores, tenant_readers
 from noetl_cli.stack.stores import Dsn
 from noetl_cli.stack.tenant_readers import CONNECTIONS_DEFAULT
 
 _PASSWORD_BYTES = 24
 
-app = typer.Typer(no_args_is_help=True, help="Make the database's readers of a tenant.")
+app = typer.Typer(no_args_is_help=True, help="Bound tenants, and make the database's readers of one.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant.")]
 
@@ -54,6 +56,59 @@ def drop_tenant(
     else:
         what = "has no reader any more" if was_there else "had no reader"
         terminal_output.print_line(f"Tenant {name} {what}.")
+
+
+@app.command("quota")
+def show_quota(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The tenant (default: show all).")
+    ] = None,
+    *,
+    running: Annotated[
+        int | None, typer.Option("--running", min=0, help="Executions that run at most.")
+    ] = None,
+    calls: Annotated[
+        float | None, typer.Option("--calls", min=0.001, help="Calls of the API a second.")
+    ] = None,
+    is_lifted: Annotated[bool, typer.Option("--none", help="Bound the tenant no more.")] = False,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what tenants may use at most, or set it for one; it holds within seconds."""
+    is_change = is_lifted or running is not None or calls is not None
+    if is_change and name is None:
+        raise CliError("no tenant is named", way_out="noetl tenant quota NAME --running N")
+    if is_lifted and (running is not None or calls is not None):
+        raise CliError("--none goes with no other bound", way_out="leave it out")
+    with client.open_client(server) as planner:
+        if is_change:
+            body = {"running_max": running, "calls_per_s": calls}
+            found = [planner.put(f"/api/quotas/{name}", body)]
+        else:
+            found = planner.get("/api/quotas")["quotas"]
+    if name is not None:
+        found = [quota for quota in found if quota["tenant"] == name]
+    if as_json:
+        terminal_output.print_json(found)
+        return
+    rows = [
+        (
+            quota["tenant"],
+            f"{quota['running']:,}",
+            _show_bound(quota["running_max"]),
+            _show_bound(quota["calls_per_s"]),
+        )
+        for quota in found
+    ]
+    terminal_output.print_rows(
+        ("TENANT", "RUNNING", "AT MOST", "CALLS A SECOND"),
+        rows,
+        nothing=f"Tenant {name} is not bounded." if name else "No tenant is bounded.",
+    )
+
+
+def _show_bound(bound: float | None) -> str:
+    return "-" if bound is None else f"{bound:,g}"
 
 
 def _find_dsn(directory: Path | None, dsn: str | None) -> str:

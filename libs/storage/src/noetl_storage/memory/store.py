@@ -9,6 +9,7 @@ from typing import Any
 from noetl_contracts.commands.state_values import StateChange
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.identity.administration import AdministrationRecord
+from noetl_contracts.identity.quotas import TenantQuota
 from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding, Session
 from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
@@ -122,6 +123,7 @@ class MemoryStore:
     past_by_execution: dict[str, dict[int, Snapshot]] = field(default_factory=dict)
     role_bindings: dict[str, RoleBinding] = field(default_factory=dict)
     api_keys: dict[str, ApiKey] = field(default_factory=dict)
+    quotas: dict[str, TenantQuota] = field(default_factory=dict)
     administration: dict[tuple[str, str], list[AdministrationRecord]] = field(default_factory=dict)
     lineage_by_execution: dict[str, StoredLineage] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)

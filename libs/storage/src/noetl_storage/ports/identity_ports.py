@@ -7,6 +7,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from noetl_contracts.identity.administration import AdministrationRecord, NewRecord, RecordFilter
+from noetl_contracts.identity.quotas import TenantQuota
 from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding
 from noetl_contracts.ids import OrganizationId, TenantId
 
@@ -68,6 +69,22 @@ class Identities(Protocol):
 
     async def has_any_key(self) -> bool:
         """Tell whether there is an API key that was not revoked."""
+
+
+class Quotas(Protocol):
+    """What tenants may use at most."""
+
+    async def put_quota(self, quota: TenantQuota) -> None:
+        """Keep what a tenant may use; an empty quota takes the bounds away."""
+
+    async def find_quota(self, tenant_id: TenantId) -> TenantQuota | None:
+        """Return what a tenant may use; None where nothing bounds it."""
+
+    async def list_quotas(self, *, quotas_max: int) -> list[TenantQuota]:
+        """Return the quotas that there are, by tenant."""
+
+    async def count_running(self, tenant_id: TenantId, *, running_max: int) -> int:
+        """Count the executions of a tenant that have not ended, up to `running_max`."""
 
 
 class AdministrationLog(Protocol):

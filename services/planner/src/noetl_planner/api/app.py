@@ -51,7 +51,7 @@ from noetl_planner.api.http import bodies, host_and_origin_checks, problems
 from noetl_planner.api.http.gate import Gate
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import BOUND_SERVICES, GATE, SERVICES, ApiServices
-from noetl_planner.api.identity import audit_log, keys, roles, sign_ins, whoami
+from noetl_planner.api.identity import audit_log, keys, quotas, roles, sign_ins, whoami
 from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
 from noetl_planner.api.triggers import dead_letters, messages, schedules, triggers, webhooks
@@ -158,6 +158,7 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
     *audits.ROUTES,
     *audit_log.ROUTES,
     *keys.ROUTES,
+    *quotas.ROUTES,
     *roles.ROUTES,
     *whoami.ROUTES,
     *reruns.ROUTES,

@@ -174,6 +174,8 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/api/retention/policy"): _ADMINISTER,
     ("PUT", "/api/retention/policy"): _ADMINISTER,
     ("GET", "/api/retention/units"): _ADMINISTER,
+    ("GET", "/api/quotas"): _ADMINISTER,
+    ("PUT", "/api/quotas/{tenant}"): _ADMINISTER,
     ("GET", "/api/roles"): _ADMINISTER,
     ("POST", "/api/roles"): _ADMINISTER,
     ("DELETE", "/api/roles/{binding_id}"): _ADMINISTER,

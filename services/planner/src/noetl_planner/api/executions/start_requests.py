@@ -235,11 +235,34 @@ async def begin_execution(
 
     When this process owns the shard, the execution has begun on return.
 
+    Raises a 429 where the tenant's quota is used up.
     `is_pinned` says that the request names a version. Raises `_UnsureVersionError` when a version
     that is not pinned may not be the latest and the execution does not begin here: the caller
     tries again with the same `execution_id`.
     """
     execution_id = execution_id or ExecutionId(services.mint())
+    async with services.quota_board.admit_start(services.tenant_id):
+        accepted = await _commit_start(
+            services, fact, entry, execution_id, key=key, is_sure=is_sure
+        )
+    if accepted != execution_id:
+        services.commit_feed.forget_execution(execution_id)
+        return await _answer_earlier(services, accepted, fact, is_pinned=is_pinned)
+    return views.Accepted(
+        execution_id=accepted, status="PENDING", path=entry.path, version=entry.version
+    )
+
+
+async def _commit_start(
+    services: ApiServices,
+    fact: ExecutionRequested,
+    entry: CatalogEntry,
+    execution_id: ExecutionId,
+    *,
+    key: str | None,
+    is_sure: bool,
+) -> ExecutionId:
+    """Commit a request; return its execution, or the earlier one that its key began."""
     request = build_request(
         services,
         fact,
@@ -261,13 +284,7 @@ async def begin_execution(
     if not is_begun and not is_sure:
         services.commit_feed.forget_execution(execution_id)
         raise _UnsureVersionError
-    accepted = execution_id if is_begun else await submit_request(services, request)
-    if accepted != execution_id:
-        services.commit_feed.forget_execution(execution_id)
-        return await _answer_earlier(services, accepted, fact, is_pinned=is_pinned)
-    return views.Accepted(
-        execution_id=accepted, status="PENDING", path=entry.path, version=entry.version
-    )
+    return execution_id if is_begun else await submit_request(services, request)
 
 
 async def store_inputs(

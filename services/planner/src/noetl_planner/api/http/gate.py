@@ -72,6 +72,7 @@ class Gate:
         access = services.access
         if is_counted:
             services.rate_limiter.admit_call(access.principal)
+            await services.quota_board.admit_call(access.tenant_id, access.principal)
         if rule.permission is None:
             return services
         return await self._check_rule(services, access, rule, rule.permission, method, path)

@@ -20,15 +20,32 @@ _BURST_S = 2
 _PRINCIPALS_MAX = 4096
 
 
+class CallBuckets:
+    """Counts calls by who makes them: a bucket for each fills at a rate, and holds two seconds."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+
+    def take_call(self, key: Hashable, rate: float) -> float:
+        """Count a call; return for how many seconds there is no room, 0 where there is."""
+        now, most = monotonic(), max(1.0, rate * _BURST_S)
+        left, at = self._buckets.pop(key, (most, now))
+        left = min(most, left + (now - at) * rate)
+        self._buckets[key] = (max(left - 1, 0), now)
+        while len(self._buckets) > _PRINCIPALS_MAX:
+            self._buckets.popitem(last=False)
+        return 0.0 if left >= 1 else (1 - left) / rate
+
+
 class CallRateLimiter:
-    """Bounds how often each principal calls: a bucket that fills at a rate, and holds two seconds.
+    """Bounds how often each principal calls.
 
     The owner of the installation is not bounded, nor anybody at a rate of 0.
     """
 
     def __init__(self, calls_per_s: float = 0) -> None:
         self._calls_per_s = calls_per_s
-        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+        self._buckets = CallBuckets()
 
     def admit_call(self, principal: Principal) -> None:
         """Count a call; raises a 429 that says when there is room again."""
@@ -37,20 +54,20 @@ class CallRateLimiter:
             return
         # Accounts of two tenants may have the same name; persons have no home.
         key = principal.kind, principal.issuer, principal.id, principal.home
-        now, most = monotonic(), rate * _BURST_S
-        left, at = self._buckets.pop(key, (most, now))
-        left = min(most, left + (now - at) * rate)
-        self._buckets[key] = (max(left - 1, 0), now)
-        while len(self._buckets) > _PRINCIPALS_MAX:
-            self._buckets.popitem(last=False)
-        if left < 1:
-            raise ApiError(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                code="too_many_requests",
-                detail=f"{principal.name} calls more often than {rate:g} times a second",
-                hint="call again later, or less often",
-                headers={"Retry-After": str(max(1, round((1 - left) / rate)))},
-            )
+        wait_s = self._buckets.take_call(key, rate)
+        if wait_s:
+            raise too_many_calls_error(principal.name, rate, wait_s=wait_s)
+
+
+def too_many_calls_error(who: str, rate: float, *, wait_s: float) -> ApiError:
+    """Build a 429 that says how often somebody may call, and when there is room again."""
+    return ApiError(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        code="too_many_requests",
+        detail=f"{who} calls more often than {rate:g} times a second",
+        hint="call again later, or less often",
+        headers={"Retry-After": str(max(1, round(wait_s)))},
+    )
 
 
 class ClaimLimiter:

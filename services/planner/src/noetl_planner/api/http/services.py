@@ -27,6 +27,7 @@ from noetl_planner.api.http.limiters import (
     FollowerLimiter,
     FollowerLimits,
 )
+from noetl_planner.api.http.quota_board import QuotaBoard
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator
@@ -46,7 +47,7 @@ from noetl_storage.ports.history_ports import (
     ObjectRows,
     PastSnapshots,
 )
-from noetl_storage.ports.identity_ports import AdministrationLog, Identities
+from noetl_storage.ports.identity_ports import AdministrationLog, Identities, Quotas
 from noetl_storage.ports.ledger_ports import (
     LedgerReader,
     Payloads,
@@ -122,6 +123,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     acting: Actor | None = None
     identities: Identities
     administration: AdministrationLog
+    quotas: Quotas
+    quota_board: QuotaBoard
     requests: Requests
     projections: Projections
     ledger: LedgerReader

@@ -1,0 +1,125 @@
+"""One tenant uses no more of the installation than its quota, and nobody else pays for it."""
+
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+from tests.security.access.test_folder_walls import send
+from tests.support.api import ApiWorld
+from tests.support.identities import OTHER, OWN, OWNER, Caller, make_caller, make_guarded_app
+
+from noetl_contracts.ids import OrganizationId
+
+ONE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: one, path: one}
+workflow: [{step: a, tool: {kind: noop}}]
+"""
+START = ("POST", "/api/execute", {"path": "one"})
+
+
+@pytest.fixture
+def world() -> ApiWorld:
+    return ApiWorld()
+
+
+async def bound(app: Any, tenant: str, **quota: float) -> None:
+    status, answer = await send(app, OWNER, "PUT", f"/api/quotas/{tenant}", quota)
+    assert status == HTTPStatus.OK, answer
+    assert answer["tenant"] == tenant
+
+
+async def register(app: Any, *callers: Caller) -> None:
+    for caller in callers:
+        status, answer = await send(
+            app, caller, "POST", "/api/catalog/register", {"path": "one", "content": ONE}
+        )
+        assert status < HTTPStatus.BAD_REQUEST, answer
+
+
+async def test_a_tenant_has_no_more_executions_than_its_quota(world: ApiWorld) -> None:
+    app = make_guarded_app(world)
+    eve = await make_caller(world, "admin", place=OTHER, name="eve")
+    ann = await make_caller(world, "admin", name="ann")
+    await register(app, eve, ann)
+    await bound(app, OTHER[0], running_max=2)
+    answers = [await send(app, eve, *START) for _ in range(4)]
+    assert [status for status, _ in answers] == [
+        HTTPStatus.ACCEPTED,
+        HTTPStatus.ACCEPTED,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    ]
+    refused = answers[-1][1]
+    assert refused["code"] == "quota_exceeded"
+    assert "its quota is 2" in refused["detail"]
+    assert f"noetl tenant quota {OTHER[0]} --running" in refused["hint"]
+    for _ in range(4):
+        assert (await send(app, ann, *START))[0] == HTTPStatus.ACCEPTED
+    await bound(app, OTHER[0], running_max=3)
+    assert (await send(app, eve, *START))[0] == HTTPStatus.ACCEPTED
+
+
+async def test_a_tenant_with_a_quota_of_none_begins_nothing(world: ApiWorld) -> None:
+    app = make_guarded_app(world)
+    eve = await make_caller(world, "admin", place=OTHER, name="eve")
+    await register(app, eve)
+    await bound(app, OTHER[0], running_max=0)
+    assert (await send(app, eve, *START))[0] == HTTPStatus.TOO_MANY_REQUESTS
+    await bound(app, OTHER[0])
+    assert (await send(app, eve, *START))[0] == HTTPStatus.ACCEPTED
+
+
+async def test_all_callers_of_a_tenant_share_its_calls(world: ApiWorld) -> None:
+    app = make_guarded_app(world)
+    flood = [await make_caller(world, "viewer", place=OTHER, name=f"e{n}") for n in range(3)]
+    ann = await make_caller(world, "viewer", name="ann")
+    await bound(app, OTHER[0], calls_per_s=1)
+    answers = [await send(app, caller, "GET", "/api/catalog") for caller in flood * 2]
+    assert [status for status, _ in answers].count(HTTPStatus.OK) == 2
+    assert f"tenant {OTHER[0]} calls more often than 1 times" in answers[-1][1]["detail"]
+    for _ in range(6):
+        assert (await send(app, ann, "GET", "/api/catalog"))[0] == HTTPStatus.OK
+
+
+async def test_no_tenant_raises_its_own_quota(world: ApiWorld) -> None:
+    app = make_guarded_app(world)
+    eve = await make_caller(world, "admin", place=OTHER, name="eve")
+    west = await make_caller(world, "admin", place=(OWN[0], OrganizationId("west")), name="wes")
+    await bound(app, OTHER[0], running_max=1)
+    await bound(app, "third", running_max=7)
+    for caller in (eve, west):
+        status, answer = await send(
+            app, caller, "PUT", f"/api/quotas/{OTHER[0]}", {"running_max": 9}
+        )
+        assert status == HTTPStatus.NOT_FOUND, answer
+    _, seen = await send(app, eve, "GET", "/api/quotas")
+    assert [quota["tenant"] for quota in seen["quotas"]] == [OTHER[0]]
+    _, all_of_them = await send(app, OWNER, "GET", "/api/quotas")
+    assert {quota["tenant"] for quota in all_of_them["quotas"]} == {OTHER[0], "third"}
+
+
+@pytest.mark.parametrize("tenant", ["a.b", "a b", "*", "%00", "x" * 65])
+async def test_a_name_that_no_tenant_has_is_refused(world: ApiWorld, tenant: str) -> None:
+    status, _ = await send(
+        make_guarded_app(world), OWNER, "PUT", f"/api/quotas/{tenant}", {"running_max": 1}
+    )
+    assert status in {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND}
+
+
+@pytest.mark.parametrize(
+    "body", [{"running_max": -1}, {"calls_per_s": 0}, {"running": 1}, {"running_max": "many"}]
+)
+async def test_a_quota_that_makes_no_sense_is_refused(world: ApiWorld, body: Any) -> None:
+    status, _ = await send(make_guarded_app(world), OWNER, "PUT", "/api/quotas/other", body)
+    assert status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
+
+
+async def test_who_changes_a_quota_is_recorded(world: ApiWorld) -> None:
+    app = make_guarded_app(world)
+    await bound(app, OTHER[0], running_max=5)
+    _, log = await send(app, OWNER, "GET", "/api/audit?what=quota.changed")
+    assert [(one["target"], one["details"]["running_max"]) for one in log["records"]] == [
+        (f"tenant {OTHER[0]}", 5)
+    ]
