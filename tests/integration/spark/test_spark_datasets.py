@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from msgspec import structs
 from obstore.store import S3Store
+from tests.support.buckets import account_of, keys_of, open_bucket
 from tests.support.servers import S3Server
 from tests.support.sparking import answered, spark_bench, spark_call
 from tests.support.working import Bench, command_of, step_of
@@ -36,33 +37,13 @@ async def worker(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Asyn
 
 @pytest.fixture(scope="module")
 def bucket(s3: S3Server) -> S3Store:
-    return S3Store(
-        s3.bucket,
-        endpoint=s3.endpoint,
-        access_key_id=s3.access_key,
-        secret_access_key=s3.secret_key,
-        region=s3.region,
-        client_options={"allow_http": True},
-    )
-
-
-def account_of(s3: S3Server) -> dict[str, Any]:
-    return {
-        "endpoint": s3.endpoint,
-        "region": s3.region,
-        "access_key": s3.access_key,
-        "secret_key": s3.secret_key,
-    }
+    return open_bucket(s3)
 
 
 def sink_call(sink: dict[str, Any], *, key: str = "s", attempt: int = 1, **fields: Any) -> Call:
     """A call whose rows go into a dataset; `key` is the task that it is of."""
     call = spark_call(sink=sink, **fields)
     return structs.replace(call, task=key, attempt=attempt, visit=1)
-
-
-def keys_of(bucket: S3Store, folder: str) -> list[str]:
-    return sorted(one["path"] for page in obstore.list(bucket, folder) for one in page)
 
 
 async def test_csv_in_a_bucket_becomes_parquet_by_day_in_a_bucket(
