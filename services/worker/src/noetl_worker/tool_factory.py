@@ -32,6 +32,7 @@ from noetl_worker.spark.session import SharedSparkSession, open_spark_session
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.calls import child_process
+from noetl_worker.tools.calls.call_datasets import CallDatasets
 from noetl_worker.tools.calls.child_process import CapturedOutput, OutputTooLong, ProcessLaunch
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.calls.work_folder import PathLocks, WorkFolder, open_work_folder
@@ -48,6 +49,7 @@ from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.shell import ShellTool
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.spark.spark_tool import SparkTool
+from noetl_worker.tools.transfer.dataset_target import DatasetEnds
 from noetl_worker.tools.transfer.spark_mover import SparkMover
 from noetl_worker.tools.transfer.transfer_tool import TransferTool
 from noetl_worker.workspace.checkout import Checkout
@@ -128,15 +130,12 @@ async def open_tools(
         )
         buckets = await enter(wiring.open_bucket_store())
         scripts = _build_script_loader(config, http, BucketScripts(buckets, vault, references))
-        postgres = await enter(_open_postgres_tool(config, vault, references, scripts))
-        inputs = InputReader(references_=references, postgres=postgres, in_place=StoredTables(near))
-        duckdb = DuckdbTool(
-            vault=vault,
-            inputs=inputs,
-            scripts=scripts,
-            references_=references,
-            locks=locks,
-            limits=wiring.build_duckdb_limits(config),
+        datasets = CallDatasets(vault=vault, clock=clock)
+        postgres = await enter(
+            _open_postgres_tool(config, vault, datasets, references=references, scripts=scripts)
+        )
+        duckdb = _build_duckdb_tool(
+            config, vault, datasets, references, scripts, locks=locks, postgres=postgres, near=near
         )
         sparks = await enter(
             open_spark_session(wiring.build_spark_options(config, folders.organizations.root))
@@ -161,6 +160,7 @@ async def open_tools(
                 postgres=postgres,
                 duckdb=duckdb,
                 mover=SparkMover(spark=spark, postgres=postgres),
+                datasets=DatasetEnds(datasets),
                 references_=references,
                 locks=locks,
             ),
@@ -235,13 +235,46 @@ def _build_shell_tool(
 
 
 def _open_postgres_tool(
-    config: Settings, vault: CredentialVault, references: ReferenceReader, scripts: ScriptLoader
+    config: Settings,
+    vault: CredentialVault,
+    datasets: CallDatasets,
+    *,
+    references: ReferenceReader,
+    scripts: ScriptLoader,
 ) -> AbstractAsyncContextManager[PostgresTool]:
     return open_postgres(
         vault=vault,
         scripts=scripts,
         references_=references,
         room=wiring.build_postgres_limits(config),
+        datasets=datasets,
+    )
+
+
+def _build_duckdb_tool(
+    config: Settings,
+    vault: CredentialVault,
+    datasets: CallDatasets,
+    references: ReferenceReader,
+    scripts: ScriptLoader,
+    *,
+    locks: PathLocks,
+    postgres: PostgresTool,
+    near: NearPayloads | None,
+) -> DuckdbTool:
+    return DuckdbTool(
+        datasets=datasets,
+        vault=vault,
+        inputs=InputReader(
+            references_=references,
+            postgres=postgres,
+            in_place=StoredTables(near),
+            datasets_=datasets,
+        ),
+        scripts=scripts,
+        references_=references,
+        locks=locks,
+        limits=wiring.build_duckdb_limits(config),
     )
 
 
