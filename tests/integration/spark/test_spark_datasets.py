@@ -19,6 +19,8 @@ from tests.support.working import Bench, command_of, step_of
 from noetl_contracts.commands.command_work import StateSlice
 from noetl_contracts.commands.state_values import Increment, StateType
 from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
+from noetl_worker.datasets import read_plan
+from noetl_worker.spark.tables import file_source
 from noetl_worker.tools.calls.call import Call
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -90,6 +92,44 @@ async def test_csv_in_a_bucket_becomes_parquet_by_day_in_a_bucket(
         {"code": "x", "joined": "2026-02-01"},
     ]
     assert again["types"] == ["string", "date32[day]"]
+
+
+async def test_sql_reads_only_the_columns_that_it_needs(
+    worker: Bench, s3: S3Server, bucket: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({f"c{number}": [number, number + 1] for number in range(50)})
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(rows, sink)
+    obstore.put(bucket, "wide/day=2026-01-01/a.parquet", sink.getvalue().to_pybytes())
+    plans: list[list[str]] = []
+    encode = file_source.encode_input
+
+    def note_columns(given: Any) -> str:
+        plans.append(read_plan.decode_schema(given.plan.schema).names)
+        return encode(given)
+
+    monkeypatch.setattr(file_source, "encode_input", note_columns)
+    wide = {"path": f"s3://{s3.bucket}/wide/", "auth": "lake"}
+    found = await answered(
+        worker,
+        spark_call(
+            sql="""
+                CREATE TEMPORARY VIEW v AS SELECT c1, c2 + c3 AS s FROM w WHERE c4 > 4;
+                SELECT v.s, (SELECT max(c5) FROM w) AS m FROM v JOIN w USING (c1)
+                WHERE w.day = '2026-01-01'
+            """,
+            inputs={"w": wide},
+        ),
+    )
+    assert found["rows"] == [{"s": 7, "m": 6}]
+    assert len(plans[0]) == 51
+    assert set(plans[-1]) == {"c1", "c2", "c3", "c4", "c5", "day"}
+    counted = await answered(
+        worker, spark_call(sql="SELECT count(*) AS n FROM w", inputs={"w": wide})
+    )
+    assert (counted["rows"], plans[-1]) == ([{"n": 2}], ["c0"])
+    every = await answered(worker, spark_call(sql="SELECT * FROM w", inputs={"w": wide}))
+    assert (len(every["columns"]), len(plans[-1])) == (51, 51)
 
 
 async def test_a_repeated_attempt_writes_once_and_modes_hold(

@@ -1,5 +1,6 @@
 """The tools, opened together with the vault that they share."""
 
+import ctypes
 from collections.abc import AsyncIterator, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -56,6 +57,9 @@ from noetl_worker.workspace.checkout import Checkout
 from noetl_worker.workspace.file_lender import FileLender
 from noetl_worker.workspace.workspaces import Workspaces, open_workspaces
 
+# The number of the option in malloc.h.
+_MALLOC_MMAP_THRESHOLD = -3
+_LARGE_BLOCK_BYTES = 1024 * 1024
 _INSTALLER_GRACE_S = 2.0
 _INSTALLER_OUTPUT_BYTES_MAX = 1024 * 1024
 
@@ -106,6 +110,7 @@ async def open_tools(
     """Hold every tool open while the block runs; `near` reads payloads where they lie."""
     # What a table has given back is the machine's again at once.
     pa.set_memory_pool(pa.system_memory_pool())
+    _return_large_blocks()
     mask = SecretMask(own=list_own_secrets(config))
     sealer = CredentialSealer(config.secret_key)
     vault = CredentialVault(
@@ -172,6 +177,19 @@ async def open_tools(
             lender=FileLender(folders.workspaces),
         )
         yield tools, mask
+
+
+def _return_large_blocks() -> None:
+    """Let the C library give large blocks back as they are freed.
+
+    Else it raises the size from which it does so with each that is freed, and blocks of batches,
+    which come and go in several threads, leave heaps of holes: 1.6 GB instead of 0.75 GB for a
+    transfer of CSV.
+    """
+    # Other libraries than that of GNU have no such setting, and do not raise the size.
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_MALLOC_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def _sweep_scratch_folders() -> None:

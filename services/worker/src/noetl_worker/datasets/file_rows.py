@@ -152,6 +152,9 @@ class FileReader:
                     columns=[name for name in own.names if name in fragment.physical_schema.names],
                     filter=column_filters.build_expression(filters, fragment.physical_schema, own),
                     batch_size=BATCH_ROWS,
+                    # What is decoded ahead is in memory.
+                    batch_readahead=2,
+                    fragment_readahead=1,
                     use_threads=False,
                 )
             case "csv":

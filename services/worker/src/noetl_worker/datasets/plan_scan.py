@@ -13,9 +13,6 @@ from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.file_rows import FilePiece, FileReader, fit_batch
 from noetl_worker.datasets.read_plan import ReadPlan
 
-# Formats of which some columns are read without the others.
-_COLUMNAR = frozenset({"parquet", "orc", "arrow", "iceberg"})
-
 
 class PlannedSource(Struct, frozen=True, kw_only=True):
     """A source whose files are found, with what opens them: it stays in this process."""
@@ -42,7 +39,7 @@ def iterate_source(
     be left out, or not. Texts are read whole, so that a row fits or not for every query alike.
     """
     plan, whole = source.plan, source.schema
-    if columns is not None and plan.format not in _COLUMNAR:
+    if columns is not None and plan.format not in read_plan.COLUMNAR:
         for batch in iterate_source(source, rejects, condition=condition):
             yield batch.select(list(columns))
         return
