@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from msgspec import structs
 from obstore.store import S3Store
+from tests.support.buckets import account_of, keys_of, open_bucket
 from tests.support.servers import S3Server
 from tests.support.sparking import answered, spark_bench, spark_call
 from tests.support.working import Bench, command_of, step_of
@@ -18,6 +19,8 @@ from tests.support.working import Bench, command_of, step_of
 from noetl_contracts.commands.command_work import StateSlice
 from noetl_contracts.commands.state_values import Increment, StateType
 from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
+from noetl_worker.datasets import read_plan
+from noetl_worker.spark.tables import file_source
 from noetl_worker.tools.calls.call import Call
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -36,33 +39,13 @@ async def worker(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Asyn
 
 @pytest.fixture(scope="module")
 def bucket(s3: S3Server) -> S3Store:
-    return S3Store(
-        s3.bucket,
-        endpoint=s3.endpoint,
-        access_key_id=s3.access_key,
-        secret_access_key=s3.secret_key,
-        region=s3.region,
-        client_options={"allow_http": True},
-    )
-
-
-def account_of(s3: S3Server) -> dict[str, Any]:
-    return {
-        "endpoint": s3.endpoint,
-        "region": s3.region,
-        "access_key": s3.access_key,
-        "secret_key": s3.secret_key,
-    }
+    return open_bucket(s3)
 
 
 def sink_call(sink: dict[str, Any], *, key: str = "s", attempt: int = 1, **fields: Any) -> Call:
     """A call whose rows go into a dataset; `key` is the task that it is of."""
     call = spark_call(sink=sink, **fields)
     return structs.replace(call, task=key, attempt=attempt, visit=1)
-
-
-def keys_of(bucket: S3Store, folder: str) -> list[str]:
-    return sorted(one["path"] for page in obstore.list(bucket, folder) for one in page)
 
 
 async def test_csv_in_a_bucket_becomes_parquet_by_day_in_a_bucket(
@@ -109,6 +92,44 @@ async def test_csv_in_a_bucket_becomes_parquet_by_day_in_a_bucket(
         {"code": "x", "joined": "2026-02-01"},
     ]
     assert again["types"] == ["string", "date32[day]"]
+
+
+async def test_sql_reads_only_the_columns_that_it_needs(
+    worker: Bench, s3: S3Server, bucket: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({f"c{number}": [number, number + 1] for number in range(50)})
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(rows, sink)
+    obstore.put(bucket, "wide/day=2026-01-01/a.parquet", sink.getvalue().to_pybytes())
+    plans: list[list[str]] = []
+    encode = file_source.encode_input
+
+    def note_columns(given: Any) -> str:
+        plans.append(read_plan.decode_schema(given.plan.schema).names)
+        return encode(given)
+
+    monkeypatch.setattr(file_source, "encode_input", note_columns)
+    wide = {"path": f"s3://{s3.bucket}/wide/", "auth": "lake"}
+    found = await answered(
+        worker,
+        spark_call(
+            sql="""
+                CREATE TEMPORARY VIEW v AS SELECT c1, c2 + c3 AS s FROM w WHERE c4 > 4;
+                SELECT v.s, (SELECT max(c5) FROM w) AS m FROM v JOIN w USING (c1)
+                WHERE w.day = '2026-01-01'
+            """,
+            inputs={"w": wide},
+        ),
+    )
+    assert found["rows"] == [{"s": 7, "m": 6}]
+    assert len(plans[0]) == 51
+    assert set(plans[-1]) == {"c1", "c2", "c3", "c4", "c5", "day"}
+    counted = await answered(
+        worker, spark_call(sql="SELECT count(*) AS n FROM w", inputs={"w": wide})
+    )
+    assert (counted["rows"], plans[-1]) == ([{"n": 2}], ["c0"])
+    every = await answered(worker, spark_call(sql="SELECT * FROM w", inputs={"w": wide}))
+    assert (len(every["columns"]), len(plans[-1])) == (51, 51)
 
 
 async def test_a_repeated_attempt_writes_once_and_modes_hold(

@@ -103,6 +103,25 @@ def main(spark, inputs):
     assert db.is_closed() is False
 
 
+async def test_columns_that_no_statement_needs_are_not_read(worker: Bench, db: Any) -> None:
+    # Reading the other column would divide by zero.
+    await db.execute(
+        "create view costly as select i, i * 2 as twice, 1 / (i - i) as none"
+        " from generate_series(1, 10) i"
+    )
+    few = "SELECT sum(twice) AS n FROM s WHERE i > 8"
+    for source in ({"table": "costly"}, {"query": "select * from costly"}):
+        assert await asked(worker, few, s=source) == [{"n": 38}]
+        assert await asked(worker, "SELECT count(*) AS n FROM s", s=source) == [{"n": 10}]
+        twice = "SELECT count(*) AS n FROM s JOIN (SELECT twice FROM s) t ON s.i * 2 = t.twice"
+        assert await asked(worker, twice, s={**source, "partitions": 1}) == [{"n": 10}]
+    every = await worker.tools.run(
+        spark_call(sql="SELECT * FROM s", inputs={"s": {"auth": "db", "table": "costly"}})
+    )
+    assert every.error is not None
+    assert "division by zero" in every.error.message
+
+
 async def test_all_reads_of_a_task_see_one_moment(worker: Bench, db: Any, dsn: str) -> None:
     await db.execute("create table moment as select i from generate_series(1, 100) i")
     code = """

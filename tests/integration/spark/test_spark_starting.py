@@ -11,7 +11,7 @@ from tests.support.polling import eventually
 
 from noetl_worker.settings import read_java_environ
 from noetl_worker.spark.session import open_spark_session
-from noetl_worker.spark.session_options import SessionOptions, SparkLost
+from noetl_worker.spark.session_options import SessionOptions, SparkLost, SparkUnavailable
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -39,3 +39,22 @@ async def test_a_driver_that_is_killed_while_it_starts_is_lost_and_another_one_i
         with pytest.raises(SparkLost, match="killed"):
             await waiting
         assert await sparks.run_job(lambda session: session.range(3).count(), name="again") == 3
+
+
+async def test_what_java_says_of_a_setting_is_in_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def adopt(variables: Mapping[str, str]) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    options = SessionOptions(
+        master="local[1]",
+        folder=tmp_path,
+        adopt=adopt,
+        environ=read_java_environ(),
+        conf={"spark.driver.memory": "9x"},
+    )
+    async with open_spark_session(options) as sparks:
+        with pytest.raises(SparkUnavailable, match="9x"):
+            await sparks.run_job(lambda session: session.range(3).count(), name="counting")

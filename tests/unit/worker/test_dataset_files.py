@@ -418,3 +418,34 @@ def test_files_are_shown_as_the_playbook_names_them(tmp_path: Path) -> None:
     assert schema.names == ["id"]
     with pytest.raises(DatasetProblem, match=r"^line 2 of data/a\.csv, column 'id': 'x'"):
         list(reader.iterate_batches(plan.pieces[0], schema, Rejects()))
+
+
+def test_rows_that_do_not_fit_are_told_apart_where_most_do_not(tmp_path: Path) -> None:
+    lines = ["99999999999999999999,1", "x,2", "3,y", "4,0.125", "5,6", "0x10,7", ",8", "9,1e2"]
+    many = [f"{number},{number}.125" for number in range(20_000)]
+    (tmp_path / "a.csv").write_text("\n".join(["id,p", *lines, *many, ""]))
+    source: dict[str, Any] = {"schema": "id BIGINT, p DECIMAL(12,2)"}
+    rejects = Rejects()
+    casts = 0
+    cast = csv_rows._cast_whole
+
+    def count_casts(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+        nonlocal casts
+        casts += 1
+        return cast(texts, kind)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(csv_rows, "_cast_whole", count_casts)
+        found = read(tmp_path / "a.csv", rejects, **source, on_bad_row="divert")
+        assert found.to_pydict() == {"id": [5, 16, None], "p": [Decimal(6), Decimal(7), Decimal(8)]}
+        assert (rejects.count, casts < 200) == (20_005, True)
+        assert [(row.line, row.column, row.text) for row in rejects.rows[:4]] == [
+            (2, "id", "99999999999999999999"),
+            (3, "id", "x"),
+            (4, "p", "y"),
+            (5, "p", "0.125"),
+        ]
+        casts = 0
+        with pytest.raises(DatasetProblem, match=r"line 2 of .*, column 'id': '9999"):
+            read(tmp_path / "a.csv", **source)
+        assert casts < 200

@@ -80,10 +80,17 @@ def test_lines_of_a_java_that_ends_before_any_task_are_shown(
 
 
 def test_output_that_no_person_watches_stays_with_the_process(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], shared: SharedLines
 ) -> None:
     monkeypatch.setattr(os, "isatty", lambda _: False)
-    assert java_output.pipe_options() == {}
+    run_java("print('Exception in thread \"main\" java.lang.Exception: no heap'); print('at X')")
+    assert "no heap\nat X\n" in capfd.readouterr().err
+    assert shared.take_waiting() == []
+    assert java_output.describe_reason() == (
+        'Exception in thread "main" java.lang.Exception: no heap'
+    )
+    run_java("print('all is well')")
+    assert java_output.describe_reason() == ""
 
 
 async def test_lines_that_come_before_a_task_runs_wait_for_it(

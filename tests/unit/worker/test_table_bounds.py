@@ -152,7 +152,9 @@ class Served:
         elsewhere = SimpleNamespace(open_table=None)
         references: Any = SimpleNamespace(load_part=self._part)
         nothing: Any = elsewhere
-        self._reader = InputReader(references_=references, postgres=nothing, in_place=nothing)
+        self._reader = InputReader(
+            references_=references, postgres=nothing, in_place=nothing, datasets_=nothing
+        )
 
     async def _query(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         for window in self._windows:

@@ -6,8 +6,9 @@ when the work has ended.
 """
 
 import asyncio
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -54,3 +55,37 @@ def _release_frames(error: BaseException | None) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
+
+
+class WorkStopped(Exception):  # noqa: N818 - somebody wanted it to stop, which is no error
+    """The work was called off."""
+
+
+class StopSign:
+    """Raised by who waits for work in a thread, looked at by who works."""
+
+    def __init__(self) -> None:
+        self._is_raised = threading.Event()
+
+    def raise_sign(self) -> None:
+        """Call the work off."""
+        self._is_raised.set()
+
+    def iterate_until(self, items: Iterable[R]) -> Iterator[R]:
+        """Yield items until the work is called off; raises `WorkStopped` then."""
+        for item in items:
+            self._check_sign()
+            yield item
+        self._check_sign()
+
+    def _check_sign(self) -> None:
+        if self._is_raised.is_set():
+            raise WorkStopped
+
+
+async def run_until_stopped(work: Callable[[StopSign], R]) -> R:
+    """Do blocking work in a thread; when the caller is cancelled, it is called off first."""
+    sign = StopSign()
+    loop = asyncio.get_running_loop()
+    running = loop.run_in_executor(None, partial(copy_context().run, work, sign))
+    return await wait_until_ended(running, urge=sign.raise_sign)

@@ -1,5 +1,6 @@
 """The tools, opened together with the vault that they share."""
 
+import ctypes
 from collections.abc import AsyncIterator, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -32,6 +33,7 @@ from noetl_worker.spark.session import SharedSparkSession, open_spark_session
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.calls import child_process
+from noetl_worker.tools.calls.call_datasets import CallDatasets
 from noetl_worker.tools.calls.child_process import CapturedOutput, OutputTooLong, ProcessLaunch
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.calls.work_folder import PathLocks, WorkFolder, open_work_folder
@@ -48,12 +50,16 @@ from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.shell import ShellTool
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.spark.spark_tool import SparkTool
+from noetl_worker.tools.transfer.dataset_target import DatasetEnds
 from noetl_worker.tools.transfer.spark_mover import SparkMover
 from noetl_worker.tools.transfer.transfer_tool import TransferTool
 from noetl_worker.workspace.checkout import Checkout
 from noetl_worker.workspace.file_lender import FileLender
 from noetl_worker.workspace.workspaces import Workspaces, open_workspaces
 
+# The number of the option in malloc.h.
+_MALLOC_MMAP_THRESHOLD = -3
+_LARGE_BLOCK_BYTES = 1024 * 1024
 _INSTALLER_GRACE_S = 2.0
 _INSTALLER_OUTPUT_BYTES_MAX = 1024 * 1024
 
@@ -104,6 +110,7 @@ async def open_tools(
     """Hold every tool open while the block runs; `near` reads payloads where they lie."""
     # What a table has given back is the machine's again at once.
     pa.set_memory_pool(pa.system_memory_pool())
+    _return_large_blocks()
     mask = SecretMask(own=list_own_secrets(config))
     sealer = CredentialSealer(config.secret_key)
     vault = CredentialVault(
@@ -128,15 +135,12 @@ async def open_tools(
         )
         buckets = await enter(wiring.open_bucket_store())
         scripts = _build_script_loader(config, http, BucketScripts(buckets, vault, references))
-        postgres = await enter(_open_postgres_tool(config, vault, references, scripts))
-        inputs = InputReader(references_=references, postgres=postgres, in_place=StoredTables(near))
-        duckdb = DuckdbTool(
-            vault=vault,
-            inputs=inputs,
-            scripts=scripts,
-            references_=references,
-            locks=locks,
-            limits=wiring.build_duckdb_limits(config),
+        datasets = CallDatasets(vault=vault, clock=clock)
+        postgres = await enter(
+            _open_postgres_tool(config, vault, datasets, references=references, scripts=scripts)
+        )
+        duckdb = _build_duckdb_tool(
+            config, vault, datasets, references, scripts, locks=locks, postgres=postgres, near=near
         )
         sparks = await enter(
             open_spark_session(wiring.build_spark_options(config, folders.organizations.root))
@@ -161,6 +165,7 @@ async def open_tools(
                 postgres=postgres,
                 duckdb=duckdb,
                 mover=SparkMover(spark=spark, postgres=postgres),
+                datasets=DatasetEnds(datasets),
                 references_=references,
                 locks=locks,
             ),
@@ -172,6 +177,19 @@ async def open_tools(
             lender=FileLender(folders.workspaces),
         )
         yield tools, mask
+
+
+def _return_large_blocks() -> None:
+    """Let the C library give large blocks back as they are freed.
+
+    Else it raises the size from which it does so with each that is freed, and blocks of batches,
+    which come and go in several threads, leave heaps of holes: 1.6 GB instead of 0.75 GB for a
+    transfer of CSV.
+    """
+    # Other libraries than that of GNU have no such setting, and do not raise the size.
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_MALLOC_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def _sweep_scratch_folders() -> None:
@@ -235,13 +253,46 @@ def _build_shell_tool(
 
 
 def _open_postgres_tool(
-    config: Settings, vault: CredentialVault, references: ReferenceReader, scripts: ScriptLoader
+    config: Settings,
+    vault: CredentialVault,
+    datasets: CallDatasets,
+    *,
+    references: ReferenceReader,
+    scripts: ScriptLoader,
 ) -> AbstractAsyncContextManager[PostgresTool]:
     return open_postgres(
         vault=vault,
         scripts=scripts,
         references_=references,
         room=wiring.build_postgres_limits(config),
+        datasets=datasets,
+    )
+
+
+def _build_duckdb_tool(
+    config: Settings,
+    vault: CredentialVault,
+    datasets: CallDatasets,
+    references: ReferenceReader,
+    scripts: ScriptLoader,
+    *,
+    locks: PathLocks,
+    postgres: PostgresTool,
+    near: NearPayloads | None,
+) -> DuckdbTool:
+    return DuckdbTool(
+        datasets=datasets,
+        vault=vault,
+        inputs=InputReader(
+            references_=references,
+            postgres=postgres,
+            in_place=StoredTables(near),
+            datasets_=datasets,
+        ),
+        scripts=scripts,
+        references_=references,
+        locks=locks,
+        limits=wiring.build_duckdb_limits(config),
     )
 
 

@@ -9,8 +9,10 @@ from noetl_playbook.model.datasets import DatasetInvalid
 from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path
 
-# Kinds whose tasks read and write datasets.
-DATASET_KINDS = ("spark",)
+# Kinds whose tasks write datasets as their output.
+SINK_KINDS = ("spark", "duckdb", "postgres")
+# The kind whose tasks hold datasets to what is expected of them.
+_CHECKED_KIND = "spark"
 # Stands for what only the run will tell.
 _ANY_PLACE = "unknown"
 
@@ -27,27 +29,42 @@ def gather_sink(
     found = block.get("sink")
     if not isinstance(found, dict):
         return block
-    if kind not in DATASET_KINDS:
+    if kind == "transfer":
+        text = "a transfer writes into its 'target': describe the dataset there"
+        reading.report_problem("E104", (*path, "sink"), text)
+    elif kind not in SINK_KINDS:
         where = "a step" if kind is None else f"a task of kind {kind}"
-        text = f"{where} writes no dataset: tasks of kind {' and '.join(DATASET_KINDS)} do"
+        text = (
+            f"{where} writes no dataset: tasks of kind {', '.join(SINK_KINDS)} do, and the target "
+            "of a transfer"
+        )
         reading.report_problem("E104", (*path, "sink"), text)
     else:
-        _check_described(reading, found, (*path, "sink"), is_sink=True)
+        check_described_dataset(reading, found, (*path, "sink"), kind=str(kind), is_sink=True)
     return block
 
 
-def check_dataset_inputs(reading: DocumentReader, inputs: Any, path: Path) -> None:
+def check_dataset_inputs(reading: DocumentReader, inputs: Any, path: Path, *, kind: str) -> None:
     """Report the inputs of a task that are no datasets, of those that say that they are."""
     if not isinstance(inputs, dict):
         return
     for name, source in inputs.items():
         if datasets.describes_dataset(source) and "rows" not in source:
-            _check_described(reading, source, (*path, name), is_sink=False)
+            check_described_dataset(reading, source, (*path, name), kind=kind, is_sink=False)
 
 
-def _check_described(
-    reading: DocumentReader, given: Mapping[str, Any], path: Path, *, is_sink: bool
+def check_described_dataset(
+    reading: DocumentReader, given: Mapping[str, Any], path: Path, *, kind: str, is_sink: bool
 ) -> None:
+    """Report what a description says wrongly, as far as it is written out."""
+    if "expect" in given and kind != _CHECKED_KIND:
+        reading.report_problem(
+            "E104",
+            (*path, "expect"),
+            f"a task of kind {kind} makes no checks",
+            hint=f"check the rows in a task of kind {_CHECKED_KIND}, or in the query",
+            of_key=True,
+        )
     written = {key: value for key, value in given.items() if not is_template(value)}
     for key in datasets.PLACES:
         if key in given and key not in written:

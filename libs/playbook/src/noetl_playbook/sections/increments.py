@@ -4,7 +4,7 @@ from typing import Any
 
 from noetl_contracts.commands import state_values
 from noetl_contracts.commands.state_values import StateType, StateValueError
-from noetl_playbook.model import coercion
+from noetl_playbook.model import coercion, datasets
 from noetl_playbook.model.playbook import Incremental, Playbook, Step, Task
 from noetl_playbook.source.document_reader import DocumentReader, describe_value, list_step_paths
 from noetl_playbook.source.problems import Path
@@ -143,6 +143,15 @@ def _check_transfers(reading: DocumentReader, step: Step, task: Task | None, pat
             "the state follows what the transfer has written, not what another task has read",
             hint="leave task out",
         )
+    for transfer in transfers:
+        if datasets.describes_dataset(transfer.fields.get("target")):
+            reading.report_problem(
+                "E104",
+                path,
+                "no increment is moved into a dataset, which keeps no state with its rows",
+                hint="move it into a table of postgres, or write it by a task of kind spark",
+                of_key=True,
+            )
 
 
 def _appends(task: Task) -> bool:
@@ -151,4 +160,6 @@ def _appends(task: Task) -> bool:
     own = target.get("mode") if isinstance(target, dict) else None
     mode = own or task.fields.get("mode") or task.input.get("mode") or "append"
     has_query = isinstance(target, dict) and target.get("query") is not None
+    if datasets.describes_dataset(target):
+        return False
     return mode in ("append", "insert") and not has_query

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from noetl_playbook.model import tools
+from noetl_playbook.model import datasets, tools
 from noetl_playbook.model.coercion import is_template
 from noetl_playbook.sections.auth_fields import check_auth
+from noetl_playbook.sections.datasets import check_described_dataset
 from noetl_playbook.sections.field_types import (
     ANYTHING,
     FIELD_TYPES,
@@ -24,6 +25,9 @@ from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path, Severity
 
 Fields = Mapping[str, FieldType]
+
+# The type of an end that says where a dataset is, which needs no word for it.
+_DATASET = "dataset"
 
 _TYPE_KEYS = ("type", "tool")
 _SHARED = {**dict.fromkeys(_TYPE_KEYS, TEXT), **dict.fromkeys(("auth", "credential"), ANYTHING)}
@@ -47,6 +51,7 @@ _SOURCES: dict[str, Fields] = {
     "duckdb": {**_QUERY, "database": TEXT},
     "file": _FILE,
     "data": {"data": ANYTHING},
+    _DATASET: dict.fromkeys(datasets.SOURCE_KEYS, ANYTHING),
 }
 _ARRIVAL = {
     "mode": FIELD_TYPES["transfer"]["mode"],
@@ -59,6 +64,7 @@ _TARGETS: dict[str, Fields] = {
     "postgres": _TABLE,
     "duckdb": {**_TABLE, "database": TEXT},
     "file": {**_FILE, **_ARRIVAL},
+    _DATASET: {**dict.fromkeys(datasets.SINK_KEYS, ANYTHING), "mapping": MAPPING},
 }
 # One of them says where the rows are.
 _PLACES = {
@@ -67,6 +73,7 @@ _PLACES = {
     "duckdb": ("query",),
     "file": ("uri", "path"),
     "data": ("data",),
+    _DATASET: datasets.PLACES,
 }
 
 
@@ -96,7 +103,8 @@ def check_end_location(
 ) -> None:
     """Report an end that does not say where the rows are, or where they go."""
     kind = _find_end_type(end)
-    places = _PLACES.get(kind, ()) if which == "source" or kind == "file" else ("table", "query")
+    has_place = which == "source" or kind in ("file", _DATASET)
+    places = _PLACES.get(kind, ()) if has_place else ("table", "query")
     if kind not in (_SOURCES if which == "source" else _TARGETS):
         return
     if which == "source" and kind == "postgres" and by_spark:
@@ -117,7 +125,10 @@ def _check_end(
     if not isinstance(value, dict):
         return
     key = next((key for key in _TYPE_KEYS if value.get(key) is not None), None)
-    if key is None:
+    kind = _find_end_type(value)
+    if kind == _DATASET:
+        _check_dataset(reading, value, path, which=which)
+    elif key is None:
         reading.report_problem(
             "E104",
             path,
@@ -126,7 +137,6 @@ def _check_end(
         )
     else:
         check_field_value(reading, key, word_type(*by_type), value[key], (*path, key))
-    kind = _find_end_type(value)
     is_known = kind in by_type
     own = by_type[kind] if is_known else {k: ANYTHING for each in by_type.values() for k in each}
     about = f"a {which} of type {kind}" if is_known else f"a {which}"
@@ -135,9 +145,22 @@ def _check_end(
         check_auth(reading, value.get(name), (*path, name))
 
 
+def _check_dataset(
+    reading: DocumentReader, value: dict[str, Any], path: Path, *, which: str
+) -> None:
+    """Report what an end says wrongly of its dataset; unknown keys are reported as those of all."""
+    is_sink = which == "target"
+    known = datasets.SINK_KEYS if is_sink else datasets.SOURCE_KEYS
+    given = {key: item for key, item in value.items() if key in known}
+    if datasets.describes_dataset(given):
+        check_described_dataset(reading, given, path, kind="transfer", is_sink=is_sink)
+
+
 def _find_end_type(value: Any) -> str:
     """Tell the type of an end; empty where only the run will."""
     if not isinstance(value, dict):
         return ""
     kind = value.get("type") or value.get("tool")
+    if kind is None and datasets.describes_dataset(value):
+        return _DATASET
     return kind if isinstance(kind, str) else ""

@@ -19,6 +19,8 @@ BLOCK_BYTES = 16 * 1024 * 1024
 _SHOWN_CHARACTERS = 80
 REJECTS_SHOWN_MAX = 100
 _PLAIN_DECIMAL = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)$"
+# What Arrow may read as a whole number.
+_INTEGER = r"^[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)$"
 _TRUE, _FALSE = ["true", "t", "1", "yes"], ["false", "f", "0", "no"]
 
 
@@ -121,7 +123,9 @@ def iterate_typed_batches(
     count = 0
     lines = _RowLines(file, width=len(names))
     for batch in iterate_text_batches(file, rejects):
-        cast, unfit = _cast_batch(batch, schema)
+        # The search for rows takes long where many do not fit, and the first one ends the read.
+        rows_max = 1 if file.on_bad_row == "fail" else batch.num_rows
+        cast, unfit = _cast_batch(batch, schema, rows_max)
         for row in sorted(unfit):
             is_shown = file.on_bad_row == "fail" or len(rejects.rows) < REJECTS_SHOWN_MAX
             line = lines.find_line(count + row) if is_shown else 0
@@ -196,14 +200,14 @@ def _take_reject(file: CsvFile, row: RejectedRow, rejects: Rejects) -> None:
 
 
 def _cast_batch(
-    batch: pa.RecordBatch, schema: pa.Schema
+    batch: pa.RecordBatch, schema: pa.Schema, rows_max: int
 ) -> tuple[pa.RecordBatch, dict[int, tuple[str, pa.DataType]]]:
     """Cast a batch; return it, and the first column and its type of each row that does not fit."""
     columns: list[pa.Array] = []
     unfit: dict[int, tuple[str, pa.DataType]] = {}
     for field in schema:
         texts = batch.column(batch.schema.get_field_index(field.name))
-        values, rows = cast_texts(texts, field.type)
+        values, rows = cast_texts(texts, field.type, rows_max=rows_max)
         for row in rows:
             unfit.setdefault(row, (field.name, field.type))
         columns.append(values)
@@ -224,21 +228,40 @@ def _build_reject(
     )
 
 
-def cast_texts(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Cast texts; return the values, null for those that do not fit, and the rows of these."""
+def cast_texts(
+    texts: pa.Array, kind: pa.DataType, *, rows_max: int | None = None
+) -> tuple[pa.Array, list[int]]:
+    """Cast texts; return the values, null for those that do not fit, and the rows of these.
+
+    After `rows_max` rows that do not fit the others are not looked at.
+    """
     if pa.types.is_string(kind):
         return texts, []
     plain = texts if pa.types.is_binary(kind) else pc.utf8_trim_whitespace(texts)
     parts: list[pa.Array] = []
     rows: list[int] = []
-    _cast_parts(plain, kind, 0, parts, rows)
+    if rows_max is None or rows_max > 1:
+        # Where many do not fit, halving alone would look for each of them.
+        is_misfit = _find_misfits(plain, kind)
+        if is_misfit is not None:
+            rows = pc.indices_nonzero(is_misfit).to_pylist()
+            plain = pc.if_else(is_misfit, pa.scalar(None, plain.type), plain)
+    _cast_parts(plain, kind, 0, parts, rows, len(texts) if rows_max is None else rows_max)
     return pa.concat_arrays(parts), rows
 
 
 def _cast_parts(
-    texts: pa.Array, kind: pa.DataType, first: int, parts: list[pa.Array], rows: list[int]
+    texts: pa.Array,
+    kind: pa.DataType,
+    first: int,
+    parts: list[pa.Array],
+    rows: list[int],
+    rows_max: int,
 ) -> None:
     """Cast texts, halving what does not fit until the rows that do not are alone."""
+    if rows and len(rows) >= rows_max:
+        parts.append(pa.nulls(len(texts), kind))
+        return
     try:
         parts.append(_cast_whole(texts, kind))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -247,8 +270,8 @@ def _cast_parts(
             rows.append(first)
             return
         middle = len(texts) // 2
-        _cast_parts(texts.slice(0, middle), kind, first, parts, rows)
-        _cast_parts(texts.slice(middle), kind, first + middle, parts, rows)
+        _cast_parts(texts.slice(0, middle), kind, first, parts, rows, rows_max)
+        _cast_parts(texts.slice(middle), kind, first + middle, parts, rows, rows_max)
 
 
 def _cast_whole(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -269,15 +292,30 @@ def _cast_whole(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return texts.cast(kind)
 
 
+def _find_misfits(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Return which texts cannot be of a type, as far as their digits say so; None if none does."""
+    if pa.types.is_decimal(kind):
+        fits = _fit_digits(texts, kind)
+    elif pa.types.is_integer(kind):
+        fits = pc.match_substring_regex(texts, _INTEGER)
+    else:
+        return None
+    return None if pc.all(fits).as_py() is not False else pc.fill_null(pc.invert(fits), False)  # noqa: FBT003 - Arrow's signature
+
+
 def _check_digits(texts: pa.Array, kind: pa.DataType) -> None:
     """Raise `ArrowInvalid` for what a decimal does not hold: Arrow's cast wraps some around."""
+    if pc.all(_fit_digits(texts, kind)).as_py() is False:
+        raise pa.ArrowInvalid(f"a number is no {kind}")
+
+
+def _fit_digits(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return which texts a decimal holds exactly."""
     whole = pc.replace_substring_regex(texts, r"^[+-]?0*|\..*$", "")
     fraction = pc.replace_substring_regex(texts, r"^[^.]*\.?|0+$", "")
     fits = pc.match_substring_regex(texts, _PLAIN_DECIMAL)
     fits = pc.and_(fits, pc.less_equal(pc.utf8_length(whole), kind.precision - kind.scale))
-    fits = pc.and_(fits, pc.less_equal(pc.utf8_length(fraction), kind.scale))
-    if pc.all(fits).as_py() is False:
-        raise pa.ArrowInvalid(f"a number is no {kind}")
+    return pc.and_(fits, pc.less_equal(pc.utf8_length(fraction), kind.scale))
 
 
 class _RowLines:

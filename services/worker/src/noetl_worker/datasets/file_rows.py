@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_contracts import codec
 from noetl_playbook.model.datasets import DatasetSource
@@ -98,13 +98,20 @@ class FileReader:
         rejects: Rejects,
         *,
         filters: Sequence[ColumnFilter] = (),
+        condition: Any = None,
+        whole: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a piece with the columns of a schema.
 
-        Rows that no filter takes may be left out, or not.
+        Rows that no filter takes may be left out, or not; so may those that a `condition` does not
+        take, an expression of Arrow over the columns of `whole`.
         """
         own = pa.schema([field for field in schema if field.name not in piece.file.values])
         with self._name_file_in_errors(piece.file.path):
+            if condition is not None and whole is not None and self._format == "parquet":
+                piece = self._select_groups(piece, condition, whole)
+                if not piece.row_groups:
+                    return
             for batch in self._iterate_own(piece, own, rejects, filters):
                 yield self._add_folders(batch, piece.file, schema)
 
@@ -145,6 +152,9 @@ class FileReader:
                     columns=[name for name in own.names if name in fragment.physical_schema.names],
                     filter=column_filters.build_expression(filters, fragment.physical_schema, own),
                     batch_size=BATCH_ROWS,
+                    # What is decoded ahead is in memory.
+                    batch_readahead=2,
+                    fragment_readahead=1,
                     use_threads=False,
                 )
             case "csv":
@@ -155,6 +165,20 @@ class FileReader:
                 batches = self._iterate_documents(piece.file)
         for batch in batches:
             yield fit_batch(batch, own, self._build_shown_path(piece.file.path))
+
+    def _select_groups(self, piece: FilePiece, condition: Any, whole: pa.Schema) -> FilePiece:
+        """Leave out row groups whose statistics rule a condition out."""
+        fragment = self._open_fragment(piece.file, piece.row_groups)
+        physical = fragment.physical_schema
+        # A file of other types than those of the dataset leaves nothing out.
+        for field in whole:
+            index = physical.get_field_index(field.name)
+            if index >= 0 and physical.field(index).type != field.type:
+                every = [group.id for group in fragment.row_groups]
+                return structs.replace(piece, row_groups=every)
+        selected = fragment.subset(filter=condition, schema=whole)
+        groups = [group.id for group in selected.row_groups]
+        return structs.replace(piece, row_groups=groups)
 
     def _open_fragment(self, file: DataFile, row_groups: list[int] | None) -> Any:
         # It loads pandas: only workers that come here pay for that.

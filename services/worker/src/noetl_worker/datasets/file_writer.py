@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.orc
 import pyarrow.parquet
@@ -28,6 +29,8 @@ _BATCH_ROWS = 64 * 1024
 # A row group of Parquet has at most about so many rows, and bytes before they are packed.
 _GROUP_ROWS = 1024 * 1024
 _GROUP_BYTES = 64 * 1024 * 1024
+# Rows that all open files together keep in memory for their next row groups.
+_HELD_BYTES_MAX = 128 * 1024 * 1024
 _SUFFIXES = {"csv": {"gzip": "csv.gz", "zstd": "csv.zst"}, "ndjson": {"gzip": "ndjson.gz"}}
 _PACKED = frozenset({"csv", "ndjson"})
 
@@ -89,6 +92,16 @@ class DatasetWriter:
             opened.write_batch(rows.select(self._schema.names))
         if opened.size_bytes >= self._sink.file_bytes:
             self._finish_file(values)
+        self._limit_held()
+
+    def _limit_held(self) -> None:
+        """Write rows of the files that hold most, until all together hold few."""
+        held = sum(one.held_bytes for one in self._open.values())
+        while held > _HELD_BYTES_MAX:
+            largest = max(self._open.values(), key=lambda one: one.held_bytes)
+            held -= largest.held_bytes
+            with self._store.translate_errors(largest.path):
+                largest.write_held()
 
     def _open_file(self, values: tuple[str | None, ...]) -> "_OpenFile":
         sink, scope = self._sink, self._scope
@@ -179,6 +192,17 @@ class _OpenFile:
         """Return how many bytes have been written."""
         return self._raw.size_bytes
 
+    @property
+    def held_bytes(self) -> int:
+        """Return how many bytes of rows wait for more of them."""
+        writer = self._writer
+        return writer.held_bytes if isinstance(writer, _ParquetWriter) else 0
+
+    def write_held(self) -> None:
+        """Write the rows that wait."""
+        assert isinstance(self._writer, _ParquetWriter), "no other writer holds rows"
+        self._writer.write_group()
+
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Write some rows."""
         self._writer.write(batch)
@@ -198,24 +222,25 @@ class _ParquetWriter:
         self._writer = pa.parquet.ParquetWriter(target, schema, compression=packed)
         self._bytes_max = min(_GROUP_BYTES, sink.file_bytes)
         self._held: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
+        self._rows = self.held_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write groups of about the same number of rows."""
         self._held.append(batch)
         self._rows += batch.num_rows
-        self._bytes += batch.nbytes
-        if self._rows >= _GROUP_ROWS or self._bytes >= self._bytes_max:
-            self._write_group()
+        self.held_bytes += batch.nbytes
+        if self._rows >= _GROUP_ROWS or self.held_bytes >= self._bytes_max:
+            self.write_group()
 
     def close(self) -> None:
-        self._write_group()
+        self.write_group()
         self._writer.close()
 
-    def _write_group(self) -> None:
+    def write_group(self) -> None:
+        """Write what is held as one group."""
         if self._held:
             self._writer.write_table(pa.Table.from_batches(self._held))
-            self._held, self._rows, self._bytes = [], 0, 0
+            self._held, self._rows, self.held_bytes = [], 0, 0
 
 
 class _NdjsonWriter:
@@ -292,13 +317,26 @@ def _split_by_values(
         if batch.num_rows:
             yield (), batch
         return
-    texts = [_write_texts(batch, name) for name in columns]
-    keys = pa.table(texts, names=[str(index) for index in range(len(columns))])
-    rows = keys.append_column("row", pa.array(range(batch.num_rows), pa.int64()))
-    groups = rows.group_by(keys.column_names, use_threads=False).aggregate([("row", "list")])
-    for group in groups.to_pylist():
-        values = tuple(group[name] for name in keys.column_names)
-        yield values, batch.take(pa.array(group["row_list"], pa.int64()))
+    texts = [_write_texts(batch, name).dictionary_encode("encode") for name in columns]
+    codes = texts[0].indices
+    for other in texts[1:]:
+        codes = (
+            pc.add(
+                pc.multiply(codes.cast(pa.int64()), len(other.dictionary)),
+                other.indices.cast(pa.int64()),
+            )
+            .dictionary_encode()
+            .indices
+        )
+    # The sort is stable: rows of equal values stay in their order.
+    order = pc.sort_indices(codes)
+    runs = pc.run_end_encode(codes.take(order))
+    start = 0
+    for end in runs.run_ends.to_pylist():
+        rows = order.slice(start, end - start)
+        first = rows[0].as_py()
+        yield tuple(one[first].as_py() for one in texts), batch.take(rows)
+        start = end
 
 
 def _write_texts(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -308,7 +346,7 @@ def _write_texts(batch: pa.RecordBatch, name: str) -> pa.Array:
         text = f"output.partition_by: column '{name}' is {kind}, which names no folder: cast it"
         raise DatasetProblem("schema", text)
     texts = column.cast(pa.string())
-    if pa.compute.any(pa.compute.equal(texts, "")).as_py():
+    if pc.any(pc.equal(texts, "")).as_py():
         text = (
             f"output.partition_by: column '{name}' holds an empty text, which no folder tells from "
             "null: give it another value, or null"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_playbook.model.datasets import DatasetSource
 from noetl_storage.arrow import table_schema
@@ -21,6 +21,8 @@ from noetl_worker.datasets.source_files import SourceFiles
 # A piece is worth a task of its own.
 PIECE_BYTES = 64 * 1024 * 1024
 _DOCUMENTS = ("json", "ndjson")
+# Formats of which some columns are read without the others.
+COLUMNAR = frozenset({"parquet", "orc", "arrow", "iceberg"})
 
 
 class ReadPlan(Struct, frozen=True, kw_only=True):
@@ -94,6 +96,20 @@ def build_read_plan(
         pieces=pieces,
         guessed=guessed,
     )
+
+
+def narrow_plan(plan: ReadPlan, columns: frozenset[str]) -> ReadPlan | None:
+    """Return a plan that reads fewer columns, None where its files are read whole anyway.
+
+    Of no columns the first stays: a row has at least one.
+    """
+    if plan.format not in COLUMNAR:
+        return None
+    schema = decode_schema(plan.schema)
+    fields = [field for field in schema if field.name in columns] or [schema.field(0)]
+    if len(fields) == len(schema):
+        return None
+    return structs.replace(plan, schema=encode_schema(pa.schema(fields)))
 
 
 def _find_files(

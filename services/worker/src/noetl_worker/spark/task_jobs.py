@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from noetl_contracts.json_values import to_json_value
 from noetl_contracts.spread_table import KEY as _RESERVED
 from noetl_storage.arrow import table_schema
-from noetl_worker.spark import row_checks, sql_checks, worker_logs
+from noetl_worker.datasets import read_plan
+from noetl_worker.spark import needed_columns, row_checks, sql_checks, worker_logs
 from noetl_worker.spark.driver_output import DriverOutput, capture_output
 from noetl_worker.spark.partition_jobs import parallelism
 from noetl_worker.spark.postgres import postgres_source, shared_snapshots, table_copy
@@ -49,8 +50,6 @@ from noetl_worker.sql import lexer
 _FILE = "<task>"
 _ENTRY = "main"
 _ARGUMENTS_MAX = 3
-# The option of a data source that tells which input it reads.
-_INPUT_OPTION = "input"
 
 
 def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = None) -> SparkResult:
@@ -64,14 +63,18 @@ def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = Non
         conf = worker_logs.with_worker_logs(base, conf)
     session = open_session(base, conf)
     with _plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving):
-        frames = {name: build_frame(session, one, ask.plan.home) for name, one in inputs.items()}
+        frames = {
+            name: build_frame(session, one, ask.plan.home, name=name)
+            for name, one in inputs.items()
+        }
         # The rows that are checked are those that are used.
         held = moving & ask.expected.keys()
         frames |= {name: stored_once(frames[name]) for name in held}
         checked = _check_inputs(frames, ask)
         frames |= {name: one.frame for name, one in checked.items()}
         if ask.code is None:
-            frame = _run_statements_once(session, ask, frames, moving - held)
+            prunable = {name: inputs[name] for name in inputs.keys() - ask.expected.keys()}
+            frame = _run_statements_once(session, ask, frames, moving - held, prunable)
             return _add_findings(_write_frame(frame, ask, frames), ask, checked)
         # Nobody can tell how often the code will use a frame.
         frames |= {name: stored_once(frames[name]) for name in moving - held}
@@ -101,12 +104,29 @@ def _run_statements_once(
     ask: SparkRequest,
     frames: Mapping[str, DataFrame],
     moving: frozenset[str],
+    prunable: Mapping[str, Input],
 ) -> DataFrame:
-    """Run a task's statements; what would be read twice, and differ, is stored first."""
+    """Run a task's statements; what would be read twice, and differ, is stored first.
+
+    Of `prunable` inputs the columns that no statement needs are not read.
+    """
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
     found = _run_statements(session, ask)
-    uses = _count_reads(found) if moving and not is_remote(session) else None
+    # What else a trusted task does may not be done twice.
+    are_views = all(lexer.parse_temporary_view(text) for text in ask.statements[:-1])
+    narrow = _narrow_inputs(prunable, found) if are_views and not is_remote(session) else {}
+    if narrow:
+        fewer = {
+            name: build_frame(session, given, ask.plan.home, name=name)
+            for name, given in narrow.items()
+        }
+        frames = {**frames, **fewer}
+        for name, frame in fewer.items():
+            frame.createOrReplaceTempView(name)
+        found = _run_statements(session, ask)
+    reads = needed_columns.list_read_inputs(found) if moving and not is_remote(session) else None
+    uses = None if reads is None else Counter(reads)
     repeated = [name for name in moving if uses is None or uses[name] > 1]
     if not repeated:
         return found
@@ -115,22 +135,22 @@ def _run_statements_once(
     return _run_statements(session, ask)
 
 
-def _count_reads(frame: DataFrame) -> Counter[str]:
-    """Count the reads of inputs in a query, subqueries included, by the inputs' names."""
-    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - Spark has no other way to show a plan
-    return Counter(_list_inputs(plan))
-
-
-def _list_inputs(plan: Any) -> Iterator[str]:
-    if plan.getClass().getSimpleName() == "DataSourceV2ScanRelation":
-        plan = plan.relation()
-    if plan.getClass().getSimpleName() == "DataSourceV2Relation":
-        name = plan.options().get(_INPUT_OPTION)
-        if name is not None:
-            yield name
-    for below in (plan.children(), plan.subqueries()):
-        for place in range(below.size()):
-            yield from _list_inputs(below.apply(place))
+def _narrow_inputs(inputs: Mapping[str, Input], frame: DataFrame) -> dict[str, Input]:
+    """Return inputs with fewer columns, of which a query needs no others."""
+    if not any(isinstance(one, FileInput | QueryInput) for one in inputs.values()):
+        return {}
+    needed = needed_columns.find_needed_columns(frame)
+    narrow: dict[str, Input] = {}
+    for name in inputs.keys() & needed.keys():
+        given = inputs[name]
+        if isinstance(given, FileInput):
+            plan = read_plan.narrow_plan(given.plan, needed[name])
+            if plan is not None:
+                narrow[name] = structs.replace(given, plan=plan)
+        elif isinstance(given, QueryInput):
+            options = shared_snapshots.narrow_read(given.options, needed[name])
+            narrow[name] = QueryInput(options=options)
+    return narrow
 
 
 def stored_once(frame: DataFrame) -> DataFrame:
@@ -196,8 +216,10 @@ def is_remote(session: SparkSession) -> bool:
     return "connect" in type(session).__module__
 
 
-def build_frame(session: SparkSession, given: Input, home: StoreAddress) -> DataFrame:
-    """Turn an input into a frame."""
+def build_frame(
+    session: SparkSession, given: Input, home: StoreAddress, *, name: str = ""
+) -> DataFrame:
+    """Turn an input into a frame; `name` is how the task calls it."""
     match given:
         case RowsInput(table=table):
             return session.createDataFrame(table, named_tables.build_spark_schema(table.schema))
@@ -210,7 +232,8 @@ def build_frame(session: SparkSession, given: Input, home: StoreAddress) -> Data
             text = file_source.encode_input(
                 structs.replace(given, tasks=max(1, parallelism(session)))
             )
-            return session.read.format(file_source.NAME).option("source", text).load()
+            options = {"source": text, needed_columns.INPUT_OPTION: name}
+            return session.read.format(file_source.NAME).options(**options).load()
         case QueryInput(options=options):
             return session.read.format(postgres_source.NAME).options(**options).load()
 

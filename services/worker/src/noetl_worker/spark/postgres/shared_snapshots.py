@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_contracts import codec
 from noetl_worker.spark.postgres import read_plan
@@ -64,6 +64,17 @@ def plan_reads(
             if not plan.is_steady:
                 moving.add(name)
         yield PlannedReads(options=planned, moving=frozenset(moving))
+
+
+def narrow_read(options: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+    """Return the options of a planned read that selects fewer columns.
+
+    Of no columns the first stays: a row has at least one.
+    """
+    plan = read_plan.decode_plan(options["plan"])
+    columns = [column for column in plan.columns if column.name in names] or plan.columns[:1]
+    narrow = structs.replace(plan, columns=columns)
+    return {**options, "plan": read_plan.encode_plan(narrow)}
 
 
 @contextmanager

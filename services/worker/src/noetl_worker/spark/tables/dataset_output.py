@@ -7,10 +7,10 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from noetl_worker.datasets import lake_loader
+from noetl_worker.datasets import batch_sink
 from noetl_worker.datasets.address import OpenStore
+from noetl_worker.datasets.batch_sink import SinkPlan
 from noetl_worker.datasets.commit_log import DataFile
-from noetl_worker.datasets.file_sink import FileSink
 from noetl_worker.datasets.file_writer import DatasetWriter, WriteScope
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.sink_report import SinkReport
@@ -54,18 +54,16 @@ def write_dataset(frame: "DataFrame", target: DatasetTarget) -> WrittenDataset:
 
 def open_sink(target: DatasetTarget) -> Any:
     """Open the target of a frame; raises `DatasetProblem`, and `SparkRefusal`."""
-    account = file_source.open_account(target.home, target.address)
-    about: dict[str, Any] = {
-        "identity": target.identity,
-        "attempt": target.attempt,
-        "now": target.now,
-    }
-    if target.sink.iceberg is not None:
-        open_table = lake_loader.load_iceberg().IcebergSink
-        return open_table(target.address, target.sink, account, **about, catalog=target.catalog)
-    if target.sink.delta is not None:
-        return lake_loader.load_delta().DeltaSink(target.address, target.sink, account, **about)
-    return FileSink(target.address, target.sink, account, **about)
+    plan = SinkPlan(
+        address=target.address,
+        sink=target.sink,
+        identity=target.identity,
+        attempt=target.attempt,
+        now=target.now,
+        account=file_source.open_account(target.home, target.address),
+        catalog=target.catalog,
+    )
+    return batch_sink.open_sink(plan)
 
 
 def _gather_by_values(frame: "DataFrame", columns: tuple[str, ...]) -> "DataFrame":

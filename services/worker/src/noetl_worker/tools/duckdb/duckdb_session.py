@@ -67,6 +67,7 @@ class QueryScan(Struct, frozen=True, kw_only=True):
     columns: list[str]
     types: list[str]
     kinds: list[str]
+    schema: pa.Schema
     batches: Iterator[Any]
 
     @property
@@ -210,7 +211,11 @@ class DuckdbSession:
             reader = self._open_reader(found, kinds, size)
             types = duckdb_types.list_types(reader.schema, kinds)
             return QueryScan(
-                columns=columns, types=types, kinds=kinds, batches=self._iterate_scan(reader)
+                columns=columns,
+                types=types,
+                kinds=kinds,
+                schema=reader.schema,
+                batches=self._iterate_scan(reader),
             )
 
     def _iterate_scan(self, reader: Any) -> Iterator[pa.RecordBatch]:

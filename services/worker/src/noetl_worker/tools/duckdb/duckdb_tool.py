@@ -14,12 +14,15 @@ from msgspec import Struct
 
 from noetl_chassis.blocking_work import run_in_thread, wait_until_ended
 from noetl_contracts.execution_files import INTERNAL_FOLDER
+from noetl_worker.datasets.batch_sink import SinkPlan
 from noetl_worker.domain.failures import ToolFailure, build_error, classify_file_error
 from noetl_worker.keychain.credential_vault import Credential, CredentialVault
 from noetl_worker.payloads.task_timeout import task_timeout
 from noetl_worker.sql import sql_statements
 from noetl_worker.sql.sql_statements import PlaceholderError, Statement
+from noetl_worker.tools.calls import dataset_places
 from noetl_worker.tools.calls.call import Call, FileName, Outcome, RowSink
+from noetl_worker.tools.calls.call_datasets import CallDatasets
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.calls.work_folder import PathLocks
 from noetl_worker.tools.duckdb.duckdb_session import (
@@ -29,11 +32,11 @@ from noetl_worker.tools.duckdb.duckdb_session import (
     classify_duckdb_error,
     leave_shared_directory,
 )
-from noetl_worker.tools.duckdb.inputs import InputReader
+from noetl_worker.tools.duckdb.inputs import InputReader, find_problem, gather_rejects
 from noetl_worker.tools.duckdb.results import SpooledRows, show_query
 from noetl_worker.tools.postgres.task_fields import parse_statements
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
-from noetl_worker.tools.tables import stored_parts
+from noetl_worker.tools.tables import dataset_results, stored_parts
 
 R = TypeVar("R")
 
@@ -97,8 +100,10 @@ class DuckdbTool:
         references_: ReferenceReader,
         locks: PathLocks,
         limits: DuckdbLimits,
+        datasets: CallDatasets,
     ) -> None:
         self._vault = vault
+        self._datasets = datasets
         self._scripts = scripts
         self._references = references_
         self._inputs = inputs
@@ -135,14 +140,16 @@ class DuckdbTool:
         )
         if call.sink is not None:
             async with self._lock_database(work, call):
-                async with self._lease_session(work, call) as lease:
+                async with self._lease_session(work, call) as (lease, _):
                     rows = await lease.run_work(lambda session: _take_rows(session, work))
                 await call.task_files.publish_changes(Outcome())
             # Who takes the rows may need the database: it is free while they leave.
             return await _stream_rows(rows, work, call.sink)
         async with self._lock_database(work, call):
-            async with self._lease_session(work, call) as lease:
+            async with self._lease_session(work, call) as (lease, views):
                 data = await self._fetch_result(lease, work, call)
+                if rejects := gather_rejects(views):
+                    data["rejected"] = dataset_results.show_rejects(rejects)
             # The next task to have the lock finds what this one has written.
             await call.task_files.publish_changes(Outcome(data=data))
         return data
@@ -150,6 +157,11 @@ class DuckdbTool:
     async def _fetch_result(
         self, lease: SessionThread, work: _DuckdbWork, call: Call
     ) -> dict[str, Any]:
+        given = call.fields.get("sink")
+        if given is not None:
+            plan = await self._datasets.describe_sink(given, call)
+            with dataset_results.translate_problems(call, "output"):
+                return await lease.run_work(lambda session: _write_rows(session, work, plan))
         if stored_parts.is_spread_wanted(call) and len(work.statements) == 1:
             found = await self._select_rows(lease, work, call)
             if found is not None:
@@ -191,8 +203,10 @@ class DuckdbTool:
             yield
 
     @asynccontextmanager
-    async def _lease_session(self, work: _DuckdbWork, call: Call) -> AsyncIterator[SessionThread]:
-        """Have a session with the task's database and inputs while the block runs."""
+    async def _lease_session(
+        self, work: _DuckdbWork, call: Call
+    ) -> AsyncIterator[tuple[SessionThread, dict[str, Any]]]:
+        """Have a session with the task's database, and its inputs, while the block runs."""
         # Read while the database is locked: it is one version of all files that the task sees.
         views = await self._inputs.read_inputs(call.fields.get("inputs"), call)
         database = await prepare_database(work.database, call)
@@ -200,7 +214,14 @@ class DuckdbTool:
         places = DatabasePlaces(database=database, folder=folder)
         async with self.lease_sessions(1) as (lease,):
             await lease.run_work(lambda session: _open_session(session, work, places, views))
-            yield lease
+            try:
+                yield lease, views
+            except ToolFailure as failure:
+                # DuckDB tells the text of what has ended a scan, and not its kind.
+                if (found := find_problem(views)) is None:
+                    raise
+                error = dataset_places.build_dataset_error(found[1], call, found[0])
+                raise ToolFailure(error) from failure
 
     @asynccontextmanager
     async def lease_sessions(self, count: int) -> AsyncIterator[list[SessionThread]]:
@@ -281,6 +302,20 @@ def _take_rows(session: DuckdbSession, work: _DuckdbWork) -> SpooledRows:
     if earlier:
         session.run_statements(earlier)
     return session.spool_query(last.text, values)
+
+
+def _write_rows(session: DuckdbSession, work: _DuckdbWork, plan: SinkPlan) -> dict[str, Any]:
+    """Run all statements, and write the rows of the last one into a dataset."""
+    *earlier, (last, values) = work.statements
+    # Also when the rows were written by an attempt before: the database was not.
+    if earlier:
+        session.run_statements(earlier)
+    scan = session.scan_query(last.text, values, size=stored_parts.BATCH_ROWS)
+    if scan is None:
+        text = "output takes the rows of the last statement, which is no query: end with a SELECT"
+        raise ToolFailure(build_error("validation", text, source="duckdb"))
+    report, schema = dataset_results.write_batches(plan, scan.schema, scan.batches)
+    return dataset_results.show_written(report, schema, statement_count=len(work.statements))
 
 
 async def _stream_rows(rows: SpooledRows, work: _DuckdbWork, sink: RowSink) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,19 @@ from noetl_contracts import codec, spelling, spread_table
 from noetl_contracts.errors import LocatorError, Permanent, Retryable
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
 from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
+from noetl_playbook.model import datasets
 from noetl_storage.arrow import encoding, row_tables, table_schema
 from noetl_storage.arrow.encoding import PARQUET_MEDIA_TYPE, PayloadUnreadable
 from noetl_storage.arrow.row_tables import RowTable
 from noetl_storage.arrow.table_schema import SchemaMismatch
 from noetl_storage.ports.payload_ports import NearPayloads
+from noetl_worker.datasets.address import PATTERN_SIGNS
+from noetl_worker.datasets.csv_rows import Rejects
+from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.tools.calls import references
 from noetl_worker.tools.calls.call import Call
+from noetl_worker.tools.calls.call_datasets import CallDatasets, build_unchecked_failure
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.postgres.postgres_tool import PostgresTool
 from noetl_worker.tools.postgres.row_windows import read_query_windows
@@ -31,6 +36,9 @@ _TABLE_MEDIA_TYPES = frozenset({ARROW_MEDIA_TYPE, PARQUET_MEDIA_TYPE})
 _PARQUET = b"PAR1"
 # Loads pandas with it: only workers that come here pay for that.
 _PARQUET_SCANNING = "noetl_worker.tools.duckdb.parquet_scan"
+_DATASET_SCANNING = "noetl_worker.tools.duckdb.dataset_scan"
+_FILE_KEYS = frozenset({"path", "format", "types"})
+_TEXT_FORMATS = frozenset({"csv", "json", "ndjson"})
 # Each part is a file that stays open while the query runs.
 _PARTS_MAX = 256
 
@@ -165,10 +173,12 @@ class InputReader:
         references_: ReferenceReader,
         postgres: PostgresTool,
         in_place: StoredTables,
+        datasets_: CallDatasets,
     ) -> None:
         self._references = references_
         self._postgres = postgres
         self._in_place = in_place
+        self._datasets = datasets_
 
     async def read_inputs(self, inputs: Any, call: Call) -> dict[str, Any]:
         """Read every input by name: tables and data sets; raises `ToolFailure` naming the input."""
@@ -184,6 +194,9 @@ class InputReader:
             if stored is not None:
                 found[str(name)] = stored
                 continue
+            if await _is_dataset(source, call):
+                found[str(name)] = await self._open_dataset(str(name), source, call)
+                continue
             room = file_tables.BYTES_MAX - used
             try:
                 found[name] = await self._read_table(str(name), source, call, room=room)
@@ -194,6 +207,13 @@ class InputReader:
             if used > file_tables.BYTES_MAX:
                 raise _build_too_large_failure(str(name))
         return found
+
+    async def _open_dataset(self, name: str, source: dict[str, Any], call: Call) -> Any:
+        if "expect" in source:
+            raise build_unchecked_failure(f"input '{name}'", call)
+        planned = await self._datasets.plan_source(source, call, field=f"input '{name}'")
+        opened = await asyncio.to_thread(importlib.import_module, _DATASET_SCANNING)
+        return opened.open_dataset(planned)
 
     async def _read_table(self, name: str, source: Any, call: Call, *, room: int) -> pa.Table:
         if references.is_reference(source):
@@ -265,6 +285,44 @@ def _build_too_large_failure(name: str) -> ToolFailure:
         "them into a table piece by piece"
     )
     return ToolFailure(build_error("payload_too_large", text, source="duckdb"))
+
+
+async def _is_dataset(source: Any, call: Call) -> bool:
+    """Tell a dataset from rows, and from one file of texts about which no more is said.
+
+    Such a file has the types that this tool finds in it.
+    """
+    if not datasets.describes_dataset(source) or "rows" in source:
+        return False
+    path = source.get("path")
+    if source.keys() - _FILE_KEYS or not isinstance(path, str) or datasets.is_bucket_path(path):
+        return True
+    if PATTERN_SIGNS.search(path) or path.endswith("/"):
+        return True
+    local = await call.task_files.fetch_path(call.task_files.parse_name(path))
+    if await asyncio.to_thread(local.is_dir):
+        return True
+    format_ = file_tables.choose_format(Path(path), source.get("format"))
+    return format_ in datasets.FORMATS and format_ not in _TEXT_FORMATS
+
+
+def find_problem(views: Mapping[str, Any]) -> tuple[str, DatasetProblem] | None:
+    """Return what has ended the scan of an input, and which."""
+    for name, view in views.items():
+        problem = getattr(view, "problem", None)
+        if problem is not None:
+            return f"input '{name}'", problem
+    return None
+
+
+def gather_rejects(views: Mapping[str, Any]) -> dict[str, Rejects]:
+    """Return the rows that did not fit, by input, of inputs that may have such."""
+    found: dict[str, Rejects] = {}
+    for name, view in views.items():
+        rejects: Rejects | None = getattr(view, "rejects", None)
+        if rejects is not None and view.leaves_rows_out:
+            found[name] = rejects
+    return found
 
 
 def _is_part_list(source: Any) -> bool:

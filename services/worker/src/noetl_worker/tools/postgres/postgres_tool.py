@@ -1,5 +1,6 @@
 """The `postgres` tool: one transaction per attempt, values bound by type."""
 
+import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +23,7 @@ from noetl_worker.sql import sql_statements
 from noetl_worker.sql.sql_statements import PlaceholderError, Statement, describe_fault_place
 from noetl_worker.tools.calls.background_tasks import BackgroundTasks
 from noetl_worker.tools.calls.call import Call, Outcome
+from noetl_worker.tools.calls.call_datasets import CallDatasets
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.postgres import query_output
 from noetl_worker.tools.postgres.group_commit import NO_ROWS, GroupCommit, can_share
@@ -60,8 +62,10 @@ class PostgresTool:
         scripts: ScriptLoader,
         references_: ReferenceReader,
         room: PoolLimits,
+        datasets: CallDatasets,
     ) -> None:
         self._vault = vault
+        self._datasets = datasets
         self._references = references_
         self._scripts = scripts
         self._room = room
@@ -73,6 +77,8 @@ class PostgresTool:
         """Run every statement of a task."""
         try:
             call = await self._scripts.attach_query(call)
+            if call.fields.get("sink") is not None:
+                return Outcome(data=await self._export_query(call))
             if call.transaction is not None:
                 return await call.transaction.run(call)
             statements = parse_statements(call)
@@ -91,6 +97,19 @@ class PostgresTool:
             return Outcome(error=problem.build_failure().error)
         except BROKEN as problem:
             return Outcome(error=classify_postgres_error(problem, None))
+
+    async def _export_query(self, call: Call) -> dict[str, Any]:
+        """Write a query's rows into a dataset."""
+        # It reads rows as the source of a transfer does, which needs this module.
+        exporting = importlib.import_module("noetl_worker.tools.postgres.query_batches")
+        plan = await self._datasets.describe_sink(call.fields["sink"], call)
+        data: dict[str, Any] = await exporting.export_query(
+            parse_statements(call),
+            call,
+            credential=await self.resolve_credential(call.auth, call.site),
+            plan=plan,
+        )
+        return data
 
     async def _run_in_session(self, statements: tuple[Statement, ...], call: Call) -> Outcome:
         hints = parse_pool_hints(call.fields)
@@ -146,6 +165,12 @@ class PostgresTool:
         except UnfitValue as problem:
             return Outcome(error=_build_unfit_error(problem, statement))
         return Outcome(data=_NOTHING.copy() if rows is NO_ROWS else _build_result([rows]))
+
+    async def resolve_credential(self, auth: Any, site: UnitScope) -> Credential:
+        """Return the credential of a database; raises `ToolFailure`."""
+        credential = await self._vault.resolve_auth(auth, site)
+        _check_kind(credential)
+        return credential
 
     async def get_pool(
         self, auth: Any, site: UnitScope, hints: PoolHints | None = None
@@ -407,9 +432,12 @@ async def open_postgres(
     scripts: ScriptLoader,
     references_: ReferenceReader,
     room: PoolLimits,
+    datasets: CallDatasets,
 ) -> AsyncIterator[PostgresTool]:
     """Hold the pools while the block runs."""
-    tool = PostgresTool(vault=vault, scripts=scripts, references_=references_, room=room)
+    tool = PostgresTool(
+        vault=vault, scripts=scripts, references_=references_, room=room, datasets=datasets
+    )
     try:
         yield tool
     finally:

@@ -1,20 +1,16 @@
 """Resolves the named inputs of a Spark task; executors read stored inputs themselves."""
 
 import asyncio
-from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
-
-from msgspec import structs
 
 from noetl_chassis import identity as process_identity
 from noetl_chassis.clock import Clock
 from noetl_contracts import spelling
-from noetl_contracts.log_chunks import NOTICE
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.transient_objects import build_rejects_name
 from noetl_playbook.model import coercion, datasets
-from noetl_playbook.model.datasets import DatasetInvalid, LakeTable
 from noetl_playbook.model.expectations import (
     ExpectationInvalid,
     Expectations,
@@ -24,9 +20,6 @@ from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow import row_tables
 from noetl_storage.arrow.row_tables import RowTable
 from noetl_storage.arrow.table_schema import SchemaMismatch
-from noetl_worker.datasets import file_sink, read_plan
-from noetl_worker.datasets.problems import DatasetProblem
-from noetl_worker.domain import postgres_connection
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import CredentialVault
@@ -43,6 +36,7 @@ from noetl_worker.spark.task_request import (
 from noetl_worker.sql import sql_statements
 from noetl_worker.tools.calls import dataset_places, references
 from noetl_worker.tools.calls.call import Call
+from noetl_worker.tools.calls.call_datasets import CallDatasets, PlaceCheck
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.tables import file_tables, transfer_rows
 
@@ -64,6 +58,7 @@ class SparkInputReader:
         self._references = references_
         self._vault = vault
         self._clock = clock
+        self._datasets = CallDatasets(vault=vault, clock=clock)
         self._is_near = master.startswith("local")
 
     async def read_inputs(self, inputs: Any, call: Call, home: StoreAddress) -> dict[str, Input]:
@@ -107,7 +102,7 @@ class SparkInputReader:
             if not self._is_near and _is_own_file(source):
                 return await self._load_file(source, call)
             if datasets.describes_dataset(source):
-                return await self._describe_files(name, source, call, home)
+                return await self.describe_files(name, source, call, home)
             if "query" in source or "table" in source:
                 return await self.describe_query(name, source, call.site, home)
         is_parts = _is_part_list(source)
@@ -124,80 +119,40 @@ class SparkInputReader:
         found = await asyncio.to_thread(file_tables.read_table_file, path, format_, kinds=kinds)
         return RowsInput(table=await asyncio.to_thread(arrow_columns.fit_table, found))
 
-    async def _describe_files(
+    async def describe_files(
         self, name: str, source: dict[str, Any], call: Call, home: StoreAddress
     ) -> FileInput:
         """Find the files of a dataset and their columns; raises `ToolFailure`."""
         field = f"input '{name}'"
-        try:
-            wanted = datasets.parse_source(source)
-            place = await dataset_places.open_place(
-                dataset_places.get_path(wanted),
-                wanted.auth,
-                call=call,
-                vault=self._vault,
-                field=field,
-            )
-            dataset_places.check_reach(place, home, field=field, call=call, is_near=self._is_near)
-            plan = await asyncio.to_thread(
-                read_plan.build_read_plan,
-                place.address,
-                structs.replace(wanted, auth=None),
-                place.account,
-                await self._open_catalog(wanted.iceberg, call),
-            )
-        except DatasetInvalid as problem:
-            raise _build_invalid_failure(f"{field}: {problem}") from problem
-        except DatasetProblem as problem:
-            error = dataset_places.build_dataset_error(problem, call, field)
-            raise ToolFailure(error) from problem
-        if plan.guessed is not None:
-            call.log.add_line(NOTICE, f'{field}: schema: "{plan.guessed}"')
+        found = await self._datasets.plan_source(
+            source, call, field=field, check_place=self._build_check(field, call, home)
+        )
         token = process_identity.mint_token()
         rejects = build_rejects_name(call.site.execution_id, token=token, dataset=name)
-        return FileInput(home=home, plan=plan, rejects=rejects)
+        return FileInput(home=home, plan=found.plan, rejects=rejects)
 
     async def describe_target(self, call: Call, home: StoreAddress) -> DatasetTarget | None:
         """Describe the dataset that a call's rows go to, if it names one; raises `ToolFailure`."""
         given = call.fields.get("sink")
         if given is None:
             return None
-        try:
-            sink = datasets.parse_sink(given)
-        except DatasetInvalid as problem:
-            raise _build_invalid_failure(f"output: {problem}") from problem
-        place = await dataset_places.open_place(
-            dataset_places.get_path(sink), sink.auth, call=call, vault=self._vault, field="output"
-        )
-        dataset_places.check_reach(place, home, field="output", call=call, is_near=self._is_near)
+        check = self._build_check("output", call, home)
+        plan = await self._datasets.describe_sink(given, call, check_place=check)
+        # Executors open the credential themselves: the account stays here.
         return DatasetTarget(
             home=home,
-            address=place.address,
-            sink=structs.replace(sink, auth=None),
-            identity=file_sink.build_identity(call.idempotency_key),
-            attempt=process_identity.mint_token()[:8],
-            now=self._clock.now(),
-            catalog=await self._open_catalog(sink.iceberg, call),
+            address=plan.address,
+            sink=plan.sink,
+            identity=plan.identity,
+            attempt=plan.attempt,
+            now=plan.now,
+            catalog=plan.catalog,
         )
 
-    async def _open_catalog(self, table: LakeTable | None, call: Call) -> Mapping[str, Any] | None:
-        """Return the arguments of a connection to the catalog of an Iceberg table."""
-        if table is None:
-            return None
-        credential = await self._vault.resolve_auth(table.catalog, call.site)
-        if credential.kind != "postgres":
-            text = (
-                f"the catalog of {table.name} is in PostgreSQL, and credential "
-                f"'{credential.name}' is of type '{credential.kind}'"
-            )
-            raise ToolFailure(build_error("config", text, source="spark"))
-        try:
-            return postgres_connection.build_connect_arguments(
-                credential.fields, application="noetl-iceberg"
-            )
-        except postgres_connection.UnusableCredential as problem:
-            text = f"credential '{credential.name}' cannot be used: {problem}"
-            raise ToolFailure(build_error("config", text, source="spark")) from problem
+    def _build_check(self, field: str, call: Call, home: StoreAddress) -> PlaceCheck:
+        return partial(
+            dataset_places.check_reach, home=home, field=field, call=call, is_near=self._is_near
+        )
 
     async def describe_query(
         self,

@@ -29,6 +29,7 @@ from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.spark import spark_inputs
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
+from noetl_worker.tools.tables import dataset_results
 
 ALLOWED_SETTING = "NOETL_WORKER_SPARK_CODE_ALLOWED"
 _SESSION_KEYS = ("master", "remote", "app_name", "conf")
@@ -298,10 +299,7 @@ def _add_findings(raw: dict[str, Any], given: SparkResult) -> dict[str, Any]:
     if given.diverted:
         raw["diverted"] = given.diverted
     if given.rejected:
-        raw["rejected"] = {
-            name: {"row_count": one.count, "rows": codec.to_builtins(one.rows)}
-            for name, one in given.rejected.items()
-        }
+        raw["rejected"] = dataset_results.show_rejects(given.rejected)
     return raw
 
 

@@ -4,15 +4,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_playbook.model import coercion
+from noetl_playbook.model import coercion, datasets
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.tools.calls.call import Call, FileName
 from noetl_worker.tools.duckdb.duckdb_tool import parse_database_name
 from noetl_worker.tools.tables.transfer_rows import KEYED_MODES, MODES, TransferAim
+from noetl_worker.tools.transfer.dataset_target import DATASET
 from noetl_worker.tools.transfer.spark_mover import TransferEnds
 
-_SOURCES = ("http", "postgres", "duckdb", "file", "data")
-_TARGETS = ("postgres", "duckdb", "file")
+_SOURCES = ("http", "postgres", "duckdb", "file", "data", DATASET)
+_TARGETS = ("postgres", "duckdb", "file", DATASET)
 _CHUNK_ROWS = 1_000
 _CHUNK_ROWS_MAX = 100_000
 
@@ -47,16 +48,14 @@ def parse_plan(call: Call) -> TransferPlan:
     """Read a transfer from its fields; raises `ToolFailure`."""
     source = _parse_end(call.fields.get("source"), "source", _SOURCES)
     target = _parse_end(call.fields.get("target"), "target", _TARGETS)
+    if target["type"] == DATASET:
+        return _parse_dataset_plan(source, target, call)
     mode = str(target.get("mode") or call.fields.get("mode") or "append").lower()
     mode = "append" if mode == "insert" else mode
     if mode not in MODES:
         raise build_refusal(f"mode {mode!r:.40} is not known: use {', '.join(MODES)}")
     if target["type"] != "file" and (target.get("table") is None) == (target.get("query") is None):
         raise build_refusal("the target needs 'table' or 'query', and not both")
-    wanted = call.fields.get("chunk_size")
-    size = _CHUNK_ROWS if wanted is None else coercion.coerce_integer(wanted)
-    if size is None or not 1 <= size <= _CHUNK_ROWS_MAX:
-        raise build_refusal(f"chunk_size must be a whole number from 1 to {_CHUNK_ROWS_MAX}")
     aim = TransferAim(
         mode=mode,
         keys=_parse_keys(target.get("key") or call.fields.get("key")),
@@ -64,7 +63,30 @@ def parse_plan(call: Call) -> TransferPlan:
         expressions=_parse_expressions(target.get("set")),
     )
     _check_merge(aim, target)
-    return TransferPlan(source=source, target=target, aim=aim, size=size)
+    return TransferPlan(source=source, target=target, aim=aim, size=_parse_size(call))
+
+
+def _parse_dataset_plan(source: dict[str, Any], target: dict[str, Any], call: Call) -> TransferPlan:
+    """Read a transfer into a dataset, which has modes of its own; raises `ToolFailure`."""
+    if call.increment is not None:
+        raise build_refusal(
+            "an increment is not moved into a dataset, which keeps no state with its rows: move it "
+            "into a table of type postgres, or write it by a task of kind spark with mode upsert"
+        )
+    mode = target.get("mode") or call.fields.get("mode")
+    key = target.get("key") or call.fields.get("key")
+    shared = {"mode": "append" if mode == "insert" else mode, "key": key}
+    own = {name: value for name, value in shared.items() if value is not None}
+    aim = TransferAim(mapping=_parse_mapping(target.get("mapping") or call.fields.get("mapping")))
+    return TransferPlan(source=source, target={**target, **own}, aim=aim, size=_parse_size(call))
+
+
+def _parse_size(call: Call) -> int:
+    wanted = call.fields.get("chunk_size")
+    size = _CHUNK_ROWS if wanted is None else coercion.coerce_integer(wanted)
+    if size is None or not 1 <= size <= _CHUNK_ROWS_MAX:
+        raise build_refusal(f"chunk_size must be a whole number from 1 to {_CHUNK_ROWS_MAX}")
+    return size
 
 
 def build_ends(plan: TransferPlan, call: Call) -> TransferEnds:
@@ -80,6 +102,8 @@ def build_ends(plan: TransferPlan, call: Call) -> TransferEnds:
 
 def _parse_end(value: Any, field: str, known: tuple[str, ...]) -> dict[str, Any]:
     kind = (value.get("type") or value.get("tool")) if isinstance(value, dict) else None
+    if kind is None and datasets.describes_dataset(value):
+        kind = DATASET
     if kind not in known:
         raise build_refusal(f"{field}.type is {kind!r:.40}: use {', '.join(known)}")
     return {**value, "type": kind}

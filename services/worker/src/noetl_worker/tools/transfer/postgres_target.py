@@ -35,10 +35,19 @@ _STAGING = "pg_temp.noetl_staged_rows"
 class PostgresTable:
     """A table whose name and columns are those of the catalog."""
 
-    def __init__(self, session: PostgresSession, *, parts: list[str], aim: TransferAim) -> None:
+    def __init__(
+        self,
+        session: PostgresSession,
+        *,
+        parts: list[str],
+        aim: TransferAim,
+        is_whole: bool = False,
+    ) -> None:
+        """Take rows by chunks; `is_whole` says that all of them meet the table's at once."""
         self._session = session
         self._parts = parts
         self._aim = aim
+        self._is_staged = aim.is_merge or (is_whole and aim.mode in transfer_rows.KEYED_MODES)
         self._columns: dict[str, TargetColumn] = {}
         self._is_plain = False
         self._plan_by_text: dict[str, StatementPlan] = {}
@@ -56,12 +65,12 @@ class PostgresTable:
         self._is_plain = await self._session.connection.fetchval(_QUERIES["is_plain"], oid)
         if self._aim.mode == "replace":
             await empty_table(self._session, sql_ident(self._parts))
-        if self._aim.is_merge:
+        if self._is_staged:
             await create_staging(self._session, _STAGING, self._columns)
 
     async def finish_rows(self) -> int | None:
         """Merge what was staged into the table; None where rows were written as they came."""
-        if not self._aim.is_merge:
+        if not self._is_staged:
             return None
         if not self._staged_names:
             return 0
@@ -102,8 +111,17 @@ class PostgresTable:
         ]
 
     async def copy_batches(self, batches: AsyncIterator[Any]) -> int:
-        """Append record batches and return how many rows they had."""
-        return await copy_columns.write_columns(self._session, self._parts, batches)
+        """Append record batches, or stage them, and return how many rows they had."""
+        if not self._is_staged:
+            return await copy_columns.write_columns(self._session, self._parts, batches)
+        return await copy_columns.write_columns(
+            self._session, _STAGING.split("."), self._note_names(batches)
+        )
+
+    async def _note_names(self, batches: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for batch in batches:
+            self._staged_names |= dict.fromkeys(batch.schema.names)
+            yield batch
 
     async def write_chunk(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
         """Write a chunk and return how many rows it inserted or changed."""
@@ -111,7 +129,7 @@ class PostgresTable:
         transfer_rows.check_columns(names, self._columns, ".".join(self._parts))
         columns = [self._columns[name] for name in names]
         keys: list[str] = []
-        if self._aim.is_merge:
+        if self._is_staged:
             self._staged_names |= dict.fromkeys(names)
         elif self._aim.mode == "upsert":
             keys = transfer_rows.list_keys(self._aim, names)
@@ -136,7 +154,7 @@ class PostgresTable:
         others = [column.name for column in columns if column.name not in keys]
         wanted = "append" if not keys else "upsert" if others else "upsert_keys"
         return _QUERIES[wanted].format(
-            table=_STAGING if self._aim.is_merge else sql_ident(self._parts),
+            table=_STAGING if self._is_staged else sql_ident(self._parts),
             columns=transfer_rows.quote_names(target_column.name for target_column in columns),
             values=", ".join(build_value_expression(one) for one in columns),
             arrays=", ".join(f"${index}::text[]" for index in range(1, len(columns) + 1)),

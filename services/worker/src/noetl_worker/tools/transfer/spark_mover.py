@@ -31,6 +31,7 @@ from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.spark.spark_tool import SparkTool
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
+from noetl_worker.tools.transfer.dataset_target import DATASET, describe_end
 from noetl_worker.tools.transfer.target_table import (
     StagedRows,
     TargetColumn,
@@ -154,12 +155,12 @@ class SparkMover:
         source, target = ends.source, ends.target
         if target["type"] != "postgres" or target.get("table") is None:
             raise _build_invalid_failure("engine spark writes into a 'table' of type postgres")
-        if source["type"] == "postgres":
+        if source["type"] in ("postgres", DATASET):
             return
         if source["type"] != "data" or not references.is_reference(source.get("data")):
             raise _build_invalid_failure(
-                "engine spark reads a source of type postgres, or of type data with a result by "
-                "reference, as in {{ load }}"
+                "engine spark reads a dataset, a source of type postgres, or of type data with a "
+                "result by reference, as in {{ load }}"
             )
 
     @asynccontextmanager
@@ -170,6 +171,10 @@ class SparkMover:
             ref = references.find_reference(source["data"], call.site)
             assert ref is not None, "it was checked to be a reference"
             yield StoredInput(refs=[ref])
+            return
+        if source["type"] == DATASET:
+            described = describe_end(source, ends.source_auth)
+            yield await self._spark.input_reader.describe_files("source", described, call, home)
             return
         given = {key: value for key, value in source.items() if key not in _SOURCE_KEYS}
         given["auth"] = ends.source_auth

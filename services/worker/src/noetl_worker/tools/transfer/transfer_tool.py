@@ -41,6 +41,8 @@ from noetl_worker.tools.tables import file_tables, transfer_rows
 from noetl_worker.tools.tables.transfer_rows import ChunkTarget, RowWindow, TransferAim
 from noetl_worker.tools.transfer import file_target, spark_mover
 from noetl_worker.tools.transfer.column_copy import copy_parquet_columns, copy_query_columns
+from noetl_worker.tools.transfer.dataset_source import SourceDataset
+from noetl_worker.tools.transfer.dataset_target import DATASET, DatasetEnds
 from noetl_worker.tools.transfer.duckdb_target import DuckdbStatement, DuckdbTable
 from noetl_worker.tools.transfer.duckdb_target import iterate_query_windows as duck_windows
 from noetl_worker.tools.transfer.file_target import FileTarget
@@ -63,6 +65,7 @@ class _HeldEnds(Struct, frozen=True, kw_only=True):
     leases: dict[FileName | None, SessionThread]
     sessions: dict[ConnectionPool, PostgresSession]
     file: Path | None
+    dataset: SourceDataset | None
 
 
 class TransferTool:
@@ -75,10 +78,12 @@ class TransferTool:
         postgres: PostgresTool,
         duckdb: DuckdbTool,
         mover: SparkMover,
+        datasets: DatasetEnds,
         references_: ReferenceReader,
         locks: PathLocks,
     ) -> None:
         self._mover = mover
+        self._datasets = datasets
         self._http = http
         self._postgres = postgres
         self._duckdb = duckdb
@@ -118,6 +123,8 @@ class TransferTool:
 
     async def _move_rows(self, plan: TransferPlan, call: Call) -> dict[str, Any]:
         async with AsyncExitStack() as stack:
+            if plan.target["type"] == DATASET:
+                return await self._fill_dataset(plan, call, stack)
             held_ends = await stack.enter_async_context(self._hold_ends(plan, call))
             target = await stack.enter_async_context(self._open_target(plan, call, held_ends))
             effect = await self._find_effect(plan, call, held_ends)
@@ -132,11 +139,37 @@ class TransferTool:
                 await effect.store_outcome(outcome)
         return outcome
 
+    async def _fill_dataset(
+        self, plan: TransferPlan, call: Call, stack: AsyncExitStack
+    ) -> dict[str, Any]:
+        """Write every row into a dataset, unless an attempt before has."""
+        source, auth = plan.source, find_auth(plan.target, call)
+        target = await self._datasets.open_target(plan.target, auth, call, mapping=plan.aim.mapping)
+        done = await target.find_earlier()
+        if done is not None:
+            return done
+        if source["type"] == "postgres":
+            credential = await self._postgres.resolve_credential(find_auth(source, call), call.site)
+            return await target.fill_from_postgres(source, credential)
+        held_ends = await stack.enter_async_context(self._hold_ends(plan, call))
+        if held_ends.dataset is not None:
+            return await target.fill_from_dataset(held_ends.dataset)
+        if source["type"] == "duckdb":
+            query, lease = (
+                get_text(source, "query", "source"),
+                self._get_lease(source, call, held_ends),
+            )
+            return await target.fill_from_duckdb(source, query, lease)
+        windows = self._iterate_windows(plan, call, held_ends, json_texts=[])
+        return await target.fill_from_windows(windows, plan.aim)
+
     async def _copy_rows(
         self, plan: TransferPlan, call: Call, held_ends: _HeldEnds, target: ChunkTarget
     ) -> dict[str, Any]:
         """Write every row, by columns where both ends allow it."""
         scan = call.increment
+        if held_ends.dataset is not None:
+            return await self._copy_dataset(held_ends.dataset, plan, call, held_ends, target)
         by_columns = await copy_parquet_columns(
             plan.source, target, plan.aim, files=call.task_files, size=plan.size, scan=scan
         )
@@ -150,6 +183,25 @@ class TransferTool:
             return by_columns
         return await self._copy_windows(plan, call, held_ends, target)
 
+    async def _copy_dataset(
+        self,
+        source: SourceDataset,
+        plan: TransferPlan,
+        call: Call,
+        held_ends: _HeldEnds,
+        target: ChunkTarget,
+    ) -> dict[str, Any]:
+        """Write the rows of a dataset, by columns where the target takes them."""
+        found = await source.copy_columns(
+            plan.aim,
+            table=target if isinstance(target, PostgresTable) else None,
+            sheet=target.file_target if isinstance(target, _BlockingTarget) else None,
+            scan=call.increment,
+        )
+        if found is None:
+            found = await self._copy_windows(plan, call, held_ends, target)
+        return source.add_rejects(found)
+
     async def _copy_windows(
         self, plan: TransferPlan, call: Call, held_ends: _HeldEnds, target: ChunkTarget
     ) -> dict[str, Any]:
@@ -157,7 +209,11 @@ class TransferTool:
             target.list_json_sources(plan.aim.mapping) if isinstance(target, PostgresTable) else []
         )
         fetched = moved = chunks = 0
-        reading = self._iterate_windows(plan, call, held_ends, json_texts=texts)
+        reading = (
+            self._iterate_windows(plan, call, held_ends, json_texts=texts)
+            if held_ends.dataset is None
+            else held_ends.dataset.iterate_windows(plan.size)
+        )
         async with aclosing(reading) as windows:
             async for window in windows:
                 if not window.rows:
@@ -198,7 +254,10 @@ class TransferTool:
                 databases[name] = DatabasePlaces(database=await prepare_database(name, call))
             elif end["type"] == "postgres":
                 pools.add(await self._postgres.get_pool(find_auth(end, call), call.site))
-        file = None
+        file = dataset = None
+        if plan.source["type"] == DATASET:
+            auth = find_auth(plan.source, call)
+            dataset = await self._datasets.open_source(plan.source, auth, call)
         if plan.target["type"] == "file":
             file = await call.task_files.fetch_path(parse_end_file(plan.target, "target", call))
         async with AsyncExitStack() as stack:
@@ -210,7 +269,7 @@ class TransferTool:
                 for pool in sorted(pools, key=id)
             }
             found = dict(zip(databases, leases, strict=True))
-            yield _HeldEnds(leases=found, sessions=sessions, file=file)
+            yield _HeldEnds(leases=found, sessions=sessions, file=file, dataset=dataset)
 
     async def _get_session(
         self, end: dict[str, Any], call: Call, held_ends: _HeldEnds
@@ -244,6 +303,7 @@ class TransferTool:
                             session,
                             parts=transfer_rows.parse_table_parts(target.get("table")),
                             aim=aim,
+                            is_whole=held_ends.dataset is not None,
                         )
                     )
                     await end.open_target()
@@ -360,7 +420,9 @@ class _BlockingTarget:
 def _takes_effect_once(plan: TransferPlan, call: Call) -> bool:
     """Tell whether a marker beside the rows must say that they were written."""
     to_postgres = plan.target["type"] == "postgres"
-    return to_postgres and (plan.aim.is_merge or call.increment is not None)
+    # Rows of a dataset that are appended twice would be there twice.
+    is_whole = plan.source["type"] == DATASET and plan.target.get("table") is not None
+    return to_postgres and (plan.aim.is_merge or call.increment is not None or is_whole)
 
 
 def _open_database(session: DuckdbSession, *, places: DatabasePlaces) -> None:

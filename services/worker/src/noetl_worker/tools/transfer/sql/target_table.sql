@@ -58,8 +58,8 @@ merge into {table} as target using {rows} as source on {matches}
 when not matched then insert ({columns}) values ({values});
 
 -- name: latest :many
--- Take one row of each key.
-(select distinct on ({keys}) * from {staging})
+-- Take one row of each key, the one that was staged last.
+(select distinct on ({keys}) * from {staging} order by {keys}, ctid desc)
 
 -- name: lock :exec
 -- Let nobody else write into a table until the transaction ends.

@@ -1,0 +1,138 @@
+"""The datasets of a call: sources whose files are found, and sinks that are described."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import structs
+
+from noetl_chassis import identity as process_identity
+from noetl_chassis.clock import Clock
+from noetl_contracts.log_chunks import NOTICE
+from noetl_playbook.model import datasets
+from noetl_playbook.model.datasets import DatasetInvalid, LakeTable
+from noetl_storage.arrow.table_schema import SchemaMismatch
+from noetl_worker.datasets import file_sink, read_plan
+from noetl_worker.datasets.batch_sink import SinkPlan
+from noetl_worker.datasets.plan_scan import PlannedSource
+from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.domain import postgres_connection
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.keychain.credential_vault import CredentialVault
+from noetl_worker.tools.calls import dataset_places
+from noetl_worker.tools.calls.call import Call
+from noetl_worker.tools.calls.dataset_places import DatasetPlace
+
+PlaceCheck = Callable[[DatasetPlace], None]
+
+
+class CallDatasets:
+    """Opens what calls say of datasets; every tool that reads or writes them shares it."""
+
+    def __init__(self, *, vault: CredentialVault, clock: Clock) -> None:
+        self._vault = vault
+        self._clock = clock
+
+    async def plan_source(
+        self,
+        given: Mapping[str, Any],
+        call: Call,
+        *,
+        field: str,
+        check_place: PlaceCheck | None = None,
+    ) -> PlannedSource:
+        """Find the files of a source and their columns; `field` names it in errors.
+
+        Raises `ToolFailure`.
+        """
+        try:
+            wanted = datasets.parse_source(given)
+            place = await dataset_places.open_place(
+                dataset_places.get_path(wanted),
+                wanted.auth,
+                call=call,
+                vault=self._vault,
+                field=field,
+            )
+            if check_place is not None:
+                check_place(place)
+            plan = await asyncio.to_thread(
+                read_plan.build_read_plan,
+                place.address,
+                structs.replace(wanted, auth=None),
+                place.account,
+                await self._open_catalog(wanted.iceberg, call),
+            )
+        except DatasetInvalid as problem:
+            raise _build_invalid_failure(f"{field}: {problem}", call) from problem
+        except SchemaMismatch as problem:
+            error = build_error("schema", f"{field}: {problem}", source=call.kind)
+            raise ToolFailure(error) from problem
+        except DatasetProblem as problem:
+            error = dataset_places.build_dataset_error(problem, call, field)
+            raise ToolFailure(error) from problem
+        if plan.guessed is not None:
+            call.log.add_line(NOTICE, f'{field}: schema: "{plan.guessed}"')
+        return PlannedSource(plan=plan, account=place.account)
+
+    async def describe_sink(
+        self,
+        given: Mapping[str, Any],
+        call: Call,
+        *,
+        field: str = "output",
+        check_place: PlaceCheck | None = None,
+    ) -> SinkPlan:
+        """Describe the dataset that a call's rows go to; raises `ToolFailure`."""
+        try:
+            sink = datasets.parse_sink(given)
+        except DatasetInvalid as problem:
+            raise _build_invalid_failure(f"{field}: {problem}", call) from problem
+        if sink.expect is not None and call.kind != "spark":
+            raise build_unchecked_failure(field, call)
+        place = await dataset_places.open_place(
+            dataset_places.get_path(sink), sink.auth, call=call, vault=self._vault, field=field
+        )
+        if check_place is not None:
+            check_place(place)
+        return SinkPlan(
+            address=place.address,
+            sink=structs.replace(sink, auth=None),
+            identity=file_sink.build_identity(call.idempotency_key),
+            attempt=process_identity.mint_token()[:8],
+            now=self._clock.now(),
+            account=place.account,
+            catalog=await self._open_catalog(sink.iceberg, call),
+        )
+
+    async def _open_catalog(self, table: LakeTable | None, call: Call) -> Mapping[str, Any] | None:
+        """Return the arguments of a connection to the catalog of an Iceberg table."""
+        if table is None:
+            return None
+        credential = await self._vault.resolve_auth(table.catalog, call.site)
+        if credential.kind != "postgres":
+            text = (
+                f"the catalog of {table.name} is in PostgreSQL, and credential "
+                f"'{credential.name}' is of type '{credential.kind}'"
+            )
+            raise ToolFailure(build_error("config", text, source=call.kind))
+        try:
+            return postgres_connection.build_connect_arguments(
+                credential.fields, application="noetl-iceberg"
+            )
+        except postgres_connection.UnusableCredential as problem:
+            text = f"credential '{credential.name}' cannot be used: {problem}"
+            raise ToolFailure(build_error("config", text, source=call.kind)) from problem
+
+
+def _build_invalid_failure(text: str, call: Call) -> ToolFailure:
+    return ToolFailure(build_error("validation", text, source=call.kind))
+
+
+def build_unchecked_failure(field: str, call: Call) -> ToolFailure:
+    """Refuse checks where nothing makes them."""
+    text = (
+        f"{field}: a task of kind {call.kind} makes no checks: put 'expect' into a task of kind "
+        "spark, or write the condition into the query"
+    )
+    return ToolFailure(build_error("validation", text, source=call.kind))
