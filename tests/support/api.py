@@ -40,13 +40,12 @@ from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_replay import fold, rows, state
 from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
 from noetl_storage.memory.holds import MemoryHolds
-from noetl_storage.memory.identities import MemoryAdministrationLog, MemoryIdentities
+from noetl_storage.memory.identities import MemoryAdministrationLog, MemoryIdentities, MemoryQuotas
 from noetl_storage.memory.leases import MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
 from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
-from noetl_storage.memory.quotas import MemoryQuotas
 from noetl_storage.memory.registry import (
     MemoryCatalog,
     MemoryCredentials,

@@ -27,6 +27,7 @@ from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.identities import (
     MemoryAdministrationLog,
     MemoryIdentities,
+    MemoryQuotas,
     MemorySessions,
 )
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
@@ -35,7 +36,6 @@ from noetl_storage.memory.lineage import MemoryLineage, MemoryLineageHistories
 from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryOutbox, MemoryRequests
 from noetl_storage.memory.payload_references import MemoryPayloadReferences
 from noetl_storage.memory.projections import MemoryCheckpoints, MemoryProjections
-from noetl_storage.memory.quotas import MemoryQuotas
 from noetl_storage.memory.registry import (
     MemoryCatalog,
     MemoryCredentials,

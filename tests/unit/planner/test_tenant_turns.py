@@ -10,7 +10,7 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import facts
 from noetl_messaging.streams import topology
-from noetl_planner.shards.share_turns import TURNS_AT_ONCE, ShareTurns
+from noetl_planner.shards.shard_context import TURNS_AT_ONCE, ShareTurns
 
 QUIET, NOISY = TenantId("quiet"), TenantId("noisy")
 ORGANIZATION = OrganizationId("default")

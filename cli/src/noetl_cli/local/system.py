@@ -44,6 +44,7 @@ from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.identities import (
     MemoryAdministrationLog,
     MemoryIdentities,
+    MemoryQuotas,
     MemorySessions,
 )
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
@@ -51,7 +52,6 @@ from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
 from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
-from noetl_storage.memory.quotas import MemoryQuotas
 from noetl_storage.memory.registry import (
     MemoryCatalog,
     MemoryCredentials,

@@ -54,9 +54,8 @@ from noetl_planner.shards.caches import PayloadCache, ProgramCache, StateCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.message_publisher import MessagePublisher
-from noetl_planner.shards.shard_context import ShardContext, TurnBounds
+from noetl_planner.shards.shard_context import ShardContext, ShareTurns, TurnBounds
 from noetl_planner.shards.shard_leases import ShardOwner
-from noetl_planner.shards.share_turns import ShareTurns
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_playbook.templates import render_limits

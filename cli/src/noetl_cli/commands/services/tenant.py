@@ -16,7 +16,9 @@ from noetl_cli.stack.tenant_readers import CONNECTIONS_DEFAULT
 
 _PASSWORD_BYTES = 24
 
-app = typer.Typer(no_args_is_help=True, help="Bound tenants, and make the database's readers of one.")
+app = typer.Typer(
+    no_args_is_help=True, help="Bound tenants, and make the database's readers of one."
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant.")]
 
