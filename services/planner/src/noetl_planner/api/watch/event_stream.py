@@ -267,7 +267,7 @@ async def follow(
         stream_pages(
             pages,
             seat,
-            StreamAccess(request, services, ExecutionId(execution_id)),
+            StreamAccess(request.scope, services, ExecutionId(execution_id)),
         ),
         media_type="text/event-stream",
         headers=STREAM_HEADERS,

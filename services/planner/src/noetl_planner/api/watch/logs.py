@@ -168,7 +168,7 @@ async def follow_lines(
         stream_pages(
             _iterate_messages(follower),
             seat,
-            StreamAccess(request, services, known),
+            StreamAccess(request.scope, services, known),
         ),
         media_type="text/event-stream",
         headers=STREAM_HEADERS,
