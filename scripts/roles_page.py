@@ -35,8 +35,8 @@ _TENANTS = """
 ## Tenants
 
 The roles say in which tenant and organization somebody acts. With roles in several, `X-NoETL-Tenant` and `X-NoETL-Organization`,
-`NOETL_TENANT` and `NOETL_ORGANIZATION`, or a context choose one. What lies in another tenant answers 404, as does a playbook outside
-a role's folder.
+`NOETL_TENANT` and `NOETL_ORGANIZATION`, or a context choose one, else the oldest does. What lies in another tenant answers 404, as does a
+playbook outside a role's folder.
 
 ```console
 $ noetl context add prod --server https://noetl.example.org --tenant acme --organization west
@@ -46,17 +46,16 @@ $ noetl context use prod
 ## Errors
 
 ```json
-{"status": 401, "code": "not_signed_in", "hint": "sign in with noetl login, or send Authorization: Bearer TOKEN"}
+{"status": 401, "code": "not_signed_in", "hint": "sign in with noetl login, or send Authorization: Bearer TOKEN with an API key or the owner's token"}
 {"status": 403, "code": "forbidden", "detail": "eve may not write credentials here (roles: viewer)"}
 {"status": 429, "code": "too_many_requests", "detail": "ci calls more often than 500 times a second"}
 ```
 
-`NOETL_PLANNER_CALLS_PER_S` bounds each principal; the answer says when to come again (`Retry-After`).
+`NOETL_PLANNER_CALLS_PER_S` bounds each principal (`Retry-After`).
 
 ## Routes
 
-`folder` means that a role for a folder is enough. `python -m scripts.pages` makes this page from the rules, and
-`tests/security/access` walks every route with every role.
+`folder` means that a role for a folder is enough. `python -m scripts.pages` makes this page from the rules.
 
 """
 

@@ -110,6 +110,13 @@ def test_secrets_are_made_once_and_readable_by_their_owner_only(tmp_path: Path) 
     assert place.secrets_file.stat().st_mode & 0o777 == 0o600
 
 
+def test_data_of_a_stack_is_its_owners_alone(tmp_path: Path) -> None:
+    place = home.make_home(tmp_path / "stack")
+    folders = [folder for folder in place.root.iterdir() if folder.is_dir()]
+    assert {folder.name for folder in folders} >= {"files", "logs", "payloads"}
+    assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
+
+
 def test_a_damaged_secrets_file_is_never_replaced(tmp_path: Path) -> None:
     place = home.make_home(tmp_path / "stack")
     place.secrets_file.write_text("{")

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from tests.support.canned_api import serve_answers
 from typer.testing import CliRunner, Result
 
@@ -82,6 +83,25 @@ def test_a_new_key_is_alone_on_stdout() -> None:
     done = run({"POST /api/keys": (200, made)}, "key", "create", "ci", "--role", "operator")
     assert done.stdout == "noetl_0123456789ab_secret\n"
     assert "valid until 2026-04-01" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [([], True), (["--role", "operator"], False), (["--worker"], False)],
+)
+def test_a_key_without_a_role_says_so(options: list[str], *, is_told: bool) -> None:
+    made = {"key": "noetl_0_s", "key_prefix": "noetl_0", "account": "ci", "expires_at": None}
+    done = run({"POST /api/keys": (200, made)}, "key", "create", "ci", *options)
+    assert done.stdout == "noetl_0_s\n"
+    assert ("noetl role grant operator ci" in done.stderr) == is_told
+
+
+@pytest.mark.parametrize("answer", [{}, {"name": "not a planner"}, {"status": "ok"}])
+def test_a_server_that_is_no_planner_takes_nobody_for_anybody(answer: dict[str, str]) -> None:
+    with serve_answers({"GET /api/auth/whoami": (200, answer)}) as api:
+        done = CliRunner().invoke(app, ["whoami", "--server", api.url])
+    assert done.exit_code != 0
+    assert "planner" in str(done.exception)
 
 
 def test_a_list_of_keys_says_how_long_they_open() -> None:

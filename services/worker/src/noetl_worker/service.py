@@ -33,6 +33,7 @@ class PresenceAnnouncer(Struct, frozen=True, kw_only=True):
     locality: dict[str, str]
     max_distance: str
     takes_offers: bool = True
+    tenants: tuple[str, ...] = ()
 
 
 class Worker:
@@ -131,6 +132,7 @@ class Worker:
             store_waits=payload_retry.WAITS.count,
             store_waiting=payload_retry.WAITS.list_executions(),
             takes_offers=presence_announcer.takes_offers,
+            tenants=presence_announcer.tenants,
         )
 
     async def _attend_offer(self, offers: OfferIntake, command: Command, data: bytes) -> None:

@@ -173,7 +173,13 @@ def _build_announcer(
         locality=get_process_locality(config),
         max_distance=config.max_distance,
         takes_offers=not config.only_tenants,
+        tenants=_list_only_tenants(config),
     )
+
+
+def _list_only_tenants(config: Settings) -> tuple[str, ...]:
+    """Return whose commands a worker takes; none named: everybody's."""
+    return tuple(parse_tenant_weights(config)) if config.only_tenants else ()
 
 
 def get_payload_backend(config: Settings) -> str:

@@ -46,6 +46,11 @@ def create_key(
     terminal_output.print_note(
         f"The key of {made['account']} is valid {until}; nobody can show it again."
     )
+    if role is None and not worker:
+        terminal_output.print_note(
+            f"It opens what the roles of {made['account']} allow. No role was given with it: "
+            f"noetl role ls shows them, noetl role grant operator {made['account']} gives one."
+        )
 
 
 @app.command("ls")

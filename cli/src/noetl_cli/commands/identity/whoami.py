@@ -16,6 +16,8 @@ def whoami(*, context: ContextName = None, server: Server = None, as_json: AsJso
     address = choose_server(context, server, settings.copy_environment())
     with client.open_client(address) as planner:
         who = planner.get(client.WHOAMI_PATH)
+    if not who or "kind" not in who:
+        raise client.not_a_planner_error("The answer says of nobody who they are")
     if as_json:
         terminal_output.print_json(who)
         return

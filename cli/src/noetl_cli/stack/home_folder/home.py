@@ -72,7 +72,7 @@ def make_home(root: Path) -> StackHome:
             # Others may pass through, as PostgreSQL's own user must, but not look around.
             root.mkdir(mode=0o711, parents=True)
         home = StackHome(root=root)
-        for folder in (home.logs_folder, home.payloads_folder, root / "hold"):
+        for folder in (home.logs_folder, home.payloads_folder, root / "hold", root / "files"):
             folder.mkdir(mode=0o700, exist_ok=True)
         probe = root / f".writable.{os.getpid()}"
         probe.touch()

@@ -73,7 +73,8 @@ class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Inputs of what it is offered may be `max_distance` away. `store_waits` of its calls wait for the
     payload store, which is away, for the executions `store_waiting`, 50 at most. `takes_offers` is
-    false for a worker of some tenants: an offer may be any tenant's.
+    false for a worker of some tenants: an offer may be any tenant's. These are its `tenants`, none
+    where it serves all.
     """
 
     worker_id: WorkerId
@@ -86,6 +87,7 @@ class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     store_waits: int = 0
     store_waiting: tuple[ExecutionId, ...] = ()
     takes_offers: bool = True
+    tenants: tuple[str, ...] = ()
 
     @property
     def free_capacity(self) -> int:

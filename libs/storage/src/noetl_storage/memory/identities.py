@@ -183,6 +183,9 @@ class MemoryAdministrationLog:
         """Run what is stored within; memory undoes nothing."""
         yield
 
+    async def hold_stream(self, *, tenant_id: TenantId, organization_id: OrganizationId) -> None:
+        """Hold nothing: no change in memory waits, so that none comes between."""
+
     async def append_record(self, record: NewRecord) -> AdministrationRecord:
         """Seal a record behind the last of its stream."""
         stream = self._store.administration.setdefault(

@@ -93,6 +93,9 @@ class AdministrationLog(Protocol):
     def open_change(self) -> AbstractAsyncContextManager[None]:
         """Run what is stored within, and the records appended, as one transaction."""
 
+    async def hold_stream(self, *, tenant_id: TenantId, organization_id: OrganizationId) -> None:
+        """Let other changes of an organization wait until the change of this task has ended."""
+
     async def append_record(self, record: NewRecord) -> AdministrationRecord:
         """Seal a record behind the last of its stream."""
 

@@ -1,6 +1,7 @@
 """The access resolver: in which organization a principal acts, and with which roles."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from noetl_contracts.identity.actors import ActorKind
 from noetl_contracts.identity.role_bindings import ALL_ORGANIZATIONS, RoleBinding, SubjectKind
@@ -117,28 +118,19 @@ class AccessResolver:
             if tenant in (None, owner[0])
             and (organization is None or owner[1] in (organization, ALL_ORGANIZATIONS))
         }
-        if len(named) == 1:
-            chosen_tenant, chosen_organization = next(iter(named))
-            if chosen_organization != ALL_ORGANIZATIONS:
-                return chosen_tenant, chosen_organization
-            fallback = OrganizationId(organization) if organization else self._home[1]
-            return chosen_tenant, fallback
         home_tenant, home_organization = self._home
-        wanted = (
-            TenantId(tenant or home_tenant),
-            OrganizationId(organization or home_organization),
-        )
-        is_bound = bool(select_grants(bindings, *wanted))
-        if is_bound:
-            return wanted
-        if named and tenant is None:
-            raise NoRole(
-                "tenant_not_chosen",
-                f"{principal.name} has roles in {len(named)} organizations",
-                "choose one: the headers X-NoETL-Tenant and X-NoETL-Organization, "
-                "or noetl context use",
-            )
-        raise _no_role_error(principal, wanted)
+        if not named:
+            wanted = tenant or home_tenant, organization or home_organization
+            raise _no_role_error(principal, (TenantId(wanted[0]), OrganizationId(wanted[1])))
+        # The one where a role was given first, so that nobody's later binding leads elsewhere.
+        chosen_tenant, chosen_organization = min(
+            (_rank_binding(binding), (binding.tenant_id, binding.organization_id))
+            for binding in bindings
+            if (binding.tenant_id, binding.organization_id) in named
+        )[1]
+        if chosen_organization != ALL_ORGANIZATIONS:
+            return chosen_tenant, chosen_organization
+        return chosen_tenant, OrganizationId(organization or home_organization)
 
     def _build_owner_access(
         self, principal: Principal, tenant: str | None, organization: str | None
@@ -159,6 +151,11 @@ _SUBJECTS = {
     ActorKind.SERVICE_ACCOUNT: SubjectKind.SERVICE_ACCOUNT,
     ActorKind.WORKER: SubjectKind.WORKER,
 }
+
+
+def _rank_binding(binding: RoleBinding) -> tuple[datetime, int]:
+    """Order bindings by age; what the settings give was there before anybody could bind a role."""
+    return binding.created_at or datetime.min.replace(tzinfo=UTC), int(binding.binding_id)
 
 
 def _no_role_error(principal: Principal, owner: _Owner) -> NoRole:

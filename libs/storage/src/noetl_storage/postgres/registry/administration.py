@@ -30,6 +30,10 @@ class PostgresAdministrationLog:
         """Run what is stored within, and the records appended, as one transaction."""
         return self._database.share_transaction()
 
+    async def hold_stream(self, *, tenant_id: TenantId, organization_id: OrganizationId) -> None:
+        """Let other changes of an organization wait until the change of this task has ended."""
+        await self._database.fetch_rows(_QUERIES["lock_head"], tenant_id, organization_id)
+
     async def append_record(self, record: NewRecord) -> AdministrationRecord:
         """Seal a record behind the last of its stream."""
         async with self._database.open_transaction() as transaction:

@@ -15,6 +15,7 @@ from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import views
 from noetl_planner.api.watch import event_stream
+from noetl_planner.api.watch.stream_access import StreamAccess
 from noetl_planner.domain.decision import idempotency_keys
 from noetl_planner.shards.commit_feed import EndFeed
 
@@ -39,9 +40,14 @@ def parse_wait_s(prefer: str | None) -> int:
 
 
 async def wait_for_end(
-    services: ApiServices, accepted: views.Accepted, *, within_s: int, client: str
+    services: ApiServices,
+    accepted: views.Accepted,
+    *,
+    within_s: int,
+    client: str,
+    access: StreamAccess | None = None,
 ) -> views.Ended | None:
-    """Return how an execution ended; None when it has not in time.
+    """Return how an execution ended; None when it has not in time, or `access` has ended before.
 
     None as well when too many clients wait already, the process ends, or the ledger is away: the
     execution goes on, and the client has its id.
@@ -56,6 +62,7 @@ async def wait_for_end(
                     accepted.execution_id,
                     is_over=accepted.status in TERMINAL_EXECUTION,
                     is_new=not accepted.deduplicated,
+                    access=access,
                 )
         except (TimeoutError, Retryable):
             return None
@@ -72,9 +79,14 @@ def _has_free_seat(services: ApiServices, client: str, execution_id: str) -> boo
 
 
 async def _wait_for_end_event(
-    services: ApiServices, execution_id: ExecutionId, *, is_over: bool, is_new: bool
+    services: ApiServices,
+    execution_id: ExecutionId,
+    *,
+    is_over: bool,
+    is_new: bool,
+    access: StreamAccess | None,
 ) -> Envelope | None:
-    """Wait for the event that ends an execution; None when the process ends before.
+    """Wait for the event that ends an execution; None when the process or the access ends before.
 
     With `is_over` it is there, or its history is gone. With `is_new` there is nothing yet that the
     ledger could be asked for. Raises `Retryable` when the ledger cannot be read.
@@ -88,6 +100,8 @@ async def _wait_for_end_event(
             end = awaited.end or await services.ledger.find_by_key(
                 execution_id, idempotency_keys.ENDED
             )
+            if access is not None and not await access.is_open():
+                return None
             if end is not None or is_over:
                 return end
             await ears.wait_for_news(within_s=poll_s)

@@ -144,6 +144,7 @@ async def execute(
         key=idempotency_key,
         prefer=prefer,
         client=problems.get_client_address(request),
+        scope=request.scope,
         correlation_id=correlation_id,
     )
     return Response(answer.content, status_code=answer.status, headers=answer.headers)

@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 from litestar.enums import HttpMethod
-from litestar.types import ASGIApp, HTTPReceiveMessage, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPReceiveMessage, HTTPScope, Receive, Scope, Send
 
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.executions.start_requests import KEY_LENGTH_MAX, ExecuteBody
@@ -60,6 +60,7 @@ class FastPath:
             key=None if key is None else key.decode("latin-1"),
             prefer=None if prefer is None else prefer.decode("latin-1"),
             client=_get_client_address(scope),
+            scope=cast("HTTPScope", scope),
         )
         await _send_answer(answer, send)
 

@@ -4,6 +4,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any
 
+from litestar.types import HTTPScope
 from msgspec import UNSET, Meta, Struct, structs
 
 from noetl_chassis.observability import tracing
@@ -26,6 +27,7 @@ from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.api.watch.stream_access import StreamAccess
 from noetl_planner.domain.steps import pools
 from noetl_playbook.model.playbook import Requires
 
@@ -74,9 +76,10 @@ async def execute_playbook(
     What is known here as the latest version is held to be that where the execution begins in the
     transaction that finds it so. Otherwise, and before anything is refused, it is looked up.
     """
-    flow = correlation_id or await execution_lookup.find_parent_correlation_id(
-        services, body.parent_execution_id
-    )
+    parent = body.parent_execution_id
+    if parent is not None:
+        await execution_lookup.check_parent(services, parent)
+    flow = correlation_id or await execution_lookup.find_parent_correlation_id(services, parent)
     if body.content is not None:
         return await _execute_draft(services, body, key, body.content, flow=flow)
     path = _get_path(body)
@@ -472,15 +475,19 @@ async def answer_start(
     key: str | None,
     prefer: str | None,
     client: str,
+    scope: HTTPScope,
     correlation_id: str | None = None,
 ) -> StartAnswer:
     """Have a playbook run; `key`, `prefer` and `correlation_id` are headers of the request.
 
-    `client` is the address that it came from. Raises `ApiError`.
+    `client` is the address that it came from, `scope` what the gate looks at. Raises `ApiError`.
     """
     accepted = await execute_playbook(services, body, key, correlation_id=correlation_id)
     within_s = end_wait.parse_wait_s(prefer)
-    over = await end_wait.wait_for_end(services, accepted, within_s=within_s, client=client)
+    access = StreamAccess(scope, services, accepted.execution_id)
+    over = await end_wait.wait_for_end(
+        services, accepted, within_s=within_s, client=client, access=access
+    )
     if over is None:
         return StartAnswer(status=HTTPStatus.ACCEPTED, content=accepted)
     applied = {"Preference-Applied": f"wait={within_s}"}

@@ -134,7 +134,8 @@ class Gate:
             raise NotSignedIn(
                 "not_signed_in",
                 "this needs a token, an API key or a session",
-                "sign in with noetl login, or send Authorization: Bearer TOKEN",
+                "sign in with noetl login, or send Authorization: Bearer TOKEN with an API key "
+                "or the owner's token",
             )
         access = await self._services.access_resolver.resolve_access(
             principal,

@@ -1,8 +1,10 @@
 """Limits how many clients wait for work, and how many follow executions, at once."""
 
+import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from http import HTTPStatus
 from time import monotonic
 
@@ -140,6 +142,19 @@ class FollowerLimits(Struct, frozen=True, kw_only=True):
     execution: int = 128
 
 
+class FollowerSeat(AbstractContextManager[None]):
+    """A client's place, counted from its making until it is left, or nobody holds it any more.
+
+    A response that is never begun does not come to leave its place.
+    """
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._finalizer = weakref.finalize(self, release)
+
+    def __exit__(self, *_: object) -> None:
+        self._finalizer()
+
+
 class FollowerLimiter:
     """Counts the clients that follow executions."""
 
@@ -148,14 +163,10 @@ class FollowerLimiter:
         self._taken_by_client: Counter[str] = Counter()
         self._taken_by_execution: Counter[str] = Counter()
 
-    @contextmanager
-    def hold_seat(self, client: str, execution_id: str) -> Iterator[None]:
-        """Keep a seat for as long as the block runs."""
+    def hold_seat(self, client: str, execution_id: str) -> FollowerSeat:
+        """Keep a seat from now on until its block ends."""
         self._count_follower(client, execution_id, 1)
-        try:
-            yield
-        finally:
-            self._count_follower(client, execution_id, -1)
+        return FollowerSeat(partial(self._count_follower, client, execution_id, -1))
 
     def has_seat(self, limits: FollowerLimits) -> bool:
         """Tell whether one more client may follow."""

@@ -197,6 +197,13 @@ class ApiServices(Struct, frozen=True, kw_only=True):
         """Return who asks, as events name it."""
         return self.acting or self.access.principal.build_actor()
 
+    @property
+    def sees_all_tenants(self) -> bool:
+        """Tell whether who asks administers the installation, and not one tenant of it."""
+        return self.is_own_installation and self.access.has_permission_everywhere(
+            Permission.ADMINISTER
+        )
+
     def name_asker(self, said: str) -> str:
         """Return the name of who asks; what a client says counts where nobody is proved."""
         principal = self.access.principal
@@ -228,9 +235,11 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     ) -> AsyncIterator[dict[str, Any]]:
         """Store what the block stores together with a record of who did it, or neither.
 
-        The block may add to the details that it is given. No tasks may be started within.
+        The block may add to the details that it is given. No tasks may be started within. Changes
+        of an organization happen one after another: what the block looks up is so when it stores.
         """
         async with self.administration.open_change():
+            await self.administration.hold_stream(**self.tenant_scope)
             yield details
             await self.administration.append_record(
                 NewRecord(

@@ -9,6 +9,7 @@ from noetl_contracts.ledger.records import Request
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import views
 from noetl_planner.api.lookup.views import Row
@@ -70,6 +71,17 @@ async def check_reach(services: ApiServices, execution_id: ExecutionId) -> None:
     """Raise a 404 for an execution of a playbook where the roles of who asks do not hold."""
     if services.path_prefixes:
         await get_execution_row(services, execution_id)
+
+
+async def check_parent(services: ApiServices, text: str) -> None:
+    """Raise a 404 for a parent that who asks may not see: its run would be shown as its child."""
+    try:
+        await get_execution_row(services, text)
+    except ApiError as error:
+        raise problems.not_found_error(
+            f"parent_execution_id: {error.detail}",
+            hint="name an execution that you may see, or leave it out: noetl ls lists them",
+        ) from error
 
 
 def find_requested_execution(request: Request) -> ExecutionRequested | None:

@@ -44,9 +44,17 @@ class WorkerList(Struct, frozen=True, kw_only=True):
 
 @get("/workers", tags=["pools"])
 async def list_workers(services: Services) -> WorkerList:
-    """List the workers of all pools, where they are and what they could still take."""
+    """List the workers of all pools, where they are and what they could still take.
+
+    Those of other tenants alone are shown to who administers the whole installation.
+    """
     seen = sorted(
-        services.worker_presence.list_beats(), key=lambda beat: (beat.pool, beat.worker_id)
+        (
+            beat
+            for beat in services.worker_presence.list_beats()
+            if not beat.tenants or services.tenant_id in beat.tenants or services.sees_all_tenants
+        ),
+        key=lambda beat: (beat.pool, beat.worker_id),
     )
     return WorkerList(
         workers=[

@@ -105,15 +105,7 @@ async def list_schedules(services: Services) -> ScheduleList:
 @post("/schedules", status_code=HTTP_200_OK, tags=["schedules"])
 async def create(services: Services, data: JSONBody[NamedBody]) -> ScheduleView:
     """Keep a new schedule; refuses a name that is taken."""
-    known = await services.schedules.find_schedule(data.name, **services.tenant_scope)
-    if known is not None and services.covers_path(known.path):
-        raise ApiError(
-            HTTPStatus.CONFLICT,
-            code="schedule_exists",
-            detail=f"there is a schedule {data.name!r} already",
-            hint=f"noetl schedule put {data.name} changes it",
-        )
-    return await _keep_schedule(services, data.name, data)
+    return await _keep_schedule(services, data.name, data, is_new=True)
 
 
 @put("/schedules/{name:str}", status_code=HTTP_200_OK, tags=["schedules"])
@@ -184,11 +176,11 @@ async def run(
     )
 
 
-async def _keep_schedule(services: ApiServices, name: str, body: ScheduleBody) -> ScheduleView:
+async def _keep_schedule(
+    services: ApiServices, name: str, body: ScheduleBody, *, is_new: bool = False
+) -> ScheduleView:
     entry = await catalog_entries.get_playbook_entry(services, body.path, body.version)
     start_requests.check_requirements(services, entry)
-    known = await services.schedules.find_schedule(name, **services.tenant_scope)
-    services.check_replaced(None if known is None else known.path, f"schedule {name!r}")
     size = len(codec.encode_canonical(body.workload))
     if size > start_requests.INLINE_BYTES_MAX:
         raise ApiError(
@@ -225,7 +217,21 @@ async def _keep_schedule(services: ApiServices, name: str, body: ScheduleBody) -
     async with services.record_change(
         "schedule.written", name, path=entry.path, cron=schedule.cron, timezone=schedule.timezone
     ):
+        await _check_name(services, name, is_new=is_new)
         return _view_schedule(await services.schedules.put_schedule(due))
+
+
+async def _check_name(services: ApiServices, name: str, *, is_new: bool) -> None:
+    """Raise a 409 for a name that is taken, for what `is_new` by whomever."""
+    known = await services.schedules.find_schedule(name, **services.tenant_scope)
+    services.check_replaced(None if known is None else known.path, f"schedule {name!r}")
+    if is_new and known is not None:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="schedule_exists",
+            detail=f"there is a schedule {name!r} already",
+            hint=f"noetl schedule put {name} changes it",
+        )
 
 
 def _set_next_time(services: ApiServices, schedule: Schedule) -> Schedule:

@@ -89,6 +89,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[TriggerBo
     async with services.record_change(
         "trigger.written", trigger.name, path=trigger.path, subject=trigger.subject
     ):
+        await _check_taken(services, trigger.name, trigger.subject)
         await services.triggers.put_trigger(trigger)
     return _view_trigger(trigger)
 
@@ -119,24 +120,6 @@ async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) ->
         raise problems.bad_request_error(
             fault, hint="name what follows noetl.triggers.<tenant>.<org>., such as orders.*"
         )
-    others = [trigger for trigger in await _list_all_triggers(services) if trigger.name != name]
-    if len(others) >= TRIGGERS_MAX:
-        raise problems.bad_request_error(f"an organization has at most {TRIGGERS_MAX} triggers")
-    taken = next(
-        (one for one in others if triggers.do_patterns_overlap(one.subject, body.subject)), None
-    )
-    known = await services.triggers.find_trigger(name, **services.tenant_scope)
-    services.check_replaced(None if known is None else known.path, f"trigger {name!r}")
-    if taken is not None and not services.covers_path(taken.path):
-        raise problems.name_taken_error(f"subject {body.subject!r}")
-    if taken is not None:
-        raise ApiError(
-            HTTPStatus.CONFLICT,
-            code="subject_taken",
-            detail=f"trigger {taken.name!r} takes {taken.subject!r}, "
-            f"and {body.subject!r} would be both's: a message starts one playbook",
-            hint="let that playbook call the other one, or choose subjects apart",
-        )
     entry = await catalog_entries.get_playbook_entry(services, body.path, body.version)
     start_requests.check_requirements(services, entry)
     input_checks.check_templates(body.inputs)
@@ -157,6 +140,28 @@ async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) ->
         max_in_flight=body.max_in_flight,
         actor=services.actor,
     )
+
+
+async def _check_taken(services: ApiServices, name: str, subject: str) -> None:
+    """Refuse a name or messages that another trigger has; raises a 409."""
+    others = [trigger for trigger in await _list_all_triggers(services) if trigger.name != name]
+    if len(others) >= TRIGGERS_MAX:
+        raise problems.bad_request_error(f"an organization has at most {TRIGGERS_MAX} triggers")
+    known = await services.triggers.find_trigger(name, **services.tenant_scope)
+    services.check_replaced(None if known is None else known.path, f"trigger {name!r}")
+    taken = next(
+        (one for one in others if triggers.do_patterns_overlap(one.subject, subject)), None
+    )
+    if taken is not None and not services.covers_path(taken.path):
+        raise problems.name_taken_error(f"subject {subject!r}")
+    if taken is not None:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="subject_taken",
+            detail=f"trigger {taken.name!r} takes {taken.subject!r}, "
+            f"and {subject!r} would be both's: a message starts one playbook",
+            hint="let that playbook call the other one, or choose subjects apart",
+        )
 
 
 def _check_filter(text: str | None) -> None:

@@ -94,8 +94,6 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     entry = await catalog_entries.get_playbook_entry(services, data.path, data.version)
     start_requests.check_requirements(services, entry)
     problems.check_name(name, "a webhook")
-    known = await services.webhooks.find_webhook(name, **services.tenant_scope)
-    services.check_replaced(None if known is None else known.path, f"webhook {name[:128]!r}")
     if data.credential is not None:
         await webhook_delivery.open_secret(services, data.credential, entry.path, webhook=name)
     input_checks.check_templates(data.inputs)
@@ -117,6 +115,8 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     async with services.record_change(
         "webhook.written", webhook.name, path=webhook.path, credential=webhook.credential
     ):
+        known = await services.webhooks.find_webhook(name, **services.tenant_scope)
+        services.check_replaced(None if known is None else known.path, f"webhook {name!r}")
         await services.webhooks.put_webhook(webhook)
     return _view_webhook(webhook)
 

@@ -4,7 +4,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import (
-    AbstractContextManager,
     AsyncExitStack,
     aclosing,
     asynccontextmanager,
@@ -28,6 +27,7 @@ from noetl_contracts.events.execution_events import ExecutionEnd
 from noetl_contracts.ids import CommandId, ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_messaging.streams.ports import Hints
+from noetl_planner.api.http.limiters import FollowerSeat
 from noetl_planner.api.http.problems import (
     NUMBER_MAX,
     AnyRequest,
@@ -256,7 +256,7 @@ async def follow(
         row = await execution_lookup.get_execution_row(services, execution_id)
         execution_id, is_over = row["execution_id"], views.is_terminal(row)
     client = get_client_address(request)
-    check_follower_seats(services, client, execution_id)
+    seat = take_follower_seat(services, client, execution_id)
     following = HistoryFollower(services, ExecutionId(execution_id), after=begin, is_over=is_over)
     hints = services.hints if has_progress else None
     has_values = await hidden_values.may_read_values(services, following.execution_id)
@@ -266,8 +266,8 @@ async def follow(
     return Stream(
         stream_pages(
             pages,
-            services.follower_limiter.hold_seat(client, execution_id),
-            StreamAccess(request, services, ExecutionId(execution_id)),
+            seat,
+            StreamAccess(request.scope, services, ExecutionId(execution_id)),
         ),
         media_type="text/event-stream",
         headers=STREAM_HEADERS,
@@ -276,7 +276,7 @@ async def follow(
 
 async def stream_pages(
     pages: AsyncIterator[list[ServerSentEventMessage]],
-    seat: AbstractContextManager[None],
+    seat: FollowerSeat,
     access: StreamAccess,
 ) -> AsyncIterator[bytes]:
     """Keep a seat for as long as a client listens and may; a page is sent as one chunk."""
@@ -287,8 +287,11 @@ async def stream_pages(
             yield b"".join(message.encode() for message in page)
 
 
-def check_follower_seats(services: ApiServices, client: str, execution_id: str) -> None:
-    """Refuse one follower too many: of all, of this client, or of this execution."""
+def take_follower_seat(services: ApiServices, client: str, execution_id: str) -> FollowerSeat:
+    """Take a place at once, so that of many requests together none too many is admitted.
+
+    Raises an `ApiError` for one too many: of all, of this client, or of this execution.
+    """
     seats, most = services.follower_limiter, services.follower_limits
     if not seats.has_seat(most):
         raise _too_many_followers_error(
@@ -304,6 +307,7 @@ def check_follower_seats(services: ApiServices, client: str, execution_id: str) 
             HTTPStatus.TOO_MANY_REQUESTS,
             f"{most.execution} clients follow execution {execution_id} already, which is its share",
         )
+    return seats.hold_seat(client, execution_id)
 
 
 def _too_many_followers_error(status: HTTPStatus, detail: str) -> ApiError:

@@ -28,8 +28,8 @@ from noetl_planner.api.watch.event_stream import (
     END,
     STREAM_HEADERS,
     build_heartbeat,
-    check_follower_seats,
     stream_pages,
+    take_follower_seat,
 )
 from noetl_planner.api.watch.log_chunks import LogChunks, LogFollower, ReadChunk
 from noetl_planner.api.watch.stream_access import StreamAccess
@@ -158,7 +158,7 @@ async def follow_lines(
             services, known, path=row["path"], version=row.get("catalog_version"), step=step
         )
     client = get_client_address(request)
-    check_follower_seats(services, client, known)
+    seat = take_follower_seat(services, client, known)
     follower = LogFollower(
         LogChunks(services, known, step=step),
         services,
@@ -167,8 +167,8 @@ async def follow_lines(
     return Stream(
         stream_pages(
             _iterate_messages(follower),
-            services.follower_limiter.hold_seat(client, known),
-            StreamAccess(request, services, known),
+            seat,
+            StreamAccess(request.scope, services, known),
         ),
         media_type="text/event-stream",
         headers=STREAM_HEADERS,

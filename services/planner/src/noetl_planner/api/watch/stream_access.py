@@ -1,4 +1,4 @@
-"""Access of a stream that goes on: asked for again, since keys, roles and sessions may end."""
+"""Access of what goes on, a stream or a wait: asked again, since keys, roles and sessions end."""
 
 from time import monotonic
 from typing import cast
@@ -9,7 +9,7 @@ from litestar.types import HTTPScope
 from noetl_contracts.errors import Retryable
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.http.gate import REMEMBERED_S, Gate
-from noetl_planner.api.http.problems import AnyRequest, ApiError
+from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import GATE, ApiServices
 from noetl_planner.api.lookup import execution_lookup
 from noetl_planner.identity.openid.refusals import TokenRefused
@@ -18,12 +18,10 @@ log = structlog.get_logger(__name__)
 
 
 class StreamAccess:
-    """Asks the gate now and then whether a stream's client has the access that it began with."""
+    """Asks the gate now and then whether a client has the access that its request began with."""
 
-    def __init__(
-        self, request: AnyRequest, services: ApiServices, execution_id: ExecutionId
-    ) -> None:
-        self._scope: HTTPScope = request.scope
+    def __init__(self, scope: HTTPScope, services: ApiServices, execution_id: ExecutionId) -> None:
+        self._scope = scope
         self._services = services
         self._execution_id = execution_id
         self._admitted_s = monotonic()
