@@ -83,13 +83,15 @@ def show_quota(
     if is_lifted and (running is not None or calls is not None):
         raise CliError("--none goes with no other bound", way_out="leave it out")
     with client.open_client(server) as planner:
+        found = planner.get("/api/quotas")["quotas"]
+        if name is not None:
+            found = [quota for quota in found if quota["tenant"] == name]
         if is_change:
-            body = {"running_max": running, "calls_per_s": calls}
+            # A bound that is not named stays.
+            before = found[0] if found and not is_lifted else {}
+            given = {"running_max": running, "calls_per_s": calls}
+            body = {bound: before.get(bound) if it is None else it for bound, it in given.items()}
             found = [planner.put(f"/api/quotas/{name}", body)]
-        else:
-            found = planner.get("/api/quotas")["quotas"]
-    if name is not None:
-        found = [quota for quota in found if quota["tenant"] == name]
     if as_json:
         terminal_output.print_json(found)
         return
