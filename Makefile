@@ -9,6 +9,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV = $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+# Of the wheels and the images; without it, that of the tag.
+VERSION ?=
 MEMBERS := $(wildcard libs/* services/*) cli workloads/pft
 SOURCES := libs services cli workloads tests scripts
 K ?=
@@ -46,7 +48,7 @@ demo: setup ## Run the PFT workload end to end on real embedded servers, verify 
 COMPUTING := unit property replay architecture simulation
 SERVED := conformance integration security
 SPARK := tests/integration/spark
-WHOLE := e2e chaos acceptance
+WHOLE := e2e chaos acceptance delivery
 ALONE := tests/chaos/test_recovery_time.py tests/chaos/test_twins.py tests/e2e/test_spark_cluster.py
 LONG_FIRST := --dist loadfile --no-loadscope-reorder
 PAIRS := -n 2 $(LONG_FIRST)
@@ -73,8 +75,8 @@ test/all: test test/stacks ## Run every test
 .PHONY: check
 check: lint test/unit test/property test/replay test/simulation test/architecture ## What a change needs before review
 
-.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance
-test/unit test/property test/replay test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance: setup ## Run one folder of tests; K=expression narrows
+.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance test/delivery
+test/unit test/property test/replay test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance test/delivery: setup ## Run one folder of tests; K=expression narrows
 	@if [ -d tests/$(notdir $@) ]; then $(PYTEST) tests/$(notdir $@); fi
 
 test/simulation: setup ## Run the simulations; SEEDS=n explores so many seeds, SEED=n one
@@ -152,6 +154,10 @@ load: setup ## 10,000 executions at once, every GET over 100,000, one tenant flo
 	@for name in $(LOADS); do $(BIN)/python -m tests.load $$name $(ARGS); done
 soak: setup ## An hour of every kind of work with memory watched; writes benchmarks/load.md
 	@$(BIN)/python -m tests.load soak $(ARGS)
+
+.PHONY: wheels
+wheels: setup $(UV) ## Build the wheels into build/wheels; VERSION=1.2.3, else that of the tag
+	@UV=$(UV) $(BIN)/python scripts/wheels $(if $(VERSION),--version $(VERSION))
 
 # The site builder has an environment of its own, which no test needs.
 .PHONY: docs
