@@ -159,6 +159,21 @@ soak: setup ## An hour of every kind of work with memory watched; writes benchma
 wheels: setup $(UV) ## Build the wheels into build/wheels; VERSION=1.2.3, else that of the tag
 	@UV=$(UV) $(BIN)/python scripts/wheels $(if $(VERSION),--version $(VERSION))
 
+# Images need Docker; where no registry is reached, deploy/docker/bases makes what they are built on.
+IMAGES := planner worker projector outbox reaper
+.PHONY: images images/bases
+images: ## Build the images of the services; IMAGES="planner worker-spark cli" builds these
+	@for image in $(IMAGES); do \
+	  docker build --quiet $(DOCKER_ARGS) --build-arg SERVICE=$$image --build-arg VERSION=$(or $(VERSION),0.1.0) \
+	    --build-arg REVISION=$$(git rev-parse HEAD) --tag noetl-$$image --file deploy/docker/Dockerfile .; done
+images/bases: setup ## Make the base images, and those of the servers, on this machine; needs root and debootstrap
+	@PYTHON=$(CURDIR)/$(BIN)/python deploy/docker/bases
+
+# Runs by hand: it builds images, and kills what it started. Docker and the images must be there.
+.PHONY: test/containers
+test/containers: setup ## Try the images and the stack of compose; K=expression narrows
+	@$(PYTEST) tests/containers
+
 # The site builder has an environment of its own, which no test needs.
 .PHONY: docs
 docs: .venv-docs/.installed ## Build the site of docs/ into build/site; a dead link is an error

@@ -42,6 +42,7 @@ MARKED = {
     "architecture",
     "acceptance",
     "delivery",
+    "containers",
 }
 
 
