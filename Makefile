@@ -174,6 +174,12 @@ images/bases: setup ## Make the base images, and those of the servers, on this m
 test/containers: setup ## Try the images and the stack of compose; K=expression narrows
 	@$(PYTEST) tests/containers
 
+# Helm's own library as a wheel renders the charts; only this needs it.
+.PHONY: test/charts
+test/charts: setup ## Render, check and test the charts; K=expression narrows
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/charts.txt
+	@$(PYTEST) tests/charts
+
 # The site builder has an environment of its own, which no test needs.
 .PHONY: docs
 docs: .venv-docs/.installed ## Build the site of docs/ into build/site; a dead link is an error

@@ -43,6 +43,7 @@ MARKED = {
     "acceptance",
     "delivery",
     "containers",
+    "charts",
 }
 
 

@@ -130,9 +130,11 @@ def scale_workers(stack: ComposedStack, count: int) -> None:
 
 
 def test_every_wall_around_a_task_stands_in_a_workers_container(stack: ComposedStack) -> None:
-    bounds = '{"write": ["/tmp"]}'
-    program = ("python", "-I", "-m", "noetl_worker.sandbox.confinement", bounds, "--describe")
-    assert msgspec.json.decode(stack.compose("exec", "-T", "worker", *program)) == {}
+    # As the worker confines a task: to a folder of its own below one that holds the others.
+    bounds = '{"write": ["/tmp/walls/own"]}'
+    probe = f"python -I -m noetl_worker.sandbox.confinement '{bounds}' --describe"
+    script = f"mkdir -p /tmp/walls/own && cd /tmp/walls/own && {probe}"
+    assert msgspec.json.decode(stack.compose("exec", "-T", "worker", "sh", "-c", script)) == {}
 
 
 @pytest.mark.parametrize("service", containers.SERVICES)
