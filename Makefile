@@ -9,6 +9,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV = $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+# Of the wheels and the images; without it, that of the tag.
+VERSION ?=
 MEMBERS := $(wildcard libs/* services/*) cli workloads/pft
 SOURCES := libs services cli workloads tests scripts
 K ?=
@@ -46,7 +48,7 @@ demo: setup ## Run the PFT workload end to end on real embedded servers, verify 
 COMPUTING := unit property replay architecture simulation
 SERVED := conformance integration security
 SPARK := tests/integration/spark
-WHOLE := e2e chaos acceptance
+WHOLE := e2e chaos acceptance delivery
 ALONE := tests/chaos/test_recovery_time.py tests/chaos/test_twins.py tests/e2e/test_spark_cluster.py
 LONG_FIRST := --dist loadfile --no-loadscope-reorder
 PAIRS := -n 2 $(LONG_FIRST)
@@ -73,8 +75,8 @@ test/all: test test/stacks ## Run every test
 .PHONY: check
 check: lint test/unit test/property test/replay test/simulation test/architecture ## What a change needs before review
 
-.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance
-test/unit test/property test/replay test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance: setup ## Run one folder of tests; K=expression narrows
+.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance test/delivery
+test/unit test/property test/replay test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance test/delivery: setup ## Run one folder of tests; K=expression narrows
 	@if [ -d tests/$(notdir $@) ]; then $(PYTEST) tests/$(notdir $@); fi
 
 test/simulation: setup ## Run the simulations; SEEDS=n explores so many seeds, SEED=n one
@@ -152,6 +154,31 @@ load: setup ## 10,000 executions at once, every GET over 100,000, one tenant flo
 	@for name in $(LOADS); do $(BIN)/python -m tests.load $$name $(ARGS); done
 soak: setup ## An hour of every kind of work with memory watched; writes benchmarks/load.md
 	@$(BIN)/python -m tests.load soak $(ARGS)
+
+.PHONY: wheels
+wheels: setup $(UV) ## Build the wheels into build/wheels; VERSION=1.2.3, else that of the tag
+	@UV=$(UV) $(BIN)/python scripts/wheels $(if $(VERSION),--version $(VERSION))
+
+# Images need Docker; where no registry is reached, deploy/docker/bases makes what they are built on.
+IMAGES := planner worker projector outbox reaper
+.PHONY: images images/bases
+images: ## Build the images of the services; IMAGES="planner worker-spark cli" builds these
+	@for image in $(IMAGES); do \
+	  docker build --quiet $(DOCKER_ARGS) --build-arg SERVICE=$$image --build-arg VERSION=$(or $(VERSION),0.1.0) \
+	    --build-arg REVISION=$$(git rev-parse HEAD) --tag noetl-$$image --file deploy/docker/Dockerfile .; done
+images/bases: setup ## Make the base images, and those of the servers, on this machine; needs root and debootstrap
+	@PYTHON=$(CURDIR)/$(BIN)/python deploy/docker/bases
+
+# Runs by hand: it builds images, and kills what it started. Docker and the images must be there.
+.PHONY: test/containers
+test/containers: setup ## Try the images and the stack of compose; K=expression narrows
+	@$(PYTEST) tests/containers
+
+# Helm's own library as a wheel renders the charts; only this needs it.
+.PHONY: test/charts
+test/charts: setup ## Render, check and test the charts; K=expression narrows
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/charts.txt
+	@$(PYTEST) tests/charts
 
 # The site builder has an environment of its own, which no test needs.
 .PHONY: docs

@@ -41,6 +41,9 @@ MARKED = {
     "chaos",
     "architecture",
     "acceptance",
+    "delivery",
+    "containers",
+    "charts",
 }
 
 

@@ -1,6 +1,8 @@
 """What is deployed agrees with the code: names, settings, runbooks."""
 
+import functools
 import re
+import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from tests.support import composed
 
 import noetl_messaging.settings
 import noetl_outbox.settings
@@ -57,8 +60,22 @@ def by_chart(service: str) -> dict[str, Any]:
     return told | ({"shard_count": values["replicas"]} if values.get("isSharded") else {})
 
 
+@functools.cache
+def made_by_compose(consumer: str) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        assert composed.make_secrets(Path(folder)).returncode == 0
+        return composed.read_made(Path(folder), consumer)
+
+
 def by_compose(file: str, service: str, prefix: str | None = None) -> dict[str, str]:
-    environment = read(COMPOSE / f"{file}.yaml")["services"][service]["environment"]
+    environment = dict(read(COMPOSE / f"{file}.yaml")["services"][service]["environment"])
+    environment |= made_by_compose(service if service in SETTINGS else "jobs")
+    environment = {
+        # A variable that is empty or not set counts as its default.
+        name: re.sub(r"\$\{[A-Z0-9_]+:-(.*?)\}", r"\1", value)
+        for name, value in environment.items()
+        if service in SETTINGS or not name.startswith("NOETL_STORAGE_")
+    }
     prefix = prefix or f"NOETL_{service.upper()}_"
     assert all(name.startswith(prefix) for name in environment)
     return {name.removeprefix(prefix).lower(): value for name, value in environment.items()}
@@ -242,7 +259,7 @@ def test_every_alert_watches_a_declared_metric_and_has_a_runbook() -> None:
 
 
 def test_every_image_has_its_locked_requirements() -> None:
-    for name in [*SETTINGS, "cli", "dev", "uv", "build", *STORES]:
+    for name in [*SETTINGS, "worker-spark", "cli", "dev", "uv", "build", *STORES]:
         text = (ROOT / f"requirements/{name}.txt").read_text()
         pins = re.findall(r"^([a-z0-9._-]+(?:\[[a-z,]+\])?)==", text, re.MULTILINE)
         assert pins, name
@@ -253,7 +270,7 @@ def test_every_image_has_its_locked_requirements() -> None:
 def test_images_hold_the_versions_that_are_tested() -> None:
     pin = re.compile(r"^([a-z0-9._-]+)(?:\[[a-z,]+\])?==([^ ]+)", re.MULTILINE)
     tested = dict(pin.findall((ROOT / "requirements/dev.txt").read_text()))
-    for name in [*SETTINGS, "cli", "build", *STORES]:
+    for name in [*SETTINGS, "worker-spark", "cli", "build", *STORES]:
         for package, version in pin.findall((ROOT / f"requirements/{name}.txt").read_text()):
             assert tested.get(package) == version, f"{name}: {package} {version}: run `make lock`"
 

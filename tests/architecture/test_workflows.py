@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.y*ml"))
 USES = re.compile(r"^\s*(?:- )?uses:\s*(.+?)\s*$", re.MULTILINE)
 PINNED = re.compile(r"(?P<action>[A-Za-z0-9_./-]+)@(?P<commit>[0-9a-f]{40}) # v\d+\.\d+\.\d+")
-IMAGES = {path.name for path in (ROOT / "services").iterdir() if path.is_dir()} | {"cli"}
+SERVICES = {path.name for path in (ROOT / "services").iterdir() if path.is_dir()}
+IMAGES = SERVICES | {"cli", "worker-spark"}
 # Jobs that may change something, and what.
 WRITERS = {("images.yaml", "publish"): {"packages", "id-token"}}
 

@@ -1,6 +1,8 @@
 """The command line: the one place that turns failures into exit codes."""
 
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 from typer._completion_classes import completion_init
@@ -22,8 +24,21 @@ app = typer.Typer(
 )
 
 
+def print_version(is_asked: bool) -> None:  # noqa: FBT001 - as the library calls it
+    """Print the version and end."""
+    if is_asked:
+        terminal_output.print_line(f"noetl {metadata.version('noetl')}")
+        raise typer.Exit
+
+
 @app.callback()
-def noetl() -> None:
+def noetl(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
     """Stand above the verbs."""
 
 

@@ -178,6 +178,23 @@ def test_bad_settings_end_in_one_line_and_the_usage_code(
     assert capsys.readouterr().err == "error: X_NATS_URL must be set.\n"
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [("--version", "noetl-worker 0."), ("--help", "NOETL_WORKER_HEALTH_PORT"), ("-h", "usage: ")],
+)
+def test_a_service_says_its_version_and_its_usage_without_settings(
+    capsys: pytest.CaptureFixture[str], asked: str, said: str
+) -> None:
+    def refuse() -> ServiceSettings:
+        raise SettingsError("nothing is set")
+
+    async def serve(_config: ServiceSettings) -> None:
+        pytest.fail("must not start")
+
+    lifecycle.run_service(serve, load=refuse, prefix="NOETL_WORKER_", argv=[asked])
+    assert said in capsys.readouterr().out
+
+
 def test_settings_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     async def serve(_config: ServiceSettings) -> None:
         pytest.fail("must not start")

@@ -41,6 +41,43 @@ def test_a_missing_variable_is_named() -> None:
         settings.load_settings(Knobs, prefix="NOETL_X_", environ={})
 
 
+def test_all_that_is_wrong_is_said_at_once_a_line_each() -> None:
+    named = {"NOETL_X_LEASES": "3", "NOETL_X_LEASE_S": "hunter2", "NOETL_X_HEALTH_PORT": "70000"}
+    with pytest.raises(SettingsError) as refused:
+        settings.load_settings(Knobs, prefix="NOETL_X_", environ=named)
+    lines = str(refused.value).splitlines()
+    assert [line.split()[0].rstrip(":") for line in lines] == [
+        *("NOETL_X_LEASES", "NOETL_X_NATS_URL", "NOETL_X_HEALTH_PORT"),
+        *("NOETL_X_POSTGRES_DSN", "NOETL_X_LEASE_S"),
+    ]
+    assert "hunter2" not in str(refused.value)
+
+
+LINKS = {
+    "service_host": "10.96.0.7",
+    "service_port": "8080",
+    "service_port_http": "8080",
+    "port": "tcp://10.96.0.7:8080",
+    "port_8080_tcp": "tcp://10.96.0.7:8080",
+    "port_8080_tcp_addr": "10.96.0.7",
+    "port_8080_tcp_port": "8080",
+    "port_8080_tcp_proto": "tcp",
+}
+
+
+def test_what_a_cluster_says_of_a_service_of_the_same_name_is_no_setting() -> None:
+    assert load(**LINKS) == load()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("service_host", "example.org/x"), ("service_port", "http"), ("port", "8080")],
+)
+def test_what_only_resembles_it_is_refused(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"NOETL_X_{name.upper()} is not a setting"):
+        load(**{name: value})
+
+
 def test_an_ill_typed_variable_is_named_without_its_value() -> None:
     with pytest.raises(SettingsError, match="NOETL_X_LEASE_S: Expected `float`") as refused:
         load(lease_s="hunter2")

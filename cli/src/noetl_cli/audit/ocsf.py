@@ -40,7 +40,7 @@ def build_ocsf_event(record: dict[str, Any], *, tenant: str, organization: str) 
             "product": {
                 "name": "NoETL",
                 "vendor_name": "NoETL",
-                "version": version("noetl-cli"),
+                "version": version("noetl"),
             },
             "uid": f"{tenant}/{organization}/{record['version']}",
             "tenant_uid": tenant,

@@ -92,7 +92,7 @@ def build_sarif_log(found: Found) -> dict[str, Any]:
                 "tool": {
                     "driver": {
                         "name": "noetl lint",
-                        "version": metadata.version("noetl-cli"),
+                        "version": metadata.version("noetl"),
                         "rules": [_sarif_rule(code) for code in CODES.values()],
                     }
                 },

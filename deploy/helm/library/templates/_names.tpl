@@ -17,6 +17,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ printf "%s-%s" .Release.Name .Values.service | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
+{{/* What the release of a version publishes: ghcr.io/owner/noetl-planner:0.1.0, without the v of its tag. */}}
+{{- define "noetl.image" -}}
+{{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
+{{- $name := .Values.image.repository -}}
+{{- with .Values.image.registry }}{{ $name = printf "%s/%s" (trimSuffix "/" .) $name }}{{ end -}}
+{{ printf "%s:%s" $name $tag | quote }}
+{{- end }}
+
 {{/* A number of a million and more that comes from a file or a flag is a float to Helm: it is written whole. */}}
 {{- define "noetl.text" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}

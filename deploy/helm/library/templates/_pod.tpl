@@ -9,6 +9,11 @@ default
 {{- define "noetl.podSpec" -}}
 serviceAccountName: {{ .Values.serviceAccountName | default (include "noetl.ownAccount" .) }}
 automountServiceAccountToken: {{ if and .Values.spark .Values.spark.onKubernetes }}true{{ else }}false{{ end }}
+# A Service named as ours would else put variables into pods that look like settings.
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{ toJson . }}
+{{- end }}
 terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
 securityContext:
   runAsNonRoot: true
@@ -16,7 +21,7 @@ securityContext:
   seccompProfile: {type: RuntimeDefault}
 containers:
   - name: {{ .Values.service }}
-    image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+    image: {{ include "noetl.image" . }}
     imagePullPolicy: {{ .Values.image.pullPolicy }}
     {{- with .Values.command }}
     command: {{ toJson . }}
@@ -49,8 +54,21 @@ containers:
       capabilities: {drop: ["ALL"]}
     volumeMounts:
       - {name: scratch, mountPath: /tmp}
+      {{- with .Values.sharedMemory }}
+      - {name: shared-memory, mountPath: /dev/shm}
+      {{- end }}
 volumes:
   - {name: scratch, emptyDir: {}}
+  {{- with .Values.sharedMemory }}
+  - {name: shared-memory, emptyDir: {medium: Memory, sizeLimit: {{ . | quote }}}}
+  {{- end }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "noetl.selectors" . | nindent 8 }}
 {{- with .Values.nodeSelector }}
 nodeSelector: {{ toJson . }}
 {{- end }}

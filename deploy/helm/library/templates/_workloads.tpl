@@ -20,6 +20,47 @@ spec:
       {{- include "noetl.podSpec" . | nindent 6 }}
 {{- end }}
 
+{{/* Pods that keep their names: a worker's rows and shared memory are found again after a restart. */}}
+{{- define "noetl.statefulSet" -}}
+apiVersion: apps/v1
+kind: StatefulSet
+metadata:
+  name: {{ include "noetl.name" . }}
+  labels:
+    {{- include "noetl.labels" . | nindent 4 }}
+spec:
+  {{- if not (and .Values.scaling .Values.scaling.enabled) }}
+  replicas: {{ .Values.replicas }}
+  {{- end }}
+  serviceName: {{ include "noetl.name" . }}
+  podManagementPolicy: Parallel
+  selector:
+    matchLabels:
+      {{- include "noetl.selectors" . | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- include "noetl.labels" . | nindent 8 }}
+    spec:
+      {{- include "noetl.podSpec" . | nindent 6 }}
+{{- end }}
+
+{{/* Names for the pods of a StatefulSet; nobody calls them by it. */}}
+{{- define "noetl.headlessService" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "noetl.name" . }}
+  labels:
+    {{- include "noetl.labels" . | nindent 4 }}
+spec:
+  clusterIP: None
+  selector:
+    {{- include "noetl.selectors" . | nindent 4 }}
+  ports:
+    - {name: health, port: 9090, targetPort: health}
+{{- end }}
+
 {{- define "noetl.service" -}}
 apiVersion: v1
 kind: Service

@@ -25,6 +25,15 @@ COLLECTOR_THRESHOLDS = (100_000, 20, 20)
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 PRINT_SETTINGS = "--print-settings"
+VERSION = "--version"
+HELP = frozenset({"--help", "-h"})
+USAGE = """\
+usage: python -m noetl_{service} [--print-settings | --version | --help]
+
+Runs the {service} until SIGTERM. Its settings are variables {prefix}<NAME>:
+--print-settings prints them all, with their values and defaults, secrets masked.
+/livez, /readyz and /metrics are served on {prefix}HEALTH_HOST and {prefix}HEALTH_PORT.
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -92,8 +101,15 @@ def run_service(
     prefix: str,
     argv: Sequence[str] | None = None,
 ) -> None:
-    """Load settings and run a service; ends the process with 0, 1 or 2 and at most one line."""
+    """Load settings and run a service; ends the process with 0, 1 or 2; each error is a line."""
     arguments = sys.argv[1:] if argv is None else argv
+    service = prefix.removeprefix("NOETL_").strip("_").lower()
+    if VERSION in arguments:
+        sys.stdout.write(f"noetl-{service} {telemetry.find_version(service)}\n")
+        return
+    if HELP.intersection(arguments):
+        sys.stdout.write(USAGE.format(service=service, prefix=prefix))
+        return
     try:
         config = load()
     except SettingsError as failure:
@@ -103,7 +119,8 @@ def run_service(
         return
     if arguments:
         _exit_with_error(
-            f"unknown argument {arguments[0]!r}: use {PRINT_SETTINGS} or none", EXIT_USAGE
+            f"unknown argument {arguments[0]!r}: use {PRINT_SETTINGS}, {VERSION}, --help or none",
+            EXIT_USAGE,
         )
     run_until_done(lambda: serve(config))
 
@@ -145,5 +162,6 @@ def _describe_first_error(group: BaseExceptionGroup[Any] | None) -> str:
 
 
 def _exit_with_error(reason: str, code: int) -> NoReturn:
-    sys.stderr.write(f"error: {settings.mask_addresses(reason)}\n")
+    for line in settings.mask_addresses(reason).splitlines() or [""]:
+        sys.stderr.write(f"error: {line}\n")
     sys.exit(code)

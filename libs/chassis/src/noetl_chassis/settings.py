@@ -34,6 +34,14 @@ _SECRET_NAME = re.compile(r"(?:_|^)(?:key|password|secret|token|passphrase)$")
 _IDENTIFIER = "access_key"
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _DSN_PASSWORD = re.compile(r"(?<=password=)(?:'[^']*'|\S+)")
+# NOETL_PLANNER_SERVICE_HOST=10.0.0.7, _SERVICE_PORT=8080, _SERVICE_PORT_HTTP=8080,
+# _PORT=tcp://10.0.0.7:8080, and _PORT_8080_TCP, _PORT_8080_TCP_ADDR, _PORT_8080_TCP_PORT, _PROTO.
+_LINK_HOST = re.compile(r"service_host")
+_LINK_PORT = re.compile(r"service_port(?:_[a-z0-9_]+)?")
+_LINK = re.compile(r"port(?:_\d+_(?:tcp|udp|sctp))?")
+_LINK_PART = re.compile(r"port_\d+_(?:tcp|udp|sctp)_(?:addr|port|proto)")
+_LINK_ADDRESS = re.compile(r"[0-9a-f.:]+")
+_LINK_URL = re.compile(r"(?:tcp|udp|sctp)://\S+:\d+")
 _FIELD_PATH = re.compile(r" - at `\$\.([a-z0-9_]+)[^`]*`")
 _FIELD_MISSING = re.compile(r"missing required field `([a-z0-9_]+)`")
 
@@ -86,8 +94,10 @@ def get_process_locality(config: PlacedSettings) -> dict[str, str]:
 def load_settings(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> S:
     """Read `<prefix><FIELD>` variables into `kind`; refuse unknown and ill-typed ones.
 
-    An empty variable counts as absent; a field that holds a tuple is separated by commas. A field
-    that holds a mapping names variables, separated by commas, and receives those that are set.
+    All that is wrong is said at once, a line each. What a cluster says of a Service of the same
+    name is no setting. An empty variable counts as absent; a field that holds a tuple is separated
+    by commas. A field that holds a mapping names variables, separated by commas, and receives those
+    that are set.
     """
     found = {
         name.removeprefix(prefix).lower(): value
@@ -95,15 +105,27 @@ def load_settings(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> 
         if name.startswith(prefix) and value != ""
     }
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    _refuse_unknown(found, list(fields), prefix)
+    found = {
+        name: value
+        for name, value in found.items()
+        if name in fields or not _is_service_link(name, value)
+    }
+    problems = _list_unknown(found, list(fields), prefix)
     for name, field in _EVERYONES.items():
         if environ.get(name) and field in fields:
             found.setdefault(field, environ[name])
-    plain = {name: _split_value(value, fields[name].type, environ) for name, value in found.items()}
+    plain = {
+        name: _split_value(value, fields[name].type, environ)
+        for name, value in found.items()
+        if name in fields
+    }
     try:
         loaded = msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as failure:
-        raise SettingsError(_explain_error(str(failure), prefix)) from failure
+        problems += _list_problems(plain, fields, prefix) or [_explain_error(str(failure), prefix)]
+        raise SettingsError("\n".join(problems)) from failure
+    if problems:
+        raise SettingsError("\n".join(problems))
     read_failpoint_plan(loaded)
     return loaded
 
@@ -176,13 +198,41 @@ def _describe_default(field: Any) -> str:
     return mask_value(field.name, default) or "empty"
 
 
-def _refuse_unknown(found: Mapping[str, str], known: list[str], prefix: str) -> None:
+def _list_unknown(found: Mapping[str, str], known: list[str], prefix: str) -> list[str]:
+    problems = []
     for name in found:
         if name in known:
             continue
         close = spelling.find_nearest_word(name, known)
         advice = "remove it." if close is None else f"did you mean {prefix}{close.upper()}?"
-        raise SettingsError(f"{prefix}{name.upper()} is not a setting: {advice}")
+        problems.append(f"{prefix}{name.upper()} is not a setting: {advice}")
+    return problems
+
+
+def _list_problems(plain: Mapping[str, Any], fields: Mapping[str, Any], prefix: str) -> list[str]:
+    """Explain each field that lacks a value or has a wrong one; converting stops at the first."""
+    problems = []
+    for name, field in fields.items():
+        if name not in plain:
+            if field.required:
+                problems.append(f"{prefix}{name.upper()} must be set.")
+            continue
+        try:
+            msgspec.convert(plain[name], field.type, strict=False)
+        except msgspec.ValidationError as failure:
+            problems.append(f"{prefix}{name.upper()}: {str(failure).partition(' - at `$')[0]}.")
+    return problems
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    """Tell what a cluster or Docker says of a Service that is named as ours is from a setting."""
+    if _LINK_HOST.fullmatch(name):
+        return _LINK_ADDRESS.fullmatch(value) is not None
+    if _LINK_PORT.fullmatch(name):
+        return value.isdigit()
+    if _LINK.fullmatch(name):
+        return _LINK_URL.fullmatch(value) is not None
+    return _LINK_PART.fullmatch(name) is not None
 
 
 def _split_value(value: str, kind: Any, environ: Mapping[str, str]) -> Any:

@@ -92,7 +92,7 @@ def start_telemetry(
 ) -> Iterator[ProcessTelemetry]:
     """Log and measure while the block runs; the process has one telemetry."""
     configure_logs(service=service, instance=instance, log_format=log_format, log_level=log_level)
-    version = _find_version(service)
+    version = find_version(service)
     resource = Resource.create(
         {
             "service.name": f"noetl-{service}",
@@ -266,7 +266,8 @@ def _encode_line(event: Any, **_options: Any) -> str:
     return escape_json(_encoder.encode(event).decode())
 
 
-def _find_version(service: str) -> str:
+def find_version(service: str) -> str:
+    """Name the version of a service as it is installed."""
     try:
         return metadata.version(f"noetl-{service}")
     except metadata.PackageNotFoundError:

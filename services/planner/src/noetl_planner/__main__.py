@@ -19,6 +19,7 @@ from noetl_planner.shards.adaptive_consumer import make_adaptive
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_storage.archive.archive_reader import ArchivedAudit, ArchivedLedger, ArchiveReader
+from noetl_storage.postgres import migrate
 from noetl_storage.postgres.ledger.audit import PostgresLedgerAudit
 from noetl_storage.postgres.ledger.instances import PostgresInstances
 from noetl_storage.postgres.ledger.ledger import PostgresLedger
@@ -51,6 +52,7 @@ async def run_service(config: settings.Settings) -> None:
         enter = stack.enter_async_context
         process = await enter(lifecycle.open_process(config, service="planner"))
         database = await enter(wiring.open_ledger(config, name=process.instance))
+        await migrate.verify_schema(database)
         opening = open_connection(config.nats_url, name="planner", waits=waits, hears_itself=False)
         bus = await enter(opening)
         payloads, lease_s = await enter(wiring.open_payload_store(config)), config.shard_lease_s * 2

