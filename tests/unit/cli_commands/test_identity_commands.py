@@ -96,12 +96,17 @@ def test_a_key_without_a_role_says_so(options: list[str], *, is_told: bool) -> N
     assert ("noetl role grant operator ci" in done.stderr) == is_told
 
 
-@pytest.mark.parametrize("answer", [{}, {"name": "not a planner"}, {"status": "ok"}])
-def test_a_server_that_is_no_planner_takes_nobody_for_anybody(answer: dict[str, str]) -> None:
-    with serve_answers({"GET /api/auth/whoami": (200, answer)}) as api:
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [(200, {}), (200, {"name": "not a planner"}), (404, {"error": "Not Found"})],
+)
+def test_a_server_that_is_no_planner_takes_nobody_for_anybody(
+    status: int, answer: dict[str, str]
+) -> None:
+    with serve_answers({"GET /api/auth/whoami": (status, answer)}) as api:
         done = CliRunner().invoke(app, ["whoami", "--server", api.url])
     assert done.exit_code != 0
-    assert "planner" in str(done.exception)
+    assert "not a NoETL planner" in str(done.exception)
 
 
 def test_a_list_of_keys_says_how_long_they_open() -> None:

@@ -1,5 +1,7 @@
 """`noetl whoami`: shows who a server takes the caller for."""
 
+from http import HTTPStatus
+
 from noetl_cli import settings, terminal_output
 from noetl_cli.commands.identity.login import ContextName, choose_server
 from noetl_cli.commands.options import AsJson, Server
@@ -15,7 +17,12 @@ def whoami(*, context: ContextName = None, server: Server = None, as_json: AsJso
     """Show who a server takes you for, and what you may do there."""
     address = choose_server(context, server, settings.copy_environment())
     with client.open_client(address) as planner:
-        who = planner.get(client.WHOAMI_PATH)
+        try:
+            who = planner.get(client.WHOAMI_PATH)
+        except client.PlannerRefusal as refusal:
+            if refusal.status == HTTPStatus.NOT_FOUND:
+                raise client.not_a_planner_error(f"{planner.url} has no route for it") from refusal
+            raise
     if not who or "kind" not in who:
         raise client.not_a_planner_error("The answer says of nobody who they are")
     if as_json:
