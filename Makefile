@@ -168,7 +168,15 @@ lock: $(UV) ## Pin every dependency with hashes again
 	@UV=$(UV) $(PYTHON) scripts/lock
 
 .PHONY: setup
-setup: $(VENV)/.installed ## Make the environment: uv if it is missing, then everything pinned
+setup: $(VENV)/.installed ## Make the environment: uv if it is missing, then everything pinned; the console
+	@$(BIN)/python scripts/console_bundle.py
+
+# Its bundle is part of the planner's package, and not of the repository.
+.PHONY: console console/types
+console: $(VENV)/.installed ## Build the console into the planner's package
+	@$(BIN)/python scripts/console_bundle.py --strict
+console/types: $(VENV)/.installed ## Write the console's types of the API anew
+	@$(BIN)/python -m scripts.console_types
 
 $(VENV)/.installed: requirements/dev.txt pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS)) | $(UV)
 	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
