@@ -22,8 +22,16 @@ export function formatAge(text: string | null | undefined, now = Date.now()): st
   if (!text) return "–";
   const seconds = Math.round((now - new Date(text).getTime()) / 1000);
   const ahead = seconds < 0;
-  const size = formatDuration(Math.abs(seconds));
+  const size = formatRoughly(Math.abs(seconds));
   return ahead ? `in ${size}` : seconds < 2 ? "now" : `${size} ago`;
+}
+
+function formatRoughly(seconds: number): string {
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.round(seconds / 60)} min`;
+  return seconds < 48 * 3600
+    ? `${Math.round(seconds / 3600)} h`
+    : `${Math.round(seconds / 86400)} days`;
 }
 
 export function formatDuration(seconds: number | null | undefined): string {
@@ -32,7 +40,7 @@ export function formatDuration(seconds: number | null | undefined): string {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
   const hours = Math.floor(minutes / 60);
   return hours < 48
     ? `${hours} h ${minutes % 60} min`

@@ -21,7 +21,8 @@ const LOOKS: Record<string, Look> = {
   CANCELLED: { tone: "idle", shape: "slash", name: "cancelled" },
   SKIPPED: { tone: "idle", shape: "slash", name: "skipped" },
   degraded: { tone: "failed", shape: "cross", name: "degraded" },
-  ok: { tone: "done", shape: "tick", name: "well" },
+  ok: { tone: "done", shape: "tick", name: "ok" },
+  error: { tone: "failed", shape: "cross", name: "error" },
 };
 
 export function lookOf(status: string): Look {
