@@ -67,14 +67,15 @@ test/stacks: setup ## Run the tests of whole stacks and of Spark, and many seeds
 	@$(PYTEST) $(PAIRS) $(SPARK)
 	@$(PYTEST) $(STACKS) $(addprefix tests/,$(WHOLE)) $(addprefix --ignore=,$(ALONE))
 	@$(PYTEST) $(ALONE)
+	@$(PYTEST) tests/console
 
 test/all: test test/stacks ## Run every test
 
 .PHONY: check
 check: lint test/unit test/property test/replay test/simulation test/architecture ## What a change needs before review
 
-.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance
-test/unit test/property test/replay test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance: setup ## Run one folder of tests; K=expression narrows
+.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance test/console
+test/unit test/property test/replay test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance test/console: setup ## Run one folder of tests; K=expression narrows
 	@if [ -d tests/$(notdir $@) ]; then $(PYTEST) tests/$(notdir $@); fi
 
 test/simulation: setup ## Run the simulations; SEEDS=n explores so many seeds, SEED=n one
@@ -97,6 +98,7 @@ lint: setup ## Check format, style, types, imports, words and the figures of the
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy libs services cli workloads
 	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/console_bundle.py --check
 	@$(BIN)/python -m scripts.prose_check
 	@$(BIN)/python -m scripts.house_figures
 

@@ -107,16 +107,40 @@ def build_bundle() -> None:
     fresh.rename(BUNDLE)
 
 
+def check_sources() -> int:
+    """Check the types and the format of the sources; skipped where Node is missing."""
+    try:
+        node = find_node()
+        install_packages(node)
+    except LeftOut as reason:
+        print(f"console check skipped: {reason}")
+        return 0
+    programs = (
+        ["node_modules/svelte-check/bin/svelte-check", "--threshold", "warning"],
+        ["node_modules/prettier/bin/prettier.cjs", "--check", "src", "scripts"],
+    )
+    try:
+        for words in programs:
+            run_node(node, words, limit_s=BUILD_S, what=Path(words[0]).stem)
+    except LeftOut as reason:
+        print(f"console: {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
 def main() -> int:
     """Build, or say why not."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--strict", action="store_true", help="what is missing is an error")
-    strict = options.parse_args().strict
+    options.add_argument("--check", action="store_true", help="check the sources, build nothing")
+    chosen = options.parse_args()
+    if chosen.check:
+        return check_sources()
     try:
         build_bundle()
     except LeftOut as reason:
         print(f"the console is left out: {reason}", file=sys.stderr)
-        return int(strict)
+        return int(chosen.strict)
     return 0
 
 

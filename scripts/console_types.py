@@ -1,4 +1,4 @@
-"""Write the console's types of the API from its OpenAPI document: `make console/types`."""
+"""Write the console's types of the API, and words of the language: `make console/types`."""
 
 import hashlib
 import json
@@ -10,6 +10,7 @@ from typing import Any
 from scripts.console_bundle import SOURCE, find_node, install_packages, run_node
 
 TYPES = SOURCE / "src/lib/schema.d.ts"
+VOCABULARY = SOURCE / "src/playbook/vocabulary.json"
 DIGEST = "// The OpenAPI document's SHA-256: "
 
 
@@ -46,6 +47,29 @@ def drop_examples(value: Any) -> Any:
             return value
 
 
+def build_vocabulary() -> dict[str, list[str]]:
+    """Collect the words of the language from its JSON Schema: keys, and kinds of tools."""
+    from noetl_playbook.model.tools import KINDS  # noqa: PLC0415 - as above
+    from noetl_playbook.schema import build_document_schema  # noqa: PLC0415 - as above
+
+    keys: set[str] = set()
+
+    def collect_keys(value: Any) -> None:
+        match value:
+            case dict():
+                properties = value.get("properties")
+                keys.update(properties if isinstance(properties, dict) else ())
+                for part in value.values():
+                    collect_keys(part)
+            case list():
+                for part in value:
+                    collect_keys(part)
+
+    collect_keys(build_document_schema())
+    kinds = [name for name, kind in KINDS.items() if kind.is_available]
+    return {"keys": sorted(keys), "kinds": sorted(kinds)}
+
+
 def digest_document(document: str) -> str:
     """Name a document."""
     return hashlib.sha256(document.encode()).hexdigest()
@@ -67,6 +91,7 @@ def main() -> int:
         path.write_text(document)
         words = ["node_modules/openapi-typescript/bin/cli.js", str(path), "--output", str(TYPES)]
         run_node(node, words, limit_s=120, what="openapi-typescript")
+    VOCABULARY.write_text(json.dumps(build_vocabulary(), indent=2) + "\n")
     TYPES.write_text(f"{DIGEST}{digest_document(document)}\n{TYPES.read_text()}")
     return 0
 

@@ -41,6 +41,7 @@ MARKED = {
     "chaos",
     "architecture",
     "acceptance",
+    "console",
 }
 
 

@@ -3,6 +3,7 @@
 const REDRAW_MS = 400;
 const FALLBACK_MS = 2500;
 const RETRY_MS = 5000;
+const AFTERWARDS_MS = 1000;
 
 /** Call `onChange` when there are new events, at most some times a second; returns how to stop. */
 export function followRun(id: string, after: number, onChange: () => void): () => void {
@@ -33,7 +34,11 @@ export function followRun(id: string, after: number, onChange: () => void): () =
           last = Math.max(last, version);
           noteChange();
         });
-        if (isOver) return;
+        if (isOver) {
+          // What was read last may be older than the end: looked at until the caller stops.
+          pollTimer = window.setInterval(onChange, AFTERWARDS_MS);
+          return;
+        }
       } catch {
         // Without the stream the page looks by itself, and tries the stream again.
         if (controller.signal.aborted) return;

@@ -5,6 +5,8 @@ const BASE = "/console";
 class Router {
   path = $state("");
   query = $state(new URLSearchParams());
+  // A page was opened from another one, and its heading has not been drawn yet.
+  wantsFocus = false;
 
   constructor() {
     this.read();
@@ -21,7 +23,7 @@ class Router {
     history.pushState(null, "", BASE + address);
     this.read();
     scrollTo(0, 0);
-    queueMicrotask(() => document.querySelector<HTMLElement>("main h1")?.focus());
+    this.wantsFocus = true;
   }
 
   /** Change filters of this page without a new entry in the browser's history. */
@@ -50,6 +52,13 @@ function decodePath(path: string): string {
 }
 
 export const router = new Router();
+
+/** Give a heading the focus when its page was opened from another one: readers begin there. */
+export function focusHeading(heading: HTMLElement): void {
+  if (!router.wantsFocus) return;
+  router.wantsFocus = false;
+  heading.focus();
+}
 
 /** Links of the console change the page without loading it anew. */
 export function followLinks(event: MouseEvent): void {

@@ -3,7 +3,7 @@ import { autocompletion, closeBrackets, completionKeymap } from "@codemirror/aut
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { yaml } from "@codemirror/lang-yaml";
 import { HighlightStyle, indentUnit, syntaxHighlighting } from "@codemirror/language";
-import { type Diagnostic, lintGutter, lintKeymap, setDiagnostics } from "@codemirror/lint";
+import { type Diagnostic, lintKeymap, setDiagnostics } from "@codemirror/lint";
 import { EditorState } from "@codemirror/state";
 import {
   drawSelection,
@@ -65,6 +65,11 @@ const LOOK = EditorView.theme({
     backgroundColor: "var(--accent-ground)",
     color: "var(--text)",
   },
+  // Underlines of our own: those of the editor are images, which the page's policy refuses.
+  ".cm-lintRange": { backgroundImage: "none", textDecoration: "underline wavy" },
+  ".cm-lintRange-error": { backgroundImage: "none", textDecorationColor: "var(--failed)" },
+  ".cm-lintRange-warning": { backgroundImage: "none", textDecorationColor: "var(--waiting)" },
+  ".cm-lintRange-active": { backgroundColor: "var(--waiting-ground)" },
   "&.cm-focused": { outline: "2px solid var(--accent)", outlineOffset: "-2px" },
 });
 
@@ -76,7 +81,6 @@ export function createEditor(root: ShadowRoot, options: Options): YamlEditorView
       doc: options.text,
       extensions: [
         lineNumbers(),
-        lintGutter(),
         history(),
         drawSelection(),
         highlightActiveLine(),

@@ -165,7 +165,10 @@ with binned as (
     select
         stage_id, frame_id, status, row_count,
         ntile($2) over (partition by stage_id order by frame_id) as place,
-        greatest(0, extract(epoch from completed_at - created_at))::float8 as duration_s
+        case
+            when completed_at < created_at then 0
+            else extract(epoch from completed_at - created_at)
+        end::float8 as duration_s
     from noetl.frame
     where execution_id = $1
 )
