@@ -46,7 +46,7 @@ demo: setup ## Run the PFT workload end to end on real embedded servers, verify 
 COMPUTING := unit property replay architecture simulation
 SERVED := conformance integration security
 SPARK := tests/integration/spark
-WHOLE := e2e chaos acceptance
+WHOLE := e2e chaos acceptance console
 ALONE := tests/chaos/test_recovery_time.py tests/chaos/test_twins.py tests/e2e/test_spark_cluster.py
 LONG_FIRST := --dist loadfile --no-loadscope-reorder
 PAIRS := -n 2 $(LONG_FIRST)
@@ -67,7 +67,6 @@ test/stacks: setup ## Run the tests of whole stacks and of Spark, and many seeds
 	@$(PYTEST) $(PAIRS) $(SPARK)
 	@$(PYTEST) $(STACKS) $(addprefix tests/,$(WHOLE)) $(addprefix --ignore=,$(ALONE))
 	@$(PYTEST) $(ALONE)
-	@$(PYTEST) tests/console
 
 test/all: test test/stacks ## Run every test
 

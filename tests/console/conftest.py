@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ def runs(stack: Stack) -> dict[str, str]:
     for name, run in found.items():
         if name != "release":
             wait_until(
-                lambda run=run: read_status(api, run) in ENDED,  # type: ignore[misc]
+                partial(is_over, api, run),
                 timeout_s=PATIENCE_S,
                 what=f"{name} ends",
             )
@@ -171,6 +172,10 @@ def runs(stack: Stack) -> dict[str, str]:
         what="the approval is asked for",
     )
     return found
+
+
+def is_over(api: str, run: str) -> bool:
+    return read_status(api, run) in ENDED
 
 
 def read_status(api: str, run: str) -> str:
