@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "console"
 BUNDLE = ROOT / "services/planner/src/noetl_planner/api/console/bundle"
 STAMP = "sources.sha256"
-INSTALL_S, BUILD_S = 300, 180
+INSTALL_S, BUILD_S = 120, 120
+TOLD_LINES = 12
 _SKIPPED = frozenset({"node_modules", "dist"})
 
 
@@ -80,8 +81,9 @@ def run_node(node: Path, words: list[str], *, limit_s: float, what: str) -> None
     except subprocess.TimeoutExpired as late:
         raise LeftOut(f"{what} took longer than {limit_s:g} s") from late
     if ran.returncode:
-        last = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-8:])
-        raise LeftOut(f"{what} failed:\n{last}")
+        lines = (ran.stdout + ran.stderr).strip().splitlines()
+        told = lines if len(lines) <= TOLD_LINES else [*lines[:4], "...", *lines[-TOLD_LINES:]]
+        raise LeftOut("\n".join([f"{what} failed:", *told]))
 
 
 def build_bundle() -> None:
