@@ -48,7 +48,7 @@ demo: setup ## Run the PFT workload end to end on real embedded servers, verify 
 COMPUTING := unit property replay architecture simulation
 SERVED := conformance integration security
 SPARK := tests/integration/spark
-WHOLE := e2e chaos acceptance delivery
+WHOLE := e2e chaos acceptance delivery console
 ALONE := tests/chaos/test_recovery_time.py tests/chaos/test_twins.py tests/e2e/test_spark_cluster.py
 LONG_FIRST := --dist loadfile --no-loadscope-reorder
 PAIRS := -n 2 $(LONG_FIRST)
@@ -75,8 +75,8 @@ test/all: test test/stacks ## Run every test
 .PHONY: check
 check: lint test/unit test/property test/replay test/simulation test/architecture ## What a change needs before review
 
-.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance test/delivery
-test/unit test/property test/replay test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance test/delivery: setup ## Run one folder of tests; K=expression narrows
+.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance test/delivery test/console
+test/unit test/property test/replay test/architecture test/conformance test/integration test/security test/e2e test/chaos test/acceptance test/delivery test/console: setup ## Run one folder of tests; K=expression narrows
 	@if [ -d tests/$(notdir $@) ]; then $(PYTEST) tests/$(notdir $@); fi
 
 test/simulation: setup ## Run the simulations; SEEDS=n explores so many seeds, SEED=n one
@@ -99,6 +99,7 @@ lint: setup ## Check format, style, types, imports, words and the figures of the
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy libs services cli workloads
 	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/console_bundle.py --check
 	@$(BIN)/python -m scripts.prose_check
 	@$(BIN)/python -m scripts.house_figures
 
@@ -195,7 +196,15 @@ lock: $(UV) ## Pin every dependency with hashes again
 	@UV=$(UV) $(PYTHON) scripts/lock
 
 .PHONY: setup
-setup: $(VENV)/.installed ## Make the environment: uv if it is missing, then everything pinned
+setup: $(VENV)/.installed ## Make the environment: uv if it is missing, then everything pinned; the console
+	@$(BIN)/python scripts/console_bundle.py
+
+# Its bundle is part of the planner's package, and not of the repository.
+.PHONY: console console/types
+console: $(VENV)/.installed ## Build the console into the planner's package
+	@$(BIN)/python scripts/console_bundle.py --strict
+console/types: $(VENV)/.installed ## Write the console's types of the API anew
+	@$(BIN)/python -m scripts.console_types
 
 $(VENV)/.installed: requirements/dev.txt pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS)) | $(UV)
 	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)

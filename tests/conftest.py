@@ -44,6 +44,7 @@ MARKED = {
     "delivery",
     "containers",
     "charts",
+    "console",
 }
 
 

@@ -58,6 +58,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Run the services": {
         "up": "Start PostgreSQL, NATS, S3 and the five services; attach when they run already.",
         "down": "Drain and stop the services, then the servers, and wait until all are gone.",
+        "open": "Open the console in a browser, signed in.",
         "doctor": "Check versions, durability settings, disk, ports, Java and every service.",
         "logs": "Print what tasks wrote; without an execution, the logs of the stack.",
         "pools": "List the pools, how they are served, and what waits in their lanes.",
@@ -101,7 +102,18 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "messages": ("signal", "approvals", "approve", "schedule", "webhook", "trigger"),
     "playbooks": ("lint", "register", "catalog", "schema", "state"),
     "services": (
-        *("up", "down", "doctor", "logs", "pools", "credential", "worker", "tenant", "completion"),
+        *(
+            "up",
+            "down",
+            "open",
+            "doctor",
+            "logs",
+            "pools",
+            "credential",
+            "worker",
+            "tenant",
+            "completion",
+        ),
     ),
 }
 FOLDER_BY_NAME = {name: folder for folder, names in FOLDERS.items() for name in names}

@@ -19,6 +19,7 @@ from tests.support.storage import (
 from noetl_contracts import ids
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_replay import rows as replay_rows
+from noetl_storage.ledger.frame_bins import bin_frames
 from noetl_storage.ledger.surfaces import KEY_BY_SURFACE
 
 Row = dict[str, Any]
@@ -501,6 +502,28 @@ async def test_frames_are_listed_in_windows_of_a_stage_and_a_status(stores: Stor
         execution, stage_id=None, status=None, offset=4, frames_max=1
     )
     assert rows == frames[4:]
+
+
+async def test_frames_are_shared_out_over_bins_in_the_order_of_their_ids(stores: Stores) -> None:
+    execution = an_execution()
+    frames = [
+        frame_row(
+            execution,
+            str(1000 + n),
+            status="COMPLETED" if n != 3 else "FAILED",
+            row_count=n,
+            created_at=NOON,
+            completed_at=NOON + timedelta(seconds=n) if n != 4 else None,
+        )
+        for n in range(7)
+    ]
+    await project(stores, execution, frame=frames)
+
+    for bins_max in (1, 3, 10):
+        found = await stores.projections.bin_frames(execution, bins_max=bins_max)
+        assert found == bin_frames(frames, bins_max=bins_max)
+    assert [one.frames for one in found] == [1] * 7
+    assert await stores.projections.bin_frames(an_execution(), bins_max=3) == []
 
 
 async def test_executions_without_events_are_stalled(stores: Stores) -> None:

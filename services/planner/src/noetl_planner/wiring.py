@@ -34,6 +34,7 @@ from noetl_planner.facts.report_refusals import ReportRefusals
 from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator, NobodyCanSignIn
 from noetl_planner.identity.openid import sign_in
+from noetl_planner.identity.openid.browser_sessions import BrowserDoor, BrowserSessions
 from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.principals import build_system_access
 from noetl_planner.loops.collector import LoopCollector
@@ -319,6 +320,15 @@ def build_authenticator(
         owner_name=config.owner_name,
         is_off=config.auth != "on",
         sign_in=signing_in,
+        browsers=None if signing_in is not None else build_browser_door(adapters, config),
+    )
+
+
+def build_browser_door(adapters: Adapters, config: Settings) -> BrowserDoor:
+    """Build the sessions of browsers where no provider signs people in."""
+    return BrowserDoor(
+        sessions=BrowserSessions(adapters.sessions, adapters.clock),
+        is_secure=bool(config.tls_certificate_file) or config.public_url.startswith("https:"),
     )
 
 

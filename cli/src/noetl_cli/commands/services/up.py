@@ -147,6 +147,7 @@ def _show_stack(place: StackHome, found: StackState, *, is_attached: bool, as_js
         )
     if "api" in found.urls:
         terminal_output.print_line(f"API: {found.urls['api']}")
+        terminal_output.print_line(f"Console: {found.urls['api']}/console/   (noetl open signs in)")
     if "target" in found.urls:
         terminal_output.print_line(
             "Database for your own data: `noetl credential put NAME --target` lets playbooks use it"

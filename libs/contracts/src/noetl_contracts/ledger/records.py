@@ -301,3 +301,23 @@ class StoredLineageLink(Struct, frozen=True, kw_only=True):
     is_error: bool
     reference: PayloadRef
     created_at: datetime
+
+
+class FrameBin(Struct, frozen=True, kw_only=True):
+    """Neighbours among the frames of a stage; durations are seconds of those that have ended.
+
+    `first` and `last` are the ids of the frames at its ends.
+    """
+
+    stage_id: str
+    place: int
+    frames: int
+    done: int
+    failed: int
+    cancelled: int
+    running: int
+    rows: int
+    p50_s: float | None
+    p95_s: float | None
+    first: str
+    last: str

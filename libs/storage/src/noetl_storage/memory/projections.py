@@ -13,12 +13,14 @@ from noetl_contracts.commands.worker_pools import LANES
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import (
     CheckpointCommitted,
+    FrameBin,
     IssuedCommand,
     OpenWait,
     OverdueCommand,
     StoredLineageLink,
 )
 from noetl_contracts.status import CommandStatus
+from noetl_storage.ledger import frame_bins
 from noetl_storage.ledger.surfaces import (
     KEY_BY_SURFACE,
     LIVE_COMMAND,
@@ -120,6 +122,11 @@ class MemoryProjections:
             if stage_id in {None, row["stage_id"]} and status in {None, row["status"]}
         ]
         return found[offset : offset + frames_max], len(found)
+
+    async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> list[FrameBin]:
+        """Share out the frames of each stage over at most so many bins."""
+        rows = await self.list_rows("frame", execution_id)
+        return frame_bins.bin_frames(rows, bins_max=bins_max)
 
     async def clear_execution(self, execution_id: ExecutionId) -> None:
         """Forget one execution's rows and position, to be projected again."""

@@ -13,6 +13,7 @@ from noetl_contracts.ledger.records import (
     Append,
     AppendResult,
     CheckpointCommitted,
+    FrameBin,
     HistoryHead,
     InboxMatch,
     InboxMessage,
@@ -271,6 +272,9 @@ class Projections(Protocol):
         frames_max: int,
     ) -> tuple[list[dict[str, Any]], int]:
         """Return a window of an execution's frames in key order, and how many there are."""
+
+    async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> list[FrameBin]:
+        """Share out the frames of each stage, in key order, over at most so many bins."""
 
     async def trace_results(
         self, execution_id: ExecutionId, step: str, *, links_max: int

@@ -28,11 +28,13 @@ from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_planner.api import health
 from noetl_planner.api.catalog import plans, playbook_folders, playbooks, states
 from noetl_planner.api.claims import claims, frame_claims
+from noetl_planner.api.console import routes as console
 from noetl_planner.api.credentials import credential_tests, credentials
 from noetl_planner.api.executions import (
     executions,
     forks,
     input_files,
+    moments,
     reruns,
     step_runs,
     variables,
@@ -51,7 +53,15 @@ from noetl_planner.api.http import bodies, host_and_origin_checks, problems
 from noetl_planner.api.http.gate import Gate
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import BOUND_SERVICES, GATE, SERVICES, ApiServices
-from noetl_planner.api.identity import audit_log, keys, quotas, roles, sign_ins, whoami
+from noetl_planner.api.identity import (
+    audit_log,
+    keys,
+    quotas,
+    roles,
+    sign_ins,
+    token_sessions,
+    whoami,
+)
 from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
 from noetl_planner.api.triggers import dead_letters, messages, schedules, triggers, webhooks
@@ -143,6 +153,7 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
     *input_files.ROUTES,
     *event_stream.ROUTES,
     *step_runs.ROUTES,
+    *moments.ROUTES,
     *playbooks.ROUTES,
     *playbook_folders.ROUTES,
     *plans.ROUTES,
@@ -184,6 +195,8 @@ def create_app(services: ApiServices) -> Litestar:
         route_handlers=[
             *health.ROUTES,
             *sign_ins.ROUTES,
+            *token_sessions.ROUTES,
+            *console.ROUTES,
             Router(path="/api", route_handlers=list(API_ROUTES)),
         ],
         # One alone: for two and more the framework starts a task each, at every request.

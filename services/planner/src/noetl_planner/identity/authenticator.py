@@ -6,7 +6,7 @@ from datetime import datetime
 from http.cookies import CookieError, SimpleCookie
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
@@ -15,6 +15,13 @@ from noetl_contracts.identity.actors import ActorKind, Via
 from noetl_contracts.identity.role_bindings import LOCAL_ISSUER, ApiKey, SubjectKind
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_planner.identity.openid import browser_sessions
+from noetl_planner.identity.openid.browser_sessions import (
+    KEY_ISSUER,
+    OWNER_ISSUER,
+    BrowserDoor,
+    SessionPerson,
+    TokenHolder,
+)
 from noetl_planner.identity.openid.refusals import PROVIDER_FAULTS, TokenRefused
 from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.principals import Principal
@@ -78,6 +85,7 @@ class Authenticator:
         owner_name: str = "owner",
         is_off: bool = False,
         sign_in: SignIn | None = None,
+        browsers: BrowserDoor | None = None,
     ) -> None:
         self._identities = identities
         self._clock = clock
@@ -85,14 +93,15 @@ class Authenticator:
         self._owner_name = owner_name
         self.is_off = is_off
         self._sign_in = sign_in
+        self.browsers = browsers if sign_in is None else browsers or sign_in.browsers
         self._noted_at: dict[str, datetime] = {}
 
     async def authenticate_request(self, evidence: Evidence) -> Principal | None:
         """Return who asks, None where nothing was shown; raises `NotSignedIn`."""
         if evidence.authorization:
             return await self._read_authorization(evidence)
-        if evidence.cookies and self._sign_in is not None:
-            principal = await self._read_session(self._sign_in, evidence)
+        if evidence.cookies and self.browsers is not None:
+            principal = await self._read_session(self.browsers, evidence)
             if principal is not None:
                 return principal
         return _build_anonymous(evidence.via) if self.is_off else None
@@ -113,13 +122,7 @@ class Authenticator:
                 "ask the provider for fewer groups in its tokens",
             )
         if self._is_owner(token):
-            return Principal(
-                kind=ActorKind.OWNER,
-                id=self._owner_name,
-                name=self._owner_name,
-                via=evidence.via,
-                has_all_roles=True,
-            )
+            return self._build_owner(evidence.via)
         prefix = find_key_prefix(token)
         if prefix is not None:
             return await self._read_key(token, prefix, evidence.via)
@@ -131,11 +134,22 @@ class Authenticator:
             )
         return await _read_token(self._sign_in, token, evidence.via)
 
-    async def _read_session(self, sign_in: SignIn, evidence: Evidence) -> Principal | None:
-        name = browser_sessions.name_session_cookie(is_secure=sign_in.config.is_public_url_secure)
+    def describe_holder(self, principal: Principal) -> TokenHolder | None:
+        """Return who may begin a session of a browser with the token that was shown, or None."""
+        if principal.kind is ActorKind.OWNER:
+            subject = self._name_owner_token()
+            return TokenHolder(issuer=OWNER_ISSUER, subject=subject, name=principal.name)
+        if principal.key_prefix and principal.kind is ActorKind.SERVICE_ACCOUNT:
+            prefix = principal.key_prefix
+            return TokenHolder(issuer=KEY_ISSUER, subject=prefix, name=principal.name)
+        return None
+
+    async def _read_session(self, browsers: BrowserDoor, evidence: Evidence) -> Principal | None:
+        name = browser_sessions.name_session_cookie(is_secure=browsers.is_secure)
         secret = _find_cookie(evidence.cookies, name)
-        person = await sign_in.sessions.find_session(secret)
-        if person is None:
+        person = await browsers.sessions.find_session(secret)
+        principal = None if person is None else await self._identify_session(person)
+        if person is None or principal is None:
             return None
         is_write = evidence.csrf_token is not None
         if is_write and not browser_sessions.is_csrf_token_right(person, evidence.csrf_token):
@@ -145,6 +159,22 @@ class Authenticator:
                 "send csrf_token of GET /auth/session as the header X-CSRF-Token",
                 is_forbidden=True,
             )
+        return principal
+
+    async def _identify_session(self, person: SessionPerson) -> Principal | None:
+        """Return whose session it is; None once the token that it began with is no good."""
+        if person.issuer == OWNER_ISSUER:
+            if person.subject != self._name_owner_token():
+                return None
+            return structs.replace(self._build_owner(Via.CONSOLE), expires_at=person.expires_at)
+        if person.issuer == KEY_ISSUER:
+            key = await self._identities.find_key(person.subject)
+            if key is None or not key.is_valid_at(self._clock.now()):
+                return None
+            ends = [end for end in (key.expires_at, person.expires_at) if end is not None]
+            return structs.replace(_build_account(key, Via.CONSOLE), expires_at=min(ends))
+        if self._sign_in is None:
+            return None
         return Principal(
             kind=ActorKind.PERSON,
             id=person.subject,
@@ -153,6 +183,19 @@ class Authenticator:
             via=Via.CONSOLE,
             groups=person.groups,
             expires_at=person.expires_at,
+        )
+
+    def _name_owner_token(self) -> str:
+        """Name the owner's token of now by a digest of its digest."""
+        return digest_token(self._owner_digest)[:16] if self._owner_digest else "none"
+
+    def _build_owner(self, via: Via) -> Principal:
+        return Principal(
+            kind=ActorKind.OWNER,
+            id=self._owner_name,
+            name=self._owner_name,
+            via=via,
+            has_all_roles=True,
         )
 
     def _is_owner(self, token: str) -> bool:
@@ -171,17 +214,7 @@ class Authenticator:
                 "ask an administrator for another one: noetl key create",
             )
         await self._note_use(prefix, now)
-        is_worker = key.account_kind == SubjectKind.WORKER
-        return Principal(
-            kind=ActorKind.WORKER if is_worker else ActorKind.SERVICE_ACCOUNT,
-            id=key.account,
-            name=key.account,
-            issuer=LOCAL_ISSUER,
-            via=via,
-            key_prefix=prefix,
-            home=(TenantId(key.tenant_id), OrganizationId(key.organization_id)),
-            expires_at=key.expires_at,
-        )
+        return _build_account(key, via)
 
     async def _note_use(self, prefix: str, now: datetime) -> None:
         noted = self._noted_at.get(prefix)
@@ -215,6 +248,20 @@ async def _read_token(sign_in: SignIn, token: str, via: Via) -> Principal:
         via=via,
         groups=person.groups,
         expires_at=person.expires_at,
+    )
+
+
+def _build_account(key: ApiKey, via: Via) -> Principal:
+    is_worker = key.account_kind == SubjectKind.WORKER
+    return Principal(
+        kind=ActorKind.WORKER if is_worker else ActorKind.SERVICE_ACCOUNT,
+        id=key.account,
+        name=key.account,
+        issuer=LOCAL_ISSUER,
+        via=via,
+        key_prefix=key.key_prefix,
+        home=(TenantId(key.tenant_id), OrganizationId(key.organization_id)),
+        expires_at=key.expires_at,
     )
 
 

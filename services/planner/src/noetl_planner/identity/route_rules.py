@@ -77,6 +77,12 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/auth/callback"): PUBLIC,
     ("GET", "/auth/session"): PUBLIC,
     ("POST", "/auth/logout"): PUBLIC,
+    # A browser's session for a code of `noetl open`, or for a token, which the handler looks at.
+    ("POST", "/auth/session"): PUBLIC,
+    ("POST", "/auth/codes"): SIGNED_IN,
+    # The console's files, which say nothing; its pages ask the routes below.
+    ("GET", "/console"): PUBLIC,
+    ("GET", "/console/{path}"): PUBLIC,
     # Executions.
     ("POST", "/api/execute"): _RUN,
     ("POST", "/api/executions"): _RUN,
@@ -87,6 +93,7 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", f"{_EXECUTION}/stages"): _SEE,
     ("GET", f"{_EXECUTION}/frames"): _SEE,
     ("GET", f"{_EXECUTION}/steps"): _SEE,
+    ("GET", f"{_EXECUTION}/moment"): _SEE,
     ("GET", f"{_EXECUTION}/stream"): _SEE,
     ("GET", f"{_EXECUTION}/logs"): _SEE,
     ("GET", f"{_EXECUTION}/logs/stream"): _SEE,
@@ -113,6 +120,7 @@ RULES: dict[tuple[str, str], RouteRule] = {
     # Playbooks, and what starts them.
     ("POST", "/api/catalog/register"): _WRITE,
     ("POST", "/api/catalog/register/folder"): _WRITE,
+    ("POST", "/api/catalog/check"): _SEE,
     ("GET", "/api/catalog"): _SEE,
     ("GET", "/api/catalog/{path}"): _SEE,
     ("GET", "/api/playbooks/{path}"): _SEE,

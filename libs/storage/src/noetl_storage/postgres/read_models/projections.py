@@ -10,6 +10,7 @@ from noetl_contracts import codec
 from noetl_contracts.commands.worker_pools import LANES
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import (
+    FrameBin,
     IssuedCommand,
     OpenWait,
     OverdueCommand,
@@ -113,6 +114,11 @@ class PostgresProjections:
             _QUERIES["list_frames"], *chosen, offset, frames_max
         )
         return [record_to_row(record) for record in found], total
+
+    async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> list[FrameBin]:
+        """Share out the frames of each stage over at most so many bins."""
+        found = await self._database.fetch_rows(_QUERIES["bin_frames"], int(execution_id), bins_max)
+        return [codec.convert_value(record_to_row(record), FrameBin) for record in found]
 
     async def clear_execution(self, execution_id: ExecutionId) -> None:
         """Forget one execution's rows and position, to be projected again."""

@@ -159,6 +159,33 @@ order by frame_id
 offset $4
 limit $5;
 
+-- name: bin_frames :many
+-- The frames of each stage of execution $1, shared out over at most $2 bins.
+with binned as (
+    select
+        stage_id, frame_id, status, row_count,
+        ntile($2) over (partition by stage_id order by frame_id) as place,
+        case
+            when completed_at < created_at then 0
+            else extract(epoch from completed_at - created_at)
+        end::float8 as duration_s
+    from noetl.frame
+    where execution_id = $1
+)
+select
+    stage_id, place, count(*) as frames,
+    count(*) filter (where status = 'COMPLETED') as done,
+    count(*) filter (where status in ('FAILED', 'ABANDONED')) as failed,
+    count(*) filter (where status = 'CANCELLED') as cancelled,
+    count(*) filter (where status in ('PENDING', 'CLAIMED', 'RUNNING')) as running,
+    coalesce(sum(row_count), 0)::bigint as rows,
+    percentile_disc(0.5) within group (order by duration_s) as p50_s,
+    percentile_disc(0.95) within group (order by duration_s) as p95_s,
+    min(frame_id)::text as first, max(frame_id)::text as last
+from binned
+group by stage_id, place
+order by stage_id, place;
+
 -- name: count_frames :one
 -- How many frames execution $1 has, of stage $2 and with status $3 if they are given.
 select count(*)

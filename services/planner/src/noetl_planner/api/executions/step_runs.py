@@ -61,7 +61,7 @@ async def list_step_runs(
 ) -> StepRunList:
     """List the runs of an execution's steps, in the order in which they began."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    events = await _find_run_events(services, row, after=after, runs_max=limit + 1)
+    events = await find_run_events(services, row, after=after, runs_max=limit + 1)
     runs = view_runs(events, now=row.get("ended_at") or services.clock.now())
     shown = runs[:limit]
     return StepRunList(
@@ -103,7 +103,7 @@ def _view_run(events: list[ShownEvent], now: datetime) -> StepRunView:
     )
 
 
-async def _find_run_events(
+async def find_run_events(
     services: ApiServices, row: Row, *, after: int, runs_max: int
 ) -> list[ShownEvent]:
     """Ask the ledger's index; a history that has left it is read from its archive."""

@@ -15,9 +15,12 @@ from noetl_planner.api.http.problems import AnyRequest, ApiError
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.identity.openid import browser_sessions
 from noetl_planner.identity.openid.browser_sessions import (
+    KEY_ISSUER,
+    OWNER_ISSUER,
     SECURE_PREFIX,
     SESSION_COOKIE,
     SESSION_HOURS,
+    BrowserDoor,
     SessionPerson,
 )
 from noetl_planner.identity.openid.oidc_provider import ProviderMetadata
@@ -190,10 +193,13 @@ async def sign_out(services: Services, request: Request[Any, Any, Any]) -> Respo
     """End this browser's session."""
     person = await get_session_person(services, request)
     check_csrf_token(request, person)
-    sign_in = get_browser_sign_in(services)
-    jar = build_cookie_jar(sign_in)
-    await sign_in.sessions.revoke_session(jar.read_session(request))
-    address = await sign_in.find_provider_logout()
+    browsers = get_browsers(services)
+    jar = CookieJar(is_secure=browsers.is_secure)
+    await browsers.sessions.revoke_session(jar.read_session(request))
+    is_of_token = person.issuer in (OWNER_ISSUER, KEY_ISSUER)
+    address = None
+    if not is_of_token and services.sign_in is not None:
+        address = await services.sign_in.find_provider_logout()
     return Response(
         SignedOut(provider_logout_url=address), cookies=[jar.end_session()], headers=_PRIVATE
     )
@@ -211,17 +217,27 @@ def get_browser_sign_in(services: ApiServices) -> SignIn:
     return sign_in
 
 
+def get_browsers(services: ApiServices) -> BrowserDoor:
+    """Return the sessions of browsers; raises a 404 where there are none."""
+    browsers = services.authenticator.browsers
+    if browsers is None:
+        get_browser_sign_in(services)
+        raise problems.not_found_error("no browser has a session here")
+    return browsers
+
+
 async def find_session_person(services: ApiServices, request: AnyRequest) -> SessionPerson | None:
     """Return who a request's cookie belongs to, or None."""
-    sign_in = services.sign_in
-    if sign_in is None:
+    browsers = services.authenticator.browsers
+    if browsers is None:
         return None
-    return await sign_in.sessions.find_session(build_cookie_jar(sign_in).read_session(request))
+    jar = CookieJar(is_secure=browsers.is_secure)
+    return await browsers.sessions.find_session(jar.read_session(request))
 
 
 async def get_session_person(services: ApiServices, request: AnyRequest) -> SessionPerson:
     """Return who is signed in; raises a 401 when nobody is."""
-    get_browser_sign_in(services)
+    get_browsers(services)
     person = await find_session_person(services, request)
     if person is None:
         raise ApiError(

@@ -373,7 +373,7 @@ def view_status(
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),
         stages=[view_stage(stage) for stage in stages],
-        loops=[_view_loop(loop) for loop in loops],
+        loops=[view_loop(loop) for loop in loops],
         waiting=waiting,
         messages=messages,
         store_waits=store_waits,
@@ -399,7 +399,8 @@ def view_stage(row: Row) -> StageView:
     )
 
 
-def _view_loop(row: Row) -> LoopView:
+def view_loop(row: Row) -> LoopView:
+    """Show a loop."""
     return LoopView(
         run_id=row["run_id"],
         step=row["step_name"],

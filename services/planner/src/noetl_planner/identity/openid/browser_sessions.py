@@ -23,6 +23,10 @@ KNOWN_S = 5.0
 KNOWN_MAX = 1024
 FORGOTTEN_MAX = 100
 _SECRET_CHARACTERS = 64
+# Issuers of sessions that begin with a token instead of a sign-in; no provider has such a name.
+OWNER_ISSUER, KEY_ISSUER = "noetl:owner", "noetl:key"
+CODE_S = 60
+_CODE_PURPOSE = "noetl console code v1:"
 _CSRF_PURPOSE = b"noetl csrf token v1"
 
 
@@ -43,6 +47,19 @@ class SessionPerson(Struct, frozen=True, kw_only=True):
     csrf_token: str
 
 
+class TokenHolder(Struct, frozen=True, kw_only=True):
+    """Who holds the owner's token (`OWNER_ISSUER`) or an API key (`KEY_ISSUER`).
+
+    `subject` names the token without opening anything: a session ends with its token.
+    """
+
+    issuer: str
+    subject: str
+    name: str
+    email: str = ""
+    groups: tuple[str, ...] = ()
+
+
 class BrowserSessions:
     """Begins, finds and ends sessions."""
 
@@ -51,23 +68,32 @@ class BrowserSessions:
         self._clock = clock
         self._known_by_digest: OrderedDict[str, tuple[Session, float]] = OrderedDict()
 
-    async def begin_session(self, person: VerifiedPerson) -> str:
+    async def begin_session(self, person: VerifiedPerson | TokenHolder) -> str:
         """Keep a new session, and return the secret for its cookie."""
-        now = self._clock.now()
-        await self._store.forget_sessions(before=now, sessions_max=FORGOTTEN_MAX)
         secret = identity.mint_token() + identity.mint_token()
-        session = Session(
-            session_hash=_digest_secret(secret),
-            issuer=person.issuer,
-            subject=person.subject,
-            name=person.name,
-            email=person.email,
-            groups=person.groups,
-            created_at=now,
-            expires_at=now + timedelta(hours=SESSION_HOURS),
-        )
-        await self._store.put_session(session)
+        length = timedelta(hours=SESSION_HOURS)
+        await self._put_session(person, digest=_digest_secret(secret), length=length)
         return secret
+
+    async def issue_code(self, holder: TokenHolder) -> str:
+        """Return a code that begins one session of a token's holder, for a minute."""
+        code = identity.mint_token() + identity.mint_token()
+        length = timedelta(seconds=CODE_S)
+        await self._put_session(holder, digest=_digest_code(code), length=length)
+        return code
+
+    async def redeem_code(self, code: str) -> str | None:
+        """Begin the session of a code; None for one that is unknown, used or too old."""
+        if len(code) != _SECRET_CHARACTERS or not code.isascii():
+            return None
+        now, digest = self._clock.now(), _digest_code(code)
+        issued = await self._store.find_session(digest, now=now)
+        # Revoked by one alone: of two that come with the same code, the other one gets nothing.
+        if issued is None or not await self._store.revoke_session(digest, now=now):
+            return None
+        return await self.begin_session(
+            TokenHolder(issuer=issued.issuer, subject=issued.subject, name=issued.name)
+        )
 
     async def find_session(self, cookie: str | None) -> SessionPerson | None:
         """Return who a cookie's value belongs to, or None."""
@@ -100,6 +126,24 @@ class BrowserSessions:
         self._known_by_digest.clear()
         return await self._store.revoke_person_sessions(issuer, subject, now=self._clock.now())
 
+    async def _put_session(
+        self, person: VerifiedPerson | TokenHolder, *, digest: str, length: timedelta
+    ) -> None:
+        now = self._clock.now()
+        await self._store.forget_sessions(before=now, sessions_max=FORGOTTEN_MAX)
+        await self._store.put_session(
+            Session(
+                session_hash=digest,
+                issuer=person.issuer,
+                subject=person.subject,
+                name=person.name,
+                email=person.email,
+                groups=person.groups,
+                created_at=now,
+                expires_at=now + length,
+            )
+        )
+
     async def _find_open(self, digest: str) -> Session | None:
         now, now_s = self._clock.now(), self._clock.monotonic_s()
         session, known_s = self._known_by_digest.get(digest, (None, 0.0))
@@ -116,6 +160,13 @@ class BrowserSessions:
         return session
 
 
+class BrowserDoor(Struct, frozen=True, kw_only=True):
+    """The sessions of browsers, and whether these come by https, which names the cookies."""
+
+    sessions: BrowserSessions
+    is_secure: bool
+
+
 def name_session_cookie(*, is_secure: bool) -> str:
     """Name the cookie that holds a session's secret."""
     return f"{SECURE_PREFIX}{SESSION_COOKIE}" if is_secure else SESSION_COOKIE
@@ -130,6 +181,11 @@ def is_csrf_token_right(person: SessionPerson, token: str | None) -> bool:
 
 def _digest_secret(secret: str) -> str:
     return codec.digest_hex(secret.encode())
+
+
+def _digest_code(code: str) -> str:
+    """Return what is kept of a code; as a cookie the same text opens nothing."""
+    return codec.digest_hex((_CODE_PURPOSE + code).encode())
 
 
 def _compute_csrf_token(secret: str) -> str:

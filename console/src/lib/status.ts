@@ -1,0 +1,48 @@
+// How a status is shown: a tone and a shape, so that colour is never the only sign.
+
+export type Tone = "done" | "failed" | "running" | "waiting" | "idle";
+export type Shape = "tick" | "cross" | "play" | "bars" | "ring" | "slash";
+
+interface Look {
+  tone: Tone;
+  shape: Shape;
+  name: string;
+}
+
+const LOOKS: Record<string, Look> = {
+  COMPLETED: { tone: "done", shape: "tick", name: "completed" },
+  FAILED: { tone: "failed", shape: "cross", name: "failed" },
+  ABANDONED: { tone: "failed", shape: "cross", name: "abandoned" },
+  RUNNING: { tone: "running", shape: "play", name: "running" },
+  OPEN: { tone: "running", shape: "play", name: "open" },
+  CLAIMED: { tone: "running", shape: "play", name: "claimed" },
+  PAUSED: { tone: "waiting", shape: "bars", name: "paused" },
+  PENDING: { tone: "idle", shape: "ring", name: "pending" },
+  CANCELLED: { tone: "idle", shape: "slash", name: "cancelled" },
+  SKIPPED: { tone: "idle", shape: "slash", name: "skipped" },
+  degraded: { tone: "failed", shape: "cross", name: "degraded" },
+  ok: { tone: "done", shape: "tick", name: "ok" },
+  error: { tone: "failed", shape: "cross", name: "error" },
+};
+
+export function lookOf(status: string): Look {
+  return (
+    LOOKS[status] ??
+    LOOKS[status.toUpperCase()] ?? { tone: "idle", shape: "ring", name: status.toLowerCase() }
+  );
+}
+
+const ENDED = new Set(["COMPLETED", "FAILED", "CANCELLED"]);
+
+export function isEnded(status: string): boolean {
+  return ENDED.has(status);
+}
+
+export const EXECUTION_STATUSES = [
+  "PENDING",
+  "RUNNING",
+  "PAUSED",
+  "COMPLETED",
+  "FAILED",
+  "CANCELLED",
+];

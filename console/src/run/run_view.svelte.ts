@@ -1,0 +1,69 @@
+// The run that a page shows, as it is or as it was at a version: one answer for all its parts.
+import { getJson } from "../lib/api";
+import { followRun } from "../lib/live";
+import { Resource } from "../lib/resource.svelte";
+import { router } from "../lib/router.svelte";
+import { isEnded } from "../lib/status";
+import type { Moment, StageView } from "../lib/types";
+
+export class RunView {
+  readonly moment: Resource<Moment>;
+  private stopFollowing: (() => void) | null = null;
+
+  constructor(readonly id: string) {
+    this.moment = new Resource<Moment>((signal) =>
+      getJson(`/api/executions/${id}/moment`, { version: this.asOf }, signal),
+    );
+  }
+
+  /** The version that is shown; null is the latest. */
+  get asOf(): number | null {
+    const text = router.get("as_of");
+    return /^\d{1,9}$/.test(text) && Number(text) > 0 ? Number(text) : null;
+  }
+
+  get data(): Moment | null {
+    return this.moment.data;
+  }
+
+  get isPast(): boolean {
+    return this.data?.is_past ?? false;
+  }
+
+  get isLive(): boolean {
+    return this.asOf === null && this.data !== null && !isEnded(this.data.status);
+  }
+
+  /** Until when things are shown, in milliseconds; null: all of them. */
+  get untilMs(): number | null {
+    return this.isPast && this.data?.at ? Date.parse(this.data.at) : null;
+  }
+
+  showVersion(version: number | null): void {
+    router.setQuery({ as_of: version });
+  }
+
+  /** Follow the run while it goes on and its present is shown. */
+  follow(): void {
+    this.stop();
+    const data = this.data;
+    if (this.isLive && data) {
+      this.stopFollowing = followRun(this.id, data.head_version, () => void this.moment.refresh());
+    }
+  }
+
+  stop(): void {
+    this.stopFollowing?.();
+    this.stopFollowing = null;
+  }
+
+  /** Failed steps first, then those that go on: where somebody looks first. */
+  get troubledStep(): string | null {
+    const steps = this.data?.steps ?? [];
+    return steps.find((step) => step.status === "FAILED")?.step ?? null;
+  }
+
+  stagesOf(step: string): StageView[] {
+    return (this.data?.stages ?? []).filter((stage) => stage.step === step);
+  }
+}

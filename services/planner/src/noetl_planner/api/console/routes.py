@@ -1,0 +1,118 @@
+"""Serves the console: files that are no secret; its pages ask the API, with the roles of who looks.
+
+The policy of these answers lets a page load and ask nothing but this planner, and no script or
+style that stands in a page.
+"""
+
+import asyncio
+import re
+from http import HTTPStatus
+from typing import Annotated
+
+from litestar import Response, get
+from litestar.params import FromPath, HeaderParameter
+
+from noetl_planner.api.console import console_files
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.problems import AnyRequest
+
+CONSOLE_PATH = "/console"
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'; object-src 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+# Where the API has what a page shows.
+_PAGES = tuple(
+    (re.compile(pattern), address)
+    for pattern, address in (
+        (r"runs", "/api/executions"),
+        (r"runs/(?P<id>[0-9]+)", "/api/executions/{id}/moment"),
+        (r"runs/(?P<id>[0-9]+)/events", "/api/executions/{id}/events"),
+        (r"runs/(?P<id>[0-9]+)/logs", "/api/executions/{id}/logs"),
+        (r"runs/(?P<id>[0-9]+)/payloads", "/api/result/{id}/list"),
+        (r"approvals", "/api/approvals"),
+        (r"workers", "/api/workers"),
+        (r"health", "/api/health"),
+        (r"playbooks", "/api/catalog"),
+        (r"playbooks/(?P<path>.+)", "/api/catalog/{path}"),
+        (r"schedules", "/api/schedules"),
+        (r"webhooks", "/api/webhooks"),
+        (r"credentials", "/api/credentials"),
+        (r"dead-letters", "/api/dead-letters"),
+        (r"audit", "/api/audit"),
+    )
+)
+_IMMUTABLE = "public, max-age=31536000, immutable"
+
+Accepted = Annotated[str, HeaderParameter(name="Accept-Encoding")]
+Accept = Annotated[str, HeaderParameter(name="Accept")]
+KnownTag = Annotated[str, HeaderParameter(name="If-None-Match")]
+
+
+@get([CONSOLE_PATH, CONSOLE_PATH + "/{path:path}"], include_in_schema=False)
+async def show_console(
+    request: AnyRequest,
+    path: FromPath[str] = "",
+    accepted: Accepted = "",
+    accept: Accept = "",
+    known_tag: KnownTag = "",
+) -> Response[bytes]:
+    """Send a file of the console; every page of it is the same document."""
+    name = path.strip("/")
+    if prefers_json(accept):
+        query = request.scope["query_string"].decode("latin-1")
+        address = find_json_address(name, query)
+        if address is not None:
+            return _redirect(address)
+    if not console_files.has_bundle():
+        raise problems.not_found_error(
+            "the console is not part of this installation",
+            hint="make console builds it; the command line does all that it does",
+        )
+    served = await asyncio.to_thread(console_files.find_file, name, accepted)
+    if served is None and not name.startswith(console_files.HASHED_FOLDER):
+        served = await asyncio.to_thread(console_files.find_file, console_files.INDEX, accepted)
+    if served is None:
+        raise problems.not_found_error(f"the console has no file {name[:200]!r}")
+    headers = {
+        **SECURITY_HEADERS,
+        "Cache-Control": _IMMUTABLE if served.is_hashed else "no-cache",
+        "ETag": served.etag,
+        "Vary": "Accept, Accept-Encoding",
+        **({"Content-Encoding": served.encoding} if served.encoding else {}),
+    }
+    if known_tag == served.etag:
+        return Response(b"", status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(served.content, media_type=served.media_type, headers=headers)
+
+
+def _redirect(address: str) -> Response[bytes]:
+    return Response(
+        b"",
+        status_code=HTTPStatus.TEMPORARY_REDIRECT,
+        headers={"Location": address, "Cache-Control": "no-store", "Vary": "Accept"},
+    )
+
+
+def find_json_address(page: str, query: str) -> str | None:
+    """Return the address in the API of a page below `/console`; None for a page without one."""
+    for pattern, address in _PAGES:
+        match = pattern.fullmatch(page.strip("/"))
+        if match is not None:
+            found = address.format(**match.groupdict())
+            return f"{found}?{query}" if query else found
+    return None
+
+
+def prefers_json(accept: str) -> bool:
+    """Tell whether an `Accept` header asks for JSON rather than for a page."""
+    types = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    return "application/json" in types and "text/html" not in types
+
+
+ROUTES = [show_console]

@@ -1,0 +1,239 @@
+"""An execution as it was at a version of its history, or as it is: what a page shows of it.
+
+What is past is folded from the ledger; the present comes from the projections. Both are shown in
+the same form, whose size does not grow with items and frames: these are counted by bins.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any
+
+from litestar import get
+from litestar.params import FromPath, QueryParameter
+from msgspec import Struct, structs
+
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger.records import FrameBin
+from noetl_contracts.status import RunStatus
+from noetl_planner.api.executions import step_runs
+from noetl_planner.api.executions.step_runs import StepRunView
+from noetl_planner.api.history import history_replay
+from noetl_planner.api.http.problems import NUMBER_MAX, bad_request_error
+from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.lookup import execution_lookup, hidden_values, views
+from noetl_planner.api.lookup.views import AwaitedMessage, LoopView, Row, StageView
+from noetl_planner.api.pools import pool_waits
+from noetl_planner.api.pools.pool_waits import Waiting
+from noetl_playbook.views import ctx_references
+from noetl_storage.ledger import frame_bins
+
+# All bins of a page, the bins of a stage, and the stages, loops and runs of steps of a page.
+BINS_MAX = 1600
+STAGE_BINS_MAX = 160
+STAGES_MAX = 200
+RUNS_MAX = 1000
+_ENDED = frozenset(str(status) for status in RunStatus) - {"PENDING", "RUNNING"}
+
+
+class StepMoment(Struct, frozen=True, kw_only=True):
+    """A step: its latest run, and how many there were; `retries` counts tries that failed."""
+
+    step: str
+    status: str
+    runs: int
+    retries: int
+    started_at: datetime
+    ended_at: datetime | None
+    duration: float
+    came_from: str | None
+    error: Any = None
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """A run at a version; `at` is when that event happened. Without READ there are no variables.
+
+    `is_past` says that the ledger was folded up to the version. `more_stages` and `more_runs` say
+    that there are more than are shown.
+    """
+
+    execution_id: str
+    path: str
+    playbook_version: int | None
+    parent_execution_id: str | None
+    status: str
+    version: int
+    head_version: int
+    is_past: bool
+    at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    duration: float | None
+    current_step: str | None
+    frames: int
+    rows: int
+    warnings: int
+    error: Any
+    checksum: str | None
+    steps: list[StepMoment]
+    stages: list[StageView]
+    loops: list[LoopView]
+    bins: list[FrameBin]
+    more_stages: bool
+    more_runs: bool
+    variables: dict[str, Any]
+    workload: Any
+    waiting: list[Waiting] = []
+    messages: list[AwaitedMessage] = []
+
+
+class _Surfaces(Struct, frozen=True, kw_only=True):
+    """What is known of an execution at a version."""
+
+    execution: Row
+    stages: list[Row]
+    loops: list[Row]
+    bins: list[FrameBin]
+
+
+@get("/executions/{execution_id:str}/moment", tags=["executions"])
+async def show_moment(
+    services: Services,
+    execution_id: FromPath[str],
+    version: Annotated[int | None, QueryParameter(ge=1, le=NUMBER_MAX)] = None,
+) -> Moment:
+    """Show a run as it is, or as it was at a version of its history."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    head = await services.ledger.find_head(known)
+    head_version = row.get("version") or 0 if head is None else head.version
+    is_past = version is not None and version < head_version
+    if version is not None and version > head_version:
+        raise bad_request_error(
+            f"execution {known} has no version {version} yet",
+            hint=f"its latest is {head_version}",
+        )
+    surfaces = (
+        await _fold_surfaces(services, known, version)
+        if is_past and version is not None
+        else await _read_surfaces(services, known, row)
+    )
+    shown_version = surfaces.execution.get("version") or 0
+    end = surfaces.execution.get("updated_at") if is_past else None
+    now = surfaces.execution.get("ended_at") or end or services.clock.now()
+    found = await step_runs.find_run_events(services, row, after=0, runs_max=RUNS_MAX + 1)
+    runs = step_runs.view_runs(
+        [event for event in found if event.version <= shown_version], now=now
+    )
+    moment = _build_moment(surfaces, runs, now=now, head_version=head_version, is_past=is_past)
+    if not await hidden_values.may_read_values(services, known):
+        moment = structs.replace(moment, variables={}, workload=None)
+    if is_past or views.is_terminal(surfaces.execution):
+        return moment
+    return structs.replace(
+        moment,
+        waiting=await pool_waits.list_execution_waits(services, known),
+        messages=await views.list_awaited_messages(services, known),
+    )
+
+
+async def _read_surfaces(services: ApiServices, execution_id: ExecutionId, row: Row) -> _Surfaces:
+    stages = await services.projections.list_rows("stage", execution_id)
+    bins_max = _count_stage_bins(len(stages))
+    return _Surfaces(
+        execution=row,
+        stages=stages,
+        loops=await services.projections.list_rows("loop", execution_id),
+        bins=await services.projections.bin_frames(execution_id, bins_max=bins_max)
+        if stages
+        else [],
+    )
+
+
+async def _fold_surfaces(
+    services: ApiServices, execution_id: ExecutionId, version: int
+) -> _Surfaces:
+    replay = await history_replay.replay_history(
+        services, execution_id, until=version, has_rows=True
+    )
+    rows = replay.surfaces
+    stages = list(rows["stage"].values())
+    bins_max = _count_stage_bins(len(stages))
+    return _Surfaces(
+        execution=rows["execution"][str(execution_id)],
+        stages=stages,
+        loops=list(rows["loop"].values()),
+        bins=frame_bins.bin_frames(rows["frame"].values(), bins_max=bins_max),
+    )
+
+
+def _count_stage_bins(stages: int) -> int:
+    return max(1, min(STAGE_BINS_MAX, BINS_MAX // max(1, min(stages, STAGES_MAX))))
+
+
+def _build_moment(
+    surfaces: _Surfaces,
+    runs: list[StepRunView],
+    *,
+    now: datetime,
+    head_version: int,
+    is_past: bool,
+) -> Moment:
+    row = surfaces.execution
+    summary = views.view_summary(row, now=now)
+    stages = surfaces.stages[:STAGES_MAX]
+    shown = {stage["stage_id"] for stage in stages}
+    return Moment(
+        execution_id=row["execution_id"],
+        path=row["path"],
+        playbook_version=row.get("catalog_version"),
+        parent_execution_id=row.get("parent_execution_id"),
+        status=row["status"],
+        version=row.get("version") or 0,
+        head_version=head_version,
+        is_past=is_past,
+        at=row.get("updated_at"),
+        started_at=row.get("started_at"),
+        ended_at=row.get("ended_at"),
+        duration=summary.duration,
+        current_step=summary.current_step,
+        frames=summary.frames,
+        rows=summary.rows,
+        warnings=row.get("warnings") or 0,
+        error=summary.error,
+        checksum=row.get("envelope_checksum"),
+        steps=sum_steps(runs[:RUNS_MAX]),
+        stages=[views.view_stage(stage) for stage in stages],
+        loops=[views.view_loop(loop) for loop in surfaces.loops[:STAGES_MAX]],
+        bins=[frame_bin for frame_bin in surfaces.bins if frame_bin.stage_id in shown],
+        more_stages=len(surfaces.stages) > STAGES_MAX or len(surfaces.loops) > STAGES_MAX,
+        more_runs=len(runs) > RUNS_MAX,
+        variables=ctx_references.show_markers(row.get("variables") or {}),
+        workload=row.get("workload"),
+    )
+
+
+def sum_steps(runs: Iterable[StepRunView]) -> list[StepMoment]:
+    """Sum the runs of each step, in the order in which the steps began first."""
+    runs_by_step: dict[str, list[StepRunView]] = {}
+    for run in runs:
+        runs_by_step.setdefault(run.step, []).append(run)
+    return [_sum_step(step, of_step) for step, of_step in runs_by_step.items()]
+
+
+def _sum_step(step: str, runs: list[StepRunView]) -> StepMoment:
+    live = [run for run in runs if run.status not in _ENDED]
+    latest = (live or runs)[-1]
+    return StepMoment(
+        step=step,
+        status=latest.status,
+        runs=len(runs),
+        retries=sum(len(run.tries) for run in runs),
+        started_at=runs[0].started_at,
+        ended_at=latest.ended_at,
+        duration=round(sum(run.duration for run in runs), 3),
+        came_from=latest.came_from,
+        error=latest.error,
+    )
+
+
+ROUTES = [show_moment]

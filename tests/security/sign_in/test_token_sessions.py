@@ -1,0 +1,191 @@
+"""Sessions of browsers that begin with a token: once, for a while, and no longer than the token."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+import pytest
+from tests.support.api import ApiWorld
+from tests.support.identities import NOBODY, OWNER, OWNER_TOKEN, Caller, make_caller, open_client
+from tests.support.signing_in import MovableClock
+
+from noetl_planner.api.app import create_app
+from noetl_planner.identity.authenticator import Authenticator, digest_token
+from noetl_planner.identity.openid.browser_sessions import CODE_S, BrowserDoor, BrowserSessions
+from noetl_storage.memory.identities import MemorySessions
+
+WHOAMI = "/api/auth/whoami"
+
+
+class Door:
+    """An API with sessions, whose time and owner's token a test may change."""
+
+    def __init__(self, *, is_secure: bool = False) -> None:
+        self.world, self.clock = ApiWorld(), MovableClock()
+        self._sessions = MemorySessions(self.world.store)
+        self._is_secure = is_secure
+        self.app = self.build_app(OWNER_TOKEN)
+
+    def build_app(self, owner_token: str) -> Any:
+        browsers = BrowserDoor(
+            sessions=BrowserSessions(self._sessions, self.clock), is_secure=self._is_secure
+        )
+        authenticator = Authenticator(
+            self.world.identities,
+            self.clock,
+            owner_digest=digest_token(owner_token),
+            browsers=browsers,
+        )
+        return create_app(self.world.services(authenticator=authenticator, clock=self.clock))
+
+    async def make_code(self, caller: Caller = OWNER) -> str:
+        async with open_client(self.app, caller) as client:
+            answer = await client.post("/auth/codes")
+        assert answer.status_code == HTTPStatus.OK, answer.text
+        return str(answer.json()["code"])
+
+    async def begin(self, client: httpx.AsyncClient, code: str) -> int:
+        return (await client.post("/auth/session", json={"code": code})).status_code
+
+
+async def test_a_code_opens_one_session_that_is_its_maker() -> None:
+    door = Door()
+    code = await door.make_code()
+    async with open_client(door.app) as browser, open_client(door.app) as thief:
+        assert await door.begin(browser, code) == HTTPStatus.OK
+        assert await door.begin(thief, code) == HTTPStatus.UNAUTHORIZED
+        who = (await browser.get(WHOAMI)).json()
+        assert (who["kind"], who["name"], who["via"]) == ("owner", "owner", "console")
+        assert (await thief.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
+
+
+async def test_two_at_once_with_one_code_get_one_session() -> None:
+    door = Door()
+    code = await door.make_code()
+    async with open_client(door.app) as one, open_client(door.app) as other:
+        found = await asyncio.gather(door.begin(one, code), door.begin(other, code))
+    assert sorted(found) == [HTTPStatus.OK, HTTPStatus.UNAUTHORIZED]
+
+
+async def test_a_code_is_over_after_a_minute() -> None:
+    door = Door()
+    code = await door.make_code()
+    door.clock.ahead_s += CODE_S + 1
+    async with open_client(door.app) as browser:
+        assert await door.begin(browser, code) == HTTPStatus.UNAUTHORIZED
+
+
+async def test_a_code_is_no_cookie_and_a_cookie_is_no_code() -> None:
+    door = Door()
+    code = await door.make_code()
+    async with open_client(door.app) as browser:
+        browser.cookies.set("noetl_session", code)
+        assert (await browser.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
+    async with open_client(door.app) as browser:
+        assert await door.begin(browser, code) == HTTPStatus.OK
+        secret = browser.cookies["noetl_session"]
+        assert await door.begin(browser, secret) == HTTPStatus.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("code", ["", "x", "0" * 64, "0" * 200, "ä" * 64])
+async def test_what_is_no_code_opens_nothing(code: str) -> None:
+    door = Door()
+    async with open_client(door.app) as browser:
+        assert await door.begin(browser, code) == HTTPStatus.UNAUTHORIZED
+
+
+async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites() -> None:
+    for is_secure in (False, True):
+        door = Door(is_secure=is_secure)
+        async with open_client(door.app, OWNER) as client:
+            answer = await client.post("/auth/session")
+        cookie = answer.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=lax" in cookie
+        assert "max-age=43200" in cookie
+        assert ("secure" in cookie) == is_secure
+        assert cookie.startswith("__host-noetl_session=" if is_secure else "noetl_session=")
+        assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_a_write_with_the_cookie_carries_the_sessions_token() -> None:
+    door = Door()
+    async with open_client(door.app) as browser:
+        await door.begin(browser, await door.make_code())
+        bare = await browser.post("/api/executions/1/cancel", json={})
+        assert (bare.status_code, bare.json()["code"]) == (HTTPStatus.FORBIDDEN, "csrf_token")
+        token = (await browser.get("/auth/session")).json()["csrf_token"]
+        sent = {"X-CSRF-Token": token}
+        right = await browser.post("/api/executions/1/cancel", json={}, headers=sent)
+        assert right.status_code == HTTPStatus.NOT_FOUND
+
+
+async def test_another_sites_page_begins_no_session() -> None:
+    door = Door()
+    code = await door.make_code()
+    async with open_client(door.app, Origin="https://evil.example") as browser:
+        assert await door.begin(browser, code) == HTTPStatus.FORBIDDEN
+
+
+async def test_a_session_makes_no_codes_and_begins_no_sessions() -> None:
+    door = Door()
+    async with open_client(door.app) as browser:
+        await door.begin(browser, await door.make_code())
+        token = (await browser.get("/auth/session")).json()["csrf_token"]
+        for path in ("/auth/codes", "/auth/session"):
+            answer = await browser.post(path, headers={"X-CSRF-Token": token})
+            assert answer.status_code == HTTPStatus.UNAUTHORIZED, path
+
+
+async def test_who_signs_out_is_out_everywhere_at_once() -> None:
+    door = Door()
+    async with open_client(door.app) as browser:
+        await door.begin(browser, await door.make_code())
+        secret = browser.cookies["noetl_session"]
+        token = (await browser.get("/auth/session")).json()["csrf_token"]
+        out = await browser.post("/auth/logout", headers={"X-CSRF-Token": token})
+        assert out.status_code == HTTPStatus.OK
+        browser.cookies.set("noetl_session", secret)
+        assert (await browser.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
+
+
+async def test_a_session_ends_after_twelve_hours_and_with_another_owners_token() -> None:
+    door = Door()
+    async with open_client(door.app) as browser:
+        await door.begin(browser, await door.make_code())
+        secret = browser.cookies["noetl_session"]
+        door.clock.ahead_s += 12 * 3600 + 1
+        assert (await browser.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
+    door = Door()
+    async with open_client(door.app) as browser:
+        await door.begin(browser, await door.make_code())
+        secret = browser.cookies["noetl_session"]
+    async with open_client(door.build_app("another-token")) as browser:
+        browser.cookies.set("noetl_session", secret)
+        assert (await browser.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
+
+
+async def test_a_key_opens_a_session_with_its_roles_that_ends_with_it() -> None:
+    door = Door()
+    viewer = await make_caller(door.world, "viewer")
+    async with open_client(door.app) as browser:
+        await door.begin(browser, await door.make_code(viewer))
+        who = (await browser.get(WHOAMI)).json()
+        assert (who["name"], who["roles"]) == (viewer.name, ["viewer"])
+        assert (await browser.get("/api/dead-letters")).status_code == HTTPStatus.FORBIDDEN
+        prefix = (viewer.key or "")[:18]
+        await door.world.identities.revoke_key(
+            prefix,
+            tenant_id=who["tenant"],
+            organization_id=who["organization"],
+        )
+        assert (await browser.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
+
+
+async def test_nobody_and_a_worker_get_no_code() -> None:
+    door = Door()
+    worker = await make_caller(door.world, "worker")
+    for caller, status in ((NOBODY, HTTPStatus.UNAUTHORIZED), (worker, HTTPStatus.FORBIDDEN)):
+        async with open_client(door.app, caller) as client:
+            assert (await client.post("/auth/codes")).status_code == status

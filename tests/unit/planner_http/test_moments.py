@@ -1,0 +1,135 @@
+"""A run as it is and as it was: one answer, folded from the ledger for what is past."""
+
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+from tests.support.api import ApiWorld, beginning, ending
+from tests.support.identities import OWNER, make_caller, make_guarded_app, open_client
+
+from noetl_contracts.ids import ExecutionId
+from noetl_storage.ledger.frame_bins import bin_frames
+
+EXECUTION = ExecutionId("72057594037927937")
+MOMENT = f"/api/executions/{EXECUTION}/moment"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+async def a_world(*, is_ended: bool = True) -> ApiWorld:
+    world = ApiWorld()
+    await world.append(EXECUTION, [*beginning(), *(ending() if is_ended else [])])
+    await world.project(EXECUTION)
+    return world
+
+
+async def show_moment(world: ApiWorld, **query: Any) -> Any:
+    async with open_client(make_guarded_app(world), OWNER) as client:
+        answer = await client.get(MOMENT, params=query)
+    assert answer.status_code == HTTPStatus.OK, answer.text
+    return answer.json()
+
+
+async def test_the_present_is_shown_without_a_version() -> None:
+    moment = await show_moment(await a_world())
+    assert moment["status"] == "COMPLETED"
+    assert (moment["version"], moment["head_version"], moment["is_past"]) == (4, 4, False)
+    assert [(step["step"], step["status"]) for step in moment["steps"]] == [("start", "COMPLETED")]
+
+
+async def test_a_version_shows_the_run_as_it_was_then() -> None:
+    moment = await show_moment(await a_world(), version=2)
+    assert moment["status"] == "RUNNING"
+    assert (moment["version"], moment["head_version"], moment["is_past"]) == (2, 4, True)
+    assert moment["ended_at"] is None
+    assert [(step["step"], step["status"]) for step in moment["steps"]] == [("start", "RUNNING")]
+
+
+async def test_before_its_first_step_a_run_has_none() -> None:
+    moment = await show_moment(await a_world(), version=1)
+    assert moment["steps"] == []
+
+
+async def test_the_latest_version_is_the_present() -> None:
+    world = await a_world()
+    latest, present = await show_moment(world, version=4), await show_moment(world)
+    assert latest == present
+
+
+async def test_the_past_of_each_version_is_what_was_the_present_then() -> None:
+    early = await show_moment(await a_world(is_ended=False))
+    late = await show_moment(await a_world(), version=2)
+    changing = {"head_version", "is_past", "duration", "steps", "at", "started_at", "checksum"}
+    assert {k: v for k, v in early.items() if k not in changing} == {
+        k: v for k, v in late.items() if k not in changing
+    }
+
+
+@pytest.mark.parametrize("version", [5, 10**6])
+async def test_a_version_that_is_not_there_yet_is_refused(version: int) -> None:
+    async with open_client(make_guarded_app(await a_world()), OWNER) as client:
+        answer = await client.get(MOMENT, params={"version": version})
+    assert answer.status_code == HTTPStatus.BAD_REQUEST
+    assert answer.json()["hint"] == "its latest is 4"
+
+
+async def test_who_may_not_read_payloads_sees_no_values() -> None:
+    world = await a_world()
+    viewer = await make_caller(world, "viewer")
+    async with open_client(make_guarded_app(world), viewer) as client:
+        for version in (None, 2):
+            query = {} if version is None else {"version": version}
+            moment = (await client.get(MOMENT, params=query)).json()
+            assert moment["workload"] is None
+            assert moment["variables"] == {}
+    assert (await show_moment(world))["workload"] == {"who": "world"}
+
+
+def a_frame(number: int, *, status: str = "COMPLETED", seconds: float | None = 1.0) -> Any:
+    return {
+        "stage_id": "7",
+        "frame_id": str(100 + number),
+        "status": status,
+        "row_count": 10,
+        "created_at": NOON,
+        "completed_at": None if seconds is None else NOON + timedelta(seconds=seconds),
+    }
+
+
+def test_frames_are_shared_out_evenly_and_none_is_lost() -> None:
+    bins = bin_frames([a_frame(n) for n in range(10)], bins_max=4)
+    assert [one.frames for one in bins] == [3, 3, 2, 2]
+    assert [one.place for one in bins] == [1, 2, 3, 4]
+    assert (bins[0].first, bins[-1].last) == ("100", "109")
+    assert sum(one.rows for one in bins) == 100
+
+
+def test_a_bin_counts_by_state_and_measures_what_has_ended() -> None:
+    frames = [
+        *(a_frame(n, seconds=n + 1) for n in range(4)),
+        a_frame(4, status="FAILED", seconds=9),
+        a_frame(5, status="RUNNING", seconds=None),
+        a_frame(6, status="CANCELLED", seconds=None),
+    ]
+    (one,) = bin_frames(frames, bins_max=1)
+    assert (one.done, one.failed, one.running, one.cancelled) == (4, 1, 1, 1)
+    assert (one.p50_s, one.p95_s) == (3.0, 9.0)
+
+
+def test_twenty_thousand_frames_make_no_more_bins_than_a_page_shows() -> None:
+    assert len(bin_frames([a_frame(n) for n in range(20_000)], bins_max=160)) == 160
+
+
+async def test_a_text_is_checked_as_lint_does_and_kept_nowhere() -> None:
+    world = ApiWorld()
+    async with open_client(make_guarded_app(world), OWNER) as client:
+        text = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: a, path: a/b}\n"
+        bad = (await client.post("/api/catalog/check", json={"content": text})).json()
+        whole = text + "workflow:\n  - step: start\n    tool: {kind: noop}\n"
+        good = (await client.post("/api/catalog/check", json={"content": whole})).json()
+        listed = (await client.get("/api/catalog")).json()
+    assert bad["plan"] is None
+    assert any(problem["severity"] == "error" for problem in bad["problems"])
+    assert [step["step"] for step in good["plan"]["steps"]] == ["start"]
+    assert (good["path"], good["problems"]) == ("a/b", [])
+    assert listed["playbooks"] == []
