@@ -1,12 +1,13 @@
 """Events over the API have the whole envelope; a caller's flow reaches the request."""
 
+from http import HTTPStatus
+
 import pytest
 from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, ApiWorld, beginning, ending
 from tests.support.storage import ORGANIZATION, TENANT, an_execution
 
-from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import CORRELATION_CHARACTERS_MAX
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import ExecutionRequested
@@ -72,7 +73,8 @@ async def test_a_run_with_a_parent_is_of_the_flow_of_the_parent(api: Api, world:
     await world.append(parent, beginning(), correlation_id="order-7")
     assert await asked(api, world, parent_execution_id=parent) == "order-7"
     assert await asked(api, world, parent_execution_id=parent, flow="other") == "other"
-    assert await asked(api, world, parent_execution_id=ExecutionId("12345")) is None
+    body = {"path": "demo/hello", "parent_execution_id": "12345"}
+    assert (await api.post("/api/execute", json=body)).status_code == HTTPStatus.NOT_FOUND
 
 
 async def test_a_repetition_under_one_key_may_name_another_flow(api: Api, world: ApiWorld) -> None:
