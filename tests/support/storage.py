@@ -74,8 +74,7 @@ from noetl_storage.postgres.registry.administration import PostgresAdministratio
 from noetl_storage.postgres.registry.catalog import PostgresCatalog
 from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
-from noetl_storage.postgres.registry.identities import PostgresIdentities
-from noetl_storage.postgres.registry.quotas import PostgresQuotas
+from noetl_storage.postgres.registry.identities import PostgresIdentities, PostgresQuotas
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
 from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers

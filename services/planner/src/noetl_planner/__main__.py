@@ -37,8 +37,7 @@ from noetl_storage.postgres.registry.administration import PostgresAdministratio
 from noetl_storage.postgres.registry.catalog import PostgresCatalog
 from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
-from noetl_storage.postgres.registry.identities import PostgresIdentities
-from noetl_storage.postgres.registry.quotas import PostgresQuotas
+from noetl_storage.postgres.registry.identities import PostgresIdentities, PostgresQuotas
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
 from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers
@@ -56,7 +55,6 @@ async def run_service(config: settings.Settings) -> None:
         opening = open_connection(config.nats_url, name="planner", waits=waits, hears_itself=False)
         bus = await enter(opening)
         payloads, lease_s = await enter(wiring.open_payload_store(config)), config.shard_lease_s * 2
-        consumer = partial(JetStreamConsumer, bus, stream=topology.INGEST)
         archive = ArchiveReader(PostgresArchiveIndex(database), payloads)
         ledger, instances = PostgresLedger(database), PostgresInstances(database)
         node = await instances.register_instance(
@@ -91,7 +89,9 @@ async def run_service(config: settings.Settings) -> None:
                 states=PostgresStates(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus, span=tracing.start_publication_span),
-                consumer=make_adaptive(consumer, clock),
+                consumer=make_adaptive(
+                    partial(JetStreamConsumer, bus, stream=topology.INGEST), clock
+                ),
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),
                 backlogs=JetStreamBacklogs(bus),
