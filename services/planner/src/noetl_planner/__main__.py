@@ -54,12 +54,11 @@ async def run_service(config: settings.Settings) -> None:
         await migrate.verify_schema(database)
         opening = open_connection(config.nats_url, name="planner", waits=waits, hears_itself=False)
         bus = await enter(opening)
-        payloads, lease_s = await enter(wiring.open_payload_store(config)), config.shard_lease_s * 2
+        payloads = await enter(wiring.open_payload_store(config))
+        consumer = partial(JetStreamConsumer, bus, stream=topology.INGEST)
         archive = ArchiveReader(PostgresArchiveIndex(database), payloads)
         ledger, instances = PostgresLedger(database), PostgresInstances(database)
-        node = await instances.register_instance(
-            instance=process.instance, kind="planner", lease_s=lease_s
-        )
+        node = await wiring.register_planner(instances, process, config)
         process.health.add_check("nats", bus.check_connection)
         await wiring.run_planner(
             wiring.Adapters(
@@ -89,9 +88,7 @@ async def run_service(config: settings.Settings) -> None:
                 states=PostgresStates(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus, span=tracing.start_publication_span),
-                consumer=make_adaptive(
-                    partial(JetStreamConsumer, bus, stream=topology.INGEST), clock
-                ),
+                consumer=make_adaptive(consumer, clock),
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),
                 backlogs=JetStreamBacklogs(bus),

@@ -150,6 +150,13 @@ def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[D
     )
 
 
+async def register_planner(instances: Instances, process: ServiceProcess, config: Settings) -> int:
+    """Say that this planner runs, before its first shards; return the number of its node."""
+    return await instances.register_instance(
+        instance=process.instance, kind="planner", lease_s=2 * config.shard_lease_s
+    )
+
+
 def build_limits(config: Settings) -> Limits:
     """Read the deployment's bounds from the settings."""
     return Limits(
