@@ -37,6 +37,7 @@ from noetl_storage.postgres.registry.catalog import PostgresCatalog
 from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
 from noetl_storage.postgres.registry.identities import PostgresIdentities
+from noetl_storage.postgres.registry.notifications import PostgresNotifications
 from noetl_storage.postgres.registry.quotas import PostgresQuotas
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
 from noetl_storage.postgres.registry.sessions import PostgresSessions
@@ -53,14 +54,12 @@ async def run_service(config: settings.Settings) -> None:
         database = await enter(wiring.open_ledger(config, name=process.instance))
         opening = open_connection(config.nats_url, name="planner", waits=waits, hears_itself=False)
         bus = await enter(opening)
+        process.health.add_check("nats", bus.check_connection)
         payloads, lease_s = await enter(wiring.open_payload_store(config)), config.shard_lease_s * 2
         consumer = partial(JetStreamConsumer, bus, stream=topology.INGEST)
         archive = ArchiveReader(PostgresArchiveIndex(database), payloads)
         ledger, instances = PostgresLedger(database), PostgresInstances(database)
-        node = await instances.register_instance(
-            instance=process.instance, kind="planner", lease_s=lease_s
-        )
-        process.health.add_check("nats", bus.check_connection)
+        register = partial(instances.register_instance, instance=process.instance, kind="planner")
         await wiring.run_planner(
             wiring.Adapters(
                 ledger=ArchivedLedger(ledger, ledger, archive),
@@ -83,6 +82,7 @@ async def run_service(config: settings.Settings) -> None:
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),
                 sessions=PostgresSessions(database),
+                notifications=PostgresNotifications(database),
                 webhooks=PostgresWebhooks(database),
                 triggers=PostgresTriggers(database),
                 dead_letter_log=PostgresDeadLetterLog(database),
@@ -94,7 +94,7 @@ async def run_service(config: settings.Settings) -> None:
                 hints=NatsHints(bus),
                 backlogs=JetStreamBacklogs(bus),
                 clock=clock,
-                snowflake=SnowflakeIds(node=node, clock=clock),
+                snowflake=SnowflakeIds(node=await register(lease_s=lease_s), clock=clock),
                 worker_presence=WorkerPresence(clock),
                 store_waits=StoreWaits(clock),
             ),

@@ -86,6 +86,7 @@ from noetl_storage.ports.registry_ports import (
     Catalog,
     Credentials,
     DeadLetterLog,
+    Notifications,
     Schedules,
     Sessions,
     Triggers,
@@ -122,6 +123,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     credentials: Credentials
     schedules: Schedules
     sessions: Sessions
+    notifications: Notifications
     webhooks: Webhooks
     triggers: Triggers
     dead_letter_log: DeadLetterLog
@@ -269,6 +271,7 @@ def build_api_services(
         catalog=adapters.catalog,
         credentials=adapters.credentials,
         schedules=adapters.schedules,
+        notifications=adapters.notifications,
         webhooks=adapters.webhooks,
         triggers=adapters.triggers,
         dead_letters=adapters.dead_letters,
