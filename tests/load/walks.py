@@ -283,6 +283,8 @@ WALKS: dict[str, Walk] = {
     "/api/triggers/{name}": _named("/api/triggers/{trigger}"),
     "/api/vars/{execution_id}": _each("/api/vars/{execution_id}"),
     "/api/vars/{execution_id}/{name}": _variable,
+    "/api/notifications": _plain("/api/notifications"),
+    "/api/notifications/log": _plain("/api/notifications/log"),
     "/api/webhooks": _plain("/api/webhooks"),
     "/api/webhooks/{name}": _named("/api/webhooks/{webhook}"),
 }

@@ -52,7 +52,12 @@ from noetl_storage.memory.registry import (
     MemorySnapshots,
 )
 from noetl_storage.memory.states import MemoryStates
-from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
+from noetl_storage.memory.triggers import (
+    MemoryNotifications,
+    MemorySchedules,
+    MemoryTriggers,
+    MemoryWebhooks,
+)
 from noetl_worker import wiring as working
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.keychain.credential_vault import CredentialVault
@@ -151,6 +156,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
         sessions=MemorySessions(store),
+        notifications=MemoryNotifications(store),
         webhooks=MemoryWebhooks(store),
         triggers=MemoryTriggers(store),
         dead_letter_log=MemoryDeadLetterLog(store),

@@ -54,7 +54,12 @@ from noetl_storage.memory.registry import (
 )
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
+from noetl_storage.memory.triggers import (
+    MemoryNotifications,
+    MemorySchedules,
+    MemoryTriggers,
+    MemoryWebhooks,
+)
 from noetl_storage.payloads.memory import MemoryPayloads
 
 SHARD_COUNT = 16
@@ -159,6 +164,7 @@ class ApiWorld:
             "catalog": self.catalog,
             "credentials": MemoryCredentials(self.store),
             "schedules": MemorySchedules(self.store),
+            "notifications": MemoryNotifications(self.store),
             "webhooks": MemoryWebhooks(self.store),
             "triggers": MemoryTriggers(self.store),
             "dead_letters": MemoryDeadLetters(self.broker),

@@ -44,7 +44,12 @@ from noetl_storage.memory.registry import (
 )
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
+from noetl_storage.memory.triggers import (
+    MemoryNotifications,
+    MemorySchedules,
+    MemoryTriggers,
+    MemoryWebhooks,
+)
 from noetl_storage.ports import (
     history_ports,
     identity_ports,
@@ -75,6 +80,7 @@ from noetl_storage.postgres.registry.catalog import PostgresCatalog
 from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
 from noetl_storage.postgres.registry.identities import PostgresIdentities, PostgresQuotas
+from noetl_storage.postgres.registry.notifications import PostgresNotifications
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
 from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers
@@ -141,6 +147,7 @@ class Stores:
     catalog: registry_ports.Catalog
     credentials: registry_ports.Credentials
     schedules: registry_ports.Schedules
+    notifications: registry_ports.Notifications
     webhooks: registry_ports.Webhooks
     sessions: registry_ports.Sessions
     references: payload_ports.PayloadReferences
@@ -176,6 +183,7 @@ def memory_stores() -> Stores:
         catalog=MemoryCatalog(store),
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
+        notifications=MemoryNotifications(store),
         webhooks=MemoryWebhooks(store),
         sessions=MemorySessions(store),
         references=MemoryPayloadReferences(store),
@@ -211,6 +219,7 @@ def postgres_stores(database: Database) -> Stores:
         catalog=PostgresCatalog(database),
         credentials=PostgresCredentials(database),
         schedules=PostgresSchedules(database),
+        notifications=PostgresNotifications(database),
         webhooks=PostgresWebhooks(database),
         sessions=PostgresSessions(database),
         references=PostgresPayloadReferences(database),

@@ -48,6 +48,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "schedule": "Keep, list, pause and run schedules.",
         "webhook": "Keep, list and remove webhooks.",
         "trigger": "Keep, list, pause and remove triggers.",
+        "notify": "Start a playbook when executions fail or recover.",
     },
     "Sign in": {
         "login": "Sign in at a server, with a code in any browser; tokens are kept and renewed.",
@@ -99,7 +100,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "history": ("replay", "audit", "projection", "retention", "payloads", "dlq"),
     "identity": ("login", "logout", "whoami", "context", "role", "key"),
-    "messages": ("signal", "approvals", "approve", "schedule", "webhook", "trigger"),
+    "messages": ("signal", "approvals", "approve", "schedule", "webhook", "trigger", "notify"),
     "playbooks": ("lint", "register", "catalog", "schema", "state"),
     "services": (
         *(

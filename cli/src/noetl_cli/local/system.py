@@ -60,7 +60,12 @@ from noetl_storage.memory.registry import (
 )
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.memory.triggers import MemorySchedules, MemoryTriggers, MemoryWebhooks
+from noetl_storage.memory.triggers import (
+    MemoryNotifications,
+    MemorySchedules,
+    MemoryTriggers,
+    MemoryWebhooks,
+)
 from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.ports.ledger_ports import Payloads
 from noetl_worker import settings as worker_settings
@@ -216,6 +221,7 @@ def _build_planner_adapters(
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
         sessions=MemorySessions(store),
+        notifications=MemoryNotifications(store),
         webhooks=MemoryWebhooks(store),
         triggers=MemoryTriggers(store),
         dead_letter_log=MemoryDeadLetterLog(store),

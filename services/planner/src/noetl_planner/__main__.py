@@ -5,7 +5,6 @@ from functools import partial
 
 from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.identity import SnowflakeIds
 from noetl_chassis.observability import tracing
 from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
@@ -38,6 +37,7 @@ from noetl_storage.postgres.registry.catalog import PostgresCatalog
 from noetl_storage.postgres.registry.credentials import PostgresCredentials
 from noetl_storage.postgres.registry.dead_letter_log import PostgresDeadLetterLog
 from noetl_storage.postgres.registry.identities import PostgresIdentities, PostgresQuotas
+from noetl_storage.postgres.registry.notifications import PostgresNotifications
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
 from noetl_storage.postgres.registry.sessions import PostgresSessions
 from noetl_storage.postgres.registry.triggers import PostgresTriggers
@@ -58,7 +58,6 @@ async def run_service(config: settings.Settings) -> None:
         consumer = partial(JetStreamConsumer, bus, stream=topology.INGEST)
         archive = ArchiveReader(PostgresArchiveIndex(database), payloads)
         ledger, instances = PostgresLedger(database), PostgresInstances(database)
-        node = await wiring.register_planner(instances, process, config)
         process.health.add_check("nats", bus.check_connection)
         await wiring.run_planner(
             wiring.Adapters(
@@ -82,6 +81,7 @@ async def run_service(config: settings.Settings) -> None:
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),
                 sessions=PostgresSessions(database),
+                notifications=PostgresNotifications(database),
                 webhooks=PostgresWebhooks(database),
                 triggers=PostgresTriggers(database),
                 dead_letter_log=PostgresDeadLetterLog(database),
@@ -93,7 +93,7 @@ async def run_service(config: settings.Settings) -> None:
                 hints=NatsHints(bus),
                 backlogs=JetStreamBacklogs(bus),
                 clock=clock,
-                snowflake=SnowflakeIds(node=node, clock=clock),
+                snowflake=await wiring.register_planner(instances, process, clock, config),
                 worker_presence=WorkerPresence(clock),
                 store_waits=StoreWaits(clock),
             ),

@@ -86,6 +86,7 @@ from noetl_storage.ports.registry_ports import (
     Catalog,
     Credentials,
     DeadLetterLog,
+    Notifications,
     Schedules,
     Sessions,
     Triggers,
@@ -122,6 +123,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     credentials: Credentials
     schedules: Schedules
     sessions: Sessions
+    notifications: Notifications
     webhooks: Webhooks
     triggers: Triggers
     dead_letter_log: DeadLetterLog
@@ -150,11 +152,14 @@ def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[D
     )
 
 
-async def register_planner(instances: Instances, process: ServiceProcess, config: Settings) -> int:
-    """Say that this planner runs, before its first shards; return the number of its node."""
-    return await instances.register_instance(
+async def register_planner(
+    instances: Instances, process: ServiceProcess, clock: Clock, config: Settings
+) -> SnowflakeIds:
+    """Say that this planner runs, before its first shards; return the source of its identities."""
+    node = await instances.register_instance(
         instance=process.instance, kind="planner", lease_s=2 * config.shard_lease_s
     )
+    return SnowflakeIds(node=node, clock=clock)
 
 
 def build_limits(config: Settings) -> Limits:
@@ -276,6 +281,7 @@ def build_api_services(
         catalog=adapters.catalog,
         credentials=adapters.credentials,
         schedules=adapters.schedules,
+        notifications=adapters.notifications,
         webhooks=adapters.webhooks,
         triggers=adapters.triggers,
         dead_letters=adapters.dead_letters,

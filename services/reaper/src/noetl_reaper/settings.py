@@ -49,6 +49,10 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     letters_max: Count = 100
     # Schedules that one sweep fires.
     schedules_max: Count = 200
+    # Notifications that one sweep sends, and how late one may still be sent: a rule looks at no
+    # execution that ended longer ago.
+    notifications_max: Count = 200
+    notification_lookback_s: Seconds = 86_400.0
     # How long the number lasts under which execution ids are minted; far longer than a sweep.
     node_lease_s: Seconds = 120.0
     # How long one statement or transaction of a tenant's database role may last: the role's own

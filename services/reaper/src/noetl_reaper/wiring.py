@@ -18,6 +18,7 @@ from noetl_reaper import settings
 from noetl_reaper.service import Reaper, ReaperTables
 from noetl_reaper.settings import Settings
 from noetl_reaper.sweeps.history_retention import HistoryRetention
+from noetl_reaper.sweeps.notifier import Notifier, NotifierLimits
 from noetl_reaper.sweeps.payload_collection import PayloadCollection
 from noetl_reaper.sweeps.scheduler import NodeLease, Scheduler, SchedulerLimits
 from noetl_reaper.sweeps.tenant_reads import TenantReadLimit
@@ -37,6 +38,7 @@ from noetl_storage.postgres.ledger.requests import PostgresRequests
 from noetl_storage.postgres.ledger.retention import PostgresRetention
 from noetl_storage.postgres.partitions import PostgresPartitions
 from noetl_storage.postgres.read_models.projections import PostgresProjections
+from noetl_storage.postgres.registry.notifications import PostgresNotifications
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
 from noetl_storage.postgres.tenant_roles import PostgresTenantRoles
 
@@ -73,6 +75,7 @@ def wire_reaper(config: Settings, *, owner: str, database: Database, nats: Conne
         bounds=settings.build_bounds(config),
     )
     reaper.add_duty(_build_scheduler(config, owner=owner, database=database, nats=nats).fire_due)
+    reaper.add_duty(_build_notifier(config, owner=owner, database=database, nats=nats).send_due)
     limit = TenantReadLimit(PostgresTenantRoles(database), longest_s=config.tenant_read_s)
     reaper.add_duty(limit.end_long_reads)
     return reaper
@@ -198,5 +201,24 @@ def _build_scheduler(
         ),
         limits=SchedulerLimits(
             schedules_max=config.schedules_max, routes=settings.build_policy(config).routes
+        ),
+    )
+
+
+def _build_notifier(
+    config: Settings, *, owner: str, database: Database, nats: Connection
+) -> Notifier:
+    clock = SystemClock()
+    return Notifier(
+        notifications=PostgresNotifications(database),
+        hints=NatsHints(nats),
+        clock=clock,
+        numbers=NodeLease(
+            PostgresInstances(database), owner=owner, lease_s=config.node_lease_s, clock=clock
+        ),
+        limits=NotifierLimits(
+            lookback_s=config.notification_lookback_s,
+            notifications_max=config.notifications_max,
+            routes=settings.build_policy(config).routes,
         ),
     )

@@ -26,6 +26,7 @@ from noetl_contracts.ledger.records import (
     Snapshot,
 )
 from noetl_contracts.requests.dead_letters import DeadLetterAct
+from noetl_contracts.requests.notifications import Cause, SentNotification
 from noetl_contracts.requests.schedules import Schedule
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
@@ -123,6 +124,14 @@ class MemoryStore:
     past_by_execution: dict[str, dict[int, Snapshot]] = field(default_factory=dict)
     role_bindings: dict[str, RoleBinding] = field(default_factory=dict)
     api_keys: dict[str, ApiKey] = field(default_factory=dict)
+    notification_rules: dict[tuple[str, str, str], Any] = field(default_factory=dict)
+    notification_rule_count: int = 0
+    notifications: dict[tuple[int, ExecutionId, Cause], SentNotification] = field(
+        default_factory=dict
+    )
+    notification_owners: dict[tuple[int, ExecutionId, Cause], tuple[str, str]] = field(
+        default_factory=dict
+    )
     quotas: dict[str, TenantQuota] = field(default_factory=dict)
     administration: dict[tuple[str, str], list[AdministrationRecord]] = field(default_factory=dict)
     lineage_by_execution: dict[str, StoredLineage] = field(default_factory=dict)

@@ -1,11 +1,19 @@
-"""Triggers in memory."""
+"""What starts playbooks, in memory: triggers, schedules, webhooks, notifications."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import Request
+from noetl_contracts.requests import notifications
+from noetl_contracts.requests.notifications import (
+    Cause,
+    DueNotification,
+    NotificationRule,
+    SentNotification,
+)
 from noetl_contracts.requests.schedules import Schedule
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
@@ -231,3 +239,160 @@ class MemoryWebhooks:
         """Remove a webhook; False when there was none."""
         name_key = (tenant_id, organization_id, name)
         return self._store.webhook_by_place.pop(name_key, None) is not None
+
+
+_CAUSES = {"FAILED": Cause.FAILED, "COMPLETED": Cause.RECOVERED}
+
+
+class StoredRule(Struct, frozen=True, kw_only=True):
+    """A rule with its identity, and since when it waits for what it waits for."""
+
+    rule: NotificationRule
+    rule_id: int
+    watched_from: datetime
+
+
+class MemoryNotifications:
+    """Keeps a notification together with its request."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._requests = MemoryRequests(store)
+
+    async def put_rule(self, rule: NotificationRule) -> None:
+        """Keep a rule under its name, replacing the one before."""
+        place = (rule.tenant_id, rule.organization_id, rule.name)
+        known: StoredRule | None = self._store.notification_rules.get(place)
+        has_same_subject = known is not None and _get_subject(known.rule) == _get_subject(rule)
+        self._store.notification_rule_count += known is None
+        self._store.notification_rules[place] = StoredRule(
+            rule=rule,
+            rule_id=self._store.notification_rule_count if known is None else known.rule_id,
+            watched_from=(known.watched_from if known and has_same_subject else self._store.now()),
+        )
+
+    async def find_rule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> NotificationRule | None:
+        """Return a rule by name, or None."""
+        known = self._store.notification_rules.get((tenant_id, organization_id, name))
+        return None if known is None else known.rule
+
+    async def list_rules(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, rules_max: int
+    ) -> list[NotificationRule]:
+        """Return the rules in the order of their names."""
+        places = sorted(
+            place
+            for place in self._store.notification_rules
+            if place[:2] == (tenant_id, organization_id)
+        )
+        return [self._store.notification_rules[place].rule for place in places][:rules_max]
+
+    async def remove_rule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a rule; False when there was none."""
+        place = (tenant_id, organization_id, name)
+        return self._store.notification_rules.pop(place, None) is not None
+
+    async def list_due_notifications(
+        self, *, since: datetime, notifications_max: int
+    ) -> list[DueNotification]:
+        """Return ends since a time that rules of everyone wait for, the earliest first."""
+        due = [
+            DueNotification(
+                rule=stored.rule,
+                rule_id=stored.rule_id,
+                cause=_CAUSES[row["status"]],
+                **{
+                    name: row[name]
+                    for name in (
+                        "execution_id",
+                        "path",
+                        "status",
+                        "started_at",
+                        "ended_at",
+                        "error",
+                    )
+                },
+            )
+            for row in self._list_executions()
+            for stored in self._store.notification_rules.values()
+            if row["ended_at"] is not None
+            and row["ended_at"] >= max(since, stored.watched_from)
+            and self._is_due(stored, row)
+        ]
+        due.sort(key=lambda one: (one.ended_at, int(one.execution_id), one.rule_id))
+        return due[:notifications_max]
+
+    async def send_notification(self, due: DueNotification, request: Request) -> bool:
+        """Keep a notification with the request of what delivers it; False when it was sent."""
+        rules = {stored.rule_id: stored.rule for stored in self._store.notification_rules.values()}
+        key = (due.rule_id, due.execution_id, due.cause)
+        if due.rule_id not in rules or key in self._store.notifications:
+            return False
+        self._store.notifications[key] = SentNotification(
+            rule=rules[due.rule_id].name,
+            cause=due.cause,
+            path=due.path,
+            execution_id=due.execution_id,
+            delivered_by=request.execution_id,
+            status="PENDING",
+            sent_at=self._store.now(),
+        )
+        self._store.notification_owners[key] = (request.tenant_id, request.organization_id)
+        await self._requests.submit_request(request)
+        return True
+
+    async def list_sent_notifications(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, notifications_max: int
+    ) -> list[SentNotification]:
+        """Return the latest notifications, the latest first."""
+        statuses = {row["execution_id"]: row["status"] for row in self._list_executions()}
+        sent = [
+            _with_status(notification, statuses.get(notification.delivered_by))
+            for key, notification in self._store.notifications.items()
+            if self._store.notification_owners[key] == (tenant_id, organization_id)
+        ]
+        sent.sort(key=lambda one: (one.sent_at, int(one.execution_id)), reverse=True)
+        return sent[:notifications_max]
+
+    def _list_executions(self) -> list[dict[str, Any]]:
+        return list(self._store.row_by_key_by_surface.get("execution", {}).values())
+
+    def _is_due(self, stored: StoredRule, row: dict[str, Any]) -> bool:
+        rule, cause = stored.rule, _CAUSES.get(row["status"])
+        lasted = row["ended_at"] - (row["started_at"] or row["ended_at"])
+        deliveries = {sent.delivered_by for sent in self._store.notifications.values()}
+        return (
+            (rule.tenant_id, rule.organization_id) == (row["tenant_id"], row["organization_id"])
+            and row["parent_execution_id"] is None
+            and cause in rule.causes
+            and notifications.is_path_matched(rule.pattern, row["path"])
+            and lasted >= timedelta(seconds=rule.longer_than_s)
+            and (stored.rule_id, row["execution_id"], cause) not in self._store.notifications
+            and row["execution_id"] not in deliveries
+            and (cause is Cause.FAILED or self._has_failed_before(row))
+        )
+
+    def _has_failed_before(self, row: dict[str, Any]) -> bool:
+        place = ("tenant_id", "organization_id", "path")
+        earlier = [
+            other
+            for other in self._list_executions()
+            if all(other[name] == row[name] for name in place)
+            and other["status"] in _CAUSES
+            and int(other["execution_id"]) < int(row["execution_id"])
+            and other["ended_at"] <= row["ended_at"]
+        ]
+        latest = max(earlier, key=lambda other: int(other["execution_id"]), default=None)
+        return latest is not None and latest["status"] == "FAILED"
+
+
+def _get_subject(rule: NotificationRule) -> tuple[object, ...]:
+    return rule.pattern, rule.causes, rule.longer_than_s
+
+
+def _with_status(sent: SentNotification, status: str | None) -> SentNotification:
+    return sent if status is None else structs.replace(sent, status=status)

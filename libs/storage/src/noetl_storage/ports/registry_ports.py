@@ -8,6 +8,11 @@ from noetl_contracts.identity.role_bindings import Session
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import CatalogEntry, Request
 from noetl_contracts.requests.dead_letters import DeadLetterAct
+from noetl_contracts.requests.notifications import (
+    DueNotification,
+    NotificationRule,
+    SentNotification,
+)
 from noetl_contracts.requests.schedules import Schedule
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
@@ -107,6 +112,41 @@ class Schedules(Protocol):
 
     async def skip_times(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
         """Move on without an execution; False when the schedule is no longer as it was read."""
+
+
+class Notifications(Protocol):
+    """Rules, and what was sent by them; a notification and its request are one transaction."""
+
+    async def put_rule(self, rule: NotificationRule) -> None:
+        """Keep a rule under its name, replacing the one before."""
+
+    async def find_rule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> NotificationRule | None:
+        """Return a rule by name, or None."""
+
+    async def list_rules(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, rules_max: int
+    ) -> list[NotificationRule]:
+        """Return the rules in the order of their names."""
+
+    async def remove_rule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a rule; False when there was none."""
+
+    async def list_due_notifications(
+        self, *, since: datetime, notifications_max: int
+    ) -> list[DueNotification]:
+        """Return ends since a time that rules of everyone wait for, the earliest first."""
+
+    async def send_notification(self, due: DueNotification, request: Request) -> bool:
+        """Keep a notification with the request of what delivers it; False when it was sent."""
+
+    async def list_sent_notifications(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, notifications_max: int
+    ) -> list[SentNotification]:
+        """Return the latest notifications, the latest first."""
 
 
 class Webhooks(Protocol):

@@ -64,7 +64,14 @@ from noetl_planner.api.identity import (
 )
 from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
-from noetl_planner.api.triggers import dead_letters, messages, schedules, triggers, webhooks
+from noetl_planner.api.triggers import (
+    dead_letters,
+    messages,
+    notifications,
+    schedules,
+    triggers,
+    webhooks,
+)
 from noetl_planner.api.watch import event_stream, logs
 from noetl_planner.identity.openid.refusals import TokenRefused
 from noetl_storage.ports.errors import HistoryDropped, RowRefused
@@ -185,6 +192,7 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
     *traces.ROUTES,
     *triggers.ROUTES,
     *variables.ROUTES,
+    *notifications.ROUTES,
     *webhooks.ROUTES,
 )
 

@@ -55,6 +55,7 @@ _WRITE = _of_paths(Permission.WRITE_PLAYBOOKS)
 _AUDIT = _of_paths(Permission.AUDIT)
 _SEE_ALL = RouteRule(permission=Permission.SEE)
 _READ_ALL = RouteRule(permission=Permission.READ)
+_WRITE_ALL = RouteRule(permission=Permission.WRITE_PLAYBOOKS)
 _RUN_ALL = RouteRule(permission=Permission.RUN)
 _AUDIT_ALL = RouteRule(permission=Permission.AUDIT)
 _USE_CREDENTIALS = RouteRule(permission=Permission.USE_CREDENTIALS)
@@ -136,6 +137,12 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/api/triggers/{name}"): _SEE,
     ("PUT", "/api/triggers/{name}"): _WRITE,
     ("DELETE", "/api/triggers/{name}"): _WRITE,
+    # A rule sees the ends of all executions that its pattern covers.
+    ("GET", "/api/notifications"): _SEE_ALL,
+    ("GET", "/api/notifications/log"): _SEE_ALL,
+    ("PUT", "/api/notifications/{name}"): _WRITE_ALL,
+    ("DELETE", "/api/notifications/{name}"): _WRITE_ALL,
+    ("POST", "/api/notifications/{name}/test"): _RUN_ALL,
     ("GET", "/api/webhooks"): _SEE,
     ("GET", "/api/webhooks/{name}"): _SEE,
     ("PUT", "/api/webhooks/{name}"): _WRITE,

@@ -60,6 +60,7 @@ from noetl_storage.ports.registry_ports import (
     Catalog,
     Credentials,
     DeadLetterLog,
+    Notifications,
     Schedules,
     Triggers,
     Webhooks,
@@ -131,6 +132,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
+    notifications: Notifications
     webhooks: Webhooks
     triggers: Triggers
     dead_letters: DeadLetters

@@ -1,0 +1,152 @@
+"""Notifications: playbooks that are started because executions of other playbooks ended."""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.identity import actors
+from noetl_contracts.identity.actors import Actor, ActorKind, Via
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ingest_routes import IngestRoutes
+from noetl_contracts.ledger.records import Request
+from noetl_contracts.requests import workload_keys
+from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
+
+# What `requested_by` begins with, before the rule's name.
+ASKER = "notification "
+EVERYTHING = "*"
+_BELOW = "/*"
+_ERROR_CHARACTERS_MAX = 500
+
+
+class Cause(StrEnum):
+    """Why somebody is notified.
+
+    `recovered`: the execution completed, and of those of its path that had begun and ended before,
+    the last one failed.
+    """
+
+    FAILED = "failed"
+    RECOVERED = "recovered"
+
+
+class NotificationRule(Struct, frozen=True, kw_only=True):
+    """Which ends of executions start a playbook.
+
+    `pattern` is a path, a folder and `/*`, or `*`. `actor` is who put the rule.
+    """
+
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    name: str
+    pattern: str
+    causes: tuple[Cause, ...]
+    longer_than_s: float = 0.0
+    playbook: str
+    actor: Actor | None = None
+
+
+class DueNotification(Struct, frozen=True, kw_only=True):
+    """An end of an execution that a rule waits for, and that nobody was notified of."""
+
+    rule: NotificationRule
+    rule_id: int
+    cause: Cause
+    execution_id: ExecutionId
+    path: str
+    status: str
+    started_at: datetime | None
+    ended_at: datetime
+    error: Any = None
+
+
+class SentNotification(Struct, frozen=True, kw_only=True):
+    """A notification in the history; `status` is that of the execution that delivers it."""
+
+    rule: str
+    cause: Cause
+    path: str
+    execution_id: ExecutionId
+    delivered_by: ExecutionId
+    status: str
+    sent_at: datetime
+
+
+def is_path_matched(pattern: str, path: str) -> bool:
+    """Tell whether a rule's pattern covers a playbook's path."""
+    if pattern in (EVERYTHING, path):
+        return True
+    return pattern.endswith(_BELOW) and path.startswith(pattern[:-1])
+
+
+def is_pattern(text: str) -> bool:
+    """Tell whether a text is a pattern: a path, a folder and `/*`, or `*`."""
+    path = text.removesuffix(_BELOW)
+    return text == EVERYTHING or (bool(path) and EVERYTHING not in path)
+
+
+def build_workload(due: DueNotification) -> dict[str, Any]:
+    """Return the inputs of the playbook that delivers a notification."""
+    begun = due.started_at or due.ended_at
+    return {
+        workload_keys.NOTIFICATION: {
+            "rule": due.rule.name,
+            "cause": str(due.cause),
+            "execution_id": due.execution_id,
+            "path": due.path,
+            "status": due.status,
+            "ended_at": due.ended_at.astimezone(UTC).isoformat(),
+            "duration_s": round((due.ended_at - begun).total_seconds(), 3),
+            "error": _read_message(due.error),
+        }
+    }
+
+
+def build_actor(rule: NotificationRule) -> Actor:
+    """Return a rule as the actor of what it starts, for who put it."""
+    return actors.build_caused_actor(
+        ActorKind.TRIGGER, Via.TRIGGER, f"notification/{rule.name}", rule.name, rule.actor
+    )
+
+
+def build_notification_request(
+    due: DueNotification, *, execution_id: ExecutionId, routes: IngestRoutes, producer: str
+) -> Request:
+    """Ask for the execution that delivers a notification."""
+    rule = due.rule
+    request_id = f"execute-{execution_id}"
+    batch = FactBatch(
+        key=request_id,
+        execution_id=execution_id,
+        tenant_id=rule.tenant_id,
+        organization_id=rule.organization_id,
+        producer=producer,
+        facts=[
+            ExecutionRequested(
+                path=rule.playbook,
+                version=None,
+                workload=build_workload(due),
+                requested_by=f"{ASKER}{rule.name}",
+            )
+        ],
+        request_id=request_id,
+        actor=build_actor(rule),
+    )
+    return Request(
+        request_id=request_id,
+        execution_id=execution_id,
+        tenant_id=rule.tenant_id,
+        organization_id=rule.organization_id,
+        kind="execute",
+        subject=routes.build_subject(execution_id, rule.tenant_id, rule.organization_id),
+        data=codec.encode_json(batch),
+        idempotency_key=f"notification/{due.rule_id}/{due.execution_id}/{due.cause}",
+    )
+
+
+def _read_message(error: Any) -> str | None:
+    message = error.get("message") if isinstance(error, dict) else error
+    return None if message is None else str(message)[:_ERROR_CHARACTERS_MAX]

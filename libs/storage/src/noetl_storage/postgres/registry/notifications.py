@@ -1,0 +1,127 @@
+"""Notifications on PostgreSQL."""
+
+from datetime import datetime
+
+import asyncpg
+
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger.records import Request
+from noetl_contracts.requests.notifications import (
+    Cause,
+    DueNotification,
+    NotificationRule,
+    SentNotification,
+)
+from noetl_storage.postgres import event_rows, queries
+from noetl_storage.postgres.database import Database
+
+_QUERIES = queries.load_queries("notifications")
+
+
+class PostgresNotifications:
+    """Sends through `noetl.send_notification`, which keeps a notification with its request."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put_rule(self, rule: NotificationRule) -> None:
+        """Keep a rule under its name, replacing the one before."""
+        await self._database.execute_statement(
+            _QUERIES["put"],
+            rule.tenant_id,
+            rule.organization_id,
+            rule.name,
+            rule.pattern,
+            [str(cause) for cause in rule.causes],
+            rule.longer_than_s,
+            rule.playbook,
+            rule.actor,
+        )
+
+    async def find_rule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> NotificationRule | None:
+        """Return a rule by name, or None."""
+        row = await self._database.find_row(_QUERIES["find"], tenant_id, organization_id, name)
+        return None if row is None else _build_rule(row)
+
+    async def list_rules(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, rules_max: int
+    ) -> list[NotificationRule]:
+        """Return the rules in the order of their names."""
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_rules"], tenant_id, organization_id, rules_max
+        )
+        return [_build_rule(row) for row in rows]
+
+    async def remove_rule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a rule; False when there was none."""
+        row = await self._database.find_row(_QUERIES["remove"], tenant_id, organization_id, name)
+        return row is not None
+
+    async def list_due_notifications(
+        self, *, since: datetime, notifications_max: int
+    ) -> list[DueNotification]:
+        """Return ends since a time that rules of everyone wait for, the earliest first."""
+        rows = await self._database.fetch_rows(_QUERIES["list_due"], since, notifications_max)
+        return [
+            DueNotification(
+                rule=_build_rule(row),
+                rule_id=row["rule_id"],
+                cause=Cause(row["cause"]),
+                execution_id=ExecutionId(str(row["execution_id"])),
+                path=row["path"],
+                status=row["status"],
+                started_at=row["started_at"],
+                ended_at=row["ended_at"],
+                error=row["error"],
+            )
+            for row in rows
+        ]
+
+    async def send_notification(self, due: DueNotification, request: Request) -> bool:
+        """Keep a notification with the request of what delivers it; False when it was sent."""
+        begun = await self._database.get_value(
+            _QUERIES["send"],
+            due.rule_id,
+            int(due.execution_id),
+            str(due.cause),
+            due.path,
+            *event_rows.build_request_columns(request),
+        )
+        return begun is not None
+
+    async def list_sent_notifications(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, notifications_max: int
+    ) -> list[SentNotification]:
+        """Return the latest notifications, the latest first."""
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_sent"], tenant_id, organization_id, notifications_max
+        )
+        return [
+            SentNotification(
+                rule=row["rule_name"],
+                cause=Cause(row["cause"]),
+                path=row["path"],
+                execution_id=ExecutionId(str(row["execution_id"])),
+                delivered_by=ExecutionId(str(row["delivered_by"])),
+                status=row["status"],
+                sent_at=row["sent_at"],
+            )
+            for row in rows
+        ]
+
+
+def _build_rule(row: asyncpg.Record) -> NotificationRule:
+    return NotificationRule(
+        tenant_id=TenantId(row["tenant_id"]),
+        organization_id=OrganizationId(row["organization_id"]),
+        name=row["name"],
+        pattern=row["pattern"],
+        causes=tuple(Cause(cause) for cause in row["causes"]),
+        longer_than_s=row["longer_than_s"],
+        playbook=row["playbook"],
+        actor=event_rows.read_actor_column(row["actor"]),
+    )

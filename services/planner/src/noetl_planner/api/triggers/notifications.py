@@ -1,0 +1,196 @@
+"""Notifications: the rules, a test of one, and what was sent."""
+
+from datetime import datetime
+from typing import Annotated
+
+from litestar import delete, get, post, put
+from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
+from msgspec import Meta, Struct
+
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.requests import notifications, workload_keys
+from noetl_contracts.requests.facts import ExecutionRequested
+from noetl_contracts.requests.notifications import Cause, DueNotification, NotificationRule
+from noetl_planner.api.catalog import catalog_entries, input_checks
+from noetl_planner.api.executions import start_requests
+from noetl_planner.api.http import problems
+from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.lookup import views
+
+RULES_MAX = 1000
+SENT_MAX = 1000
+_YEAR_S = 366 * 86_400
+_TEST_ID = ExecutionId("0")
+
+
+class RuleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which ends of executions start which playbook."""
+
+    pattern: Annotated[str, Meta(min_length=1, max_length=512)]
+    causes: Annotated[list[Cause], Meta(min_length=1, max_length=8)]
+    playbook: Annotated[str, Meta(min_length=1, max_length=512)]
+    longer_than_s: Annotated[float, Meta(ge=0, le=_YEAR_S)] = 0.0
+
+
+class RuleView(Struct, frozen=True, kw_only=True):
+    """A rule as people see it."""
+
+    name: str
+    pattern: str
+    causes: list[Cause]
+    longer_than_s: float
+    playbook: str
+
+
+class RuleList(Struct, frozen=True, kw_only=True):
+    """The rules, by name."""
+
+    rules: list[RuleView]
+
+
+class SentView(Struct, frozen=True, kw_only=True):
+    """A notification that was sent; `status` is that of the execution that delivers it."""
+
+    rule: str
+    cause: Cause
+    path: str
+    execution_id: str
+    delivered_by: str
+    status: str
+    sent_at: datetime
+
+
+class SentList(Struct, frozen=True, kw_only=True):
+    """What was sent, the latest first."""
+
+    notifications: list[SentView]
+
+
+class Removed(Struct, frozen=True, kw_only=True):
+    """A rule that is no more."""
+
+    name: str
+    removed: bool = True
+
+
+@get("/notifications", tags=["notifications"])
+async def list_rules(services: Services) -> RuleList:
+    """List the rules."""
+    rules = await services.notifications.list_rules(rules_max=RULES_MAX, **services.tenant_scope)
+    return RuleList(rules=[_view_rule(rule) for rule in rules])
+
+
+@get("/notifications/log", tags=["notifications"])
+async def list_sent(
+    services: Services, limit: Annotated[int, QueryParameter(ge=1, le=SENT_MAX)] = 100
+) -> SentList:
+    """List what was sent, the latest first."""
+    sent = await services.notifications.list_sent_notifications(
+        notifications_max=limit, **services.tenant_scope
+    )
+    return SentList(
+        notifications=[
+            SentView(
+                rule=one.rule,
+                cause=one.cause,
+                path=one.path,
+                execution_id=one.execution_id,
+                delivered_by=one.delivered_by,
+                status=one.status,
+                sent_at=one.sent_at,
+            )
+            for one in sent
+        ]
+    )
+
+
+@put("/notifications/{name:str}", status_code=HTTP_200_OK, tags=["notifications"])
+async def put_rule(services: Services, name: FromPath[str], data: JSONBody[RuleBody]) -> RuleView:
+    """Keep a rule under a name, whether or not there was one."""
+    problems.check_name(name, "a rule of notifications")
+    if not notifications.is_pattern(data.pattern):
+        raise problems.bad_request_error(
+            f"{data.pattern[:128]!r} is no pattern of paths",
+            hint="a playbook's path, a folder and /*, or * for all",
+        )
+    rule = NotificationRule(
+        **services.tenant_scope,
+        name=name,
+        pattern=data.pattern,
+        causes=tuple(sorted(set(data.causes))),
+        longer_than_s=data.longer_than_s,
+        playbook=data.playbook,
+        actor=services.actor,
+    )
+    entry = await catalog_entries.get_playbook_entry(services, rule.playbook, None)
+    start_requests.check_requirements(services, entry)
+    input_checks.check_inputs(entry, notifications.build_workload(_build_sample(services, rule)))
+    input_checks.check_required_inputs(entry, {workload_keys.NOTIFICATION})
+    async with services.record_change(
+        "notification.written", name, pattern=rule.pattern, playbook=rule.playbook
+    ):
+        await services.notifications.put_rule(rule)
+    return _view_rule(rule)
+
+
+@delete("/notifications/{name:str}", status_code=HTTP_200_OK, tags=["notifications"])
+async def remove_rule(services: Services, name: FromPath[str]) -> Removed:
+    """Remove a rule: nothing is sent by it from now on."""
+    rule = await _get_rule(services, name)
+    async with services.record_change("notification.removed", rule.name):
+        await services.notifications.remove_rule(rule.name, **services.tenant_scope)
+    return Removed(name=rule.name)
+
+
+@post("/notifications/{name:str}/test", status_code=HTTP_202_ACCEPTED, tags=["notifications"])
+async def send_test(services: Services, name: FromPath[str]) -> views.Accepted:
+    """Start a rule's playbook now, about an execution that never was."""
+    rule = await _get_rule(services, name)
+    entry = await catalog_entries.get_playbook_entry(services, rule.playbook, None)
+    start_requests.check_requirements(services, entry)
+    fact = ExecutionRequested(
+        path=entry.path,
+        version=entry.version,
+        workload=notifications.build_workload(_build_sample(services, rule)),
+        requested_by=f"{notifications.ASKER}{rule.name}",
+    )
+    return await start_requests.begin_execution(services, fact, entry, key=None, is_pinned=False)
+
+
+def _build_sample(services: ApiServices, rule: NotificationRule) -> DueNotification:
+    now = services.clock.now()
+    is_failure = Cause.FAILED in rule.causes
+    return DueNotification(
+        rule=rule,
+        rule_id=0,
+        cause=rule.causes[0],
+        execution_id=_TEST_ID,
+        path=rule.pattern,
+        status="FAILED" if is_failure else "COMPLETED",
+        started_at=now,
+        ended_at=now,
+        error="This is a test." if is_failure else None,
+    )
+
+
+async def _get_rule(services: ApiServices, name: str) -> NotificationRule:
+    rule = await services.notifications.find_rule(name, **services.tenant_scope)
+    if rule is None:
+        raise problems.not_found_error(
+            f"there is no rule {name[:128]!r} of notifications", hint="noetl notify ls"
+        )
+    return rule
+
+
+def _view_rule(rule: NotificationRule) -> RuleView:
+    return RuleView(
+        name=rule.name,
+        pattern=rule.pattern,
+        causes=list(rule.causes),
+        longer_than_s=rule.longer_than_s,
+        playbook=rule.playbook,
+    )
+
+
+ROUTES = [list_rules, list_sent, put_rule, remove_rule, send_test]

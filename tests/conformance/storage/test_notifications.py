@@ -1,0 +1,189 @@
+"""Notifications over every adapter: each end once for each rule, whoever looks."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.conformance.storage.test_projections import execution_row, project
+from tests.support.storage import ORGANIZATION, TENANT, Stores, an_execution
+
+from noetl_contracts.ids import ExecutionId, TenantId
+from noetl_contracts.ingest_routes import IngestRoutes
+from noetl_contracts.ledger.records import Request
+from noetl_contracts.requests import notifications
+from noetl_contracts.requests.notifications import Cause, DueNotification, NotificationRule
+
+PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+# Behind the moment at which any rule of a test is put, whatever clock its store has.
+ENDED = datetime(2100, 1, 1, tzinfo=UTC)
+SINCE = ENDED - timedelta(days=1)
+
+
+def a_rule(**fields: Any) -> NotificationRule:
+    values: dict[str, Any] = {
+        **PLACE,
+        "name": "ops",
+        "pattern": "*",
+        "causes": (Cause.FAILED, Cause.RECOVERED),
+        "playbook": "ops/mail",
+    }
+    return NotificationRule(**{**values, **fields})
+
+
+async def end(
+    stores: Stores, status: str, execution: ExecutionId | None = None, **fields: Any
+) -> ExecutionId:
+    execution = execution or an_execution()
+    values = {
+        "status": status,
+        "path": "demo/a",
+        "started_at": ENDED,
+        "ended_at": ENDED,
+        "error": {"kind": "validation", "message": "no rows"} if status == "FAILED" else None,
+    }
+    row = execution_row(execution, **{**values, **fields})
+    await project(stores, execution, execution=[row])
+    return execution
+
+
+async def list_due(stores: Stores) -> list[DueNotification]:
+    return await stores.notifications.list_due_notifications(since=SINCE, notifications_max=9)
+
+
+def a_request(due: DueNotification) -> Request:
+    return notifications.build_notification_request(
+        due, execution_id=an_execution(), routes=IngestRoutes(shard_count=4), producer="test"
+    )
+
+
+async def test_a_rule_is_found_as_it_was_put_last(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule(pattern="demo/*"))
+    rule = a_rule(causes=(Cause.RECOVERED,), longer_than_s=1.5)
+    await stores.notifications.put_rule(rule)
+    assert await stores.notifications.find_rule("ops", **PLACE) == rule
+    assert await stores.notifications.list_rules(rules_max=9, **PLACE) == [rule]
+    assert await stores.notifications.remove_rule("ops", **PLACE)
+    assert not await stores.notifications.remove_rule("ops", **PLACE)
+    assert await stores.notifications.find_rule("ops", **PLACE) is None
+
+
+async def test_a_failure_is_due_and_then_what_completes_after_it(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule())
+    first, failed, recovered, last = sorted((an_execution() for _ in range(4)), key=int)
+    await end(stores, "COMPLETED", first)
+    assert await list_due(stores) == []
+    await end(stores, "FAILED", failed, ended_at=ENDED + timedelta(seconds=1))
+    await end(stores, "COMPLETED", recovered, ended_at=ENDED + timedelta(seconds=2))
+    await end(stores, "COMPLETED", last, ended_at=ENDED + timedelta(seconds=3))
+    due = await list_due(stores)
+    assert [(one.execution_id, one.cause) for one in due] == [
+        (failed, Cause.FAILED),
+        (recovered, Cause.RECOVERED),
+    ]
+    sent = notifications.build_workload(due[0])["notification"]
+    assert (sent["error"], sent["path"], sent["rule"]) == ("no rows", "demo/a", "ops")
+
+
+async def test_what_completed_before_the_failure_has_not_recovered(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule())
+    slow, quick = sorted((an_execution() for _ in range(2)), key=int)
+    await end(stores, "COMPLETED", quick)
+    await end(stores, "FAILED", slow, ended_at=ENDED + timedelta(seconds=1))
+    assert [one.execution_id for one in await list_due(stores)] == [slow]
+
+
+@pytest.mark.parametrize(
+    ("rule", "execution"),
+    [
+        ({"pattern": "demo/b"}, {}),
+        ({"pattern": "dem/*"}, {}),
+        ({"pattern": "demo/a/*"}, {}),
+        # No sign of a pattern of SQL means anything.
+        ({"pattern": "demo/_"}, {}),
+        ({"pattern": "%/*"}, {}),
+        ({"causes": (Cause.RECOVERED,)}, {}),
+        ({"longer_than_s": 0.5}, {}),
+        ({"tenant_id": TenantId("other")}, {}),
+        ({}, {"parent_execution_id": "7"}),
+        ({}, {"status": "CANCELLED"}),
+        ({}, {"status": "RUNNING", "ended_at": None}),
+        ({}, {"ended_at": SINCE - timedelta(seconds=1)}),
+    ],
+)
+async def test_what_no_rule_waits_for_is_not_due(
+    stores: Stores, rule: dict[str, Any], execution: dict[str, Any]
+) -> None:
+    await stores.notifications.put_rule(a_rule(**rule))
+    await end(stores, **{"status": "FAILED", **execution})
+    assert await list_due(stores) == []
+
+
+@pytest.mark.parametrize("pattern", ["demo/a", "demo/*", "*"])
+async def test_a_path_is_covered_by_itself_its_folder_and_all(stores: Stores, pattern: str) -> None:
+    await stores.notifications.put_rule(a_rule(pattern=pattern, longer_than_s=2.0))
+    await end(stores, "FAILED", started_at=ENDED - timedelta(seconds=2))
+    assert len(await list_due(stores)) == 1
+
+
+async def test_what_ended_before_a_rule_was_put_is_not_due(stores: Stores) -> None:
+    past = datetime(2001, 1, 1, tzinfo=UTC)
+    await stores.notifications.put_rule(a_rule())
+    await end(stores, "FAILED", ended_at=past, started_at=past)
+    due = await stores.notifications.list_due_notifications(
+        since=past - timedelta(days=1), notifications_max=9
+    )
+    assert due == []
+
+
+async def test_of_two_that_send_at_once_one_does(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule())
+    failed = await end(stores, "FAILED")
+    (due,) = await list_due(stores)
+    sent = await asyncio.gather(
+        *(stores.notifications.send_notification(due, a_request(due)) for _ in range(5))
+    )
+    assert sorted(sent) == [False] * 4 + [True]
+    assert await list_due(stores) == []
+    (logged,) = await stores.notifications.list_sent_notifications(notifications_max=9, **PLACE)
+    assert (logged.rule, logged.execution_id, logged.status) == ("ops", failed, "PENDING")
+
+
+async def test_each_rule_sends_for_itself(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule())
+    await stores.notifications.put_rule(a_rule(name="boss"))
+    await end(stores, "FAILED")
+    due = await list_due(stores)
+    assert sorted(one.rule.name for one in due) == ["boss", "ops"]
+    assert [await stores.notifications.send_notification(one, a_request(one)) for one in due] == [
+        True,
+        True,
+    ]
+
+
+async def test_a_failed_delivery_notifies_nobody(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule())
+    await stores.notifications.put_rule(a_rule(name="boss"))
+    await end(stores, "FAILED")
+    for due in await list_due(stores):
+        request = a_request(due)
+        assert await stores.notifications.send_notification(due, request)
+        row = execution_row(
+            request.execution_id,
+            status="FAILED",
+            path="ops/mail",
+            started_at=ENDED,
+            ended_at=ENDED,
+        )
+        await project(stores, request.execution_id, execution=[row])
+    assert await list_due(stores) == []
+    sent = await stores.notifications.list_sent_notifications(notifications_max=9, **PLACE)
+    assert [one.status for one in sent] == ["FAILED", "FAILED"]
+
+
+async def test_a_rule_that_is_gone_sends_nothing(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule())
+    await end(stores, "FAILED")
+    (due,) = await list_due(stores)
+    await stores.notifications.remove_rule("ops", **PLACE)
+    assert not await stores.notifications.send_notification(due, a_request(due))

@@ -1,0 +1,78 @@
+"""Rules of notifications over HTTP: kept, refused, tested, removed, recorded."""
+
+from typing import Any
+
+import pytest
+from litestar import Litestar
+from litestar.testing import AsyncTestClient
+from tests.support.api import ApiWorld
+
+from noetl_contracts.requests import facts
+from noetl_contracts.requests.facts import ExecutionRequested
+
+Api = AsyncTestClient[Litestar]
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: mail, path: ops/mail}
+workload: {notification: {}}
+workflow: [{step: a, tool: {kind: noop}}]
+"""
+RULE: dict[str, Any] = {"pattern": "demo/*", "causes": ["failed"], "playbook": "ops/mail"}
+ADDRESS = "/api/notifications/ops"
+
+
+@pytest.fixture
+async def mail(api: Api) -> Api:
+    answer = await api.post(
+        "/api/catalog/register", content=PLAYBOOK, headers={"Content-Type": "text/yaml"}
+    )
+    assert answer.is_success, answer.text
+    return api
+
+
+async def test_a_rule_is_kept_listed_and_removed(mail: Api) -> None:
+    kept = await mail.put(ADDRESS, json=RULE)
+    assert kept.is_success, kept.text
+    listed = (await mail.get("/api/notifications")).json()["rules"]
+    assert listed == [kept.json()] == [{"name": "ops", "longer_than_s": 0.0, **RULE}]
+    assert (await mail.delete(ADDRESS)).json() == {"name": "ops", "removed": True}
+    assert (await mail.delete(ADDRESS)).status_code == 404
+    assert (await mail.get("/api/notifications/log")).json() == {"notifications": []}
+    records = (await mail.get("/api/audit?what=notification")).json()["records"]
+    assert [record["action"] for record in records] == [
+        "notification.written",
+        "notification.removed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "says"),
+    [
+        ({"pattern": "a*b"}, 400, "pattern"),
+        ({"pattern": "/*"}, 400, "pattern"),
+        ({"pattern": ""}, 400, "pattern"),
+        ({"causes": []}, 400, "causes"),
+        ({"causes": ["late"]}, 400, "causes"),
+        ({"playbook": "ops/none"}, 404, "ops/none"),
+        ({"longer_than_s": -1}, 400, "longer_than_s"),
+        ({"to": "me"}, 400, "to"),
+    ],
+)
+async def test_a_rule_that_makes_no_sense_is_refused(
+    mail: Api, change: dict[str, Any], status: int, says: str
+) -> None:
+    answer = await mail.put(ADDRESS, json={**RULE, **change})
+    assert (answer.status_code, says in answer.text) == (status, True), answer.text
+    assert (await mail.get("/api/notifications")).json() == {"rules": []}
+
+
+async def test_a_test_starts_the_playbook_with_a_sample(mail: Api, world: ApiWorld) -> None:
+    await mail.put(ADDRESS, json=RULE)
+    begun = await mail.post(f"{ADDRESS}/test", json={})
+    assert begun.status_code == 202, begun.text
+    (stored,) = world.store.request_by_id.values()
+    (fact,) = facts.decode_fact_batch(stored.request.data).facts
+    assert isinstance(fact, ExecutionRequested)
+    assert fact.workload["notification"]["error"] == "This is a test."
+    assert (await mail.post("/api/notifications/none/test", json={})).status_code == 404

@@ -1,0 +1,102 @@
+"""The notifier over a memory store: what it starts, and what a kill leaves to the next one."""
+
+from typing import Any
+
+import pytest
+from tests.conformance.storage.test_notifications import a_rule
+from tests.conformance.storage.test_projections import execution_row
+from tests.support.storage import an_execution
+from tests.unit.reaper.test_scheduling import NOON, PLACE, World
+
+from noetl_contracts import codec
+from noetl_contracts.identity.actors import ActorKind
+from noetl_contracts.ingest_routes import IngestRoutes
+from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
+from noetl_reaper.sweeps.notifier import Notifier, NotifierLimits
+from noetl_reaper.sweeps.scheduler import NodeLease
+from noetl_storage.memory.leases import MemoryInstances
+from noetl_storage.memory.triggers import MemoryNotifications
+
+
+class KilledError(Exception):
+    """The process ended here."""
+
+
+class KilledAfterSending(MemoryNotifications):
+    """A store whose caller dies right after the transaction."""
+
+    async def send_notification(self, *arguments: Any) -> bool:
+        await super().send_notification(*arguments)
+        raise KilledError
+
+
+def a_notifier(world: World, owner: str = "one", *, is_killed: bool = False) -> Notifier:
+    kind = KilledAfterSending if is_killed else MemoryNotifications
+    return Notifier(
+        notifications=kind(world.store),
+        hints=world.broker,
+        clock=world.clock,
+        numbers=NodeLease(MemoryInstances(world.store), owner=owner, lease_s=60, clock=world.clock),
+        limits=NotifierLimits(
+            lookback_s=60.0, notifications_max=2, routes=IngestRoutes(shard_count=1)
+        ),
+    )
+
+
+async def fail(world: World, count: int = 1) -> None:
+    await MemoryNotifications(world.store).put_rule(a_rule())
+    rows = world.store.row_by_key_by_surface.setdefault("execution", {})
+    for _ in range(count):
+        execution = an_execution()
+        row = execution_row(execution, status="FAILED", path="demo/a", ended_at=NOON)
+        rows[(execution,)] = row
+
+
+def list_starts(world: World) -> list[FactBatch]:
+    return [
+        codec.decode_as(stored.request.data, FactBatch)
+        for stored in world.store.request_by_id.values()
+    ]
+
+
+async def test_a_failure_starts_the_rules_playbook_once() -> None:
+    world = World()
+    await fail(world)
+    for owner in ("one", "two", "one"):
+        await a_notifier(world, owner).send_due()
+    (batch,) = list_starts(world)
+    (fact,) = batch.facts
+    assert isinstance(fact, ExecutionRequested)
+    assert (fact.path, fact.requested_by) == ("ops/mail", "notification ops")
+    assert fact.workload["notification"]["cause"] == "failed"
+    assert batch.actor is not None
+    assert (batch.actor.kind, batch.actor.name) == (ActorKind.TRIGGER, "ops")
+
+
+async def test_nothing_is_lost_or_sent_twice_by_a_kill_between_two_of_them() -> None:
+    world = World()
+    await fail(world, count=3)
+    with pytest.raises(KilledError):
+        await a_notifier(world, is_killed=True).send_due()
+    assert len(list_starts(world)) == 1
+    for _ in range(3):
+        await a_notifier(world, "two").send_due()
+    sent = await MemoryNotifications(world.store).list_sent_notifications(
+        notifications_max=9, **PLACE
+    )
+    assert len(list_starts(world)) == len({one.execution_id for one in sent}) == 3
+
+
+async def test_one_turn_sends_no_more_than_its_limit() -> None:
+    world = World()
+    await fail(world, count=3)
+    await a_notifier(world).send_due()
+    assert len(list_starts(world)) == 2
+
+
+async def test_what_ended_before_the_lookback_is_left() -> None:
+    world = World()
+    await fail(world)
+    world.clock.advance_by(61)
+    await a_notifier(world).send_due()
+    assert list_starts(world) == []
