@@ -243,6 +243,7 @@ WALKS: dict[str, Walk] = {
     "/api/executions/{execution_id}/logs/stream": _each(
         "/api/executions/{execution_id}/logs/stream"
     ),
+    "/api/executions/{execution_id}/moment": _each("/api/executions/{execution_id}/moment"),
     "/api/executions/{execution_id}/lineage": _each("/api/executions/{execution_id}/lineage"),
     "/api/executions/{execution_id}/trace/{step}": _trace,
     "/api/dead-letters": _plain("/api/dead-letters"),

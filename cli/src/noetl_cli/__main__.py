@@ -1,8 +1,7 @@
 """The command line: the one place that turns failures into exit codes."""
 
 import sys
-from importlib import metadata
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer._completion_classes import completion_init
@@ -10,6 +9,13 @@ from typer._completion_classes import completion_init
 from noetl_cli import plain_values, settings, terminal_output, verbs
 from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.verbs import VerbGroup
+from noetl_storage.process.lazy_import import LazyModule
+
+if TYPE_CHECKING:
+    from importlib import metadata
+else:
+    # It is wanted for one option, and loads what reads mail.
+    metadata = LazyModule("importlib.metadata")
 
 app = typer.Typer(
     name="noetl",
