@@ -17,7 +17,8 @@ from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_contracts.requests.schedules import CATCH_UP_MAX, CatchUp, Schedule
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.streams import topology
-from noetl_reaper.sweeps.scheduler import NodeLease, Scheduler, SchedulerLimits
+from noetl_reaper.sweeps.node_lease import NodeLease
+from noetl_reaper.sweeps.scheduler import Scheduler, SchedulerLimits
 from noetl_storage.memory.leases import MemoryInstances
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.store import MemoryStore

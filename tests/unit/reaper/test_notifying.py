@@ -12,8 +12,8 @@ from noetl_contracts import codec
 from noetl_contracts.identity.actors import ActorKind
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
+from noetl_reaper.sweeps.node_lease import NodeLease
 from noetl_reaper.sweeps.notifier import Notifier, NotifierLimits
-from noetl_reaper.sweeps.scheduler import NodeLease
 from noetl_storage.memory.leases import MemoryInstances
 from noetl_storage.memory.triggers import MemoryNotifications
 

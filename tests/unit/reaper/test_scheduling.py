@@ -13,7 +13,8 @@ from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_contracts.requests.schedules import CatchUp, Overlap, Schedule
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.streams import topology
-from noetl_reaper.sweeps.scheduler import UNSEEN_S, NodeLease, Scheduler, SchedulerLimits
+from noetl_reaper.sweeps.node_lease import NodeLease
+from noetl_reaper.sweeps.scheduler import UNSEEN_S, Scheduler, SchedulerLimits
 from noetl_storage.memory.leases import MemoryInstances
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.store import MemoryStore

@@ -95,13 +95,18 @@ def parse_tenants(config: Settings) -> frozenset[str]:
         raise settings.SettingsError(f"{PREFIX}TENANTS: {problem}") from problem
 
 
+def build_routes(config: Settings) -> IngestRoutes:
+    """Say where facts about executions are published."""
+    return IngestRoutes(shard_count=config.shard_count, tenants=parse_tenants(config))
+
+
 def build_policy(config: Settings) -> domain.ReaperPolicy:
     """Say how patient the reaper is."""
     return domain.ReaperPolicy(
         lease_s=config.lease_s,
         grace_s=config.overdue_grace_s,
         stalled_age_s=config.stalled_age_s,
-        routes=IngestRoutes(shard_count=config.shard_count, tenants=parse_tenants(config)),
+        routes=build_routes(config),
     )
 
 

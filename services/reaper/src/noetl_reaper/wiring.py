@@ -18,9 +18,10 @@ from noetl_reaper import settings
 from noetl_reaper.service import Reaper, ReaperTables
 from noetl_reaper.settings import Settings
 from noetl_reaper.sweeps.history_retention import HistoryRetention
+from noetl_reaper.sweeps.node_lease import NodeLease
 from noetl_reaper.sweeps.notifier import Notifier, NotifierLimits
 from noetl_reaper.sweeps.payload_collection import PayloadCollection
-from noetl_reaper.sweeps.scheduler import NodeLease, Scheduler, SchedulerLimits
+from noetl_reaper.sweeps.scheduler import Scheduler, SchedulerLimits
 from noetl_reaper.sweeps.tenant_reads import TenantReadLimit
 from noetl_replay.fold import FOLD_VERSION
 from noetl_storage.archive.archivist import ROLE, Archivist, RetentionTerms
@@ -74,8 +75,11 @@ def wire_reaper(config: Settings, *, owner: str, database: Database, nats: Conne
         policy=settings.build_policy(config),
         bounds=settings.build_bounds(config),
     )
-    reaper.add_duty(_build_scheduler(config, owner=owner, database=database, nats=nats).fire_due)
-    reaper.add_duty(_build_notifier(config, owner=owner, database=database, nats=nats).send_due)
+    numbers = NodeLease(
+        PostgresInstances(database), owner=owner, lease_s=config.node_lease_s, clock=clock
+    )
+    reaper.add_duty(_build_scheduler(config, numbers, database=database, nats=nats).fire_due)
+    reaper.add_duty(_build_notifier(config, numbers, database=database, nats=nats).send_due)
     limit = TenantReadLimit(PostgresTenantRoles(database), longest_s=config.tenant_read_s)
     reaper.add_duty(limit.end_long_reads)
     return reaper
@@ -188,37 +192,31 @@ def _build_collection(
 
 
 def _build_scheduler(
-    config: Settings, *, owner: str, database: Database, nats: Connection
+    config: Settings, numbers: NodeLease, *, database: Database, nats: Connection
 ) -> Scheduler:
-    clock = SystemClock()
     return Scheduler(
         schedules=PostgresSchedules(database),
         projections=PostgresProjections(database),
         hints=NatsHints(nats),
-        clock=clock,
-        numbers=NodeLease(
-            PostgresInstances(database), owner=owner, lease_s=config.node_lease_s, clock=clock
-        ),
+        clock=SystemClock(),
+        numbers=numbers,
         limits=SchedulerLimits(
-            schedules_max=config.schedules_max, routes=settings.build_policy(config).routes
+            schedules_max=config.schedules_max, routes=settings.build_routes(config)
         ),
     )
 
 
 def _build_notifier(
-    config: Settings, *, owner: str, database: Database, nats: Connection
+    config: Settings, numbers: NodeLease, *, database: Database, nats: Connection
 ) -> Notifier:
-    clock = SystemClock()
     return Notifier(
         notifications=PostgresNotifications(database),
         hints=NatsHints(nats),
-        clock=clock,
-        numbers=NodeLease(
-            PostgresInstances(database), owner=owner, lease_s=config.node_lease_s, clock=clock
-        ),
+        clock=SystemClock(),
+        numbers=numbers,
         limits=NotifierLimits(
             lookback_s=config.notification_lookback_s,
             notifications_max=config.notifications_max,
-            routes=settings.build_policy(config).routes,
+            routes=settings.build_routes(config),
         ),
     )

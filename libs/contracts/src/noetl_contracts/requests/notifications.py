@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_contracts import codec
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import Request
 from noetl_contracts.requests import workload_keys
-from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
+from noetl_contracts.requests.facts import ExecutionRequested
+from noetl_contracts.requests.starts import build_start_request
 
 # What `requested_by` begins with, before the rule's name.
 ASKER = "notification "
@@ -117,33 +117,19 @@ def build_notification_request(
 ) -> Request:
     """Ask for the execution that delivers a notification."""
     rule = due.rule
-    request_id = f"execute-{execution_id}"
-    batch = FactBatch(
-        key=request_id,
-        execution_id=execution_id,
-        tenant_id=rule.tenant_id,
-        organization_id=rule.organization_id,
-        producer=producer,
-        facts=[
-            ExecutionRequested(
-                path=rule.playbook,
-                version=None,
-                workload=build_workload(due),
-                requested_by=f"{ASKER}{rule.name}",
-            )
-        ],
-        request_id=request_id,
+    return build_start_request(
+        ExecutionRequested(
+            path=rule.playbook,
+            version=None,
+            workload=build_workload(due),
+            requested_by=f"{ASKER}{rule.name}",
+        ),
+        owner=(rule.tenant_id, rule.organization_id),
         actor=build_actor(rule),
-    )
-    return Request(
-        request_id=request_id,
         execution_id=execution_id,
-        tenant_id=rule.tenant_id,
-        organization_id=rule.organization_id,
-        kind="execute",
-        subject=routes.build_subject(execution_id, rule.tenant_id, rule.organization_id),
-        data=codec.encode_json(batch),
-        idempotency_key=f"notification/{due.rule_id}/{due.execution_id}/{due.cause}",
+        routes=routes,
+        producer=producer,
+        key=f"notification/{due.rule_id}/{due.execution_id}/{due.cause}",
     )
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from noetl_contracts import codec
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import Request
 from noetl_contracts.requests import cron, workload_keys
-from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
+from noetl_contracts.requests.facts import ExecutionRequested
+from noetl_contracts.requests.starts import build_start_request
 
 CATCH_UP_MAX = 1000
 # A firing this late still counts as on time: what a sweep, or the change of the leader, takes.
@@ -134,33 +134,19 @@ def build_firing_request(
     producer: str,
 ) -> Request:
     """Ask for the execution of one nominal time."""
-    request_id = f"execute-{execution_id}"
-    batch = FactBatch(
-        key=request_id,
-        execution_id=execution_id,
-        tenant_id=schedule.tenant_id,
-        organization_id=schedule.organization_id,
-        producer=producer,
-        facts=[
-            ExecutionRequested(
-                path=schedule.path,
-                version=schedule.version,
-                workload=build_fired_workload(schedule.workload, schedule.name, nominal_at),
-                requested_by=f"{ASKER}{schedule.name}",
-            )
-        ],
-        request_id=request_id,
+    return build_start_request(
+        ExecutionRequested(
+            path=schedule.path,
+            version=schedule.version,
+            workload=build_fired_workload(schedule.workload, schedule.name, nominal_at),
+            requested_by=f"{ASKER}{schedule.name}",
+        ),
+        owner=(schedule.tenant_id, schedule.organization_id),
         actor=build_firing_actor(schedule),
-    )
-    return Request(
-        request_id=request_id,
         execution_id=execution_id,
-        tenant_id=schedule.tenant_id,
-        organization_id=schedule.organization_id,
-        kind="execute",
-        subject=routes.build_subject(execution_id, schedule.tenant_id, schedule.organization_id),
-        data=codec.encode_json(batch),
-        idempotency_key=build_firing_key(schedule, nominal_at),
+        routes=routes,
+        producer=producer,
+        key=build_firing_key(schedule, nominal_at),
     )
 
 

@@ -12,7 +12,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import notifications
 from noetl_messaging.streams.ports import Hints
-from noetl_reaper.sweeps.scheduler import NodeLease
+from noetl_reaper.sweeps.node_lease import NodeLease
 from noetl_storage.ports.registry_ports import Notifications
 
 PRODUCER = "notifier"

@@ -8,7 +8,6 @@ from msgspec import Struct, structs
 
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock
-from noetl_chassis.identity import SnowflakeIds
 from noetl_chassis.observability import instruments, names
 from noetl_contracts import subjects
 from noetl_contracts.ids import ExecutionId
@@ -17,37 +16,16 @@ from noetl_contracts.requests import schedules
 from noetl_contracts.requests.cron import CronRefused
 from noetl_contracts.requests.schedules import Overlap, Schedule
 from noetl_messaging.streams.ports import Hints
-from noetl_storage.ports.ledger_ports import Instances, Projections
+from noetl_reaper.sweeps.node_lease import NodeLease
+from noetl_storage.ports.ledger_ports import Projections
 from noetl_storage.ports.registry_ports import Schedules
 
 PRODUCER = "scheduler"
-KIND = "reaper"
 FIRED, PASSED, OVERLAPPED, UNREADABLE = "fired", "passed_over", "overlapped", "unreadable"
 # An execution that no projection shows after this long was refused before it began.
 UNSEEN_S = 3600.0
 
 log = structlog.get_logger(__name__)
-
-
-class NodeLease:
-    """Mints execution ids under a node number that is leased anew before each use."""
-
-    def __init__(self, instances: Instances, *, owner: str, lease_s: float, clock: Clock) -> None:
-        self._instances = instances
-        self._owner = owner
-        self._lease_s = lease_s
-        self._clock = clock
-        self._node: int | None = None
-        self._snowflake: SnowflakeIds | None = None
-
-    async def lease_node(self) -> Callable[[], str]:
-        """Extend the lease on the number, or take another one; return what mints with it."""
-        node = await self._instances.register_instance(
-            instance=self._owner, kind=KIND, lease_s=self._lease_s
-        )
-        if self._snowflake is None or node != self._node:
-            self._node, self._snowflake = node, SnowflakeIds(node=node, clock=self._clock)
-        return self._snowflake.next_id
 
 
 class SchedulerLimits(Struct, frozen=True, kw_only=True):
