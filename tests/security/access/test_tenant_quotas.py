@@ -1,5 +1,6 @@
 """One tenant uses no more of the installation than its quota, and nobody else pays for it."""
 
+import asyncio
 from http import HTTPStatus
 from typing import Any
 
@@ -8,7 +9,11 @@ from tests.security.access.test_folder_walls import send
 from tests.support.api import ApiWorld
 from tests.support.identities import OTHER, OWN, OWNER, Caller, make_caller, make_guarded_app
 
-from noetl_contracts.ids import OrganizationId
+from noetl_contracts.identity.quotas import RunningCount, TenantQuota
+from noetl_contracts.ids import ExecutionId, OrganizationId
+from noetl_planner.api.http.quota_board import QuotaBoard, QuotaExceededError
+from noetl_planner.api.identity import quotas
+from noetl_storage.memory.identities import MemoryQuotas
 
 ONE = """\
 apiVersion: noetl.io/v2
@@ -24,8 +29,8 @@ def world() -> ApiWorld:
     return ApiWorld()
 
 
-async def bound(app: Any, tenant: str, **quota: float) -> None:
-    status, answer = await send(app, OWNER, "PUT", f"/api/quotas/{tenant}", quota)
+async def bound(app: Any, tenant: str, **quota: float | None) -> None:
+    status, answer = await send(app, OWNER, "PATCH", f"/api/quotas/{tenant}", quota)
     assert status == HTTPStatus.OK, answer
     assert answer["tenant"] == tenant
 
@@ -67,8 +72,84 @@ async def test_a_tenant_with_a_quota_of_none_begins_nothing(world: ApiWorld) -> 
     await register(app, eve)
     await bound(app, OTHER[0], running_max=0)
     assert (await send(app, eve, *START))[0] == HTTPStatus.TOO_MANY_REQUESTS
-    await bound(app, OTHER[0])
+    await bound(app, OTHER[0], running_max=None)
     assert (await send(app, eve, *START))[0] == HTTPStatus.ACCEPTED
+
+
+class SlowQuotas(MemoryQuotas):
+    """Others begin while this one counts, as with a server."""
+
+    async def count_running(self, *about: Any, **wanted: Any) -> RunningCount:
+        found = await super().count_running(*about, **wanted)
+        await asyncio.sleep(0.01)
+        return found
+
+
+async def test_starts_at_once_are_no_more_than_the_quota(world: ApiWorld) -> None:
+    world.quotas = SlowQuotas(world.store)
+    app = make_guarded_app(world)
+    eve = await make_caller(world, "admin", place=OTHER, name="eve")
+    await register(app, eve)
+    await bound(app, OTHER[0], running_max=5)
+    answers = await asyncio.gather(*(send(app, eve, *START) for _ in range(40)))
+    assert [status for status, _ in answers].count(HTTPStatus.ACCEPTED) == 5
+
+
+async def test_what_no_table_shows_yet_counts_all_the_same(world: ApiWorld) -> None:
+    board = QuotaBoard(world.quotas)
+    await world.quotas.put_quota(TenantQuota(tenant_id=OTHER[0], running_max=2))
+    for number in ("1", "2"):
+        async with board.admit_start(OTHER[0], ExecutionId(number)):
+            pass
+    # Nothing projects here: a count taken anew finds none of them.
+    board._counts[OTHER[0]].running_until = 0.0
+    with pytest.raises(QuotaExceededError):
+        async with board.admit_start(OTHER[0], ExecutionId("3")):
+            pass
+    board.forget_start(OTHER[0], ExecutionId("2"))
+    with pytest.raises(ConnectionError):
+        async with board.admit_start(OTHER[0], ExecutionId("4")):
+            raise ConnectionError
+    async with board.admit_start(OTHER[0], ExecutionId("5")):
+        pass
+
+
+async def test_a_key_that_has_begun_an_execution_names_it_at_a_full_quota(world: ApiWorld) -> None:
+    app = make_guarded_app(world)
+    eve = await make_caller(world, "admin", place=OTHER, name="eve")
+    await register(app, eve)
+    await bound(app, OTHER[0], running_max=1)
+    keyed = ("POST", "/api/execute", {"path": "one", "idempotency_key": "k"})
+    _, first = await send(app, eve, *keyed)
+    status, again = await send(app, eve, *keyed)
+    assert (status, again["execution_id"]) == (HTTPStatus.ACCEPTED, first["execution_id"])
+    assert again["deduplicated"] is True
+    assert (await send(app, eve, *START))[0] == HTTPStatus.TOO_MANY_REQUESTS
+
+
+async def test_a_bound_that_is_not_named_stays(world: ApiWorld) -> None:
+    app = make_guarded_app(world)
+    await bound(app, OTHER[0], running_max=3)
+    await bound(app, OTHER[0], calls_per_s=9.5)
+    _, seen = await send(app, OWNER, "GET", "/api/quotas")
+    assert seen["quotas"] == [
+        {"tenant": OTHER[0], "running_max": 3, "calls_per_s": 9.5, "running": 0}
+    ]
+    await bound(app, OTHER[0], running_max=None, calls_per_s=None)
+    assert (await send(app, OWNER, "GET", "/api/quotas"))[1]["quotas"] == []
+
+
+async def test_quotas_beyond_a_page_are_asked_for(
+    world: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "QUOTAS_MAX", 2)
+    app = make_guarded_app(world)
+    for tenant in ("c", "a", "b"):
+        await bound(app, tenant, running_max=1)
+    _, first = await send(app, OWNER, "GET", "/api/quotas")
+    assert ([one["tenant"] for one in first["quotas"]], first["next_after"]) == (["a", "b"], "b")
+    _, last = await send(app, OWNER, "GET", "/api/quotas?after=b")
+    assert ([one["tenant"] for one in last["quotas"]], last["next_after"]) == (["c"], None)
 
 
 async def test_all_callers_of_a_tenant_share_its_calls(world: ApiWorld) -> None:
@@ -91,7 +172,7 @@ async def test_no_tenant_raises_its_own_quota(world: ApiWorld) -> None:
     await bound(app, "third", running_max=7)
     for caller in (eve, west):
         status, answer = await send(
-            app, caller, "PUT", f"/api/quotas/{OTHER[0]}", {"running_max": 9}
+            app, caller, "PATCH", f"/api/quotas/{OTHER[0]}", {"running_max": 9}
         )
         assert status == HTTPStatus.NOT_FOUND, answer
     _, seen = await send(app, eve, "GET", "/api/quotas")
@@ -103,7 +184,7 @@ async def test_no_tenant_raises_its_own_quota(world: ApiWorld) -> None:
 @pytest.mark.parametrize("tenant", ["a.b", "a b", "*", "%00", "x" * 65])
 async def test_a_name_that_no_tenant_has_is_refused(world: ApiWorld, tenant: str) -> None:
     status, _ = await send(
-        make_guarded_app(world), OWNER, "PUT", f"/api/quotas/{tenant}", {"running_max": 1}
+        make_guarded_app(world), OWNER, "PATCH", f"/api/quotas/{tenant}", {"running_max": 1}
     )
     assert status in {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND}
 
@@ -112,7 +193,7 @@ async def test_a_name_that_no_tenant_has_is_refused(world: ApiWorld, tenant: str
     "body", [{"running_max": -1}, {"calls_per_s": 0}, {"running": 1}, {"running_max": "many"}]
 )
 async def test_a_quota_that_makes_no_sense_is_refused(world: ApiWorld, body: Any) -> None:
-    status, _ = await send(make_guarded_app(world), OWNER, "PUT", "/api/quotas/other", body)
+    status, _ = await send(make_guarded_app(world), OWNER, "PATCH", "/api/quotas/other", body)
     assert status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 

@@ -93,6 +93,11 @@ class PlannerClient:
         typed = {"Content-Type": "application/json"}
         return self._request_json("PUT", path, body=codec.encode_json(body), headers=typed)
 
+    def patch(self, path: str, body: Any) -> Any:
+        """Send a JSON body that changes some of what is there."""
+        typed = {"Content-Type": "application/json"}
+        return self._request_json("PATCH", path, body=codec.encode_json(body), headers=typed)
+
     def post_text(self, path: str, text: str, /, **params: Any) -> Any:
         """Send a playbook as it was written."""
         typed = {"Content-Type": "text/yaml"}

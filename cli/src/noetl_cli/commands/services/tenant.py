@@ -1,8 +1,9 @@
 """`noetl tenant`: what tenants may use, and the roles of the database that read one each."""
 
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +11,7 @@ from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Directory, Server
 from noetl_cli.errors import CliError
 from noetl_cli.planner import client
+from noetl_cli.planner.client import PlannerClient
 from noetl_cli.stack import stores, tenant_readers
 from noetl_cli.stack.stores import Dsn
 from noetl_cli.stack.tenant_readers import CONNECTIONS_DEFAULT
@@ -83,15 +85,14 @@ def show_quota(
     if is_lifted and (running is not None or calls is not None):
         raise CliError("--none goes with no other bound", way_out="leave it out")
     with client.open_client(server) as planner:
-        found = planner.get("/api/quotas")["quotas"]
-        if name is not None:
-            found = [quota for quota in found if quota["tenant"] == name]
         if is_change:
-            # A bound that is not named stays.
-            before = found[0] if found and not is_lifted else {}
             given = {"running_max": running, "calls_per_s": calls}
-            body = {bound: before.get(bound) if it is None else it for bound, it in given.items()}
-            found = [planner.put(f"/api/quotas/{name}", body)]
+            # A bound that is not named stays.
+            body = {bound: it for bound, it in given.items() if is_lifted or it is not None}
+            planner.patch(f"/api/quotas/{client.escape_segment(name or '')}", body)
+        found = [
+            quota for quota in _iterate_quotas(planner) if name is None or quota["tenant"] == name
+        ]
     if as_json:
         terminal_output.print_json(found)
         return
@@ -109,6 +110,14 @@ def show_quota(
         rows,
         nothing=f"Tenant {name} is not bounded." if name else "No tenant is bounded.",
     )
+
+
+def _iterate_quotas(planner: PlannerClient) -> Iterator[dict[str, Any]]:
+    after: str | None = ""
+    while after is not None:
+        page = planner.get("/api/quotas", after=after)
+        yield from page["quotas"]
+        after = page["next_after"]
 
 
 def _show_bound(bound: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from noetl_contracts.ids import TenantId
+from noetl_contracts.ids import ExecutionId, TenantId
 
 
 class TenantQuota(Struct, frozen=True, kw_only=True):
@@ -19,3 +19,17 @@ class TenantQuota(Struct, frozen=True, kw_only=True):
     def is_empty(self) -> bool:
         """Tell whether nothing is limited."""
         return self.running_max is None and self.calls_per_s is None
+
+
+class TenantUsage(Struct, frozen=True, kw_only=True):
+    """A quota, and how many executions of its tenant have not ended."""
+
+    quota: TenantQuota
+    running: int
+
+
+class RunningCount(Struct, frozen=True, kw_only=True):
+    """How many executions have not ended, and which of those asked about no table shows yet."""
+
+    running: int
+    unshown: frozenset[ExecutionId]

@@ -1,6 +1,6 @@
 """Role bindings, API keys, sessions, quotas and administration records in memory."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from msgspec import structs
 
 from noetl_contracts.identity import administration
 from noetl_contracts.identity.administration import AdministrationRecord, NewRecord, RecordFilter
-from noetl_contracts.identity.quotas import TenantQuota
+from noetl_contracts.identity.quotas import RunningCount, TenantQuota, TenantUsage
 from noetl_contracts.identity.role_bindings import (
     ALL_ORGANIZATIONS,
     ApiKey,
@@ -16,9 +16,9 @@ from noetl_contracts.identity.role_bindings import (
     Session,
     SubjectKind,
 )
-from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.status import ExecutionStatus
-from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.store import MemoryStore, Row
 from noetl_storage.ports.errors import VersionConflict
 from noetl_storage.ports.identity_ports import SubjectNames
 
@@ -257,14 +257,32 @@ class MemoryQuotas:
         """Return what a tenant may use; None where nothing bounds it."""
         return self._store.quotas.get(tenant_id)
 
-    async def list_quotas(self, *, quotas_max: int) -> list[TenantQuota]:
-        """Return the quotas that there are, by tenant."""
-        return [self._store.quotas[tenant] for tenant in sorted(self._store.quotas)][:quotas_max]
+    async def list_usage(
+        self, *, tenant_id: TenantId | None, after: str, tenants_max: int
+    ) -> list[TenantUsage]:
+        """Return quotas with what runs, by tenant; of one tenant alone where it is named."""
+        quotas = sorted(self._store.quotas.values(), key=lambda quota: quota.tenant_id)
+        return [
+            TenantUsage(quota=quota, running=self._count_live(quota.tenant_id))
+            for quota in quotas
+            if tenant_id in {None, quota.tenant_id} and quota.tenant_id > after
+        ][:tenants_max]
 
-    async def count_running(self, tenant_id: TenantId, *, running_max: int) -> int:
-        """Count the executions of a tenant that have not ended, up to `running_max`."""
-        running: int = sum(
-            row["tenant_id"] == tenant_id and row["status"] in _LIVE
-            for row in self._store.row_by_key_by_surface.get("execution", {}).values()
+    async def count_running(
+        self, tenant_id: TenantId, *, begun: Collection[ExecutionId], running_max: int
+    ) -> RunningCount:
+        """Count what has not ended, up to `running_max`; say which of `begun` are not shown yet."""
+        shown = {row["execution_id"] for row in self._list_executions()}
+        return RunningCount(
+            running=min(self._count_live(tenant_id), running_max),
+            unshown=frozenset(begun) - shown,
         )
-        return min(running, running_max)
+
+    def _count_live(self, tenant_id: TenantId) -> int:
+        return sum(
+            row["tenant_id"] == tenant_id and row["status"] in _LIVE
+            for row in self._list_executions()
+        )
+
+    def _list_executions(self) -> Collection[Row]:
+        return self._store.row_by_key_by_surface.get("execution", {}).values()

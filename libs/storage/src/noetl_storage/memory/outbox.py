@@ -43,6 +43,13 @@ class MemoryRequests:
         stored = self._store.request_by_id.get(request_id)
         return None if stored is None else stored.request
 
+    async def find_keyed_request(self, key: str, *, tenant_id: TenantId) -> Request | None:
+        """Return what a tenant has asked for under an idempotency key, or None."""
+        for stored in self._store.request_by_id.values():
+            if (stored.request.tenant_id, stored.request.idempotency_key) == (tenant_id, key):
+                return stored.request
+        return None
+
     async def redrive_requests(self, *, older_than_s: float, requests_max: int) -> int:
         """Send requests again that no planner has settled; return how many."""
         before = self._store.now() - timedelta(seconds=older_than_s)

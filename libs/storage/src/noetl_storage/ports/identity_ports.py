@@ -1,5 +1,6 @@
 """Ports of identity: role bindings, API keys, and the administration stream."""
 
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -7,9 +8,9 @@ from typing import Protocol
 from msgspec import Struct
 
 from noetl_contracts.identity.administration import AdministrationRecord, NewRecord, RecordFilter
-from noetl_contracts.identity.quotas import TenantQuota
+from noetl_contracts.identity.quotas import RunningCount, TenantQuota, TenantUsage
 from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding
-from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 
 
 class SubjectNames(Struct, frozen=True, kw_only=True):
@@ -80,11 +81,15 @@ class Quotas(Protocol):
     async def find_quota(self, tenant_id: TenantId) -> TenantQuota | None:
         """Return what a tenant may use; None where nothing bounds it."""
 
-    async def list_quotas(self, *, quotas_max: int) -> list[TenantQuota]:
-        """Return the quotas that there are, by tenant."""
+    async def list_usage(
+        self, *, tenant_id: TenantId | None, after: str, tenants_max: int
+    ) -> list[TenantUsage]:
+        """Return quotas with what runs, by tenant; of one tenant alone where it is named."""
 
-    async def count_running(self, tenant_id: TenantId, *, running_max: int) -> int:
-        """Count the executions of a tenant that have not ended, up to `running_max`."""
+    async def count_running(
+        self, tenant_id: TenantId, *, begun: Collection[ExecutionId], running_max: int
+    ) -> RunningCount:
+        """Count what has not ended, up to `running_max`; say which of `begun` are not shown yet."""
 
 
 class AdministrationLog(Protocol):

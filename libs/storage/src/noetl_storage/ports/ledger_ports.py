@@ -149,6 +149,9 @@ class Requests(Protocol):
     async def find_request(self, request_id: str) -> Request | None:
         """Return a request that was kept, settled or not, or None."""
 
+    async def find_keyed_request(self, key: str, *, tenant_id: TenantId) -> Request | None:
+        """Return what a tenant has asked for under an idempotency key, or None."""
+
     async def redrive_requests(self, *, older_than_s: float, requests_max: int) -> int:
         """Send requests again that no planner has settled; return how many."""
 

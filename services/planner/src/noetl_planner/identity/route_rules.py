@@ -190,7 +190,7 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("PUT", "/api/retention/policy"): _ADMINISTER,
     ("GET", "/api/retention/units"): _ADMINISTER,
     ("GET", "/api/quotas"): _ADMINISTER,
-    ("PUT", "/api/quotas/{tenant}"): _ADMINISTER,
+    ("PATCH", "/api/quotas/{tenant}"): _ADMINISTER,
     ("GET", "/api/roles"): _ADMINISTER,
     ("POST", "/api/roles"): _ADMINISTER,
     ("DELETE", "/api/roles/{binding_id}"): _ADMINISTER,

@@ -27,18 +27,12 @@ class PostgresRequests:
     async def find_request(self, request_id: str) -> Request | None:
         """Return a request that was kept, settled or not, or None."""
         row = await self._database.find_row(_QUERIES["find"], request_id)
-        if row is None:
-            return None
-        return Request(
-            request_id=row["request_id"],
-            execution_id=ExecutionId(str(row["execution_id"])),
-            tenant_id=TenantId(row["tenant_id"]),
-            organization_id=OrganizationId(row["organization_id"]),
-            kind=row["kind"],
-            subject=row["subject"],
-            data=row["data"],
-            idempotency_key=row["idempotency_key"],
-        )
+        return None if row is None else _build_request(row)
+
+    async def find_keyed_request(self, key: str, *, tenant_id: TenantId) -> Request | None:
+        """Return what a tenant has asked for under an idempotency key, or None."""
+        row = await self._database.find_row(_QUERIES["find_keyed"], tenant_id, key)
+        return None if row is None else _build_request(row)
 
     async def redrive_requests(self, *, older_than_s: float, requests_max: int) -> int:
         """Send requests again that no planner has settled; return how many."""
@@ -113,4 +107,17 @@ def _build_message(row: asyncpg.Record) -> InboxMessage:
         data=row["data"],
         letter_id=row["letter_id"],
         actor=event_rows.read_actor_column(row["actor"]),
+    )
+
+
+def _build_request(row: asyncpg.Record) -> Request:
+    return Request(
+        request_id=row["request_id"],
+        execution_id=ExecutionId(str(row["execution_id"])),
+        tenant_id=TenantId(row["tenant_id"]),
+        organization_id=OrganizationId(row["organization_id"]),
+        kind=row["kind"],
+        subject=row["subject"],
+        data=row["data"],
+        idempotency_key=row["idempotency_key"],
     )

@@ -1,13 +1,14 @@
 """Role bindings, API keys and quotas of tenants on PostgreSQL."""
 
+from collections.abc import Collection
 from datetime import datetime
 
 import asyncpg
 
 from noetl_contracts import codec
-from noetl_contracts.identity.quotas import TenantQuota
+from noetl_contracts.identity.quotas import RunningCount, TenantQuota, TenantUsage
 from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding, SubjectKind
-from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_storage.ports.identity_ports import SubjectNames
 from noetl_storage.postgres import queries
 from noetl_storage.postgres.database import Database
@@ -140,16 +141,34 @@ class PostgresQuotas:
         row = await self._database.find_row(_QUERIES["find_quota"], tenant_id)
         return None if row is None else codec.convert_value(dict(row), TenantQuota)
 
-    async def list_quotas(self, *, quotas_max: int) -> list[TenantQuota]:
-        """Return the quotas that there are, by tenant."""
-        rows = await self._database.fetch_rows(_QUERIES["list_quotas"], quotas_max)
-        return [codec.convert_value(dict(row), TenantQuota) for row in rows]
+    async def list_usage(
+        self, *, tenant_id: TenantId | None, after: str, tenants_max: int
+    ) -> list[TenantUsage]:
+        """Return quotas with what runs, by tenant; of one tenant alone where it is named."""
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_usage"], tenant_id, after, tenants_max
+        )
+        return [_build_usage(row) for row in rows]
 
-    async def count_running(self, tenant_id: TenantId, *, running_max: int) -> int:
-        """Count the executions of a tenant that have not ended, up to `running_max`."""
-        row = await self._database.get_row(_QUERIES["count_running"], tenant_id, running_max)
-        running: int = row["running"]
-        return running
+    async def count_running(
+        self, tenant_id: TenantId, *, begun: Collection[ExecutionId], running_max: int
+    ) -> RunningCount:
+        """Count what has not ended, up to `running_max`; say which of `begun` are not shown yet."""
+        row = await self._database.get_row(
+            _QUERIES["count_running"], tenant_id, running_max, [int(one) for one in begun]
+        )
+        return RunningCount(
+            running=row["running"], unshown=frozenset(map(ExecutionId, row["unshown"]))
+        )
+
+
+def _build_usage(row: asyncpg.Record) -> TenantUsage:
+    quota = TenantQuota(
+        tenant_id=TenantId(row["tenant_id"]),
+        running_max=row["running_max"],
+        calls_per_s=row["calls_per_s"],
+    )
+    return TenantUsage(quota=quota, running=row["running"])
 
 
 def _build_binding(row: asyncpg.Record) -> RoleBinding:

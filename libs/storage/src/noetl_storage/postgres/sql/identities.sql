@@ -102,24 +102,43 @@ set running_max = excluded.running_max, calls_per_s = excluded.calls_per_s, chan
 delete from noetl.tenant_quota
 where tenant_id = $1;
 
--- name: list_quotas :many
--- The quotas, by tenant; at most $1.
-select tenant_id, running_max, calls_per_s
-from noetl.tenant_quota
-order by tenant_id
-limit $1;
-
 -- name: find_quota :one
 -- What tenant $1 may use at most.
 select tenant_id, running_max, calls_per_s
 from noetl.tenant_quota
 where tenant_id = $1;
 
+-- name: list_usage :many
+-- What tenants may use and how many of their executions have not ended: of tenant $1 or else of
+-- all that have a quota, those after $2 by name, at most $3.
+select q.tenant_id, q.running_max, q.calls_per_s, coalesce(b.running, 0)::integer as running
+from noetl.tenant_quota as q
+left join (
+    select e.tenant_id, count(*) as running
+    from noetl.execution as e
+    where e.status in ('PENDING', 'RUNNING', 'PAUSED')
+    group by e.tenant_id
+) as b on b.tenant_id = q.tenant_id
+where ($1::text is null or q.tenant_id = $1) and q.tenant_id > $2 collate "C"
+order by q.tenant_id collate "C"
+limit $3;
+
 -- name: count_running :one
--- How many executions of tenant $1 have not ended; no more than $2 are counted.
-select count(*)::integer as running
-from (
-    select from noetl.execution
-    where tenant_id = $1 and status in ('PENDING', 'RUNNING', 'PAUSED')
-    limit $2
-) as begun;
+-- How many executions of tenant $1 have not ended, no more than $2 counted, and which of $3 are
+-- not shown yet.
+select
+    (
+        select count(*)::integer
+        from (
+            select from noetl.execution
+            where tenant_id = $1 and status in ('PENDING', 'RUNNING', 'PAUSED')
+            limit $2
+        ) as begun
+    ) as running,
+    array(
+        select asked.execution_id::text
+        from unnest($3::bigint[]) as asked (execution_id)
+        where not exists (
+            select from noetl.execution as e where e.execution_id = asked.execution_id
+        )
+    ) as unshown;

@@ -9,6 +9,13 @@ select
 from noetl.request
 where request_id = $1;
 
+-- name: find_keyed :one
+-- Return what tenant $1 has asked for under idempotency key $2.
+select
+    request_id, execution_id, tenant_id, organization_id, kind, subject, data, idempotency_key
+from noetl.request
+where tenant_id = $1 and idempotency_key = $2;
+
 -- name: redrive :one
 -- Send at most $2 requests again that wait for longer than $1 seconds; see the function.
 select noetl.redrive_requests($1, $2);

@@ -25,6 +25,7 @@ from noetl_planner.api.executions import end_wait, input_files
 from noetl_planner.api.executions.input_files import FILES_MAX, GivenFile
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.quota_board import QuotaExceededError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import execution_lookup, views
 from noetl_planner.api.watch.stream_access import StreamAccess
@@ -244,16 +245,32 @@ async def begin_execution(
     tries again with the same `execution_id`.
     """
     execution_id = execution_id or ExecutionId(services.mint())
-    async with services.quota_board.admit_start(services.tenant_id):
-        accepted = await _commit_start(
-            services, fact, entry, execution_id, key=key, is_sure=is_sure
-        )
+    try:
+        async with services.quota_board.admit_start(services.tenant_id, execution_id):
+            accepted = await _commit_start(
+                services, fact, entry, execution_id, key=key, is_sure=is_sure
+            )
+    except QuotaExceededError:
+        # What the same key has begun before is no other execution.
+        earlier = await _find_keyed_execution(services, key)
+        if earlier is None:
+            raise
+        accepted = earlier
     if accepted != execution_id:
+        services.quota_board.forget_start(services.tenant_id, execution_id)
         services.commit_feed.forget_execution(execution_id)
         return await _answer_earlier(services, accepted, fact, is_pinned=is_pinned)
     return views.Accepted(
         execution_id=accepted, status="PENDING", path=entry.path, version=entry.version
     )
+
+
+async def _find_keyed_execution(services: ApiServices, key: str | None) -> ExecutionId | None:
+    """Return the execution that a key has begun, if it has."""
+    if key is None:
+        return None
+    earlier = await services.requests.find_keyed_request(key, tenant_id=services.tenant_id)
+    return None if earlier is None else earlier.execution_id
 
 
 async def _commit_start(

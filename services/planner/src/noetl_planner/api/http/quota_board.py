@@ -1,15 +1,16 @@
 """Holds each tenant to its quota: calls of the API, and executions that run."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from time import monotonic
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from noetl_contracts.identity.quotas import TenantQuota
-from noetl_contracts.ids import TenantId
+from noetl_contracts.ids import ExecutionId, TenantId
 from noetl_planner.api.http.limiters import CallBuckets, too_many_calls_error
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.identity.principals import Principal
@@ -17,25 +18,44 @@ from noetl_storage.ports.identity_ports import Quotas
 
 # A quota that was changed holds everywhere after so long.
 REMEMBERED_S = 5.0
-# How old a count of executions may be; those that begin here meanwhile are added to it.
+# How old a count of executions may be.
 COUNTED_S = 1.0
+# What was asked for and is never shown, as it could not be decided on, counts no longer than this.
+UNSHOWN_S = 600.0
 RETRY_AFTER_S = 5
 _TENANTS_MAX = 4096
 
 
-class _TenantCount(Struct, kw_only=True):
-    """What was known of a tenant at a moment, and how many executions have begun here since."""
+class QuotaExceededError(ApiError):
+    """A tenant has as many executions that have not ended as it may have."""
+
+    def __init__(self, tenant_id: TenantId, *, running: int, running_max: int) -> None:
+        super().__init__(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            code="quota_exceeded",
+            detail=f"tenant {tenant_id} has {running} executions that have not ended; "
+            f"its quota is {running_max}",
+            hint="wait until some have ended, cancel some, or have the quota raised: "
+            f"noetl tenant quota {tenant_id} --running N",
+            headers={"Retry-After": str(RETRY_AFTER_S)},
+        )
+
+
+class _TenantCount(Struct, kw_only=True, eq=False):
+    """What was known of a tenant at a moment, and what has begun here that was not shown then."""
 
     quota: TenantQuota
     quota_until: float
     running: int = 0
     running_until: float = 0.0
+    begun_at: dict[ExecutionId, float] = field(default_factory=dict)
+    counting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class QuotaBoard:
-    """Reads quotas every few seconds, and counts between.
+    """Reads quotas every few seconds; counts what runs, and what begins here until it is shown.
 
-    Several planners count for themselves: together they may admit what begins within a second.
+    Of what begins at other planners each knows what the read models show.
     """
 
     def __init__(self, quotas: Quotas) -> None:
@@ -53,8 +73,10 @@ class QuotaBoard:
             raise too_many_calls_error(f"tenant {tenant_id}", rate, wait_s=wait_s)
 
     @asynccontextmanager
-    async def admit_start(self, tenant_id: TenantId) -> AsyncIterator[None]:
-        """Count an execution that the block begins; raises a 429 where too many run.
+    async def admit_start(
+        self, tenant_id: TenantId, execution_id: ExecutionId
+    ) -> AsyncIterator[None]:
+        """Count an execution that the block begins; raises `QuotaExceededError` where too many run.
 
         One that the block fails to begin is not counted.
         """
@@ -63,29 +85,42 @@ class QuotaBoard:
         if running_max is None:
             yield
             return
-        if count.running_until <= monotonic():
-            count.running = await self._quotas.count_running(tenant_id, running_max=running_max + 1)
-            count.running_until = monotonic() + COUNTED_S
-        if count.running >= running_max:
-            raise ApiError(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                code="quota_exceeded",
-                detail=f"tenant {tenant_id} has {count.running} executions that have not ended; "
-                f"its quota is {running_max}",
-                hint="wait until some have ended, cancel some, or have the quota raised: "
-                f"noetl tenant quota {tenant_id} --running N",
-                headers={"Retry-After": str(RETRY_AFTER_S)},
-            )
-        count.running += 1
+        await self._count_running(count, running_max)
+        running = count.running + len(count.begun_at)
+        if running >= running_max:
+            raise QuotaExceededError(tenant_id, running=running, running_max=running_max)
+        count.begun_at[execution_id] = monotonic()
         try:
             yield
         except BaseException:
-            count.running -= 1
+            count.begun_at.pop(execution_id, None)
             raise
 
-    def forget_tenant(self, tenant_id: TenantId) -> None:
-        """Read a quota anew that was changed here."""
-        self._counts.pop(tenant_id, None)
+    def forget_start(self, tenant_id: TenantId, execution_id: ExecutionId) -> None:
+        """Count an execution no more that was not needed: its key had begun another."""
+        if (count := self._counts.get(tenant_id)) is not None:
+            count.begun_at.pop(execution_id, None)
+
+    def forget_quota(self, tenant_id: TenantId) -> None:
+        """Read a quota anew that was changed here; what has begun still counts."""
+        if (count := self._counts.get(tenant_id)) is not None:
+            count.quota_until = 0.0
+
+    async def _count_running(self, count: _TenantCount, running_max: int) -> None:
+        # Who comes meanwhile waits for this count, instead of asking for one more.
+        async with count.counting:
+            if count.running_until > monotonic():
+                return
+            asked = tuple(count.begun_at)
+            found = await self._quotas.count_running(
+                count.quota.tenant_id, begun=asked, running_max=running_max + 1
+            )
+            count.running, count.running_until = found.running, monotonic() + COUNTED_S
+            oldest = monotonic() - UNSHOWN_S
+            for execution_id in asked:
+                is_shown = execution_id not in found.unshown
+                if is_shown or count.begun_at.get(execution_id, oldest) < oldest:
+                    count.begun_at.pop(execution_id, None)
 
     async def _get_count(self, tenant_id: TenantId) -> _TenantCount:
         count = self._counts.get(tenant_id)

@@ -2,60 +2,70 @@
 
 from typing import Annotated
 
-from litestar import get, put
-from litestar.params import FromPath, JSONBody
-from msgspec import Meta, Struct
+from litestar import get, patch
+from litestar.params import FromPath, JSONBody, QueryParameter
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from noetl_contracts import subjects
-from noetl_contracts.identity.quotas import TenantQuota
+from noetl_contracts.identity.quotas import TenantQuota, TenantUsage
 from noetl_contracts.ids import TenantId
 from noetl_planner.api.http import problems
-from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.identity.permissions import Permission
+from noetl_planner.api.http.services import Services
 
 QUOTAS_MAX = 1000
-_COUNTED_MAX = 1_000_000
 
 
-class QuotaBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tenant may use at most; what is left out is not bounded."""
+class QuotaChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tenant may use at most: what is left out stays as it is, null is no bound."""
 
-    running_max: Annotated[int, Meta(ge=0, le=_COUNTED_MAX)] | None = None
-    calls_per_s: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
+    running_max: Annotated[int, Meta(ge=0, le=1_000_000)] | UnsetType | None = UNSET
+    calls_per_s: Annotated[float, Meta(gt=0, le=1_000_000)] | UnsetType | None = UNSET
 
 
 class QuotaView(Struct, frozen=True, kw_only=True):
-    """What a tenant may use at most, and how many of its executions have not ended."""
+    """What a tenant may use at most."""
 
     tenant: str
     running_max: int | None
     calls_per_s: float | None
+
+
+class UsageView(QuotaView, frozen=True, kw_only=True):
+    """What a tenant may use at most, and how many of its executions have not ended."""
+
     running: int
 
 
-class QuotaList(Struct, frozen=True, kw_only=True):
-    """The quotas that the caller may see."""
+class UsageList(Struct, frozen=True, kw_only=True):
+    """Quotas by tenant; where there are more, `next_after` asks for them."""
 
-    quotas: list[QuotaView]
+    quotas: list[UsageView]
+    next_after: str | None
 
 
 @get("/quotas", tags=["identity"])
-async def list_quotas(services: Services) -> QuotaList:
+async def list_quotas(
+    services: Services, after: Annotated[str, QueryParameter(max_length=64)] = ""
+) -> UsageList:
     """List the quotas: of all tenants for who administers the installation, else the own one."""
-    if _administers_installation(services):
-        found = await services.quotas.list_quotas(quotas_max=QUOTAS_MAX)
-    else:
-        own = await services.quotas.find_quota(services.tenant_id)
-        found = [] if own is None else [own]
-    return QuotaList(quotas=[await _view_quota(services, quota) for quota in found])
+    found = await services.quotas.list_usage(
+        tenant_id=None if services.sees_all_tenants else services.tenant_id,
+        after=after,
+        tenants_max=QUOTAS_MAX + 1,
+    )
+    shown = found[:QUOTAS_MAX]
+    return UsageList(
+        quotas=[_view_usage(usage) for usage in shown],
+        next_after=shown[-1].quota.tenant_id if len(found) > QUOTAS_MAX else None,
+    )
 
 
-@put("/quotas/{tenant:str}", tags=["identity"])
-async def put_quota(
-    services: Services, tenant: FromPath[str], data: JSONBody[QuotaBody]
+@patch("/quotas/{tenant:str}", tags=["identity"])
+async def change_quota(
+    services: Services, tenant: FromPath[str], data: JSONBody[QuotaChange]
 ) -> QuotaView:
-    """Bound a tenant, or with an empty body no more; it holds within seconds."""
-    if not _administers_installation(services):
+    """Change what a tenant may use at most; it holds within seconds."""
+    if not services.sees_all_tenants:
         # As with everything of other tenants: whether there is such a tenant is not told.
         raise problems.not_found_error(
             f"there is no tenant {tenant[:80]!r} whose quota you may set",
@@ -65,33 +75,33 @@ async def put_quota(
         raise problems.bad_request_error(
             f"{tenant[:80]!r} names no tenant: use 1 to 64 letters, digits, '_' or '-'"
         )
-    quota = TenantQuota(
-        tenant_id=TenantId(tenant), running_max=data.running_max, calls_per_s=data.calls_per_s
-    )
-    async with services.record_change(
-        "quota.changed",
-        f"tenant {tenant}",
-        running_max=quota.running_max,
-        calls_per_s=quota.calls_per_s,
-    ):
+    async with services.record_change("quota.changed", f"tenant {tenant}") as details:
+        before = await services.quotas.find_quota(TenantId(tenant))
+        quota = _change_quota(before or TenantQuota(tenant_id=TenantId(tenant)), data)
         await services.quotas.put_quota(quota)
-    services.quota_board.forget_tenant(quota.tenant_id)
-    return await _view_quota(services, quota)
-
-
-def _administers_installation(services: ApiServices) -> bool:
-    return services.is_own_installation and services.access.has_permission_everywhere(
-        Permission.ADMINISTER
+        details["running_max"], details["calls_per_s"] = quota.running_max, quota.calls_per_s
+    services.quota_board.forget_quota(quota.tenant_id)
+    return QuotaView(
+        tenant=quota.tenant_id, running_max=quota.running_max, calls_per_s=quota.calls_per_s
     )
 
 
-async def _view_quota(services: ApiServices, quota: TenantQuota) -> QuotaView:
-    return QuotaView(
+def _change_quota(quota: TenantQuota, change: QuotaChange) -> TenantQuota:
+    return TenantQuota(
+        tenant_id=quota.tenant_id,
+        running_max=quota.running_max if change.running_max is UNSET else change.running_max,
+        calls_per_s=quota.calls_per_s if change.calls_per_s is UNSET else change.calls_per_s,
+    )
+
+
+def _view_usage(usage: TenantUsage) -> UsageView:
+    quota = usage.quota
+    return UsageView(
         tenant=quota.tenant_id,
         running_max=quota.running_max,
         calls_per_s=quota.calls_per_s,
-        running=await services.quotas.count_running(quota.tenant_id, running_max=_COUNTED_MAX),
+        running=usage.running,
     )
 
 
-ROUTES = [list_quotas, put_quota]
+ROUTES = [list_quotas, change_quota]
