@@ -2,9 +2,11 @@ import asyncio
 
 import pytest
 from msgspec import structs
+from tests.conformance.storage.test_projections import command_row, project
 from tests.support.storage import (
     Stores,
     a_fence,
+    a_message,
     a_request,
     a_run,
     a_stream,
@@ -270,3 +272,45 @@ async def test_only_stranded_requests_are_driven_again(stores: Stores) -> None:
     again = await stores.outbox.claim_rows(owner="a", lease_s=LONG_S, rows_max=9)
     assert {row.execution_id for row in again} == {one.execution_id for one in requests}
     assert not {row.message_id for row in again} & {row.message_id for row in rows}
+
+
+async def test_a_command_that_has_begun_is_not_sent_again(stores: Stores) -> None:
+    execution = an_execution()
+    rows = [
+        command_row(execution, "501", status="RUNNING"),
+        command_row(execution, "502", status="ISSUED"),
+        command_row(execution, "503", status="ISSUED", attempts=2),
+        command_row(execution, "504", status="COMPLETED"),
+    ]
+    await project(stores, execution, command=rows)
+    sent = ["command/501/1", "command/502/1", "command/503/1", "command/503/2", "command/504/1"]
+    sent += ["command/505/1", "events/501/1-3", "command/501"]
+    messages = [
+        structs.replace(a_message(execution, place), message_id=message_id)
+        for place, message_id in enumerate(sent)
+    ]
+    batch = an_append(await a_fence(stores), a_stream(execution, [a_run()]))
+    await stores.ledger.append(structs.replace(batch, messages=messages, publish_lease_s=SHORT_S))
+
+    found = await eventually(
+        lambda: stores.outbox.claim_rows(owner="b", lease_s=LONG_S, rows_max=99),
+        what="the lease of the planner ends",
+    )
+    assert [row.message_id for row in found] == [
+        "command/502/1",
+        "command/503/2",
+        "command/505/1",
+        "events/501/1-3",
+        "command/501",
+    ]
+    assert (await stores.outbox.count_backlog())[0] == len(found)
+
+
+async def test_a_command_that_was_on_no_way_yet_is_sent(stores: Stores) -> None:
+    execution = an_execution()
+    await project(stores, execution, command=[command_row(execution, "501", status="RUNNING")])
+    batch = an_append(await a_fence(stores), a_stream(execution, [a_run()]))
+    message = structs.replace(a_message(execution), message_id="command/501/1")
+    await stores.ledger.append(structs.replace(batch, messages=[message]))
+    (row,) = await stores.outbox.claim_rows(owner="b", lease_s=LONG_S, rows_max=99)
+    assert row.message_id == "command/501/1"

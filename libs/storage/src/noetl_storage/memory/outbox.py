@@ -1,5 +1,6 @@
 """Requests and outbox in memory."""
 
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -17,8 +18,11 @@ from noetl_contracts.ledger.records import (
     Request,
 )
 from noetl_contracts.requests.dead_letters import DeadLetterAct
+from noetl_contracts.status import CommandStatus
 from noetl_storage.ledger import surfaces
 from noetl_storage.memory.store import MemoryStore, StoredInboxMessage, StoredMessage, StoredRequest
+
+_COMMAND_ID = re.compile(r"command/([0-9]{1,19})/([0-9]{1,9})")
 
 
 class MemoryRequests:
@@ -182,8 +186,12 @@ class MemoryOutbox:
         self._store = store
 
     async def claim_rows(self, *, owner: str, lease_s: float, rows_max: int) -> list[OutboxRow]:
-        """Lease unleased rows and rows whose lease has ended, in order within an execution."""
+        """Lease unleased rows and rows whose lease has ended, in order within an execution.
+
+        Commands that were on their way already, and have begun, are removed instead.
+        """
         now = self._store.now()
+        self._remove_spent_commands()
         held_back: set[str] = set()
         claimed: list[OutboxRow] = []
         for outbox_id in sorted(self._store.message_by_id):
@@ -198,6 +206,19 @@ class MemoryOutbox:
                 stored.leased_until = self._store.time_after(lease_s)
                 claimed.append(stored.row)
         return claimed
+
+    def _remove_spent_commands(self) -> None:
+        commands = self._store.row_by_key_by_surface.get("command", {})
+        for outbox_id, stored in list(self._store.message_by_id.items()):
+            found = _COMMAND_ID.fullmatch(stored.row.message_id)
+            is_due = stored.leased_until is not None and stored.leased_until <= self._store.now()
+            if found is None or not is_due:
+                continue
+            command = commands.get((stored.row.execution_id, found[1]))
+            if command is not None and (
+                command["status"] != CommandStatus.ISSUED or command["attempts"] > int(found[2])
+            ):
+                del self._store.message_by_id[outbox_id]
 
     async def settle_rows(self, outbox_ids: Sequence[int]) -> None:
         """Remove rows whose publication was acknowledged."""

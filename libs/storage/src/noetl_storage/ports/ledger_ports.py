@@ -186,7 +186,10 @@ class OutboxDrain(Protocol):
     """Committed messages on their way out."""
 
     async def claim_rows(self, *, owner: str, lease_s: float, rows_max: int) -> list[OutboxRow]:
-        """Lease unleased rows and rows whose lease has ended, in order within an execution."""
+        """Lease unleased rows and rows whose lease has ended, in order within an execution.
+
+        Commands that were on their way already, and have begun, are removed instead.
+        """
 
     async def settle_rows(self, outbox_ids: Sequence[int]) -> None:
         """Remove rows whose publication was acknowledged."""
