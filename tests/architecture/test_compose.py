@@ -164,6 +164,14 @@ def test_the_store_has_volumes_on_a_small_disk() -> None:
     assert "-ip.bind=127.0.0.1" in script
 
 
+def test_no_password_stands_on_a_command_line() -> None:
+    for path in COMPOSE.glob("*.sh"):
+        assert not re.search(r"-v \w+=\"\$\w*PASSWORD", path.read_text()), path.name
+    script = (COMPOSE / "roles.sh").read_text()
+    read = set(re.findall(r"(?m)^\\getenv (\w+) \w+$", script))
+    assert read == set(re.findall(r"password :'(\w+)'", script))
+
+
 def test_jobs_may_run_again() -> None:
     script = (COMPOSE / "roles.sh").read_text()
     for made in re.findall(r"(?m)^(?:select ')?create (?:role|database).*$", script):
