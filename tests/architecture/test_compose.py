@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import operator
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -207,3 +208,12 @@ def test_workers_may_make_the_namespaces_that_keep_tasks_to_their_workspace() ->
     }
     assert {"unshare", "mount", "umount2", "clone"} <= freely
     assert not {"bpf", "setns", "perf_event_open", "init_module", "kexec_load", "reboot"} & freely
+
+
+@pytest.mark.parametrize("family", [1, 2, 10, 16, 38, 40])
+def test_a_task_gets_no_socket_of_the_kernels_ciphers_or_of_the_host(family: int) -> None:
+    fits = {"SCMP_CMP_LT": operator.lt, "SCMP_CMP_EQ": operator.eq, "SCMP_CMP_GT": operator.gt}
+    profile = json.loads((COMPOSE / "seccomp.json").read_text())
+    rules = [rule["args"] for rule in profile["syscalls"] if "socket" in rule["names"]]
+    allowed = any(fits[part["op"]](family, part["value"]) for (part,) in rules)
+    assert allowed is (family not in {38, 40})
