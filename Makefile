@@ -9,7 +9,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV = $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
-# Of the wheels and the images; without it, that of the tag.
+# Of the wheels and the images; without it, wheels have that of the tag, and images that of the Dockerfile.
 VERSION ?=
 MEMBERS := $(wildcard libs/* services/*) cli workloads/pft
 SOURCES := libs services cli workloads tests scripts
@@ -163,14 +163,14 @@ wheels: setup $(UV) ## Build the wheels into build/wheels; VERSION=1.2.3, else t
 # Images need Docker; where no registry is reached, deploy/docker/bases makes what they are built on.
 IMAGES := planner worker projector outbox reaper
 .PHONY: images images/bases
-images: ## Build the images of the services; IMAGES="planner worker-spark cli" builds these
+images: setup ## Build the images of the services; IMAGES="planner worker-spark cli" builds these
 	@for image in $(IMAGES); do \
-	  docker build --quiet $(DOCKER_ARGS) --build-arg SERVICE=$$image --build-arg VERSION=$(or $(VERSION),0.1.0) \
+	  docker build --quiet $(DOCKER_ARGS) --build-arg SERVICE=$$image $(if $(VERSION),--build-arg VERSION=$(VERSION)) \
 	    --build-arg REVISION=$$(git rev-parse HEAD) --tag noetl-$$image --file deploy/docker/Dockerfile .; done
 images/bases: setup ## Make the base images, and those of the servers, on this machine; needs root and debootstrap
 	@PYTHON=$(CURDIR)/$(BIN)/python deploy/docker/bases
 
-# Runs by hand: it builds images, and kills what it started. Docker and the images must be there.
+# Runs by hand, where Docker is: it kills what it starts. `make images` comes before it.
 .PHONY: test/containers
 test/containers: setup ## Try the images and the stack of compose; K=expression narrows
 	@$(PYTEST) tests/containers

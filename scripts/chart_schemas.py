@@ -13,6 +13,9 @@ import yaml
 ROOT = Path(__file__).parents[1]
 HELM = ROOT / "deploy/helm"
 SERVICES = ("planner", "worker", "projector", "outbox", "reaper")
+CHARTS = (*SERVICES, "platform")
+# The chart that holds all of them, each with its values under its name.
+UMBRELLA = "noetl"
 DRAFT = "http://json-schema.org/draft-07/schema#"
 SCALAR = {"type": ["string", "number", "boolean", "null"]}
 NAME = {"type": ["string", "null"]}
@@ -64,32 +67,36 @@ def describe_value(name: str, value: Any, settings: list[str]) -> dict[str, Any]
     return NAME
 
 
-def build_schema(chart: str) -> dict[str, Any]:
-    """Build the schema of one chart."""
+def describe_values(chart: str) -> dict[str, Any]:
+    """Describe each value of a chart."""
     values = yaml.safe_load((HELM / chart / "values.yaml").read_text())
+    if chart == UMBRELLA:
+        # Helm holds what is in them against the schemas of their charts.
+        return {name: {"type": "object"} for name in values} | {"global": OF_HELM["global"]}
     package = f"noetl_{chart}" if chart in SERVICES else "noetl_messaging"
     kind = importlib.import_module(f"{package}.settings").Settings
     settings = [write_camel_case(field.name) for field in msgspec.structs.fields(kind)]
     properties = {name: describe_value(name, value, settings) for name, value in values.items()}
     if "lanes" in properties.get("scaling", {}).get("properties", {}):
         properties["scaling"]["properties"]["lanes"] = {"type": "object"}
-    return {
-        "$schema": DRAFT,
-        "title": f"Values of the chart {chart}",
-        "type": "object",
-        "additionalProperties": False,
-        "properties": properties | OF_HELM,
-    }
+    return properties | OF_HELM
 
 
 def render_schema(chart: str) -> str:
     """Render the file of one chart."""
-    return json.dumps(build_schema(chart), indent=1) + "\n"
+    schema = {
+        "$schema": DRAFT,
+        "title": f"Values of the chart {chart}",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": describe_values(chart),
+    }
+    return json.dumps(schema, indent=1) + "\n"
 
 
 def main() -> int:
     """Write every schema."""
-    for chart in (*SERVICES, "platform"):
+    for chart in (*CHARTS, UMBRELLA):
         (HELM / chart / "values.schema.json").write_text(render_schema(chart))
     return 0
 

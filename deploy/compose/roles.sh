@@ -5,10 +5,15 @@ set -eu
 set -a
 . /run/noetl/environment
 set +a
-psql --quiet --no-psqlrc -v ON_ERROR_STOP=1 --host postgres --username postgres --dbname postgres \
-  -v owner="$OWNER_PASSWORD" -v planner="$PLANNER_PASSWORD" -v projector="$PROJECTOR_PASSWORD" \
-  -v outbox="$OUTBOX_PASSWORD" -v reaper="$REAPER_PASSWORD" -v reader="$READER_PASSWORD" \
-  -v archivist="$ARCHIVIST_PASSWORD" <<'SQL'
+# psql reads the passwords from its environment: everybody on this machine sees a command line.
+psql --quiet --no-psqlrc -v ON_ERROR_STOP=1 --host postgres --username postgres --dbname postgres <<'SQL'
+\getenv owner OWNER_PASSWORD
+\getenv planner PLANNER_PASSWORD
+\getenv projector PROJECTOR_PASSWORD
+\getenv outbox OUTBOX_PASSWORD
+\getenv reaper REAPER_PASSWORD
+\getenv archivist ARCHIVIST_PASSWORD
+\getenv reader READER_PASSWORD
 select format('create role %I', role)
 from unnest(array['noetl_owner', 'noetl_tenants', 'noetl_planner', 'noetl_projector', 'noetl_outbox',
     'noetl_reaper', 'noetl_archivist', 'noetl_reader']) as role

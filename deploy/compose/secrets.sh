@@ -5,32 +5,49 @@ set -eu
 umask 077
 KEPT="${SECRETS_FOLDER:-/secrets}/values"
 MADE="${MADE_FOLDER:-/made}"
-touch "$KEPT"
 
-read_kept() { sed -n "s/^$1=//p" "$KEPT" | tail -n 1; }
+refuse() { echo "$1" >&2; exit 2; }
+read_kept() { if [ -f "$KEPT" ]; then sed -n "s/^$1=//p" "$KEPT" | tail -n 1; fi; }
 make_bytes() { od -An -N "$1" -tx1 /dev/urandom | tr -d ' \n'; }
+digest() { printf '%s' "$1" | sha256sum | cut -d ' ' -f 1; }
 
 if [ "${1:-}" = token ]; then
-  read_kept OWNER_TOKEN
+  token="$(read_kept OWNER_TOKEN)"
+  [ -n "$token" ] || refuse "the owner's token is made at the first start: docker compose up -d"
+  made="$(digest "$token")"
+  [ "${NOETL_OWNER_TOKEN_SHA256:-$made}" = "$made" ] ||
+    refuse "NOETL_OWNER_TOKEN_SHA256 names another token: use that one, or leave it empty and start again"
+  echo "$token"
   exit 0
 fi
 
-# take NAME DEFAULT: the variable of .env, else what is kept, else the default, which is kept from now on.
-take() {
+# read_given NAME: the variable of .env, empty where there is none.
+read_given() {
   eval "given=\${NOETL_$1:-}"
-  kept="$(read_kept "$1")"
-  if [ "$given" = change-me ]; then
-    echo "NOETL_$1 is still change-me: give it a value of its own, or leave it empty to have one made" >&2
-    exit 2
-  fi
-  case "$given" in
-    *[!A-Za-z0-9+/=_:,.-]*) echo "NOETL_$1: use letters, digits and + / = _ : , . -" >&2; exit 2 ;;
+  case "$1" in
+    # It stands in addresses.
+    *_PASSWORD) allowed='A-Za-z0-9_.-' marks='_ . -' ;;
+    *) allowed='A-Za-z0-9+/=_:,.-' marks='+ / = _ : , . -' ;;
   esac
+  case "$given" in
+    change-me) refuse "NOETL_$1 is still change-me: give it a value of its own, or leave it empty to have one made" ;;
+    *[!$allowed]*) refuse "NOETL_$1: use letters, digits and $marks" ;;
+  esac
+}
+
+# take NAME DEFAULT: what is given, else what is kept, else the default; it is kept from now on.
+take() {
+  read_given "$1"
+  kept="$(read_kept "$1")"
   value="${given:-${kept:-$2}}"
-  if [ "$value" != "$kept" ]; then printf '%s=%s\n' "$1" "$value" >> "$KEPT"; fi
+  printf '%s=%s\n' "$1" "$value" >> "$KEPT.new"
   eval "$1=\$value"
 }
 
+# One at a time, and all are kept at once before any is handed out: a start that ends half-way changes nothing.
+exec 9> "$KEPT.lock"
+flock 9
+: > "$KEPT.new"
 for name in ADMIN OWNER PLANNER PROJECTOR OUTBOX REAPER ARCHIVIST READER; do
   take "${name}_PASSWORD" "$(make_bytes 24)"
 done
@@ -41,7 +58,9 @@ take S3_ACCESS_KEY "$(make_bytes 10)"
 take S3_SECRET_KEY "$(make_bytes 24)"
 take SECRET_KEY "$(head -c 32 /dev/urandom | base64)"
 take OWNER_TOKEN "owner_$(head -c 32 /dev/urandom | base64 | tr '+/' '-_' | tr -d '=')"
-take OWNER_TOKEN_SHA256 "$(printf '%s' "$OWNER_TOKEN" | sha256sum | cut -d ' ' -f 1)"
+read_given OWNER_TOKEN_SHA256
+mv "$KEPT.new" "$KEPT"
+OWNER_TOKEN_SHA256="${given:-$(digest "$OWNER_TOKEN")}"
 
 # give CONSUMER: write standard input as its settings; only its container mounts them.
 give() {

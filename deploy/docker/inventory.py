@@ -25,7 +25,7 @@ def read_needs(wheel: Path) -> list[str]:
 def list_needs(folder: Path, member: str) -> list[Path]:
     """List the wheels of a member and of all that it needs."""
     wheels = {wheel.name.split("-")[0].replace("_", "-"): wheel for wheel in folder.glob("*.whl")}
-    waiting, taken = [member.partition("[")[0]], dict[str, Path]()
+    waiting, taken = [member], dict[str, Path]()
     while waiting:
         name = waiting.pop()
         if name not in taken:

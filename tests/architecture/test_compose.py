@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import json
+import operator
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +71,48 @@ def test_what_is_given_is_taken_and_what_nobody_chose_is_refused_by_name(tmp_pat
     refused = make_secrets(tmp_path, NOETL_READER_PASSWORD="change-me")  # noqa: S106 - made up
     assert refused.returncode == 2
     assert "NOETL_READER_PASSWORD is still change-me" in refused.stderr
-    wild = make_secrets(tmp_path, NOETL_READER_PASSWORD="a'; touch x")  # noqa: S106 - made up
-    assert wild.returncode == 2
-    assert "NOETL_READER_PASSWORD" in wild.stderr
+
+
+@pytest.mark.parametrize("wild", ["a'; touch x", "a/b", "a:b", "a,b", "a=b"])
+def test_a_password_that_does_not_fit_into_an_address_is_refused(tmp_path: Path, wild: str) -> None:
+    refused = make_secrets(tmp_path, NOETL_READER_PASSWORD=wild)
+    assert refused.returncode == 2
+    assert "NOETL_READER_PASSWORD: use letters, digits and _ . -" in refused.stderr
+
+
+def test_a_refused_start_changes_nothing_of_what_is_kept(made: Path) -> None:
+    before = (made / "secrets/values").read_text()
+    given = {"NOETL_ADMIN_PASSWORD": "mine9", "NOETL_S3_SECRET_KEY": "change-me"}
+    assert make_secrets(made, **given).returncode == 2
+    assert (made / "secrets/values").read_text() == before
+    assert make_secrets(made, NOETL_ADMIN_PASSWORD="mine9").returncode == 0  # noqa: S106 - made up
+    kept = (made / "secrets/values").read_text().splitlines()
+    assert len({line.partition("=")[0] for line in kept}) == len(kept)
+
+
+def test_first_starts_at_the_same_time_hand_out_the_same_passwords(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as starts:
+        done = list(starts.map(lambda _: make_secrets(tmp_path), range(4)))
+    assert [start.returncode for start in done] == [0] * 4
+    told = read_made(tmp_path, "postgres")
+    for service in ("planner", "projector", "outbox", "reaper"):
+        password = told[f"{service.upper()}_PASSWORD"]
+        assert f":{password}@postgres/" in str(read_made(tmp_path, service))
+
+
+def test_the_token_that_is_printed_is_the_one_that_opens_the_api(tmp_path: Path) -> None:
+    early = make_secrets(tmp_path, "token")
+    assert (early.returncode, early.stdout) == (2, "")
+    assert "docker compose up" in early.stderr
+    digest = hashlib.sha256(b"mine").hexdigest()
+    assert make_secrets(tmp_path, NOETL_OWNER_TOKEN_SHA256=digest).returncode == 0
+    other = make_secrets(tmp_path, "token", NOETL_OWNER_TOKEN_SHA256=digest)
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "NOETL_OWNER_TOKEN_SHA256 names another token" in other.stderr
+    assert make_secrets(tmp_path).returncode == 0
+    printed = make_secrets(tmp_path, "token").stdout.strip()
+    opens = read_made(tmp_path, "planner")["NOETL_PLANNER_OWNER_TOKEN_SHA256"]
+    assert hashlib.sha256(printed.encode()).hexdigest() == opens
 
 
 @pytest.mark.parametrize("service", [*SERVERS, *SERVICES])
@@ -124,6 +165,14 @@ def test_the_store_has_volumes_on_a_small_disk() -> None:
     assert "-ip.bind=127.0.0.1" in script
 
 
+def test_no_password_stands_on_a_command_line() -> None:
+    for path in COMPOSE.glob("*.sh"):
+        assert not re.search(r"-v \w+=\"\$\w*PASSWORD", path.read_text()), path.name
+    script = (COMPOSE / "roles.sh").read_text()
+    read = set(re.findall(r"(?m)^\\getenv (\w+) \w+$", script))
+    assert read == set(re.findall(r"password :'(\w+)'", script))
+
+
 def test_jobs_may_run_again() -> None:
     script = (COMPOSE / "roles.sh").read_text()
     for made in re.findall(r"(?m)^(?:select ')?create (?:role|database).*$", script):
@@ -159,3 +208,12 @@ def test_workers_may_make_the_namespaces_that_keep_tasks_to_their_workspace() ->
     }
     assert {"unshare", "mount", "umount2", "clone"} <= freely
     assert not {"bpf", "setns", "perf_event_open", "init_module", "kexec_load", "reboot"} & freely
+
+
+@pytest.mark.parametrize("family", [1, 2, 10, 16, 38, 40])
+def test_a_task_gets_no_socket_of_the_kernels_ciphers_or_of_the_host(family: int) -> None:
+    fits = {"SCMP_CMP_LT": operator.lt, "SCMP_CMP_EQ": operator.eq, "SCMP_CMP_GT": operator.gt}
+    profile = json.loads((COMPOSE / "seccomp.json").read_text())
+    rules = [rule["args"] for rule in profile["syscalls"] if "socket" in rule["names"]]
+    allowed = any(fits[part["op"]](family, part["value"]) for (part,) in rules)
+    assert allowed is (family not in {38, 40})

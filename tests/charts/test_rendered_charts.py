@@ -90,6 +90,12 @@ def test_a_misspelt_value_is_refused(folder: Path, chart: str) -> None:
             render_chart(folder, chart, wrong)
 
 
+def test_a_misspelt_chart_of_the_umbrella_is_refused(folder: Path) -> None:
+    for wrong in ({"workers": {"replicas": 5}}, {"worker": {"replcas": 5}}):
+        with pytest.raises(helm_python.HelmError, match=r"workers|replcas"):
+            render_chart(folder, UMBRELLA, wrong)
+
+
 @each_service
 def test_a_misspelt_setting_is_refused(folder: Path, service: str) -> None:
     for wrong in ({"settings": {"shardCuont": 8}}, {"secrets": {"natsUrll": "x"}}):

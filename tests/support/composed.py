@@ -21,13 +21,13 @@ def read_services() -> dict[str, dict[str, Any]]:
     return found
 
 
-def make_secrets(folder: Path, **given: str) -> subprocess.CompletedProcess[str]:
+def make_secrets(folder: Path, *arguments: str, **given: str) -> subprocess.CompletedProcess[str]:
     """Run the job of the first start with folders of its own in place of volumes."""
     for name in (*CONSUMERS, *SERVICES):
         (folder / "made" / name).mkdir(parents=True, exist_ok=True)
     (folder / "secrets").mkdir(exist_ok=True)
     return subprocess.run(  # noqa: S603 - a script of ours
-        ["/bin/sh", str(COMPOSE / "secrets.sh")],
+        ["/bin/sh", str(COMPOSE / "secrets.sh"), *arguments],
         check=False,
         capture_output=True,
         text=True,

@@ -71,7 +71,14 @@ def test_what_a_cluster_says_of_a_service_of_the_same_name_is_no_setting() -> No
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("service_host", "example.org/x"), ("service_port", "http"), ("port", "8080")],
+    [
+        ("service_host", "example.org/x"),
+        ("service_port", "http"),
+        ("port", "8080"),
+        ("port_8080_tcp_addr", "example.org/x"),
+        ("port_8080_tcp_port", "http"),
+        ("port_8080_tcp_proto", "8080"),
+    ],
 )
 def test_what_only_resembles_it_is_refused(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"NOETL_X_{name.upper()} is not a setting"):

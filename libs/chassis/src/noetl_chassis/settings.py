@@ -34,16 +34,20 @@ _SECRET_NAME = re.compile(r"(?:_|^)(?:key|password|secret|token|passphrase)$")
 _IDENTIFIER = "access_key"
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _DSN_PASSWORD = re.compile(r"(?<=password=)(?:'[^']*'|\S+)")
-# NOETL_PLANNER_SERVICE_HOST=10.0.0.7, _SERVICE_PORT=8080, _SERVICE_PORT_HTTP=8080,
-# _PORT=tcp://10.0.0.7:8080, and _PORT_8080_TCP, _PORT_8080_TCP_ADDR, _PORT_8080_TCP_PORT, _PROTO.
-_LINK_HOST = re.compile(r"service_host")
-_LINK_PORT = re.compile(r"service_port(?:_[a-z0-9_]+)?")
-_LINK = re.compile(r"port(?:_\d+_(?:tcp|udp|sctp))?")
-_LINK_PART = re.compile(r"port_\d+_(?:tcp|udp|sctp)_(?:addr|port|proto)")
-_LINK_ADDRESS = re.compile(r"[0-9a-f.:]+")
-_LINK_URL = re.compile(r"(?:tcp|udp|sctp)://\S+:\d+")
-_FIELD_PATH = re.compile(r" - at `\$\.([a-z0-9_]+)[^`]*`")
-_FIELD_MISSING = re.compile(r"missing required field `([a-z0-9_]+)`")
+# What a cluster tells every pod of a Service noetl-planner, names after the prefix and values:
+# NOETL_PLANNER_SERVICE_HOST=10.0.0.7 and NOETL_PLANNER_PORT_8080_TCP=tcp://10.0.0.7:8080.
+_ADDRESS, _NUMBER, _PROTOCOL = r"[0-9a-f.:]+", r"\d+", r"(?:tcp|udp|sctp)"
+_SERVICE_LINKS = tuple(
+    (re.compile(name), re.compile(value))
+    for name, value in (
+        (r"service_host", _ADDRESS),
+        (r"service_port(?:_[a-z0-9_]+)?", _NUMBER),
+        (rf"port(?:_\d+_{_PROTOCOL})?", rf"{_PROTOCOL}://\S+:\d+"),
+        (rf"port_\d+_{_PROTOCOL}_addr", _ADDRESS),
+        (rf"port_\d+_{_PROTOCOL}_port", _NUMBER),
+        (rf"port_\d+_{_PROTOCOL}_proto", _PROTOCOL),
+    )
+)
 
 
 class SettingsError(Exception):
@@ -122,7 +126,7 @@ def load_settings(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> 
     try:
         loaded = msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as failure:
-        problems += _list_problems(plain, fields, prefix) or [_explain_error(str(failure), prefix)]
+        problems += _list_problems(plain, fields, prefix) or [f"{prefix}*: {failure}"]
         raise SettingsError("\n".join(problems)) from failure
     if problems:
         raise SettingsError("\n".join(problems))
@@ -225,14 +229,8 @@ def _list_problems(plain: Mapping[str, Any], fields: Mapping[str, Any], prefix: 
 
 
 def _is_service_link(name: str, value: str) -> bool:
-    """Tell what a cluster or Docker says of a Service that is named as ours is from a setting."""
-    if _LINK_HOST.fullmatch(name):
-        return _LINK_ADDRESS.fullmatch(value) is not None
-    if _LINK_PORT.fullmatch(name):
-        return value.isdigit()
-    if _LINK.fullmatch(name):
-        return _LINK_URL.fullmatch(value) is not None
-    return _LINK_PART.fullmatch(name) is not None
+    """Tell what a cluster says of a Service that is named as ours is from a setting."""
+    return any(link.fullmatch(name) and told.fullmatch(value) for link, told in _SERVICE_LINKS)
 
 
 def _split_value(value: str, kind: Any, environ: Mapping[str, str]) -> Any:
@@ -244,12 +242,3 @@ def _split_value(value: str, kind: Any, environ: Mapping[str, str]) -> Any:
     if isinstance(info, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
-
-
-def _explain_error(reason: str, prefix: str) -> str:
-    """Turn msgspec's path into the variable's name."""
-    if missing := _FIELD_MISSING.search(reason):
-        return f"{prefix}{missing[1].upper()} must be set."
-    if path := _FIELD_PATH.search(reason):
-        return f"{prefix}{path[1].upper()}: {reason[: path.start()]}."
-    return f"{prefix}*: {reason}"
