@@ -113,14 +113,16 @@ async def test_a_table_goes_into_a_dataset_and_comes_back_equal(
     assert await db.fetchval("select count(*) from back") == 400
 
 
-async def test_an_append_from_a_dataset_takes_effect_once(
-    worker: Bench, s3: S3Server, db: Any
+@pytest.mark.parametrize("mode", ["append", "replace", "upsert"])
+async def test_a_dataset_takes_effect_in_a_table_once(
+    worker: Bench, s3: S3Server, db: Any, mode: str
 ) -> None:
-    await db.execute("create table once(id bigint, n bigint)")
-    lake = {"path": f"s3://{s3.bucket}/once/", "auth": "lake"}
+    await db.execute("create table once(id bigint primary key, n bigint)")
+    lake = {"path": f"s3://{s3.bucket}/once-{mode}/", "auth": "lake"}
     await moved(worker, {"type": "data", "data": [{"id": 1, "n": 2}, {"id": 2, "n": 3}]}, lake)
     for number in (1, 2):
-        call = repeated("transfer", attempt=number, source=lake, target=table("once"))
+        target = table("once", mode=mode, key="id")
+        call = repeated("transfer", attempt=number, source=lake, target=target)
         found = await worker.tools.run(call)
         assert found.error is None, found.error
         assert found.data["rows_transferred"] == 2
