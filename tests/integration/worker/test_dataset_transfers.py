@@ -1,5 +1,6 @@
 """Datasets as ends of transfers, and as outputs of postgres tasks: S3 and PostgreSQL are real."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def bucket(s3: S3Server) -> S3Store:
     return open_bucket(s3)
 
 
-def repeated(kind: str, *, attempt: int, **fields: Any) -> Call:
+def repeated(kind: str, *, attempt: int, visit: int = 1, **fields: Any) -> Call:
     """A call that is of one task, whatever its attempt."""
     site = UnitScope(
         execution_id=EXECUTION,
@@ -65,7 +66,7 @@ def repeated(kind: str, *, attempt: int, **fields: Any) -> Call:
         task="t",
         kind=kind,
         attempt=attempt,
-        visit=1,
+        visit=visit,
         fields=fields,
         input={},
         auth=fields.pop("auth", None),
@@ -272,6 +273,13 @@ async def test_a_query_of_postgres_writes_a_dataset(
     )
     assert many.error is not None
     assert "there are 2 statements" in many.error.message
+    anew = {**sink, "mode": "overwrite"}
+    slow = {"query": "select pg_sleep(20)::text as n", "statement_timeout": 0.2}
+    late = await worker.tools.run(
+        repeated("postgres", attempt=1, auth="db", visit=2, sink=anew, **slow)
+    )
+    assert late.error is not None
+    assert late.error.pg_code == "57014", late.error
 
 
 async def test_a_commit_that_is_lost_leaves_no_rows(
@@ -295,3 +303,24 @@ async def test_a_commit_that_is_lost_leaves_no_rows(
     found = await data_of(worker, "duckdb", {"query": "SELECT count(*) n FROM d", "inputs": read})
     assert found["rows"] == [{"n": 1}]
     assert len([key for key in keys_of(bucket, "lost") if key.endswith(".parquet")]) == 1
+
+
+@pytest.mark.parametrize("kind", ["postgres", "transfer"])
+async def test_a_query_ends_with_the_task_that_waits_for_it(
+    worker: Bench, s3: S3Server, db: Any, kind: str
+) -> None:
+    lake = {"path": f"s3://{s3.bucket}/waiting/", "auth": "lake"}
+    query = "select pg_advisory_lock_shared(7)::text as held"
+    source = {"type": "postgres", "auth": "db", "query": query}
+    fields = {
+        "postgres": {"query": query, "sink": lake},
+        "transfer": {"source": source, "target": lake},
+    }
+    await db.execute("select pg_advisory_lock(7)")
+    trying = asyncio.create_task(attempt(worker, kind, fields[kind], auth="db", timeout_s=1))
+    await asyncio.wait({trying}, timeout=20)
+    has_ended = trying.done()
+    await db.execute("select pg_advisory_unlock(7)")
+    found = await trying
+    assert found.error is not None
+    assert (has_ended, found.error.kind) == (True, "timeout")

@@ -62,8 +62,8 @@ class TargetDataset:
         request = query_batches.parse_request(source, name="source")
 
         def copy_rows(sign: StopSign) -> dict[str, Any]:
-            with query_batches.open_query(credential, request) as rows:
-                return self._fill(rows.schema, sign.iterate_until(rows.batches))
+            with query_batches.open_query(credential, request, sign) as rows:
+                return self._fill(rows.schema, rows.batches)
 
         return await run_until_stopped(copy_rows)
 
