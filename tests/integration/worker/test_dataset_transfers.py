@@ -242,6 +242,19 @@ async def test_what_cannot_be_moved_is_refused_and_nothing_is_there(
     assert left == []
 
 
+async def test_a_later_chunk_changes_no_value(worker: Bench, s3: S3Server) -> None:
+    lake = {"path": f"s3://{s3.bucket}/chunks/", "auth": "lake", "mode": "overwrite"}
+    for target in (lake, {"type": "file", "uri": "chunks.parquet", "mode": "replace"}):
+        for first, later in ((True, 3), (1, "007"), (1, True), ("x", 5), ([True], [3])):
+            rows = {"type": "data", "data": [{"a": first}, {"a": later}]}
+            error = await refused(worker, rows, target, chunk_size=1)
+            assert (error.kind, "types of the first" in error.message) == ("validation", True)
+        for first, later in ((1.5, 2), (2, 3.0), ("x", None), ([1], [])):
+            rows = {"type": "data", "data": [{"a": first}, {"a": later}]}
+            out = await moved(worker, rows, target, chunk_size=1)
+            assert out["rows_transferred"] == 2
+
+
 async def test_a_query_of_postgres_writes_a_dataset(
     worker: Bench, s3: S3Server, db: Any, bucket: S3Store
 ) -> None:
