@@ -1,5 +1,6 @@
 """Datasets as ends of transfers, and as outputs of postgres tasks: S3 and PostgreSQL are real."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def bucket(s3: S3Server) -> S3Store:
     return open_bucket(s3)
 
 
-def repeated(kind: str, *, attempt: int, **fields: Any) -> Call:
+def repeated(kind: str, *, attempt: int, visit: int = 1, **fields: Any) -> Call:
     """A call that is of one task, whatever its attempt."""
     site = UnitScope(
         execution_id=EXECUTION,
@@ -65,7 +66,7 @@ def repeated(kind: str, *, attempt: int, **fields: Any) -> Call:
         task="t",
         kind=kind,
         attempt=attempt,
-        visit=1,
+        visit=visit,
         fields=fields,
         input={},
         auth=fields.pop("auth", None),
@@ -113,14 +114,16 @@ async def test_a_table_goes_into_a_dataset_and_comes_back_equal(
     assert await db.fetchval("select count(*) from back") == 400
 
 
-async def test_an_append_from_a_dataset_takes_effect_once(
-    worker: Bench, s3: S3Server, db: Any
+@pytest.mark.parametrize("mode", ["append", "replace", "upsert"])
+async def test_a_dataset_takes_effect_in_a_table_once(
+    worker: Bench, s3: S3Server, db: Any, mode: str
 ) -> None:
-    await db.execute("create table once(id bigint, n bigint)")
-    lake = {"path": f"s3://{s3.bucket}/once/", "auth": "lake"}
+    await db.execute("create table once(id bigint primary key, n bigint)")
+    lake = {"path": f"s3://{s3.bucket}/once-{mode}/", "auth": "lake"}
     await moved(worker, {"type": "data", "data": [{"id": 1, "n": 2}, {"id": 2, "n": 3}]}, lake)
     for number in (1, 2):
-        call = repeated("transfer", attempt=number, source=lake, target=table("once"))
+        target = table("once", mode=mode, key="id")
+        call = repeated("transfer", attempt=number, source=lake, target=target)
         found = await worker.tools.run(call)
         assert found.error is None, found.error
         assert found.data["rows_transferred"] == 2
@@ -217,6 +220,7 @@ async def test_what_cannot_be_moved_is_refused_and_nothing_is_there(
         (rows, {**none, "mode": "replace"}, "validation", "use error, append"),
         (rows, {**none, "mode": "upsert", "key": "id"}, "validation", "is for iceberg and delta"),
         (rows, {**none, "expect": {"not_null": ["id"]}}, "validation", "makes no checks"),
+        ({**lake, "expect": {"not_null": ["id"]}}, table("r"), "validation", "makes no checks"),
         (rows, {"path": none["path"]}, "config", "needs 'auth'"),
         ({"type": "data", "data": []}, none, "validation", "has no rows"),
         (bad, table("r"), "schema", "line 3 of s3://"),
@@ -237,6 +241,19 @@ async def test_what_cannot_be_moved_is_refused_and_nothing_is_there(
     assert await db.fetchval("select count(*) from r") == 0
     left = [key for key in keys_of(bucket, "refused-out") if "_noetl" in key]
     assert left == []
+
+
+async def test_a_later_chunk_changes_no_value(worker: Bench, s3: S3Server) -> None:
+    lake = {"path": f"s3://{s3.bucket}/chunks/", "auth": "lake", "mode": "overwrite"}
+    for target in (lake, {"type": "file", "uri": "chunks.parquet", "mode": "replace"}):
+        for first, later in ((True, 3), (1, "007"), (1, True), ("x", 5), ([True], [3])):
+            rows = {"type": "data", "data": [{"a": first}, {"a": later}]}
+            error = await refused(worker, rows, target, chunk_size=1)
+            assert (error.kind, "types of the first" in error.message) == ("validation", True)
+        for first, later in ((1.5, 2), (2, 3.0), ("x", None), ([1], [])):
+            rows = {"type": "data", "data": [{"a": first}, {"a": later}]}
+            out = await moved(worker, rows, target, chunk_size=1)
+            assert out["rows_transferred"] == 2
 
 
 async def test_a_query_of_postgres_writes_a_dataset(
@@ -270,6 +287,13 @@ async def test_a_query_of_postgres_writes_a_dataset(
     )
     assert many.error is not None
     assert "there are 2 statements" in many.error.message
+    anew = {**sink, "mode": "overwrite"}
+    slow = {"query": "select pg_sleep(20)::text as n", "statement_timeout": 0.2}
+    late = await worker.tools.run(
+        repeated("postgres", attempt=1, auth="db", visit=2, sink=anew, **slow)
+    )
+    assert late.error is not None
+    assert late.error.pg_code == "57014", late.error
 
 
 async def test_a_commit_that_is_lost_leaves_no_rows(
@@ -293,3 +317,24 @@ async def test_a_commit_that_is_lost_leaves_no_rows(
     found = await data_of(worker, "duckdb", {"query": "SELECT count(*) n FROM d", "inputs": read})
     assert found["rows"] == [{"n": 1}]
     assert len([key for key in keys_of(bucket, "lost") if key.endswith(".parquet")]) == 1
+
+
+@pytest.mark.parametrize("kind", ["postgres", "transfer"])
+async def test_a_query_ends_with_the_task_that_waits_for_it(
+    worker: Bench, s3: S3Server, db: Any, kind: str
+) -> None:
+    lake = {"path": f"s3://{s3.bucket}/waiting/", "auth": "lake"}
+    query = "select pg_advisory_lock_shared(7)::text as held"
+    source = {"type": "postgres", "auth": "db", "query": query}
+    fields = {
+        "postgres": {"query": query, "sink": lake},
+        "transfer": {"source": source, "target": lake},
+    }
+    await db.execute("select pg_advisory_lock(7)")
+    trying = asyncio.create_task(attempt(worker, kind, fields[kind], auth="db", timeout_s=1))
+    await asyncio.wait({trying}, timeout=20)
+    has_ended = trying.done()
+    await db.execute("select pg_advisory_unlock(7)")
+    found = await trying
+    assert found.error is not None
+    assert (has_ended, found.error.kind) == (True, "timeout")

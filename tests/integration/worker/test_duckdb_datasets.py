@@ -1,7 +1,9 @@
 """Datasets in buckets and folders as inputs and outputs of DuckDB, in a real S3 server."""
 
+import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tests.support.servers import S3Server
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench, command_of
 
 from noetl_contracts.requests.facts import CommandCompleted
+from noetl_worker.datasets import plan_scan
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
@@ -42,7 +45,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def run(
-    worker: Bench, query: Any, *, key: str = "t", attempt: int = 1, **fields: Any
+    worker: Bench,
+    query: Any,
+    *,
+    key: str = "t",
+    attempt: int = 1,
+    timeout_s: float = 60,
+    **fields: Any,
 ) -> Outcome:
     site = UnitScope(
         execution_id=EXECUTION,
@@ -61,7 +70,7 @@ async def run(
             fields={"query": query, "database": ":memory:", **fields},
             input={},
             auth=None,
-            timeout=Timeout(total=60),
+            timeout=Timeout(total=timeout_s),
         )
     )
 
@@ -312,3 +321,26 @@ async def test_decimals_of_a_declared_schema_are_exact(
     ]
     assert Decimal(str(found["rows"][0]["price"])) == Decimal("1.1")
     assert dt.date.fromisoformat(found["rows"][0]["at"]) == dt.date(2026, 1, 31)
+
+
+async def test_a_scan_ends_with_its_task(
+    worker: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa.parquet.write_table(pa.table({"id": [1]}), folder(tmp_path) / "a.parquet")
+    may_end = threading.Event()
+
+    def iterate_endlessly(*_: Any, **__: Any) -> Iterator[pa.RecordBatch]:
+        while not may_end.wait(0.001):
+            yield pa.record_batch({"id": [1]})
+
+    monkeypatch.setattr(plan_scan, "iterate_source", iterate_endlessly)
+    inputs = {"d": {"path": "noetl://files/a.parquet"}}
+    for query in ("SELECT count(id) FROM d", "SELECT * FROM d WHERE id = 2"):
+        trying = asyncio.create_task(run(worker, query, inputs=inputs, timeout_s=1))
+        await asyncio.wait({trying}, timeout=20)
+        has_ended = trying.done()
+        if not has_ended:
+            may_end.set()
+        found = await trying
+        assert found.error is not None
+        assert (has_ended, found.error.kind) == (True, "timeout")

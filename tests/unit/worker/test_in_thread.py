@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from noetl_chassis.blocking_work import run_in_thread, wait_until_ended
+from noetl_chassis.blocking_work import (
+    StopSign,
+    run_in_thread,
+    run_until_stopped,
+    wait_until_ended,
+)
 
 
 class Work:
@@ -81,3 +86,23 @@ async def test_work_is_urged_until_it_ends() -> None:
         await caller
     assert urged > 1
     assert work.has_ended.is_set()
+
+
+async def test_what_work_waits_for_is_interrupted_while_it_waits() -> None:
+    begun, interrupted = threading.Event(), threading.Event()
+    found: list[bool] = []
+
+    def wait_long(sign: StopSign) -> None:
+        with sign.interrupt_by(interrupted.set):
+            begun.set()
+            found.append(interrupted.wait(10))
+        interrupted.clear()
+        sign.raise_sign()
+        found.append(interrupted.is_set())
+
+    caller = asyncio.create_task(run_until_stopped(wait_long))
+    await asyncio.to_thread(begun.wait)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert found == [True, False]

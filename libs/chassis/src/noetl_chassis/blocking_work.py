@@ -9,7 +9,7 @@ import asyncio
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -66,10 +66,31 @@ class StopSign:
 
     def __init__(self) -> None:
         self._is_raised = threading.Event()
+        self._interrupting = threading.Lock()
+        self._interrupt: Callable[[], None] | None = None
 
     def raise_sign(self) -> None:
-        """Call the work off."""
+        """Call the work off, and interrupt what it waits for."""
         self._is_raised.set()
+        if self._interrupt is not None and not self._interrupting.locked():
+            # It may block, and an event loop raises the sign.
+            threading.Thread(target=self._interrupt_work, daemon=True).start()
+
+    @contextmanager
+    def interrupt_by(self, interrupt: Callable[[], None]) -> Iterator[None]:
+        """Have a function called that ends what the block waits for, until the block ends."""
+        self._interrupt = interrupt
+        try:
+            yield
+        finally:
+            # What is interrupted may be closed now: a call that is under way ends first.
+            with self._interrupting:
+                self._interrupt = None
+
+    def _interrupt_work(self) -> None:
+        with self._interrupting:
+            if self._interrupt is not None:
+                self._interrupt()
 
     def iterate_until(self, items: Iterable[R]) -> Iterator[R]:
         """Yield items until the work is called off; raises `WorkStopped` then."""

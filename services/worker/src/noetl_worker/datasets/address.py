@@ -20,6 +20,8 @@ from noetl_worker.datasets.problems import DatasetProblem
 _GCS = "https://storage.googleapis.com"
 _REGION = "us-east-1"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+# What a writer holds: buckets take no smaller part of a larger object.
+_PART_BYTES = 5 * 1024 * 1024
 # Signs that make a component of a path a pattern.
 PATTERN_SIGNS = re.compile(r"[*?\[]")
 _RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=60)}
@@ -136,7 +138,7 @@ class OpenStore:
         with self.translate_errors(key):
             if self.is_local:
                 Path(key).parent.mkdir(parents=True, exist_ok=True)
-            return obstore.open_writer(self._store, _get_key(key))
+            return obstore.open_writer(self._store, _get_key(key), buffer_size=_PART_BYTES)
 
     def put_object(self, key: str, data: bytes) -> None:
         """Write a small object, replacing the one before."""

@@ -284,11 +284,7 @@ class _OrcWriter:
         packed = sink.compression or "zstd"
         self._writer = pa.orc.ORCWriter(
             target,
-            compression="zlib"
-            if packed == "gzip"
-            else "uncompressed"
-            if packed == "none"
-            else packed,
+            compression=_ORC_NAMES.get(packed, packed),
         )
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -44,6 +44,12 @@ class ArrowSession:
         for name in ("write_iso_dates", "write_utc", "write_intervals", "read_quotes"):
             self.run_statement(_QUERIES[name])
 
+    def limit_statements(self, seconds: float) -> None:
+        """Bound every later statement; raises `SparkRefusal`."""
+        self.run_statement(
+            _QUERIES["limit_statements"].format(milliseconds=f"{seconds * 1000:.0f}")
+        )
+
     def run_statement(self, text: str) -> None:
         """Run a statement without rows; raises `SparkRefusal`."""
         with self._translate_errors(), self._connection.cursor() as cursor:
@@ -68,6 +74,12 @@ class ArrowSession:
             cursor.execute(text)
             # The reader that the client shows tells no SQLSTATE of what ends a stream.
             yield from cursor._results.reader  # noqa: SLF001 - as above
+
+    def cancel_statement(self) -> None:
+        """End the statement that runs, from another thread."""
+        # One that ends by itself meanwhile, or a server that is away, ends it as well.
+        with suppress(adbc_driver_manager.Error):
+            self._connection.adbc_cancel()
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from noetl_chassis.clock import Clock
 from noetl_contracts.log_chunks import NOTICE
 from noetl_playbook.model import datasets
 from noetl_playbook.model.datasets import DatasetInvalid, LakeTable
+from noetl_playbook.model.expectations import Expectations
 from noetl_storage.arrow.table_schema import SchemaMismatch
 from noetl_worker.datasets import file_sink, read_plan
 from noetl_worker.datasets.batch_sink import SinkPlan
@@ -47,6 +48,7 @@ class CallDatasets:
         """
         try:
             wanted = datasets.parse_source(given)
+            _check_expectations(wanted.expect, call, field)
             place = await dataset_places.open_place(
                 dataset_places.get_path(wanted),
                 wanted.auth,
@@ -88,8 +90,7 @@ class CallDatasets:
             sink = datasets.parse_sink(given)
         except DatasetInvalid as problem:
             raise _build_invalid_failure(f"{field}: {problem}", call) from problem
-        if sink.expect is not None and call.kind != "spark":
-            raise build_unchecked_failure(field, call)
+        _check_expectations(sink.expect, call, field)
         place = await dataset_places.open_place(
             dataset_places.get_path(sink), sink.auth, call=call, vault=self._vault, field=field
         )
@@ -129,10 +130,12 @@ def _build_invalid_failure(text: str, call: Call) -> ToolFailure:
     return ToolFailure(build_error("validation", text, source=call.kind))
 
 
-def build_unchecked_failure(field: str, call: Call) -> ToolFailure:
-    """Refuse checks where nothing makes them."""
+def _check_expectations(expected: Expectations | None, call: Call, field: str) -> None:
+    """Refuse checks where nothing makes them; raises `ToolFailure`."""
+    if expected is None or call.kind == "spark":
+        return
     text = (
         f"{field}: a task of kind {call.kind} makes no checks: put 'expect' into a task of kind "
         "spark, or write the condition into the query"
     )
-    return ToolFailure(build_error("validation", text, source=call.kind))
+    raise _build_invalid_failure(text, call)

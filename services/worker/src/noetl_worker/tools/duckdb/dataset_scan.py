@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as datasets
 
+from noetl_chassis.blocking_work import StopSign
 from noetl_worker.datasets import plan_scan
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.plan_scan import PlannedSource
@@ -23,6 +24,7 @@ class ScannedDataset(datasets.UnionDataset):  # type: ignore[misc]  # the librar
         super().__init__(schema, children)
         self._source: PlannedSource | None = None
         self._lock = threading.Lock()
+        self._sign = StopSign()
         self._problem: DatasetProblem | None = None
         self._rejects = Rejects()
 
@@ -45,6 +47,10 @@ class ScannedDataset(datasets.UnionDataset):  # type: ignore[misc]  # the librar
         """Say what is read."""
         self._source = source
 
+    def stop_scans(self) -> None:
+        """End every scan: DuckDB does not look at an interrupt while it waits for rows."""
+        self._sign.raise_sign()
+
     def scanner(self, **options: Any) -> Any:
         """Scan some columns of the rows that a filter takes; this is what DuckDB calls."""
         columns: list[str] | None = options.get("columns")
@@ -65,8 +71,10 @@ class ScannedDataset(datasets.UnionDataset):  # type: ignore[misc]  # the librar
         assert self._source is not None, "a source is set before a scan"
         rejects = Rejects()
         try:
-            yield from plan_scan.iterate_source(
-                self._source, rejects, columns=columns, condition=condition
+            yield from self._sign.iterate_until(
+                plan_scan.iterate_source(
+                    self._source, rejects, columns=columns, condition=condition
+                )
             )
         except DatasetProblem as problem:
             self._problem = problem

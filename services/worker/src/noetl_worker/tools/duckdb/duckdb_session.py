@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,7 @@ class DuckdbSession:
         self._limits = limits
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._is_interrupted = threading.Event()
+        self._scan_stops: list[Callable[[], None]] = []
         self._readers: WeakSet[pa.RecordBatchReader] = WeakSet()
 
     def open_database(self, places: DatabasePlaces, attached: dict[str, Credential]) -> None:
@@ -131,6 +132,9 @@ class DuckdbSession:
         Raises `ToolFailure` for a column that DuckDB has no type for.
         """
         self._get_connection().register(name, duckdb_types.fit_input(name, table))
+        # Loading the class of such data sets loads pandas.
+        if (stop := getattr(table, "stop_scans", None)) is not None:
+            self._scan_stops.append(stop)
 
     def fetch_rows(self, text: str, values: list[Any]) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows as they are; raises `ToolFailure`."""
@@ -302,6 +306,8 @@ class DuckdbSession:
     def interrupt(self) -> None:
         """End what runs, from another thread; nothing is begun after it."""
         self._is_interrupted.set()
+        for stop in self._scan_stops:
+            stop()
         if self._connection is not None:
             self._connection.interrupt()
 

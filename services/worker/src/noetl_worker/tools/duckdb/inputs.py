@@ -26,7 +26,7 @@ from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.tools.calls import references
 from noetl_worker.tools.calls.call import Call
-from noetl_worker.tools.calls.call_datasets import CallDatasets, build_unchecked_failure
+from noetl_worker.tools.calls.call_datasets import CallDatasets
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.postgres.postgres_tool import PostgresTool
 from noetl_worker.tools.postgres.row_windows import read_query_windows
@@ -209,8 +209,6 @@ class InputReader:
         return found
 
     async def _open_dataset(self, name: str, source: dict[str, Any], call: Call) -> Any:
-        if "expect" in source:
-            raise build_unchecked_failure(f"input '{name}'", call)
         planned = await self._datasets.plan_source(source, call, field=f"input '{name}'")
         opened = await asyncio.to_thread(importlib.import_module, _DATASET_SCANNING)
         return opened.open_dataset(planned)

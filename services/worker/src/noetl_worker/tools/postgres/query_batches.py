@@ -25,6 +25,7 @@ from noetl_worker.sql import server_names, sql_statements
 from noetl_worker.sql.sql_statements import PlaceholderError, Statement
 from noetl_worker.tools.calls.call import Call
 from noetl_worker.tools.postgres.row_windows import parse_one_statement
+from noetl_worker.tools.postgres.task_fields import parse_statement_timeout_s
 from noetl_worker.tools.tables import dataset_results
 
 _WHOLE = "true"
@@ -74,13 +75,14 @@ async def export_query(
         name="the query",
     )
 
+    limit_s = parse_statement_timeout_s(call.fields)
+
     def copy_rows(sign: StopSign) -> dict[str, Any]:
         with (
-            open_query(credential, request) as rows,
+            open_query(credential, request, sign, statement_timeout_s=limit_s) as rows,
             dataset_results.translate_problems(call, "output"),
         ):
-            batches = sign.iterate_until(rows.batches)
-            report, schema = dataset_results.write_batches(plan, rows.schema, batches)
+            report, schema = dataset_results.write_batches(plan, rows.schema, rows.batches)
         return dataset_results.show_written(report, schema)
 
     async with asyncio.timeout(call.timeout.total):
@@ -88,8 +90,14 @@ async def export_query(
 
 
 @contextmanager
-def open_query(credential: Credential, request: ReadRequest) -> Iterator[QueryRows]:
-    """Run a query and hold its connection; raises `ToolFailure`. It blocks."""
+def open_query(
+    credential: Credential,
+    request: ReadRequest,
+    sign: StopSign,
+    *,
+    statement_timeout_s: float | None = None,
+) -> Iterator[QueryRows]:
+    """Run a query and hold its connection until the sign; raises `ToolFailure`. It blocks."""
     try:
         # Workers without Arrow's driver run all other tasks.
         connecting = importlib.import_module("noetl_worker.spark.postgres.server_connection")
@@ -106,7 +114,10 @@ def open_query(credential: Credential, request: ReadRequest) -> Iterator[QueryRo
                 credential.fields, credential=credential.name, about=f"{request.name} ({about})"
             )
         )
+        stack.enter_context(sign.interrupt_by(session.cancel_statement))
         session.begin_reading(None)
+        if statement_timeout_s is not None:
+            session.limit_statements(statement_timeout_s)
         plan = planning.plan_read(session, request, snapshot="", about=f"{request.name} ({about})")
         # A connection closes after its cursors, also when a value is refused.
         reading = stack.enter_context(closing(session.read_batches(plan.build_statement(_WHOLE))))
@@ -114,7 +125,7 @@ def open_query(credential: Credential, request: ReadRequest) -> Iterator[QueryRo
             schema=columns.build_schema(plan.columns),
             batches=(
                 converted
-                for batch in reading
+                for batch in sign.iterate_until(reading)
                 for converted in columns.convert_batch(batch, plan.columns, about=plan.about)
             ),
         )

@@ -21,7 +21,7 @@ from noetl_worker.tools.calls.call_datasets import CallDatasets
 from noetl_worker.tools.duckdb.duckdb_session import DuckdbSession
 from noetl_worker.tools.duckdb.duckdb_tool import SessionThread
 from noetl_worker.tools.postgres import query_batches
-from noetl_worker.tools.tables import dataset_results, transfer_rows
+from noetl_worker.tools.tables import chunk_types, dataset_results, transfer_rows
 from noetl_worker.tools.tables.transfer_rows import RowWindow
 from noetl_worker.tools.transfer.dataset_source import SourceDataset, map_batch, map_schema
 
@@ -38,7 +38,6 @@ class TargetDataset:
         self._plan = plan
         self._call = call
         self._mapping = mapping
-        self._names: list[str] | None = None
 
     async def find_earlier(self) -> dict[str, Any] | None:
         """Return the outcome of an attempt that has committed."""
@@ -62,8 +61,8 @@ class TargetDataset:
         request = query_batches.parse_request(source, name="source")
 
         def copy_rows(sign: StopSign) -> dict[str, Any]:
-            with query_batches.open_query(credential, request) as rows:
-                return self._fill(rows.schema, sign.iterate_until(rows.batches))
+            with query_batches.open_query(credential, request, sign) as rows:
+                return self._fill(rows.schema, rows.batches)
 
         return await run_until_stopped(copy_rows)
 
@@ -104,7 +103,7 @@ class TargetDataset:
                     await run_in_thread(self._write_rows, mapped.rows, mapped.kinds)
                 count += len(window.rows)
                 chunks += 1
-        if self._names is None:
+        if self._sink.schema is None:
             raise _build_refusal("the source has no rows, so that nobody knows their columns")
         with self._translate_problems():
             report = await run_in_thread(self._sink.commit_rows)
@@ -131,20 +130,17 @@ class TargetDataset:
         return {**_build_report(report), "chunks": chunks, "records_fetched": count}
 
     def _write_rows(self, rows: list[dict[str, Any]], kinds: Kinds) -> None:
-        table = row_tables.build_table(rows, self._names, kinds)
-        if self._names is None:
-            self._names = table.column_names
+        schema = self._sink.schema
+        table = (
+            row_tables.build_table(rows, None, kinds)
+            if schema is None
+            else chunk_types.build_later_chunk(
+                rows, kinds, schema, advice="use a larger chunk_size"
+            )
+        )
+        if schema is None:
             self._sink.set_schema(table.schema)
-        extra = [name for name in transfer_rows.list_columns(rows) if name not in self._names]
-        if extra:
-            what = "column of the first chunk"
-            raise transfer_rows.build_unknown_failure(what, extra[0], self._names)
-        try:
-            fitted = table.cast(self._sink.schema)
-        except (pa.ArrowException, ValueError) as problem:
-            text = f"rows of a later chunk do not have the types of the first: {problem}"
-            raise _build_refusal(f"{text}; use a larger chunk_size") from problem
-        for batch in fitted.combine_chunks().to_batches():
+        for batch in table.combine_chunks().to_batches():
             self._sink.write_batch(batch)
 
     def _translate_problems(self) -> Any:

@@ -18,7 +18,7 @@ from noetl_storage.arrow import row_tables, table_schema
 from noetl_storage.arrow.table_schema import Kinds
 from noetl_worker.domain import text_values
 from noetl_worker.domain.failures import ToolFailure, build_error, classify_file_error
-from noetl_worker.tools.tables import file_tables, transfer_rows
+from noetl_worker.tools.tables import chunk_types, file_tables, transfer_rows
 from noetl_worker.tools.tables.transfer_rows import RowWindow
 
 FORMATS = ("csv", "json", "ndjson", "parquet")
@@ -173,7 +173,6 @@ class FileTarget:
         assert self._file is not None, "open comes first"
         with _translate_file_errors(self._path):
             if self._parquet is None:
-                self._names = batch.schema.names
                 self._parquet = pyarrow.parquet.ParquetWriter(self._file, batch.schema)
             if batch.num_rows:
                 self._parquet.write_batch(batch)
@@ -196,26 +195,20 @@ class FileTarget:
         return sink.getvalue().encode()
 
     def _write_parquet(self, rows: list[dict[str, Any]], kinds: Kinds) -> None:
-        table = row_tables.build_table(rows, self._names, kinds)
+        table = (
+            row_tables.build_table(rows, None, kinds)
+            if self._parquet is None
+            else chunk_types.build_later_chunk(
+                rows,
+                kinds,
+                self._parquet.schema,
+                advice="use a larger chunk_size, or format ndjson",
+            )
+        )
         table_schema.check_portable(table, "parquet")
         if self._parquet is None:
-            self._names = table.column_names
             self._parquet = pyarrow.parquet.ParquetWriter(self._file, table.schema)
-        extra = [
-            name for name in transfer_rows.list_columns(rows) if name not in (self._names or ())
-        ]
-        if extra:
-            raise transfer_rows.build_unknown_failure(
-                "column of the file", extra[0], self._names or ()
-            )
-        try:
-            self._parquet.write_table(table.cast(self._parquet.schema))
-        except (pa.ArrowException, ValueError) as problem:
-            text = (
-                f"rows of a later chunk do not have the types of the first: {problem}; use a "
-                "larger chunk_size, or format ndjson"
-            )
-            raise ToolFailure(build_error("validation", text, source="transfer")) from problem
+        self._parquet.write_table(table)
 
     def finish_file(self) -> None:
         """Write the end of the file; raises `ToolFailure`."""

@@ -171,9 +171,6 @@ class PostgresStatement:
         self._query = query
         self._plan: StatementPlan | None = None
 
-    async def open_target(self) -> None:
-        """Nothing is to be looked up."""
-
     async def write_chunk(self, rows: list[dict[str, Any]], _: Kinds) -> int:
         """Run the statement for every row of a chunk."""
         statement = parse_statement(self._query)

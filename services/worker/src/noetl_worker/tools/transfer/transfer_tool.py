@@ -130,6 +130,9 @@ class TransferTool:
             effect = await self._find_effect(plan, call, held_ends)
             if effect is not None and (done := await effect.claim_effect()) is not None:
                 return done
+            if isinstance(target, PostgresTable):
+                # After the claim: mode replace removes the rows of an attempt before.
+                await target.open_target()
             outcome = await self._copy_rows(plan, call, held_ends, target)
             if call.increment is not None:
                 outcome[cursor_values.RESULT_KEY] = cursor_values.show_reading(
@@ -296,7 +299,7 @@ class TransferTool:
                 if _takes_effect_once(plan, call):
                     await effects.create_markers(session.connection)
                 async with hold_transaction(session.connection):
-                    end: PostgresTable | PostgresStatement = (
+                    yield (
                         PostgresStatement(session, query=target["query"])
                         if target.get("query") is not None
                         else PostgresTable(
@@ -306,8 +309,6 @@ class TransferTool:
                             is_whole=held_ends.dataset is not None,
                         )
                     )
-                    await end.open_target()
-                    yield end
             case "duckdb":
                 lease = self._get_lease(target, call, held_ends)
                 async with _open_duckdb_target(lease, target, aim) as blocking:

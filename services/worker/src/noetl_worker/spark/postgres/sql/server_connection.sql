@@ -21,3 +21,7 @@ set local intervalstyle = 'postgres'
 -- name: read_quotes :exec
 -- Take a backslash in a quoted text for what it is.
 set local standard_conforming_strings = on
+
+-- name: limit_statements :exec
+-- Bound every later statement of the transaction.
+set local statement_timeout = {milliseconds}

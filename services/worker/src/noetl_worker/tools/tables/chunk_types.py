@@ -1,0 +1,65 @@
+"""Chunks of rows as tables of the columns and types that the first chunk has."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from noetl_storage.arrow import row_tables
+from noetl_storage.arrow.table_schema import Kinds
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.tools.tables import transfer_rows
+
+
+def build_later_chunk(
+    rows: list[dict[str, Any]], kinds: Kinds, schema: pa.Schema, *, advice: str
+) -> pa.Table:
+    """Build the table of rows that follow a first chunk of this schema.
+
+    Raises `ToolFailure` for a column that the first has not, and for a value that would change.
+    """
+    for name in transfer_rows.list_columns(rows):
+        if name not in schema.names:
+            what = "column of the first chunk"
+            raise transfer_rows.build_unknown_failure(what, name, schema.names)
+    table = row_tables.build_table(rows, schema.names, kinds)
+    for field in schema:
+        found = table.schema.field(field.name).type
+        if not _is_alike(found, field.type):
+            problem = f"column '{field.name}' is {found}, and {field.type} there"
+            raise _build_unlike_failure(problem, advice)
+    try:
+        return table.cast(schema)
+    except (pa.ArrowException, ValueError) as problem:
+        raise _build_unlike_failure(str(problem), advice) from problem
+
+
+def _build_unlike_failure(problem: str, advice: str) -> ToolFailure:
+    text = f"rows of a later chunk do not have the types of the first: {problem}; {advice}"
+    return ToolFailure(build_error("validation", text, source="transfer"))
+
+
+def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Tell whether a cast keeps what values are: Arrow also reads texts as numbers, say."""
+    types = pa.types
+    if isinstance(found, pa.BaseExtensionType):
+        return _is_alike(found.storage_type, wanted)
+    if types.is_dictionary(found):
+        return _is_alike(found.value_type, wanted)
+    if types.is_null(found) or found.equals(wanted):
+        return True
+    if types.is_integer(found):
+        return bool(
+            types.is_integer(wanted) or types.is_floating(wanted) or types.is_decimal(wanted)
+        )
+    if types.is_floating(found):
+        return bool(types.is_floating(wanted) or types.is_integer(wanted))
+    if types.is_decimal(found):
+        return bool(types.is_decimal(wanted) or types.is_integer(wanted))
+    if types.is_list(found) or types.is_large_list(found):
+        is_list = types.is_list(wanted) or types.is_large_list(wanted)
+        return bool(is_list and _is_alike(found.value_type, wanted.value_type))
+    if types.is_large_string(found) or types.is_string_view(found):
+        return bool(types.is_string(wanted))
+    if types.is_large_binary(found) or types.is_binary_view(found):
+        return bool(types.is_binary(wanted))
+    return bool(found.id == wanted.id)
