@@ -1,5 +1,7 @@
 """What pages ask for while they are open, and no longer: streams, timers, slow answers."""
 
+from http import HTTPStatus
+
 from playwright.sync_api import Page, expect
 from tests.console.conftest import OpenPage
 
@@ -125,3 +127,22 @@ def test_the_past_is_folded_once_however_its_events_are_filtered(
     page.wait_for_load_state("networkidle")
     assert [url.split("?")[1] for url in asked if "/moment" in url] == ["version=30", "version=29"]
     assert len([url for url in asked if "/density" in url]) == 1
+
+
+def test_of_several_runs_those_that_fail_are_counted(open_page: OpenPage, runs: Runs) -> None:
+    page = open_page().open("runs?status=FAILED")
+    expect(page.locator("tbody tr").nth(1)).to_be_visible()
+    refused = f"**/api/executions/{runs['struck']}/rerun"
+    page.route(
+        "**/rerun",
+        lambda route: route.fulfill(status=HTTPStatus.ACCEPTED, json={}),
+    )
+    page.route(
+        refused,
+        lambda route: route.fulfill(status=HTTPStatus.CONFLICT, json={"detail": "not this one"}),
+    )
+    for name in ("orders", "struck"):
+        page.get_by_label(f"Choose run {runs[name]}").check()
+    page.get_by_role("button", name="Run again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Run again").click()
+    expect(page.get_by_text("1 of 2 failed, the first: not this one")).to_be_visible()
