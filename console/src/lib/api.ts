@@ -57,6 +57,7 @@ async function sendRequest<T>(
   if (method !== "GET" && csrfToken) headers["X-CSRF-Token"] = csrfToken;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let answer: Response;
+  let text: string;
   try {
     answer = await fetch(address, {
       method,
@@ -64,11 +65,11 @@ async function sendRequest<T>(
       body: body === undefined ? null : JSON.stringify(body),
       signal: signal ?? null,
     });
+    text = await answer.text();
   } catch (failure) {
     if (failure instanceof DOMException && failure.name === "AbortError") throw failure;
     throw new ApiProblem(0, "unreachable", "The planner does not answer.", "See: noetl doctor");
   }
-  const text = await answer.text();
   const value = parseBody(text);
   if (!answer.ok) throw buildProblem(answer.status, value);
   return value as T;

@@ -5,22 +5,40 @@ const FALLBACK_MS = 2500;
 const RETRY_MS = 5000;
 const AFTERWARDS_MS = 1000;
 
-/** Call `onChange` when there are new events, at most some times a second; returns how to stop. */
-export function followRun(id: string, after: number, onChange: () => void): () => void {
+/**
+ * Show the run again when it has new events, one look at a time and some of them a second at most.
+ * `showRun` returns the version that it shows then. Returns how to stop.
+ */
+export function followRun(id: string, after: number, showRun: () => Promise<number>): () => void {
   const controller = new AbortController();
-  let redrawTimer = 0;
-  let pollTimer = 0;
+  let last = after;
+  let isStale = false;
+  // Without a stream the page looks by itself after such a pause.
+  let idleMs = 0;
+  // Set from when a look is planned until its answer is there.
+  let timer = 0;
 
-  function noteChange(): void {
-    if (redrawTimer) return;
-    redrawTimer = window.setTimeout(() => {
-      redrawTimer = 0;
-      onChange();
-    }, REDRAW_MS);
+  function planLook(pauseMs: number): void {
+    if (!timer) timer = window.setTimeout(() => void look(), pauseMs);
+  }
+
+  async function look(): Promise<void> {
+    isStale = false;
+    const shown = await showRun();
+    timer = 0;
+    if (controller.signal.aborted) return;
+    if (isStale) planLook(REDRAW_MS);
+    // What is shown may be older than what the stream has told.
+    else if (shown < last) planLook(AFTERWARDS_MS);
+    else if (idleMs) planLook(idleMs);
+  }
+
+  function lookByItself(pauseMs: number): void {
+    idleMs = pauseMs;
+    planLook(pauseMs);
   }
 
   async function listen(): Promise<void> {
-    let last = after;
     while (!controller.signal.aborted) {
       try {
         const answer = await fetch(`/api/executions/${id}/stream?after=${last}`, {
@@ -28,21 +46,18 @@ export function followRun(id: string, after: number, onChange: () => void): () =
           signal: controller.signal,
         });
         if (!answer.ok || !answer.body) throw new Error(`stream: ${answer.status}`);
-        clearInterval(pollTimer);
-        pollTimer = 0;
+        idleMs = 0;
         const isOver = await readStream(answer.body, (version) => {
           last = Math.max(last, version);
-          noteChange();
+          isStale = true;
+          planLook(REDRAW_MS);
         });
-        if (isOver) {
-          // What was read last may be older than the end: looked at until the caller stops.
-          pollTimer = window.setInterval(onChange, AFTERWARDS_MS);
-          return;
-        }
+        // The caller stops once it shows the end.
+        if (isOver) return lookByItself(AFTERWARDS_MS);
       } catch {
         // Without the stream the page looks by itself, and tries the stream again.
         if (controller.signal.aborted) return;
-        if (!pollTimer) pollTimer = window.setInterval(onChange, FALLBACK_MS);
+        lookByItself(FALLBACK_MS);
       }
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
@@ -51,8 +66,7 @@ export function followRun(id: string, after: number, onChange: () => void): () =
   void listen();
   return () => {
     controller.abort();
-    clearTimeout(redrawTimer);
-    clearInterval(pollTimer);
+    clearTimeout(timer);
   };
 }
 

@@ -2,6 +2,9 @@
 
 type Module = { default: unknown };
 
+/** What is said where a part of the console does not come: its files are new after an update. */
+export const NOT_LOADED = "This part of the console cannot be loaded. Load the page again.";
+
 interface RouteRow {
   name: string;
   section: string;

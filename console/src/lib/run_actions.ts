@@ -28,7 +28,7 @@ export async function cancelRuns(runs: Summary[]): Promise<boolean> {
     action: "Cancel",
     isDangerous: true,
     label: "Reason, for the history",
-    command: `noetl cancel ${live.map((run) => run.execution_id).join(" ")}`.slice(0, 400),
+    command: `noetl cancel ${live.map((run) => run.execution_id).join(" ")}`,
   });
   if (reason === null) return false;
   return attempt(`${countRuns(live.length)} will be cancelled`, () =>
@@ -178,8 +178,16 @@ function countRuns(count: number): string {
   return count === 1 ? "1 run" : `${count} runs`;
 }
 
+/** Do it for each, some at once; one that fails keeps none of the others from it. */
 async function inTurns<T>(values: T[], action: (value: T) => Promise<unknown>): Promise<void> {
+  const failures: unknown[] = [];
   for (let place = 0; place < values.length; place += AT_ONCE) {
-    await Promise.all(values.slice(place, place + AT_ONCE).map(action));
+    const ends = await Promise.allSettled(values.slice(place, place + AT_ONCE).map(action));
+    failures.push(...ends.flatMap((end) => (end.status === "rejected" ? [end.reason] : [])));
   }
+  const first = failures[0];
+  if (first === undefined) return;
+  if (!(first instanceof ApiProblem)) throw first;
+  const detail = `${failures.length} of ${values.length} failed, the first: ${first.detail}`;
+  throw new ApiProblem(first.status, first.code, detail, first.hint, first.body);
 }

@@ -8,6 +8,12 @@ import type { Moment, StageView } from "../lib/types";
 
 export class RunView {
   readonly moment: Resource<Moment>;
+  /** The version that is shown; null is the latest. */
+  readonly asOf = $derived(readVersion(router.get("as_of")));
+  readonly isLive = $derived.by(() => {
+    const data = this.moment.data;
+    return this.asOf === null && data !== null && !isEnded(data.status);
+  });
   private stopFollowing: (() => void) | null = null;
 
   constructor(readonly id: string) {
@@ -16,22 +22,12 @@ export class RunView {
     );
   }
 
-  /** The version that is shown; null is the latest. */
-  get asOf(): number | null {
-    const text = router.get("as_of");
-    return /^\d{1,9}$/.test(text) && Number(text) > 0 ? Number(text) : null;
-  }
-
   get data(): Moment | null {
     return this.moment.data;
   }
 
   get isPast(): boolean {
     return this.data?.is_past ?? false;
-  }
-
-  get isLive(): boolean {
-    return this.asOf === null && this.data !== null && !isEnded(this.data.status);
   }
 
   /** Until when things are shown, in milliseconds; null: all of them. */
@@ -48,7 +44,10 @@ export class RunView {
     this.stop();
     const data = this.data;
     if (this.isLive && data) {
-      this.stopFollowing = followRun(this.id, data.head_version, () => void this.moment.refresh());
+      this.stopFollowing = followRun(this.id, data.version, async () => {
+        await this.moment.refresh();
+        return this.data?.version ?? 0;
+      });
     }
   }
 
@@ -57,7 +56,7 @@ export class RunView {
     this.stopFollowing = null;
   }
 
-  /** Failed steps first, then those that go on: where somebody looks first. */
+  /** The first step that failed: where somebody looks first. */
   get troubledStep(): string | null {
     const steps = this.data?.steps ?? [];
     return steps.find((step) => step.status === "FAILED")?.step ?? null;
@@ -66,4 +65,8 @@ export class RunView {
   stagesOf(step: string): StageView[] {
     return (this.data?.stages ?? []).filter((stage) => stage.step === step);
   }
+}
+
+function readVersion(text: string): number | null {
+  return /^\d{1,9}$/.test(text) && Number(text) > 0 ? Number(text) : null;
 }

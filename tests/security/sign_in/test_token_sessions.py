@@ -138,6 +138,21 @@ async def test_a_session_makes_no_codes_and_begins_no_sessions() -> None:
             assert answer.status_code == HTTPStatus.UNAUTHORIZED, path
 
 
+async def test_an_empty_token_beside_a_cookie_renews_no_session() -> None:
+    door = Door()
+    async with open_client(door.app) as browser:
+        await door.begin(browser, await door.make_code())
+        token = (await browser.get("/auth/session")).json()["csrf_token"]
+        secret = browser.cookies["noetl_session"]
+        for path in ("/auth/codes", "/auth/session"):
+            # The last of two headers is the one that admits a request.
+            for shown in ([""], ["Bearer wrong", ""]):
+                headers = [("X-CSRF-Token", token), *(("Authorization", one) for one in shown)]
+                answer = await browser.post(path, headers=headers)
+                assert answer.json()["code"] == "token_refused", (path, shown)
+        assert browser.cookies["noetl_session"] == secret
+
+
 async def test_who_signs_out_is_out_everywhere_at_once() -> None:
     door = Door()
     async with open_client(door.app) as browser:

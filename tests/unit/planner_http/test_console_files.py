@@ -37,7 +37,12 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("accepted", "content", "encoding"),
-    [("gzip, br", b"brotli", "br"), ("gzip;q=1", b"gzip", "gzip"), ("", b"plain", "")],
+    [
+        ("gzip, br", b"brotli", "br"),
+        ("gzip;q=1", b"gzip", "gzip"),
+        ("", b"plain", ""),
+        ("br;q=0, gzip;q=0.0", b"plain", ""),
+    ],
 )
 async def test_a_file_is_sent_in_the_best_encoding_that_is_accepted(
     bundle: Path, accepted: str, content: bytes, encoding: str
@@ -101,6 +106,10 @@ async def test_a_page_asked_for_as_json_leads_to_the_api() -> None:
         ("runs/72/events", "/api/executions/72/events"),
         ("runs/72", "/api/executions/72/moment"),
         ("playbooks/demo/hello", "/api/catalog/demo/hello"),
+        (
+            "playbooks/demo/a b€?version=1\r#",
+            "/api/catalog/demo/a%20b%E2%82%AC%3Fversion%3D1%0D%23",
+        ),
         ("runs/no-number", None),
         ("open", None),
     ],

@@ -134,8 +134,17 @@ class Authenticator:
             )
         return await _read_token(self._sign_in, token, evidence.via)
 
-    def describe_holder(self, principal: Principal) -> TokenHolder | None:
-        """Return who may begin a session of a browser with the token that was shown, or None."""
+    async def find_holder(self, authorization: str) -> TokenHolder | None:
+        """Return who may begin a browser's session with the token of a header, or None.
+
+        Nothing but the header counts: a session that was shown beside it begins no other one.
+        """
+        if not authorization:
+            return None
+        try:
+            principal = await self._read_authorization(Evidence(authorization=authorization))
+        except NotSignedIn:
+            return None
         if principal.kind is ActorKind.OWNER:
             subject = self._name_owner_token()
             return TokenHolder(issuer=OWNER_ISSUER, subject=subject, name=principal.name)

@@ -45,11 +45,19 @@ def find_file(name: str, accepted: str, bundle: Path = BUNDLE) -> ServedFile | N
     """
     if name not in _list_names(bundle):
         return None
-    encodings = {part.partition(";")[0].strip().lower() for part in accepted.split(",")}
     for encoding, end in _ENCODINGS:
-        if encoding in encodings and f"{name}{end}" in _list_names(bundle):
+        if _is_accepted(encoding, accepted) and f"{name}{end}" in _list_names(bundle):
             return _read_file(bundle, name, end, encoding)
     return _read_file(bundle, name, "", "")
+
+
+def _is_accepted(encoding: str, accepted: str) -> bool:
+    """Tell whether `Accept-Encoding` has an encoding, and does not refuse it by a weight of 0."""
+    for part in accepted.lower().split(","):
+        name, _, weight = part.replace(" ", "").partition(";q=")
+        if name == encoding:
+            return not weight or bool(weight.strip("0."))
+    return False
 
 
 @cache

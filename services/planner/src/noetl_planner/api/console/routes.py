@@ -8,6 +8,7 @@ import asyncio
 import re
 from http import HTTPStatus
 from typing import Annotated
+from urllib.parse import quote
 
 from litestar import Response, get
 from litestar.params import FromPath, HeaderParameter
@@ -104,7 +105,9 @@ def find_json_address(page: str, query: str) -> str | None:
     for pattern, address in _PAGES:
         match = pattern.fullmatch(page.strip("/"))
         if match is not None:
-            found = address.format(**match.groupdict())
+            # A page's name came decoded; in an address it is written as one again.
+            words = {name: quote(word) for name, word in match.groupdict().items()}
+            found = address.format(**words)
             return f"{found}?{query}" if query else found
     return None
 

@@ -209,11 +209,7 @@ def get_browser_sign_in(services: ApiServices) -> SignIn:
     """Return how browsers sign in; raises a 404 where they do not."""
     sign_in = services.sign_in
     if sign_in is None or not sign_in.config.public_url:
-        raise problems.not_found_error(
-            "nobody signs in here with a browser",
-            hint="set NOETL_PLANNER_OIDC_ISSUER, NOETL_PLANNER_OIDC_CLIENT_ID and"
-            " NOETL_PLANNER_PUBLIC_URL",
-        )
+        raise _no_browsers_error()
     return sign_in
 
 
@@ -221,9 +217,16 @@ def get_browsers(services: ApiServices) -> BrowserDoor:
     """Return the sessions of browsers; raises a 404 where there are none."""
     browsers = services.authenticator.browsers
     if browsers is None:
-        get_browser_sign_in(services)
-        raise problems.not_found_error("no browser has a session here")
+        raise _no_browsers_error()
     return browsers
+
+
+def _no_browsers_error() -> ApiError:
+    return problems.not_found_error(
+        "nobody signs in here with a browser",
+        hint="set NOETL_PLANNER_OIDC_ISSUER, NOETL_PLANNER_OIDC_CLIENT_ID and"
+        " NOETL_PLANNER_PUBLIC_URL",
+    )
 
 
 async def find_session_person(services: ApiServices, request: AnyRequest) -> SessionPerson | None:

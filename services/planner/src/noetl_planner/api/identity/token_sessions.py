@@ -44,7 +44,7 @@ class SessionBegun(Struct, frozen=True, kw_only=True):
 async def issue_code(services: Services, request: AnyRequest) -> Response[SessionCode]:
     """Make a code that signs a browser in as the holder of the token that this request shows."""
     browsers = sign_ins.get_browsers(services)
-    code = await browsers.sessions.issue_code(_get_holder(services, request))
+    code = await browsers.sessions.issue_code(await _get_holder(services, request))
     return Response(SessionCode(code=code, expires_in_s=CODE_S), headers=_PRIVATE)
 
 
@@ -58,7 +58,7 @@ async def begin_session(
     if code:
         secret = await browsers.sessions.redeem_code(code)
     else:
-        secret = await browsers.sessions.begin_session(_get_holder(services, request))
+        secret = await browsers.sessions.begin_session(await _get_holder(services, request))
     if secret is None:
         raise ApiError(
             HTTPStatus.UNAUTHORIZED,
@@ -73,15 +73,14 @@ async def begin_session(
     return Response(SessionBegun(), cookies=[cookie], headers=_PRIVATE)
 
 
-def _get_holder(services: ApiServices, request: AnyRequest) -> TokenHolder:
-    """Return whose token a request shows; raises a 401 for none, and a 403 for a session's."""
-    shows_token = "authorization" in request.headers
-    principal = services.access.principal
-    holder = services.authenticator.describe_holder(principal) if shows_token else None
+async def _get_holder(services: ApiServices, request: AnyRequest) -> TokenHolder:
+    """Return whose token a request shows; raises a 401 where it shows none, else a 403."""
+    token = request.headers.get("authorization", "")
+    holder = await services.authenticator.find_holder(token)
     if holder is not None:
         return holder
     raise ApiError(
-        HTTPStatus.FORBIDDEN if shows_token else HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN if token else HTTPStatus.UNAUTHORIZED,
         code="token_refused",
         detail="this needs the owner's token or an API key of a service account",
         hint="noetl open signs a browser in; people of a provider sign in at /auth/login",
