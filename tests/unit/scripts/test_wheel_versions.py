@@ -25,7 +25,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def run_git(folder: Path, *arguments: str) -> None:
-    subprocess.run(["git", *WHO, *arguments], cwd=folder, check=True)  # noqa: S603, S607 - git
+    subprocess.run(["git", *WHO, *arguments], cwd=folder, check=True)  # noqa: S603, S607 - our own call of git
 
 
 def commit_version(folder: Path, declared: str) -> None:
