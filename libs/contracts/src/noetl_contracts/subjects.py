@@ -27,6 +27,9 @@ OFFERS = "noetl.offers"
 WORKERS = f"{POKES}.workers"
 # Below a shard and an owner: the reports of workers, under the names of their pool and identity.
 REPORTS = "worker"
+# Asks every worker which commands it holds; they answer below `HELD`, as below `WORKERS`.
+ROLL_CALL = f"{POKES}.roll-call"
+HELD = f"{POKES}.held"
 # Where planners say which executions wait for the payload store.
 STORE_WAITS = f"{POKES}.store-waits"
 
@@ -182,6 +185,16 @@ def build_worker_id(identity: str, process: str) -> str:
 def build_presence_subject(pool: str, worker_id: str) -> str:
     """Address what a worker says of itself: `noetl.poke.workers.<pool>.<identity>`."""
     return f"{WORKERS}.{_check_subject_token(pool)}.{find_identity(worker_id)}"
+
+
+def build_held_subject(pool: str, worker_id: str) -> str:
+    """Address what a worker says that it holds: `noetl.poke.held.<pool>.<identity>`."""
+    return f"{HELD}.{_check_subject_token(pool)}.{find_identity(worker_id)}"
+
+
+def list_process_names(worker_id: str) -> tuple[str, str]:
+    """List the names that the process behind a worker's id may have (`build_worker_id`)."""
+    return worker_id, worker_id.partition(".")[2]
 
 
 def build_hint_subject(what: str) -> str:

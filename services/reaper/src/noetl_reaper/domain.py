@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from noetl_contracts import codec
+from noetl_contracts.commands.command_work import Command
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import REAPER_REQUEST, OverdueCommand, Request
@@ -13,6 +14,7 @@ from noetl_contracts.requests.facts import STALLED, CommandLost, Fact, FactBatch
 from noetl_contracts.status import CommandStatus
 
 LEASE_EXPIRED = "lease_expired"
+WORKER_LOST = "worker_lost"
 REQUEST_KIND = REAPER_REQUEST
 # A planner that was handed nothing for this long, though facts wait, is not there.
 HEARD_S = 5.0
@@ -158,8 +160,17 @@ def confirm_lost_commands(
 
 def build_lost_request(command: OverdueCommand, policy: ReaperPolicy) -> Request:
     """Say that an attempt's lease ended; saying it twice is saying it once."""
+    return _build_loss(command, LEASE_EXPIRED, policy)
+
+
+def build_worker_lost_request(command: Command, policy: ReaperPolicy) -> Request:
+    """Say that the worker of an attempt is gone; also an ended lease has the same request."""
+    return _build_loss(command, WORKER_LOST, policy)
+
+
+def _build_loss(command: OverdueCommand | Command, reason: str, policy: ReaperPolicy) -> Request:
     fact = CommandLost(
-        command_id=CommandId(command.command_id), attempt=command.attempt, reason=LEASE_EXPIRED
+        command_id=CommandId(command.command_id), attempt=command.attempt, reason=reason
     )
     return _build_request(
         f"lost/{command.command_id}/{command.attempt}",

@@ -76,6 +76,7 @@ class Reaper:
         self._mark_by_late: dict[SuspectKey, int] = {}
         self._reported: set[SuspectKey] = set()
         self._more: list[Duty] = []
+        self.is_leading = False
 
     def add_duty(self, duty: Duty) -> None:
         """Do this as well in every sweep that leads, after all else."""
@@ -86,6 +87,7 @@ class Reaper:
         is_leader = await self._tables.instances.claim_role(
             role=ROLE, owner=self._owner, lease_s=self._bounds.leader_lease_s
         )
+        self.is_leading = is_leader
         instruments.set_gauge(names.IS_LEADER, int(is_leader))
         if not is_leader:
             self._suspected_at, self._mark_by_late = {}, {}

@@ -39,6 +39,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     sweep_interval_s: Seconds = 2.0
     # Another reaper takes over when the leader has been silent this long.
     leader_lease_s: Seconds = 8.0
+    # How long a worker may be without its connection to the broker before its commands count as
+    # lost; 0: until their leases have passed.
+    worker_grace_s: Annotated[float, Meta(ge=0)] = 2.0
     # JetStream notices a dead worker first; the sweep is for what JetStream has lost.
     overdue_grace_s: Seconds = 2.0
     overdue_commands_max: Count = 500

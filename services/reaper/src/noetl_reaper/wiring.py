@@ -12,8 +12,11 @@ from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_messaging.jetstream.connection import Connection
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
+from noetl_messaging.jetstream.open_connections import NatsConnections
 from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.jetstream.unsettled_messages import JetStreamUnsettledMessages
 from noetl_messaging.streams import topology
+from noetl_messaging.streams.topology import Topology
 from noetl_reaper import settings
 from noetl_reaper.service import Reaper, ReaperTables
 from noetl_reaper.settings import Settings
@@ -23,6 +26,7 @@ from noetl_reaper.sweeps.notifier import Notifier, NotifierLimits
 from noetl_reaper.sweeps.payload_collection import PayloadCollection
 from noetl_reaper.sweeps.scheduler import Scheduler, SchedulerLimits
 from noetl_reaper.sweeps.tenant_reads import TenantReadLimit
+from noetl_reaper.sweeps.worker_losses import WorkerLossPolicy, WorkerLossWatch
 from noetl_replay.fold import FOLD_VERSION
 from noetl_storage.archive.archivist import ROLE, Archivist, RetentionTerms
 from noetl_storage.payloads import master_keys
@@ -52,13 +56,7 @@ _RETENTION_STATEMENT_S = 600.0
 def wire_reaper(config: Settings, *, owner: str, database: Database, nats: Connection) -> Reaper:
     """Hand the reaper its adapters."""
     clock = SystemClock()
-    declared = topology.declare_topology(
-        shard_count=config.shard_count,
-        projector_count=config.projector_count,
-        pools=config.pools,
-        tenants=sorted(settings.parse_tenants(config)),
-        lease_s=config.lease_s,
-    )
+    declared = _declare_topology(config)
     reaper = Reaper(
         tables=ReaperTables(
             instances=PostgresInstances(database),
@@ -83,6 +81,37 @@ def wire_reaper(config: Settings, *, owner: str, database: Database, nats: Conne
     limit = TenantReadLimit(PostgresTenantRoles(database), longest_s=config.tenant_read_s)
     reaper.add_duty(limit.end_long_reads)
     return reaper
+
+
+@asynccontextmanager
+async def watch_workers(
+    config: Settings,
+    reaper: Reaper,
+    *,
+    process: ServiceProcess,
+    database: Database,
+    nats: Connection,
+) -> AsyncIterator[None]:
+    """Look for killed workers beside the sweep; not at all without a grace."""
+    if not config.worker_grace_s:
+        yield
+        return
+    watch = WorkerLossWatch(
+        connections=NatsConnections(nats),
+        messages=JetStreamUnsettledMessages(
+            nats, stream=topology.COMMANDS, consumers=_declare_topology(config).consumers
+        ),
+        requests=PostgresRequests(database),
+        hints=NatsHints(nats),
+        clock=SystemClock(),
+        policy=WorkerLossPolicy(
+            grace_s=config.worker_grace_s, reaper=settings.build_policy(config)
+        ),
+        is_leading=lambda: reaper.is_leading,
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch.watch_workers(process.stop))
+        yield
 
 
 @asynccontextmanager
@@ -188,6 +217,16 @@ def _build_collection(
         owner=owner,
         lease_s=config.payload_sweep_interval_s,
         clock=SystemClock(),
+    )
+
+
+def _declare_topology(config: Settings) -> Topology:
+    return topology.declare_topology(
+        shard_count=config.shard_count,
+        projector_count=config.projector_count,
+        pools=config.pools,
+        tenants=sorted(settings.parse_tenants(config)),
+        lease_s=config.lease_s,
     )
 
 

@@ -10,11 +10,13 @@ from msgspec import Struct
 
 from noetl_chassis.loop import LoopHealth, run_while_busy
 from noetl_contracts.commands.command_work import Command
+from noetl_contracts.commands.held_commands import HeldCommands
 from noetl_contracts.commands.worker_pools import WorkerHeartbeat
 from noetl_contracts.ids import WorkerId
-from noetl_messaging.streams.ports import Delivery
+from noetl_messaging.streams.ports import Delivery, Hints
 from noetl_worker.commands.intake import Intake, SharedIntake
 from noetl_worker.commands.offers import OfferHost, OfferIntake, build_offer_subject
+from noetl_worker.commands.roll_call import HeldDeliveries, answer_roll_calls
 from noetl_worker.payloads import payload_retry
 from noetl_worker.runner.command_host import CommandHost
 
@@ -24,9 +26,10 @@ _RELEASE_S = 10.0
 
 
 class PresenceAnnouncer(Struct, frozen=True, kw_only=True):
-    """Announces a worker to the planners, and receives their offers."""
+    """Announces a worker to planners and the reaper, and receives the planners' offers."""
 
     offers: OfferIntake
+    hints: Hints
     worker_id: WorkerId
     pool: str
     lanes: tuple[str, ...]
@@ -56,12 +59,16 @@ class Worker:
         self._wait_s = wait_s
         self._announcer = presence_announcer
         self._attended: set[asyncio.Task[None]] = set()
+        self._held = HeldDeliveries()
         self._has_room = asyncio.Event()
 
     async def run(self, *, stop: asyncio.Event, loop_health: LoopHealth, drain_s: float) -> None:
         """Take turns until `stop`, then let work finish, then give the rest back."""
         async with asyncio.TaskGroup() as group:
-            listening = group.create_task(self._lane.listen_for_cancellations())
+            listening = [
+                group.create_task(self._lane.listen_for_cancellations()),
+                *self._start_answering(group),
+            ]
             speaking = self._start_announcing(group)
             await run_while_busy(
                 lambda: self.run_turn(group),
@@ -77,8 +84,7 @@ class Worker:
                 log.info("giving back unfinished commands", commands=self._lane.running_count)
                 self._lane.release_commands()
                 await self._wait_until_finished(_RELEASE_S)
-            listening.cancel()
-            for task in self._attended:
+            for task in (*listening, *self._attended):
                 task.cancel()
 
     async def run_turn(self, group: asyncio.TaskGroup) -> int:
@@ -92,6 +98,23 @@ class Worker:
         )
         self._attend_deliveries(deliveries, group)
         return len(deliveries)
+
+    def _start_answering(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Say what this worker holds when it is asked, for as long as it holds anything."""
+        announcer = self._announcer
+        if announcer is None:
+            return []
+
+        def build_answer(call: str) -> HeldCommands:
+            return HeldCommands(
+                call=call,
+                worker_id=announcer.worker_id,
+                pool=announcer.pool,
+                lanes=announcer.lanes,
+                sequences=self._held.list_sequences(),
+            )
+
+        return [group.create_task(answer_roll_calls(announcer.hints, build_answer))]
 
     def _start_announcing(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Say how this worker is, and take what it is offered while it has room."""
@@ -138,10 +161,12 @@ class Worker:
     async def _attend_offer(self, offers: OfferIntake, command: Command, data: bytes) -> None:
         delivery = await offers.request_grant(command, data)
         if delivery is not None:
+            self._held.add_delivery(delivery)
             await self._attend_delivery(delivery)
 
     def _attend_deliveries(self, deliveries: list[Delivery], group: asyncio.TaskGroup) -> None:
         for delivery in deliveries:
+            self._held.add_delivery(delivery)
             self._start_attending(group, self._attend_delivery(delivery), delivery.subject)
 
     def _start_attending(
@@ -158,6 +183,8 @@ class Worker:
         except Exception:
             # One delivery's misfortune must not end the others; unsettled, it comes again.
             log.exception("delivery not settled", subject=delivery.subject)
+        finally:
+            self._held.remove_delivery(delivery)
 
     def _forget_task(self, subject: str, task: asyncio.Task[None]) -> None:
         self._attended.discard(task)

@@ -167,6 +167,7 @@ def _build_announcer(
     """Let each lane of a process say what it has room for, and hear what it is offered."""
     return PresenceAnnouncer(
         offers=OfferIntake(fact_publisher=fact_publisher, hints=adapters.hints),
+        hints=adapters.hints,
         worker_id=fact_publisher.worker_id,
         pool=config.pool,
         lanes=(lane,),

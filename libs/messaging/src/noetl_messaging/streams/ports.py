@@ -202,6 +202,50 @@ class Backlogs(Protocol):
         """
 
 
+class OpenConnection(Struct, frozen=True, kw_only=True):
+    """A connection by its number at a server; `name` is what its program calls itself."""
+
+    server: str
+    number: int
+    name: str
+
+
+class ConnectionReport(Struct, frozen=True, kw_only=True):
+    """The open connections, and the servers that told of them."""
+
+    servers: frozenset[str]
+    connections: frozenset[OpenConnection]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of the programs that are connected."""
+        return frozenset(connection.name for connection in self.connections)
+
+
+class Connections(Protocol):
+    """Who is connected to the broker."""
+
+    async def list_connections(self) -> ConnectionReport:
+        """Return who is connected now. Raises `MessagingUnavailable`."""
+
+
+class UnsettledMessage(Struct, frozen=True, kw_only=True):
+    """A message that was handed over and not settled: somebody holds it, or has lost it."""
+
+    sequence: int
+    data: bytes
+
+
+class UnsettledMessages(Protocol):
+    """What consumers of a work queue hold."""
+
+    def iterate_unsettled(self) -> AsyncIterator[UnsettledMessage]:
+        """Yield what is handed over and not settled, the oldest of each consumer first.
+
+        Raises `MessagingUnavailable`.
+        """
+
+
 class Streams(Protocol):
     """Keeps streams and consumers as they are declared."""
 

@@ -43,6 +43,7 @@ def list_published_subjects(user: WorkerUser) -> list[str]:
         ),
         *(subjects.build_dead_letter_subject(topology.COMMANDS, one) for one in consumers),
         f"{subjects.WORKERS}.{user.pool}.{user.name}",
+        f"{subjects.HELD}.{user.pool}.{user.name}",
         f"{subjects.PROGRESS}.*",
         *(f"{subjects.LIMITS}.{tenant}.>" for tenant in _list_tenant_tokens(user)),
         "$JS.API.INFO",
@@ -62,6 +63,7 @@ def list_heard_subjects(user: WorkerUser) -> list[str]:
         f"{subjects.STOPS}.*",
         f"{subjects.PAUSES}.*",
         f"{subjects.HALTED}.*",
+        subjects.ROLL_CALL,
         f"{subjects.TAKEN}.>",
         *([] if user.only_tenants else offers),
     ]
