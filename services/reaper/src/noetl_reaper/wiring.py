@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import ServiceProcess
@@ -17,7 +18,7 @@ from noetl_messaging.jetstream.streams import JetStreamStreams
 from noetl_messaging.jetstream.unsettled_messages import JetStreamUnsettledMessages
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.topology import Topology
-from noetl_reaper import settings
+from noetl_reaper import domain, settings
 from noetl_reaper.service import Reaper, ReaperTables
 from noetl_reaper.settings import Settings
 from noetl_reaper.sweeps.history_retention import HistoryRetention
@@ -105,7 +106,11 @@ async def watch_workers(
         hints=NatsHints(nats),
         clock=SystemClock(),
         policy=WorkerLossPolicy(
-            grace_s=config.worker_grace_s, reaper=settings.build_policy(config)
+            grace_s=config.worker_grace_s,
+            lease_s=config.lease_s,
+            build_request=partial(
+                domain.build_worker_lost_request, policy=settings.build_policy(config)
+            ),
         ),
         is_leading=lambda: reaper.is_leading,
     )

@@ -49,7 +49,7 @@ class WorkerDepartures:
         ]
 
     def list_expected_hosts(self) -> set[Host]:
-        """Return who is connected and was heard: whoever of them holds a command says so."""
+        """Return who is connected and was heard: these have to say what they hold."""
         names = {connection.name for connection in self._open}
         return {
             host for host in self._hosts if names.intersection(subjects.list_process_names(host[0]))

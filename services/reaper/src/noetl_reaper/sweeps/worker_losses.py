@@ -19,17 +19,17 @@ from noetl_chassis.observability import instruments, names
 from noetl_contracts import subjects
 from noetl_contracts.commands import command_work, held_commands
 from noetl_contracts.commands.command_work import Command
-from noetl_contracts.commands.worker_pools import SILENT_S, decode_worker_heartbeat
+from noetl_contracts.commands.worker_pools import BEAT_S, decode_worker_heartbeat
 from noetl_contracts.errors import MalformedMessage, Retryable, SubjectError
 from noetl_contracts.ledger.records import Request
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Connections, Hints, OpenConnection, UnsettledMessages
-from noetl_reaper import domain
-from noetl_reaper.domain import ReaperPolicy
 from noetl_reaper.sweeps.departures import Host, WorkerDepartures
 from noetl_storage.ports.ledger_ports import Requests
 
 OUTBOX_POKE = subjects.build_hint_subject("outbox")
+# Every worker has spoken by then.
+HEARD_ALL_S = 1.5 * BEAT_S
 # How often the broker is asked, and how long workers have to answer.
 LOOK_S = 0.5
 ANSWERED_WITHIN_S = 1.0
@@ -39,10 +39,14 @@ log = structlog.get_logger(__name__)
 
 
 class WorkerLossPolicy(Struct, frozen=True, kw_only=True):
-    """How long a worker may be without its connection, and when leases have decided anyway."""
+    """How long a worker may be without its connection, and when leases have decided anyway.
+
+    `build_request` writes down that an attempt was lost with its worker.
+    """
 
     grace_s: float
-    reaper: ReaperPolicy
+    lease_s: float
+    build_request: Callable[[Command], Request]
 
 
 class WorkerLossWatch:
@@ -96,7 +100,7 @@ class WorkerLossWatch:
         now_s = self._clock.monotonic_s()
         self._departures.note_report(report, now_s)
         departed = self._departures.list_departed(now_s=now_s, grace_s=self._policy.grace_s)
-        has_heard_all = now_s - self._listening_since >= SILENT_S
+        has_heard_all = now_s - self._listening_since >= HEARD_ALL_S
         if departed and has_heard_all:
             await self._look_after(departed, now_s)
 
@@ -105,7 +109,7 @@ class WorkerLossWatch:
         held = await self._roll.call_workers(self._departures.list_expected_hosts())
         if held is None:
             self._suspects = None
-            late_s = self._policy.grace_s + self._policy.reaper.lease_s
+            late_s = self._policy.grace_s + self._policy.lease_s
             self._departures.forget_departed(
                 self._departures.list_departed(now_s=now_s, grace_s=late_s)
             )
@@ -132,15 +136,12 @@ class WorkerLossWatch:
                 # Workers bury it when it comes again.
                 log.warning("a command that a worker had cannot be decoded", reason=str(problem))
                 continue
-            await self._requests.submit_request(self._build_request(command))
+            await self._requests.submit_request(self._policy.build_request(command))
             reported += 1
         if reported:
             log.warning("a worker's connection ended, its commands are lost", commands=reported)
             instruments.add_to_counter(names.LEASES_EXPIRED, reported)
             await self._hints.notify(OUTBOX_POKE)
-
-    def _build_request(self, command: Command) -> Request:
-        return domain.build_worker_lost_request(command, self._policy.reaper)
 
     def _forget_looks(self) -> None:
         self._departures.forget_connections()
