@@ -10,6 +10,7 @@ from noetl_chassis.clock import SystemClock
 from noetl_cli import terminal_output
 from noetl_cli.audit import evidence as audit_evidence
 from noetl_cli.audit.evidence import EvidenceCollector
+from noetl_cli.commands.history import replay_counterfactual
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Organization, Server, Tenant
 from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.local import history, past_state
@@ -23,6 +24,7 @@ from noetl_replay.history_replay import ALL
 from noetl_replay.rows import SURFACES
 
 app = typer.Typer(no_args_is_help=True, help="Look at the past, compare it, and prove it.")
+app.command("counterfactual")(replay_counterfactual.decide_counterfactual)
 
 Position = Annotated[int | None, typer.Option("--at", min=1, help="As of this position.")]
 Event = Annotated[str | None, typer.Option("--event", help="As of this event.")]

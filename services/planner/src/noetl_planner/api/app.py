@@ -41,6 +41,7 @@ from noetl_planner.api.executions import (
 )
 from noetl_planner.api.history import (
     audits,
+    counterfactuals,
     history_replay,
     lineages,
     objects,
@@ -172,6 +173,7 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
     *frame_claims.ROUTES,
     *messages.ROUTES,
     *payloads.ROUTES,
+    *counterfactuals.ROUTES,
     *history_replay.ROUTES,
     *audits.ROUTES,
     *audit_log.ROUTES,

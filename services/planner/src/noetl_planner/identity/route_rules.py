@@ -106,6 +106,8 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("POST", f"{_EXECUTION}/resume"): _RUN,
     ("POST", f"{_EXECUTION}/rerun"): _RUN,
     ("POST", f"{_EXECUTION}/fork"): _RUN,
+    # Nothing is run; what it reads are results.
+    ("POST", f"{_EXECUTION}/counterfactual"): _READ,
     ("POST", "/api/files/chunks"): _RUN,
     ("GET", "/api/vars/{execution_id}"): _READ,
     ("GET", "/api/vars/{execution_id}/{name}"): _READ,
