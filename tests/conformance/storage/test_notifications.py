@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.storage.test_projections import execution_row, project
+from tests.support.polling import eventually
 from tests.support.storage import ORGANIZATION, TENANT, Stores, an_execution
 
 from noetl_contracts.ids import ExecutionId, TenantId
@@ -179,6 +180,74 @@ async def test_a_failed_delivery_notifies_nobody(stores: Stores) -> None:
     assert await list_due(stores) == []
     sent = await stores.notifications.list_sent_notifications(notifications_max=9, **PLACE)
     assert [one.status for one in sent] == ["FAILED", "FAILED"]
+
+
+def a_late_rule(**fields: Any) -> NotificationRule:
+    return a_rule(**{"causes": (Cause.LATE,), "longer_than_s": 0.5, **fields})
+
+
+async def begin(stores: Stores, *, ago_s: float = 0.0, **fields: Any) -> ExecutionId:
+    begun = datetime.now(UTC) - timedelta(seconds=ago_s)
+    return await end(stores, "RUNNING", **{"started_at": begun, "ended_at": None, **fields})
+
+
+async def list_late(stores: Stores) -> list[DueNotification]:
+    past = datetime(2001, 1, 1, tzinfo=UTC)
+    return await stores.notifications.list_due_notifications(since=past, notifications_max=9)
+
+
+async def await_late(stores: Stores) -> DueNotification:
+    (due,) = await eventually(lambda: list_late(stores))
+    return due
+
+
+async def test_what_still_runs_after_its_deadline_is_due_once(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_late_rule())
+    late = await begin(stores)
+    due = await await_late(stores)
+    assert (due.execution_id, due.cause, due.ended_at) == (late, Cause.LATE, None)
+    told = notifications.build_workload(due)["notification"]
+    assert (told["cause"], told["ended_at"], told["status"]) == ("late", None, "RUNNING")
+    assert told["duration_s"] >= 0.5
+    assert await stores.notifications.send_notification(due, a_request(due))
+    assert await list_late(stores) == []
+
+
+async def test_what_was_late_before_a_rule_was_put_is_not_due(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_late_rule())
+    await begin(stores, ago_s=3600)
+    assert await list_late(stores) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "execution"),
+    [
+        ({"pattern": "demo/b"}, {}),
+        ({"causes": (Cause.FAILED,)}, {}),
+        ({"tenant_id": TenantId("other")}, {}),
+        ({"longer_than_s": 3600.0}, {}),
+        ({}, {"parent_execution_id": "7"}),
+    ],
+)
+async def test_who_is_late_without_a_rule_for_it_is_not_due(
+    stores: Stores, rule: dict[str, Any], execution: dict[str, Any]
+) -> None:
+    await stores.notifications.put_rule(a_late_rule(**{"pattern": "demo/a", **rule}))
+    await begin(stores, **execution)
+    # Once another one is late, so would this one be.
+    await stores.notifications.put_rule(a_late_rule(name="other", pattern="demo/late"))
+    other = await begin(stores, path="demo/late")
+    assert (await await_late(stores)).execution_id == other
+
+
+async def test_what_failed_after_it_was_late_is_due_as_both(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_late_rule(causes=(Cause.FAILED, Cause.LATE)))
+    late = await begin(stores)
+    due = await await_late(stores)
+    assert await stores.notifications.send_notification(due, a_request(due))
+    row = execution_row(late, status="FAILED", path="demo/a", started_at=SINCE, ended_at=ENDED)
+    await project(stores, late, old=1, new=2, execution=[row])
+    assert [one.cause for one in await list_late(stores)] == [Cause.FAILED]
 
 
 async def test_a_rule_that_is_gone_sends_nothing(stores: Stores) -> None:

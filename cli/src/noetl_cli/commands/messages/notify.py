@@ -1,4 +1,4 @@
-"""`noetl notify`: what is started because executions failed or recovered."""
+"""`noetl notify`: what is started because executions failed, recovered or are late."""
 
 from typing import Annotated
 
@@ -8,7 +8,9 @@ from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Server
 from noetl_cli.planner import client
 
-app = typer.Typer(no_args_is_help=True, help="Start a playbook when executions fail or recover.")
+app = typer.Typer(
+    no_args_is_help=True, help="Start a playbook when executions fail, recover or are late."
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The rule.")]
 
@@ -24,10 +26,12 @@ def put_rule(
         str, typer.Option("--of", help="Whose executions: a path, FOLDER/*, or * for all.")
     ] = "*",
     causes: Annotated[
-        list[str] | None, typer.Option("--on", help="failed (default) or recovered; repeatable.")
+        list[str] | None,
+        typer.Option("--on", help="failed (default), recovered or late; repeatable."),
     ] = None,
     longer_than_s: Annotated[
-        float, typer.Option("--longer-than", min=0, help="Only if it ran so many seconds.")
+        float,
+        typer.Option("--longer-than", min=0, help="If it ran, or still runs, so many seconds."),
     ] = 0.0,
     server: Server = None,
     as_json: AsJson = False,
@@ -44,8 +48,14 @@ def put_rule(
     if as_json:
         terminal_output.print_json(kept)
     else:
-        when = " or ".join(kept["causes"])
+        when = " or ".join(
+            _describe_cause(cause, kept["longer_than_s"]) for cause in kept["causes"]
+        )
         terminal_output.print_line(f"{kept['playbook']} starts when {kept['pattern']} {when}.")
+
+
+def _describe_cause(cause: str, longer_than_s: float) -> str:
+    return f"still runs after {longer_than_s:g} s" if cause == "late" else cause
 
 
 @app.command("ls")

@@ -1,4 +1,4 @@
-"""Notifications: playbooks that are started because executions of other playbooks ended."""
+"""Notifications: playbooks that are started because executions of others ended, or are late."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -26,16 +26,18 @@ class Cause(StrEnum):
     """Why somebody is notified.
 
     `recovered`: the execution completed, and of those of its path that had begun and ended before,
-    the last one failed.
+    the last one failed. `late`: it still runs after the seconds that its rule names.
     """
 
     FAILED = "failed"
     RECOVERED = "recovered"
+    LATE = "late"
 
 
 class NotificationRule(Struct, frozen=True, kw_only=True):
-    """Which ends of executions start a playbook.
+    """Which ends of executions, or late ones, start a playbook.
 
+    `longer_than_s` is the deadline of late ones; of ends it passes over those that ran for less.
     `pattern` is a path, a folder and `/*`, or `*`. `actor` is who put the rule.
     """
 
@@ -50,7 +52,7 @@ class NotificationRule(Struct, frozen=True, kw_only=True):
 
 
 class DueNotification(Struct, frozen=True, kw_only=True):
-    """An end of an execution that a rule waits for, and that nobody was notified of."""
+    """What a rule waits for and nobody was notified of; one that is late has no end yet."""
 
     rule: NotificationRule
     rule_id: int
@@ -59,7 +61,8 @@ class DueNotification(Struct, frozen=True, kw_only=True):
     path: str
     status: str
     started_at: datetime | None
-    ended_at: datetime
+    seen_at: datetime
+    ended_at: datetime | None = None
     error: Any = None
 
 
@@ -90,7 +93,9 @@ def is_pattern(text: str) -> bool:
 
 def build_workload(due: DueNotification) -> dict[str, Any]:
     """Return the inputs of the playbook that delivers a notification."""
-    begun = due.started_at or due.ended_at
+    until = due.ended_at or due.seen_at
+    lasted = until - (due.started_at or until)
+    ended_at = None if due.ended_at is None else due.ended_at.astimezone(UTC).isoformat()
     return {
         workload_keys.NOTIFICATION: {
             "rule": due.rule.name,
@@ -98,8 +103,8 @@ def build_workload(due: DueNotification) -> dict[str, Any]:
             "execution_id": due.execution_id,
             "path": due.path,
             "status": due.status,
-            "ended_at": due.ended_at.astimezone(UTC).isoformat(),
-            "duration_s": round((due.ended_at - begun).total_seconds(), 3),
+            "ended_at": ended_at,
+            "duration_s": round(lasted.total_seconds(), 3),
             "error": _read_message(due.error),
         }
     }

@@ -299,32 +299,30 @@ class MemoryNotifications:
     async def list_due_notifications(
         self, *, since: datetime, notifications_max: int
     ) -> list[DueNotification]:
-        """Return ends since a time that rules of everyone wait for, the earliest first."""
-        due = [
-            DueNotification(
-                rule=stored.rule,
-                rule_id=stored.rule_id,
-                cause=_CAUSES[row["status"]],
-                **{
-                    name: row[name]
-                    for name in (
-                        "execution_id",
-                        "path",
-                        "status",
-                        "started_at",
-                        "ended_at",
-                        "error",
-                    )
-                },
-            )
+        """Return ends since a time, and late ones, that rules of everyone wait for."""
+        pairs = [
+            (row, stored)
             for row in self._list_executions()
             for stored in self._store.notification_rules.values()
+        ]
+        ended = [
+            self._build_due(row, stored, _CAUSES[row["status"]])
+            for row, stored in pairs
             if row["ended_at"] is not None
             and row["ended_at"] >= max(since, stored.watched_from)
-            and self._is_due(stored, row)
+            and self._is_end_due(stored, row)
         ]
-        due.sort(key=lambda one: (one.ended_at, int(one.execution_id), one.rule_id))
-        return due[:notifications_max]
+        ended.sort(key=lambda one: (one.ended_at, int(one.execution_id), one.rule_id))
+        late = [
+            self._build_due(row, stored, Cause.LATE)
+            for row, stored in pairs
+            if row["ended_at"] is None
+            and row["started_at"] is not None
+            and max(since, stored.watched_from) <= _get_deadline(stored, row) <= self._store.now()
+            and self._is_due(stored, row, Cause.LATE)
+        ]
+        late.sort(key=lambda one: (one.started_at, int(one.execution_id), one.rule_id))
+        return [*ended, *late][:notifications_max]
 
     async def send_notification(self, due: DueNotification, request: Request) -> bool:
         """Keep a notification with the request of what delivers it; False when it was sent."""
@@ -361,19 +359,36 @@ class MemoryNotifications:
     def _list_executions(self) -> list[dict[str, Any]]:
         return list(self._store.row_by_key_by_surface.get("execution", {}).values())
 
-    def _is_due(self, stored: StoredRule, row: dict[str, Any]) -> bool:
-        rule, cause = stored.rule, _CAUSES.get(row["status"])
+    def _build_due(self, row: dict[str, Any], stored: StoredRule, cause: Cause) -> DueNotification:
+        names = ("execution_id", "path", "status", "started_at", "ended_at", "error")
+        return DueNotification(
+            rule=stored.rule,
+            rule_id=stored.rule_id,
+            cause=cause,
+            seen_at=self._store.now(),
+            **{name: row[name] for name in names},
+        )
+
+    def _is_end_due(self, stored: StoredRule, row: dict[str, Any]) -> bool:
+        cause = _CAUSES.get(row["status"])
         lasted = row["ended_at"] - (row["started_at"] or row["ended_at"])
+        return (
+            cause is not None
+            and lasted >= timedelta(seconds=stored.rule.longer_than_s)
+            and (cause is Cause.FAILED or self._has_failed_before(row))
+            and self._is_due(stored, row, cause)
+        )
+
+    def _is_due(self, stored: StoredRule, row: dict[str, Any], cause: Cause) -> bool:
+        rule = stored.rule
         deliveries = {sent.delivered_by for sent in self._store.notifications.values()}
         return (
             (rule.tenant_id, rule.organization_id) == (row["tenant_id"], row["organization_id"])
             and row["parent_execution_id"] is None
             and cause in rule.causes
             and notifications.is_path_matched(rule.pattern, row["path"])
-            and lasted >= timedelta(seconds=rule.longer_than_s)
             and (stored.rule_id, row["execution_id"], cause) not in self._store.notifications
             and row["execution_id"] not in deliveries
-            and (cause is Cause.FAILED or self._has_failed_before(row))
         )
 
     def _has_failed_before(self, row: dict[str, Any]) -> bool:
@@ -388,6 +403,11 @@ class MemoryNotifications:
         ]
         latest = max(earlier, key=lambda other: int(other["execution_id"]), default=None)
         return latest is not None and latest["status"] == "FAILED"
+
+
+def _get_deadline(stored: StoredRule, row: dict[str, Any]) -> datetime:
+    started_at: datetime = row["started_at"]
+    return started_at + timedelta(seconds=stored.rule.longer_than_s)
 
 
 def _get_subject(rule: NotificationRule) -> tuple[object, ...]:

@@ -138,7 +138,10 @@ class Notifications(Protocol):
     async def list_due_notifications(
         self, *, since: datetime, notifications_max: int
     ) -> list[DueNotification]:
-        """Return ends since a time that rules of everyone wait for, the earliest first."""
+        """Return ends since a time, and late ones, that rules of everyone wait for.
+
+        Ends come before late ones, of each the earliest first.
+        """
 
     async def send_notification(self, due: DueNotification, request: Request) -> bool:
         """Keep a notification with the request of what delivers it; False when it was sent."""

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 import asyncpg
+from msgspec import structs
 
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import Request
@@ -64,22 +65,20 @@ class PostgresNotifications:
     async def list_due_notifications(
         self, *, since: datetime, notifications_max: int
     ) -> list[DueNotification]:
-        """Return ends since a time that rules of everyone wait for, the earliest first."""
-        rows = await self._database.fetch_rows(_QUERIES["list_due"], since, notifications_max)
-        return [
-            DueNotification(
-                rule=_build_rule(row),
-                rule_id=row["rule_id"],
-                cause=Cause(row["cause"]),
-                execution_id=ExecutionId(str(row["execution_id"])),
-                path=row["path"],
-                status=row["status"],
-                started_at=row["started_at"],
-                ended_at=row["ended_at"],
-                error=row["error"],
+        """Return ends since a time, and late ones, that rules of everyone wait for.
+
+        Ends come before late ones, of each the earliest first.
+        """
+        ended = await self._database.fetch_rows(_QUERIES["list_due"], since, notifications_max)
+        due = [
+            structs.replace(
+                _build_due(row, Cause(row["cause"])), ended_at=row["ended_at"], error=row["error"]
             )
-            for row in rows
+            for row in ended
         ]
+        left = notifications_max - len(due)
+        late = await self._database.fetch_rows(_QUERIES["list_late"], since, left) if left else []
+        return due + [_build_due(row, Cause.LATE) for row in late]
 
     async def send_notification(self, due: DueNotification, request: Request) -> bool:
         """Keep a notification with the request of what delivers it; False when it was sent."""
@@ -112,6 +111,19 @@ class PostgresNotifications:
             )
             for row in rows
         ]
+
+
+def _build_due(row: asyncpg.Record, cause: Cause) -> DueNotification:
+    return DueNotification(
+        rule=_build_rule(row),
+        rule_id=row["rule_id"],
+        cause=cause,
+        execution_id=ExecutionId(str(row["execution_id"])),
+        path=row["path"],
+        status=row["status"],
+        started_at=row["started_at"],
+        seen_at=row["seen_at"],
+    )
 
 
 def _build_rule(row: asyncpg.Record) -> NotificationRule:

@@ -40,7 +40,8 @@ returning name;
 -- name: list_due :many
 -- At most $2 ends since $1 that a rule waits for and nobody was told of, the earliest first.
 select
-    r.*, e.execution_id, e.path, e.status, e.started_at, e.ended_at, e.error, c.cause
+    r.*, e.execution_id, e.path, e.status, e.started_at, e.ended_at, e.error, c.cause,
+    now() as seen_at
 from noetl.notification_rule as r
 inner join noetl.execution as e
     on e.tenant_id = r.tenant_id and e.organization_id = r.organization_id
@@ -78,6 +79,34 @@ where e.ended_at >= $1
         ) = 'FAILED'
     )
 order by e.ended_at, e.execution_id, r.rule_id
+limit $2;
+
+-- name: list_late :many
+-- At most $2 executions that became late since $1, that a rule waits for and nobody was told of.
+select
+    r.*, e.execution_id, e.path, e.status, e.started_at, now() as seen_at
+from noetl.notification_rule as r
+inner join noetl.execution as e
+    on e.tenant_id = r.tenant_id and e.organization_id = r.organization_id
+cross join lateral (
+    select e.started_at + make_interval(secs => r.longer_than_s) as deadline
+) as c
+where 'late' = any(r.causes)
+    and e.status in ('PENDING', 'RUNNING', 'PAUSED')
+    and c.deadline <= now()
+    and c.deadline >= $1
+    and c.deadline >= r.watched_from
+    and e.parent_execution_id is null
+    and (
+        r.pattern in ('*', e.path)
+        or (right(r.pattern, 2) = '/*' and starts_with(e.path, left(r.pattern, -1)))
+    )
+    and not exists (
+        select from noetl.notification as n
+        where n.execution_id = e.execution_id and n.rule_id = r.rule_id and n.cause = 'late'
+    )
+    and not exists (select from noetl.notification as n where n.delivered_by = e.execution_id)
+order by c.deadline, e.execution_id, r.rule_id
 limit $2;
 
 -- name: send :one

@@ -22,10 +22,11 @@ RULES_MAX = 1000
 SENT_MAX = 1000
 _YEAR_S = 366 * 86_400
 _TEST_ID = ExecutionId("0")
+_SAMPLE_STATUS = {Cause.FAILED: "FAILED", Cause.RECOVERED: "COMPLETED", Cause.LATE: "RUNNING"}
 
 
 class RuleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which ends of executions start which playbook."""
+    """Which ends of executions, or late ones, start which playbook."""
 
     pattern: Annotated[str, Meta(min_length=1, max_length=512)]
     causes: Annotated[list[Cause], Meta(min_length=1, max_length=8)]
@@ -114,6 +115,11 @@ async def put_rule(services: Services, name: FromPath[str], data: JSONBody[RuleB
             f"{data.pattern[:128]!r} is no pattern of paths",
             hint="a playbook's path, a folder and /*, or * for all",
         )
+    if Cause.LATE in data.causes and not data.longer_than_s:
+        raise problems.bad_request_error(
+            "`causes` has `late`, and nothing says after how many seconds an execution is late",
+            hint="give longer_than_s: noetl notify put --on late --longer-than 7200",
+        )
     rule = NotificationRule(
         **services.tenant_scope,
         name=name,
@@ -159,18 +165,18 @@ async def send_test(services: Services, name: FromPath[str]) -> views.Accepted:
 
 
 def _build_sample(services: ApiServices, rule: NotificationRule) -> DueNotification:
-    now = services.clock.now()
-    is_failure = Cause.FAILED in rule.causes
+    now, cause = services.clock.now(), rule.causes[0]
     return DueNotification(
         rule=rule,
         rule_id=0,
-        cause=rule.causes[0],
+        cause=cause,
         execution_id=_TEST_ID,
         path=rule.pattern,
-        status="FAILED" if is_failure else "COMPLETED",
+        status=_SAMPLE_STATUS[cause],
         started_at=now,
-        ended_at=now,
-        error="This is a test." if is_failure else None,
+        seen_at=now,
+        ended_at=None if cause is Cause.LATE else now,
+        error="This is a test." if cause is Cause.FAILED else None,
     )
 
 
