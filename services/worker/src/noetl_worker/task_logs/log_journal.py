@@ -157,10 +157,10 @@ class LogJournal:
 
     async def flush_lines(self) -> None:
         """Return when the lines that have come so far are stored."""
-        wanted = self._wanted_lines = self._added_lines
+        added_lines = self._wanted_lines = self._added_lines
         self._is_full.set()
         async with self._has_stored:
-            await self._has_stored.wait_for(lambda: self._done_lines >= wanted)
+            await self._has_stored.wait_for(lambda: self._done_lines >= added_lines)
 
     async def abandon_log(self) -> None:
         """Store what waits within a bounded time: somebody else may have the command already."""
