@@ -164,7 +164,7 @@ def _parse_trigger(text: str) -> FailpointTrigger:
 
 
 async def _run_action(trigger: FailpointTrigger) -> None:
-    log.warning("failpoint", point=trigger.point, action=trigger.action)
+    log.warning("failpoint reached", point=trigger.point, action=trigger.action)
     match trigger.action:
         case FailpointAction.KILL:
             os.kill(os.getpid(), signal.SIGKILL)

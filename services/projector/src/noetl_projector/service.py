@@ -342,7 +342,7 @@ class Projector:
             self.counting.tally.snapshots += 1
         except Retryable as failure:
             log.warning(
-                "snapshot not kept",
+                "snapshot not stored",
                 execution_id=projected_state.state.execution_id,
                 reason=str(failure),
             )

@@ -230,7 +230,7 @@ class JetStreamConsumer:
             try:
                 await self._unsubscribe_inbox()
             except MessagingUnavailable as problem:
-                log.info("messages not given back", consumer=self._name, reason=str(problem))
+                log.info("messages not released", consumer=self._name, reason=str(problem))
 
     async def _pull_messages(self, *, messages_max: int, wait_s: float) -> list[Msg]:
         if self._connection.reconnect_count != self._reconnects:

@@ -127,7 +127,7 @@ def _log_refusal(answers: Sequence[PublishAck | None]) -> None:
     """Say once for a window why a stream does not take messages: it is full, or its disk is."""
     for answer in answers:
         if answer is not None and answer.error is not None:
-            log.warning("a stream refuses messages: %s", answer.error.description)
+            log.warning("stream refuses messages: %s", answer.error.description)
             return
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from msgspec import Struct, field, structs
 
-from noetl_chassis import identity, loop
+from noetl_chassis import loop
 from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Failpoint, pass_failpoint
 from noetl_contracts import codec
@@ -219,12 +219,7 @@ class FactPublisher:
                 tries += 1
                 command_id = bundle.command.command_id
                 log.warning("facts not published", command_id=command_id, reason=str(problem))
-                noise = identity.draw_noise()
-                await asyncio.sleep(
-                    loop.backoff_delay_s(
-                        tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S, noise=noise
-                    )
-                )
+                await loop.sleep_backoff(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S)
 
     def encode_fact(self, fact: Fact) -> bytes:
         """Encode a fact without the secrets that this worker knows."""

@@ -1,11 +1,10 @@
 """Runs a frame so that its Postgres effects happen once, however often it is dispatched."""
 
-import asyncio
 from typing import Any
 
 import structlog
 
-from noetl_chassis import identity, loop
+from noetl_chassis import loop
 from noetl_chassis.failpoints import Failpoint, pass_failpoint
 from noetl_chassis.observability import names
 from noetl_chassis.task_group import open_task_group
@@ -111,10 +110,7 @@ class _TransactionalFrame:
                 reason=error.message,
                 **{names.FIELD_FRAME: self._frame.frame_id},
             )
-            noise = identity.draw_noise()
-            await asyncio.sleep(
-                loop.backoff_delay_s(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S, noise=noise)
-            )
+            await loop.sleep_backoff(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S)
 
     async def _attempt_transaction(self, auth: Any) -> FrameResult:
         frame = self._frame

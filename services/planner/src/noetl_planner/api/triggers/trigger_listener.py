@@ -96,7 +96,7 @@ class TriggerListener:
             accepted = await start_from_message(self._services, delivery)
         except PlacesTaken as full:
             self._count_outcome(WAITED)
-            log.debug("message waits", subject=delivery.subject, reason=str(full))
+            log.debug("message not accepted yet", subject=delivery.subject, reason=str(full))
             self._waits.note_full(delivery.subject)
             await delivery.nak(self._waits.plan_return_s(delivery.subject))
             return
@@ -106,7 +106,7 @@ class TriggerListener:
             return
         except (ApiError, NoetlError) as failure:
             self._count_outcome(REFUSED)
-            log.warning("message refused", subject=delivery.subject, reason=str(failure))
+            log.warning("message rejected", subject=delivery.subject, reason=str(failure))
             await self._dead_letters.bury_delivery(
                 delivery,
                 stream=topology.TRIGGERS,

@@ -159,7 +159,7 @@ async def _receive_progress(
         async for data in hints.subscribe(subjects.build_progress_hint(execution_id)):
             latest.put_hint(data)
     except Retryable as problem:
-        log.info("not listening to progress", reason=str(problem))
+        log.info("progress hints interrupted", reason=str(problem))
 
 
 # A client that hears nothing for several of these knows that the connection is gone.

@@ -236,7 +236,7 @@ class ConnectionPool:
             )
             return
         if has_ended:
-            log.info("the server's process of a statement was ended", server_process=process)
+            log.info("server process of a statement terminated", server_process=process)
 
     def _take_idle(self) -> PostgresSession | None:
         while self._idle:

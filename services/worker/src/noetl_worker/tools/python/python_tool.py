@@ -271,7 +271,7 @@ class PythonTool:
         """Say once which walls around user code this system does not grant, and why."""
         if lacking and not self._has_warned:
             self._has_warned = True
-            log.warning("python tasks are isolated in part", lacking=lacking)
+            log.warning("python tasks are only partly isolated", lacking=lacking)
 
     def _dismiss_child(self, child: PythonChild) -> None:
         self._count -= 1
