@@ -42,14 +42,14 @@ def sections() -> list[Section]:
 def page() -> str:
     """Write the page."""
     found = sections()
-    every = [each for section in found for each in section.statements]
-    shown = [each for each in every if each.tests]
+    every = [statement for section in found for statement in section.statements]
+    shown = [item for item in every if item.tests]
     count = f"{len(every)} statements, {len(shown)} shown, {len(every) - len(shown)} not shown.\n"
     return "".join((_HEAD, count, *(_section(section) for section in found)))
 
 
 def _section(section: Section) -> str:
-    rows = "".join(_row(each) for each in section.statements)
+    rows = "".join(_row(statement) for statement in section.statements)
     return f"\n## {section.section} {section.title}\n\n| | statement | shown by |\n|---|---|---|\n{rows}"
 
 

@@ -61,16 +61,16 @@ def page() -> str:
     """Write the page; types that have the same fields share a section."""
     aliases = ", ".join(f"`{alias}` is `{of}`" for alias, of in TYPE_ALIASES.items())
     rows = "".join(
-        f"* `{each.name}`: {each.meaning}. Needs {_needs(each)}.\n" for each in TYPES.values()
+        f"* `{item.name}`: {item.meaning}. Needs {_needs(item)}.\n" for item in TYPES.values()
     )
     tests: dict[str, list[str]] = {}
-    for each in TYPES.values():
-        tests.setdefault(_test(each), []).append(f"`{each.name}`")
+    for item in TYPES.values():
+        tests.setdefault(_test(item), []).append(f"`{item.name}`")
     tested = "".join(f"* {', '.join(names)}: {test}.\n" for test, names in tests.items())
     groups: dict[tuple[CredentialField, ...], list[str]] = {}
-    for each in TYPES.values():
-        if each.fields:
-            groups.setdefault(tuple(each.fields), []).append(each.name)
+    for item in TYPES.values():
+        if item.fields:
+            groups.setdefault(tuple(item.fields), []).append(item.name)
     fields = "".join(_section(names, group) for group, names in groups.items())
     return f"{_HEAD}{tested}{_TYPES}{rows}\nOther names: {aliases}.\n{fields}"
 

@@ -81,26 +81,27 @@ def _fixture(folder: Path) -> Iterator[dict]:  # type: ignore[type-arg]  # JSON
             process.terminate()
 
 
-def _run_and_verify(folder: Path, state: dict, fixture: dict, asked: argparse.Namespace) -> int:  # type: ignore[type-arg]  # JSON
+def _run_and_verify(folder: Path, state: dict, fixture: dict, arguments: argparse.Namespace) -> int:  # type: ignore[type-arg]  # JSON
     api, target = state["urls"]["api"], state["urls"]["target"]
     nonce = _output("pft", "begin", "--control", fixture["control"]).split()[-1]
     credential = folder / "credential.json"
     credential.write_text(json.dumps({"dsn": target}))
     _noetl("credential", "put", "pg_pft", "--type", "postgres", "--file", credential, server=api)
     console.rule(
-        f"PFT {asked.variant.upper()}: {asked.facilities} facilities x {asked.patients} patients"
+        f"PFT {arguments.variant.upper()}: {arguments.facilities} facilities "
+        f"x {arguments.patients} patients"
     )
     started = _output(
         *(
             "noetl",
             "run",
-            PLAYBOOKS / f"pft_{asked.variant}.yaml",
+            PLAYBOOKS / f"pft_{arguments.variant}.yaml",
             "--detach",
             "--json",
             "--server",
             api,
         ),
-        *("--set", f"facilities={asked.facilities}", "--set", f"patients={asked.patients}"),
+        *("--set", f"facilities={arguments.facilities}", "--set", f"patients={arguments.patients}"),
         *("--set", f"api_url={fixture['api']}", "--set", f"run_nonce={nonce}"),
     )
     execution = json.loads(started.splitlines()[-1])["execution_id"]
@@ -108,8 +109,8 @@ def _run_and_verify(folder: Path, state: dict, fixture: dict, asked: argparse.Na
     console.rule("The verifier's judgement, from three witnesses")
     return subprocess.run(  # noqa: S603 - our own command
         [
-            *(BIN / "pft", "verify", "--variant", asked.variant, "--nonce", nonce),
-            *("--facilities", str(asked.facilities), "--patients", str(asked.patients)),
+            *(BIN / "pft", "verify", "--variant", arguments.variant, "--nonce", nonce),
+            *("--facilities", str(arguments.facilities), "--patients", str(arguments.patients)),
             *("--execution", execution, "--dsn", target),
             *("--event-dsn", state["urls"]["postgres_reader"]),
             *("--ledger-dir", fixture["ledger"]),

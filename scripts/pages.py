@@ -46,10 +46,10 @@ def examples() -> str:
 
 
 def _shown(file: Path) -> str:
-    found = _SHOWS.match(file.read_text("utf-8"))
-    if found is None:
+    match = _SHOWS.match(file.read_text("utf-8"))
+    if match is None:
         raise ValueError(f"{file} does not begin with '# Shows: …'")
-    return " ".join((found[1] + " " + found[2].replace("#", "")).split()).replace("|", "\\|")
+    return " ".join((match[1] + " " + match[2].replace("#", "")).split()).replace("|", "\\|")
 
 
 def main() -> None:

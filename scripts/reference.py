@@ -107,12 +107,12 @@ def _read_texts(file: Path) -> dict[str, str]:
     return texts
 
 
-def _own(name: str, found: Schema) -> dict[str, Schema]:
+def _own(name: str, schema: Schema) -> dict[str, Schema]:
     """List the keys of a section without its older spellings."""
     aliases = _ALIASES.get(name, {})
     return {
         key: item
-        for key, item in found["properties"].items()
+        for key, item in schema["properties"].items()
         if key not in aliases and not item.get("deprecated")
     }
 
@@ -134,8 +134,8 @@ def _key(name: str, key: str, item: Schema, section: Schema, meaning: str) -> st
     """Write a key with its default, its spellings and what it takes, unless the meaning says it."""
     also = [alias for alias, of in _ALIASES.get(name, {}).items() if of == key]
     shown = f"`{key}{_default(item)}`" + "".join(f", `{alias}`" for alias in also)
-    choices = [f"`{each}`" for each in item.get("enum", ())]
-    is_told = choices and all(each in meaning for each in choices)
+    choices = [f"`{entry}`" for entry in item.get("enum", ())]
+    is_told = choices and all(choice in meaning for choice in choices)
     is_plain = _default(item) and _type(item) in ("integer", "number", "flag")
     takes = "" if is_told or is_plain else _type(item).removeprefix("text")
     required = "required" if key in section.get("required", []) else ""
@@ -155,12 +155,12 @@ def _type(item: Schema) -> str:
     if "$ref" in item:
         return _link(item["$ref"])
     if "enum" in item:
-        return ", ".join(f"`{each}`" for each in item["enum"])
+        return ", ".join(f"`{entry}`" for entry in item["enum"])
     if "anyOf" in item:
         return _one_of(item["anyOf"])
     kind = item.get("type")
     if isinstance(kind, list):
-        return _one_of([{"type": each} for each in kind])
+        return _one_of([{"type": entry} for entry in kind])
     if kind == "array" and item.get("items") == {}:
         return "list"
     if kind == "array" and item.get("items"):
@@ -170,15 +170,15 @@ def _type(item: Schema) -> str:
 
 def _one_of(choices: list[Schema]) -> str:
     """Say what a key takes that has a choice; that text may be a template is said above the sections."""
-    plain = {each["type"] for each in choices if isinstance(each.get("type"), str)}
+    plain = {choice["type"] for choice in choices if isinstance(choice.get("type"), str)}
     if {"integer", "string"} <= plain:
-        choices = [each for each in choices if each.get("type") != "string"]
+        choices = [choice for choice in choices if choice.get("type") != "string"]
     if {"integer", "number"} <= plain:
-        choices = [each for each in choices if each.get("type") != "integer"]
+        choices = [choice for choice in choices if choice.get("type") != "integer"]
     if plain >= {"string", "boolean"}:
         return "condition"
-    said = dict.fromkeys(_type(each) for each in choices)
-    return " or ".join(each for each in said if each) or "anything"
+    said = dict.fromkeys(_type(choice) for choice in choices)
+    return " or ".join(item for item in said if item) or "anything"
 
 
 def _link(reference: str) -> str:
@@ -230,7 +230,7 @@ def _methods() -> str:
 
 def _events() -> str:
     rows = "".join(
-        f"* `{name}`{''.join(f', `{each}`' for each in sorted(also))}\n"
+        f"* `{name}`{''.join(f', `{item}`' for item in sorted(also))}\n"
         for name, also in ALSO_KNOWN_AS.items()
     )
     return (

@@ -24,8 +24,8 @@ class Canceller(Examiner):
     def wait(self, execution_id: str) -> Any:
         wait_until(
             lambda: any(
-                (one["event_type"], one["node_name"]) == ("command.started", "a")
-                for one in self.events(execution_id)
+                (item["event_type"], item["node_name"]) == ("command.started", "a")
+                for item in self.events(execution_id)
             ),
             timeout_s=PATIENCE_S,
             what="step a is at work",
@@ -60,8 +60,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, st
     with tool_site.serving() as site, running_stack(folder, *SETTINGS) as stack:
         with Examiner(stack).client as client:
             for credential in credentials(stack):
-                kept = client.post("/api/credentials", json=credential)
-                assert kept.status_code == 200, kept.text
+                answer = client.post("/api/credentials", json=credential)
+                assert answer.status_code == 200, answer.text
             for playbook in sorted(CALLED.glob("*.yaml")):
                 registered = client.post("/api/catalog/register", content=playbook.read_bytes())
                 assert registered.status_code == 200, registered.text

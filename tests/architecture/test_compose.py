@@ -43,13 +43,13 @@ def test_compose_starts_without_a_file_of_variables() -> None:
 
 def test_every_secret_is_made_at_the_first_start_and_stays(made: Path) -> None:
     before = {name: read_made(made, name) for name in (*CONSUMERS, *SERVICES)}
-    values = [value for each in before.values() for value in each.values()]
+    values = [value for item in before.values() for value in item.values()]
     assert all(values)
     assert make_secrets(made).returncode == 0
     assert {name: read_made(made, name) for name in (*CONSUMERS, *SERVICES)} == before
     assert len(base64.b64decode(before["planner"]["NOETL_PLANNER_SECRET_KEY"])) == 32
-    kept = dict(line.split("=", 1) for line in (made / "secrets/values").read_text().splitlines())
-    token = kept["OWNER_TOKEN"]
+    parts = dict(line.split("=", 1) for line in (made / "secrets/values").read_text().splitlines())
+    token = parts["OWNER_TOKEN"]
     digest = hashlib.sha256(token.encode()).hexdigest()
     assert before["planner"]["NOETL_PLANNER_OWNER_TOKEN_SHA256"] == digest
     assert token not in values
@@ -86,8 +86,8 @@ def test_a_refused_start_changes_nothing_of_what_is_kept(made: Path) -> None:
     assert make_secrets(made, **given).returncode == 2
     assert (made / "secrets/values").read_text() == before
     assert make_secrets(made, NOETL_ADMIN_PASSWORD="mine9").returncode == 0  # noqa: S106 - made up
-    kept = (made / "secrets/values").read_text().splitlines()
-    assert len({line.partition("=")[0] for line in kept}) == len(kept)
+    lines = (made / "secrets/values").read_text().splitlines()
+    assert len({line.partition("=")[0] for line in lines}) == len(lines)
 
 
 def test_first_starts_at_the_same_time_hand_out_the_same_passwords(tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def snake(name: str) -> str:
 
 def by_chart(service: str) -> dict[str, Any]:
     values = read(HELM / service / "values.yaml")
-    told = {snake(name): value for name, value in values["settings"].items()}
-    return told | ({"shard_count": values["replicas"]} if values.get("isSharded") else {})
+    settings = {snake(name): value for name, value in values["settings"].items()}
+    return settings | ({"shard_count": values["replicas"]} if values.get("isSharded") else {})
 
 
 @functools.cache
@@ -93,9 +93,9 @@ def test_a_chart_sets_only_what_the_service_knows_and_all_that_it_needs(service:
 
 @pytest.mark.parametrize("service", SETTINGS)
 def test_compose_sets_only_what_the_service_knows_and_all_that_it_needs(service: str) -> None:
-    given = set(by_compose("services", service))
-    assert given <= fields(SETTINGS[service])
-    assert required(SETTINGS[service]) <= given
+    compose = set(by_compose("services", service))
+    assert compose <= fields(SETTINGS[service])
+    assert required(SETTINGS[service]) <= compose
 
 
 # The name of a Secret of the cluster is none itself.
@@ -105,15 +105,15 @@ NO_SECRETS = {"spark_secret"}
 @pytest.mark.parametrize("service", SETTINGS)
 def test_every_secret_that_a_service_may_have_can_be_given_to_it(service: str) -> None:
     mask = chassis_settings.MASK
-    kept = {
+    names = {
         name for name in fields(SETTINGS[service]) if chassis_settings.mask_value(name, "x") == mask
     }
     values = read(HELM / service / "values.yaml")
     chart = {
         snake(name) for part in ("secrets", "optionalSecrets") for name in values.get(part, {})
     }
-    assert kept - NO_SECRETS <= chart
-    assert kept - NO_SECRETS <= set(by_compose("services", service))
+    assert names - NO_SECRETS <= chart
+    assert names - NO_SECRETS <= set(by_compose("services", service))
 
 
 # What an operator decides about how long things stay and who is told of them.
@@ -181,7 +181,7 @@ def shared(service: str) -> dict[str, str]:
 
 
 def value_of(kind: type[msgspec.Struct], told: Mapping[str, Any], name: str) -> Any:
-    default = next(each.default for each in msgspec.structs.fields(kind) if each.name == name)
+    default = next(item.default for item in msgspec.structs.fields(kind) if item.name == name)
     value = told.get(name, default)
     return ",".join(value) if isinstance(value, tuple) else value
 
@@ -243,8 +243,8 @@ def test_every_compose_variable_has_an_example() -> None:
     text = "".join(path.read_text() for path in COMPOSE.glob("*.yaml"))
     wanted = set(re.findall(r"\$\{(NOETL_[A-Z0-9_]+)", text))
     example = (ROOT / ".env.example").read_text()
-    given = {line.partition("=")[0] for line in example.splitlines() if not line.startswith("#")}
-    assert wanted == given - {""}
+    parts = {line.partition("=")[0] for line in example.splitlines() if not line.startswith("#")}
+    assert wanted == parts - {""}
 
 
 def test_every_alert_watches_a_declared_metric_and_has_a_runbook() -> None:
@@ -280,8 +280,8 @@ def test_images_take_the_clients_of_every_store() -> None:
     extras = tomllib.loads((ROOT / "libs/storage/pyproject.toml").read_text())
     for name in STORES:
         assert f"requirements/{name}.txt" in dockerfile
-        wanted = extras["project"]["optional-dependencies"][name.removeprefix("store-")]
+        project = extras["project"]["optional-dependencies"][name.removeprefix("store-")]
         pins = (ROOT / f"requirements/{name}.txt").read_text()
-        for need in wanted:
+        for need in project:
             package = re.split(r"[>=<\[]", need)[0]
             assert re.search(rf"^{package}==", pins, re.MULTILINE), f"{name}: {package}"

@@ -22,10 +22,10 @@ GENERATED = {"benchmarks/benchmarks.md"}
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_paths_lead_somewhere(document: Path) -> None:
     text = document.read_text()
-    wanted = [document.parent / target for target in LINK.findall(text)]
-    wanted += [ROOT / path for path in CODE_PATH.findall(text) if path not in GENERATED]
-    wanted += [ROOT / "tests" / path for path in TEST_PATH.findall(text)]
-    missing = [str(path) for path in wanted if not path.exists()]
+    parents = [document.parent / target for target in LINK.findall(text)]
+    parents += [ROOT / path for path in CODE_PATH.findall(text) if path not in GENERATED]
+    parents += [ROOT / "tests" / path for path in TEST_PATH.findall(text)]
+    missing = [str(path) for path in parents if not path.exists()]
     assert not missing
 
 

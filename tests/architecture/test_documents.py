@@ -36,8 +36,8 @@ def test_every_test_of_the_conformance_map_exists() -> None:
     named = [
         test
         for section in conformance.sections()
-        for each in section.statements
-        for test in each.tests
+        for statement in section.statements
+        for test in statement.tests
     ]
     assert [test for test in named if not _exists(test)] == []
 
@@ -52,8 +52,8 @@ def test_every_promise_that_was_written_down_is_on_the_map() -> None:
     named = {
         test.partition("[")[2].rstrip("]")
         for section in conformance.sections()
-        for each in section.statements
-        for test in each.tests
+        for statement in section.statements
+        for test in statement.tests
         if Path(test.partition("::")[0]).stem == "test_statements"
     }
     assert named == _cases("tests/e2e/test_statements.py")
@@ -61,17 +61,17 @@ def test_every_promise_that_was_written_down_is_on_the_map() -> None:
 
 def test_the_conformance_map_covers_every_section() -> None:
     found = conformance.sections()
-    assert {each.section.partition(".")[0] for each in found} == SECTIONS
-    numbers = [each.n for section in found for each in section.statements]
+    assert {item.section.partition(".")[0] for item in found} == SECTIONS
+    numbers = [statement.n for section in found for statement in section.statements]
     assert len(numbers) == len(set(numbers))
 
 
 def test_a_statement_without_a_test_says_why() -> None:
     silent = [
-        each.n
+        statement.n
         for section in conformance.sections()
-        for each in section.statements
-        if not each.tests and not each.lacks
+        for statement in section.statements
+        if not statement.tests and not statement.lacks
     ]
     assert silent == []
 
@@ -82,7 +82,7 @@ def _exists(test: str) -> bool:
     name, _, case = named.rstrip("]").partition("[")
     if not (ROOT / file).is_file() or name not in _functions(file):
         return False
-    return not case or any(each == case or each.startswith(f"{case}-") for each in _cases(file))
+    return not case or any(item == case or item.startswith(f"{case}-") for item in _cases(file))
 
 
 @cache
@@ -90,12 +90,12 @@ def _cases(file: str) -> frozenset[str]:
     """List the cases that stand in files beside a test."""
     match Path(file).stem:
         case "test_gallery":
-            return frozenset(each.stem for each in ROOT.glob("examples/*.yaml"))
+            return frozenset(item.stem for item in ROOT.glob("examples/*.yaml"))
         case "test_statements":
             told = yaml.safe_load((ROOT / "tests/e2e/statements.yaml").read_text("utf-8"))
-            return frozenset(each["name"] for each in told)
+            return frozenset(item["name"] for item in told)
         case "test_wrong_playbooks":
-            return frozenset(each.stem for each in ROOT.glob("tests/unit/playbook/wrong/*.yaml"))
+            return frozenset(item.stem for item in ROOT.glob("tests/unit/playbook/wrong/*.yaml"))
         case _:
             return frozenset()
 

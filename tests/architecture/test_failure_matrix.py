@@ -32,11 +32,11 @@ def test_every_fault_of_the_design_has_one_row() -> None:
 @pytest.mark.parametrize("number", sorted(ROWS))
 def test_every_row_names_a_test_that_is_there(number: int) -> None:
     fault, shown = ROWS[number]
-    found = [name for name in NAMED.findall(shown) if (ROOT / "tests" / name).exists()]
-    missing = [name for name in NAMED.findall(shown) if "/test_" in name and name not in found]
+    names = [name for name in NAMED.findall(shown) if (ROOT / "tests" / name).exists()]
+    missing = [name for name in NAMED.findall(shown) if "/test_" in name and name not in names]
     assert missing == [], fault
-    assert all(has_tests(ROOT / "tests" / name) for name in found), fault
-    assert found, f"{fault}: no test"
+    assert all(has_tests(ROOT / "tests" / name) for name in names), fault
+    assert names, f"{fault}: no test"
 
 
 def test_every_test_that_the_tables_name_by_words_is_in_a_file_that_is_there() -> None:

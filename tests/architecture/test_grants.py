@@ -263,7 +263,7 @@ async def owner(schema: str) -> AsyncIterator[Database]:
 
 
 async def tables_with(owner: Database, *, role: str, privilege: str) -> set[str]:
-    found = await owner.fetch_rows(
+    rows = await owner.fetch_rows(
         """
         select relname from pg_class
         where relnamespace = 'noetl'::regnamespace and relkind in ('r', 'p')
@@ -272,7 +272,7 @@ async def tables_with(owner: Database, *, role: str, privilege: str) -> set[str]
         role,
         privilege,
     )
-    return {record["relname"] for record in found}
+    return {record["relname"] for record in rows}
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -292,18 +292,18 @@ async def test_a_role_writes_what_it_needs_and_nothing_else(
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_role_calls_what_it_needs_and_nothing_else(owner: Database, role: str) -> None:
-    found = await owner.fetch_rows(
+    rows = await owner.fetch_rows(
         """
         select proname from pg_proc
         where pronamespace = 'noetl'::regnamespace and has_function_privilege($1, oid, 'execute')
         """,
         role,
     )
-    assert {record["proname"] for record in found} == CALLS[role]
+    assert {record["proname"] for record in rows} == CALLS[role]
 
 
 async def test_no_role_creates_anything_or_may_become_another(owner: Database) -> None:
-    found = await owner.fetch_rows(
+    rows = await owner.fetch_rows(
         """
         select rolname from pg_roles
         where rolname = any($1::text[])
@@ -315,11 +315,11 @@ async def test_no_role_creates_anything_or_may_become_another(owner: Database) -
         """,
         list(ROLES),
     )
-    assert found == []
+    assert rows == []
 
 
 async def test_every_definer_function_has_a_safe_search_path(owner: Database) -> None:
-    found = await owner.fetch_rows(
+    rows = await owner.fetch_rows(
         """
         select proname from pg_proc
         where pronamespace = 'noetl'::regnamespace
@@ -329,7 +329,7 @@ async def test_every_definer_function_has_a_safe_search_path(owner: Database) ->
             )
         """
     )
-    assert found == []
+    assert rows == []
 
 
 def as_role(schema: str, role: str) -> str:

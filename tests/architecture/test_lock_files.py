@@ -58,5 +58,5 @@ def test_locks_agree_on_the_hashes_of_a_version() -> None:
             assert pin is not None
             name = pin[1].partition("[")[0], pin[2]
             hashes = frozenset(HASH.findall(requirement))
-            known, earlier = found.setdefault(name, (hashes, path.name))
-            assert known == hashes, (name, earlier, path.name)
+            known_names, earlier = found.setdefault(name, (hashes, path.name))
+            assert known_names == hashes, (name, earlier, path.name)

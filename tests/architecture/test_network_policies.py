@@ -170,8 +170,8 @@ def edges() -> list[str]:
             kind = type(network.network_address)
             first, last = int(network.network_address), int(network.broadcast_address)
             most = 2**network.max_prefixlen - 1
-            near = (each for each in (first - 1, first, last, last + 1) if 0 <= each <= most)
-            found += [str(kind(each)) for each in near]
+            near = (item for item in (first - 1, first, last, last + 1) if 0 <= item <= most)
+            found += [str(kind(item)) for item in near]
     return found
 
 
@@ -202,9 +202,9 @@ def test_executors_reach_no_more_than_workers() -> None:
     template = text("worker/templates/spark.yaml")
     driver, executor = re.split(r"\n---\n", template)[-2:]
     assert "spark-role: executor" in executor.partition("policyTypes:")[0]
-    for each in (driver, executor):
-        assert "policyTypes: [Ingress, Egress]" in each
-        assert "ipBlock" not in each
+    for item in (driver, executor):
+        assert "policyTypes: [Ingress, Egress]" in item
+        assert "ipBlock" not in item
     assert 'include "noetl.egressRules" .' in executor
     assert ".Values.networkPolicy.apiServer | required" in driver
     assert policy("worker")["apiServer"] == []

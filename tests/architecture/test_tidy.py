@@ -141,8 +141,8 @@ def test_event_types_are_spelled_in_one_place() -> None:
 def test_every_module_says_in_one_line_what_it_is_about() -> None:
     missing = []
     for path in sources():
-        said = ast.get_docstring(ast.parse(path.read_text()))
-        first = (said or "").splitlines()[:1]
+        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        first = (docstring or "").splitlines()[:1]
         if not first or not first[0].endswith((".", ":")):
             missing.append(place(path))
     assert not missing, f"begin with one sentence about the file: {missing}"
@@ -166,8 +166,8 @@ def _is_entry(node: ast.stmt) -> bool:
 
 
 def test_whom_a_connection_trusts_is_said_once() -> None:
-    said = [place(path) for path in sources() if "verify_paths" in path.read_text()]
-    assert said == ["libs/storage/src/noetl_storage/process/curl.py"]
+    output = [place(path) for path in sources() if "verify_paths" in path.read_text()]
+    assert output == ["libs/storage/src/noetl_storage/process/curl.py"]
 
 
 def test_few_places_survive_every_error() -> None:

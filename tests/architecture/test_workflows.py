@@ -43,7 +43,7 @@ def steps(found: dict[Any, Any]) -> Iterator[dict[str, Any]]:
 def test_an_action_is_pinned_by_its_commit(path: Path) -> None:
     written = USES.findall(path.read_text())
     assert len(written) == sum("uses" in step for step in steps(read(path)))
-    assert [each for each in written if not PINNED.fullmatch(each)] == []
+    assert [item for item in written if not PINNED.fullmatch(item)] == []
 
 
 def test_an_action_is_pinned_alike_everywhere() -> None:

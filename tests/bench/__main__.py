@@ -16,7 +16,7 @@ from tests.bench.page import page
 from tests.bench.peers import alternating
 from tests.bench.peers import running as peers
 from tests.bench.references import Size
-from tests.bench.series import SERIES, USUAL, Asked
+from tests.bench.series import SERIES, USUAL, SeriesChoice
 from tests.support import pft
 from tests.support.stack import running_stack
 
@@ -36,39 +36,41 @@ def main() -> None:
     console.print(page(found), markup=False, highlight=False, soft_wrap=True)
 
 
-def _compare(given: argparse.Namespace) -> None:
+def _compare(arguments: argparse.Namespace) -> None:
     found = comparing.compare(
-        given.compare, given.only, asked=_asked(given), workers=given.workers or 1
+        arguments.compare, arguments.only, choice=_asked(arguments), workers=arguments.workers or 1
     )
     console.print(comparing.table(found))
-    if given.keep:
+    if arguments.keep:
         report.keep_comparison(found)
 
 
-def _measure(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
+def _measure(names: Sequence[str], arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="noetl-bench-") as folder:
         root = Path(folder)
         found = series.measure_alone(names, root)
-        for workers, sharing in series.stacks(names, given.workers).items():
+        for workers, sharing in series.stacks(names, arguments.workers).items():
             with running_stack(root / f"stack-{workers}", "--workers", str(workers)) as stack:
                 found["durability"] = report.durability(stack)
-                found |= series.measure_on(stack, sharing, root, _asked(given))
+                found |= series.measure_on(stack, sharing, root, _asked(arguments))
         # After the stacks have ended: both have the machine for themselves.
-        if given.peers:
+        if arguments.peers:
             # Ours of this run stay beside theirs when other runs are kept.
             found["beside_peers"] = {name: found[name] for name in names if name in found}
-            found["peers"] = peers.measure(root, given.peer)
-            found["in_turn"] = alternating.measure(root, given.peer)
+            found["peers"] = peers.measure(root, arguments.peer)
+            found["in_turn"] = alternating.measure(root, arguments.peer)
     return found
 
 
-def _asked(given: argparse.Namespace) -> Asked:
-    return Asked(
-        items=given.items,
-        requests=given.requests,
-        frame_items=given.frame_items,
-        variants=given.variant,
-        size=Size(facilities=given.facilities, patients=given.patients, rounds=given.rounds),
+def _asked(arguments: argparse.Namespace) -> SeriesChoice:
+    return SeriesChoice(
+        items=arguments.items,
+        requests=arguments.requests,
+        frame_items=arguments.frame_items,
+        variants=arguments.variant,
+        size=Size(
+            facilities=arguments.facilities, patients=arguments.patients, rounds=arguments.rounds
+        ),
     )
 
 
@@ -81,9 +83,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--peers", action="store_true", help="run other engines too")
     parser.add_argument("--peer", nargs="+", choices=peers.NAMES, default=list(peers.NAMES))
     parser.add_argument("--compare", metavar="REF", help="measure this tree and a commit in turn")
-    parser.add_argument("--items", nargs="+", type=int, default=Asked().items, help="of w3")
-    parser.add_argument("--frame-items", nargs="+", type=int, default=Asked().frame_items)
-    parser.add_argument("--requests", type=int, default=Asked().requests, help="of w4")
+    parser.add_argument("--items", nargs="+", type=int, default=SeriesChoice().items, help="of w3")
+    parser.add_argument("--frame-items", nargs="+", type=int, default=SeriesChoice().frame_items)
+    parser.add_argument("--requests", type=int, default=SeriesChoice().requests, help="of w4")
     parser.add_argument("--variant", nargs="+", default=["a"], choices=pft.VARIANTS, help="of pft")
     parser.add_argument("--facilities", type=int, default=Size().facilities)
     parser.add_argument("--patients", type=int, default=Size().patients)

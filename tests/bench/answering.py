@@ -18,7 +18,7 @@ from typing import Any
 
 import uvloop
 from litestar import Litestar, post
-from tests.bench.client import Client, Door
+from tests.bench.client import Client, KeptConnection
 from tests.bench.handover import Giver, working_giver
 from tests.bench.latency import ONE, ROUNDS, SINGLES
 from tests.bench.page_workloads import told
@@ -44,9 +44,9 @@ def measure(stack: Stack) -> dict[str, Any]:
         nats_server(Path(folder)) as broker,
         _front(asyncio.run(server.create_database("answering")), broker.url) as url,
     ):
-        door = Door(url)
+        connection = KeptConnection(url)
         ways: dict[str, Callable[[], float]] = {
-            "floor": lambda: _asked(door),
+            "floor": lambda: _asked(connection),
             "engine": lambda: client.run("one"),
         }
         found: dict[str, list[list[float]]] = {name: [] for name in ways}
@@ -85,10 +85,10 @@ and framework, and answers at the end. Both are asked in turn, {found["rounds"]}
 """
 
 
-def _asked(door: Door) -> float:
+def _asked(connection: KeptConnection) -> float:
     """Return the seconds from the request to its answer."""
     began = time.perf_counter()
-    answer = door.ask("/api/execute", ASKED)
+    answer = connection.ask("/api/execute", ASKED)
     assert answer["status"] == "COMPLETED", answer
     return time.perf_counter() - began
 

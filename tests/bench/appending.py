@@ -107,7 +107,7 @@ async def _append(
         "events": events,
         "batch_events": BATCH_EVENTS,
         **{
-            f"{name}_per_s": spread([events / one for one in found], digits=0)
+            f"{name}_per_s": spread([events / item for item in found], digits=0)
             for name, found in seconds.items()
         },
         **{
@@ -115,7 +115,7 @@ async def _append(
             for name, cpu in cpu_s.items()
         },
         "ratio": spread(
-            [one / other for one, other in zip(seconds["raw"], seconds["ledger"], strict=True)],
+            [item / other for item, other in zip(seconds["raw"], seconds["ledger"], strict=True)],
             digits=3,
         ),
     }

@@ -124,13 +124,13 @@ def slices(numbers: range, most: int) -> Iterator[range]:
 async def _events(numbers: Sequence[int]) -> AsyncIterator[StoredEvent]:
     story = a_cursor_loop()
     for number in numbers:
-        for one in of_the_month(story, number).envelopes:
-            yield stored_event.to_stored_event(one)
+        for envelope in of_the_month(story, number).envelopes:
+            yield stored_event.to_stored_event(envelope)
 
 
 async def keep_many(stores: Stores, fence: ShardFence, numbers: Sequence[int]) -> None:
     histories = [of_the_month(a_cursor_loop(), number) for number in numbers]
-    await stores.ledger.append(an_append(fence, *(one.stream() for one in histories)))
+    await stores.ledger.append(an_append(fence, *(item.stream() for item in histories)))
     rows: dict[str, list[dict[str, Any]]] = {}
     for history in histories:
         replay = HistoryReplay(build_empty_state(history.execution_id, TENANT, ORGANIZATION))
@@ -140,5 +140,5 @@ async def keep_many(stores: Stores, fence: ShardFence, numbers: Sequence[int]) -
     await stores.projections.apply_rows(
         shard=0,
         rows=rows,
-        positions={one.execution_id: (0, len(one.envelopes)) for one in histories},
+        positions={item.execution_id: (0, len(item.envelopes)) for item in histories},
     )

@@ -18,7 +18,7 @@ WAIT_S = 60
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 
 
-class Door:
+class KeptConnection:
     """What is asked where milliseconds count, over one connection that is kept open.
 
     libcurl sends a request as one piece; httpx was a sixth of W1, and the standard library's client,
@@ -51,7 +51,7 @@ class Client:
         self.http = httpx.Client(
             base_url=stack.url("api"), headers=stack.owner_headers, timeout=600
         )
-        self._door = Door(stack.url("api"), stack.owner_headers)
+        self._api_connection = KeptConnection(stack.url("api"), stack.owner_headers)
 
     def register(self, text: str) -> None:
         """Register a playbook."""
@@ -85,7 +85,9 @@ class Client:
         return seconds
 
     def _execute(self, path: str, workload: dict[str, Any], **headers: str) -> dict[str, Any]:
-        return self._door.ask("/api/execute", {"path": path, "workload": workload}, **headers)
+        return self._api_connection.ask(
+            "/api/execute", {"path": path, "workload": workload}, **headers
+        )
 
     def _followed(self, execution_id: str) -> str:
         url = f"/api/executions/{execution_id}/stream"

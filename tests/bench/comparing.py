@@ -19,11 +19,11 @@ from rich.table import Table
 from tests.bench import pairing, series
 from tests.bench.peers.installing import uv_program
 from tests.bench.report import machine
-from tests.bench.series import SERIES, Asked
+from tests.bench.series import SERIES, SeriesChoice
 from tests.support.stack import running_stack
 
 OURS, THEIRS = "this tree", "the commit"
-COMPARABLE = tuple(name for name, one in SERIES.items() if one.on_stack)
+COMPARABLE = tuple(name for name, item in SERIES.items() if item.on_stack)
 # What is so short that it is run in turn, once here and once there.
 PAIRED = "w1"
 USUAL = ("w1", "w2", "w3", "w3f")
@@ -38,7 +38,7 @@ def compare(
     ref: str,
     names: Sequence[str] | None,
     *,
-    asked: Asked,
+    choice: SeriesChoice,
     workers: int | None,
     rounds: int = ROUNDS,
 ) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def compare(
                     console.print(f"round {turn + 1}: {side}")
                     place = root / f"{turn}-{'ours' if side is OURS else 'theirs'}"
                     alone = [name for name in chosen if name != PAIRED]
-                    found[side].append(pair | _figures(interpreter, place, alone, asked, workers))
+                    found[side].append(pair | _figures(interpreter, place, alone, choice, workers))
     return {
         **machine(),
         "ref": ref,
@@ -97,18 +97,18 @@ def _measure_paired(
     """Measure W1, if it is asked for, on both at once."""
     if PAIRED not in names:
         return [{} for _ in interpreters]
-    return [figures({PAIRED: one}) for one in pairing.measure_pair(interpreters, place)]
+    return [figures({PAIRED: item}) for item in pairing.measure_pair(interpreters, place)]
 
 
 def _figures(
-    python: Path, place: Path, names: Sequence[str], asked: Asked, workers: int | None
+    python: Path, place: Path, names: Sequence[str], choice: SeriesChoice, workers: int | None
 ) -> dict[str, float]:
     found: dict[str, Any] = {}
     for count, sharing in series.stacks(names, workers).items():
         root = place / str(count)
         root.mkdir(parents=True)
         with running_stack(root / "stack", "--workers", str(count), python=python) as stack:
-            found |= series.measure_on(stack, sharing, root, asked)
+            found |= series.measure_on(stack, sharing, root, choice)
     return figures(found)
 
 
@@ -144,7 +144,7 @@ def ratios(
     names = [name for name in ours[0] if name in theirs[0]]
     told = {}
     for name in names:
-        mine, others = ([one[name] for one in side] for side in (ours, theirs))
+        mine, others = ([item[name] for item in side] for side in (ours, theirs))
         middle = statistics.median(others)
         told[name] = {
             "theirs": others,
@@ -161,10 +161,10 @@ def table(found: dict[str, Any]) -> Table:
     shown = Table(title=f"this tree over {found['ref']} ({found['commit']})")
     for column in ("figure", "theirs", "ours", "ours / theirs", ""):
         shown.add_column(column, justify="left" if column == "figure" else "right", no_wrap=True)
-    for name, one in found["figures"].items():
-        apart = "" if one["is_apart"] else "not apart"
-        cells = [", ".join(f"{value:g}" for value in one[side]) for side in ("theirs", "ours")]
-        shown.add_row(name, *cells, str(one["ratio"]), apart)
+    for name, item in found["figures"].items():
+        apart = "" if item["is_apart"] else "not apart"
+        cells = [", ".join(f"{value:g}" for value in item[side]) for side in ("theirs", "ours")]
+        shown.add_row(name, *cells, str(item["ratio"]), apart)
     return shown
 
 

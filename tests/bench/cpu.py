@@ -18,16 +18,16 @@ def processes(stack: Stack, **others: int) -> Iterator[tuple[str, psutil.Process
     for name, pid in pids.items():
         part = name.rpartition("-")[0] or name
         family = [psutil.Process(pid)]
-        for each in family:
-            family += below.get(each.pid, ())
-        yield from ((part, each) for each in family)
+        for item in family:
+            family += below.get(item.pid, ())
+        yield from ((part, item) for item in family)
 
 
 def _children() -> dict[int, list[psutil.Process]]:
     """Find the children of every process, in one look at the machine."""
     found: dict[int, list[psutil.Process]] = {}
-    for each in psutil.process_iter(["ppid"]):
-        found.setdefault(each.info["ppid"], []).append(each)
+    for item in psutil.process_iter(["ppid"]):
+        found.setdefault(item.info["ppid"], []).append(item)
     return found
 
 
@@ -52,10 +52,10 @@ def readiness(stack: Stack) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
     for part, process in processes(stack):
         try:
-            told = Path(f"/proc/{process.pid}/schedstat").read_text()
+            output = Path(f"/proc/{process.pid}/schedstat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue  # ended between the listing and the look
-        ran_ns, waited_ns, _ = map(int, told.split())
+        ran_ns, waited_ns, _ = map(int, output.split())
         ran_s, waited_s = found.get(part, (0.0, 0.0))
         found[part] = ran_s + ran_ns / 1e9, waited_s + waited_ns / 1e9
     return found
@@ -64,7 +64,7 @@ def readiness(stack: Stack) -> dict[str, tuple[float, float]]:
 def family_cpu_s(leader: psutil.Process) -> float:
     """Count CPU seconds of a process with all of its children, also those that have ended."""
     total = 0.0
-    for each in [leader, *leader.children(recursive=True)]:
-        times = each.cpu_times()
+    for item in [leader, *leader.children(recursive=True)]:
+        times = item.cpu_times()
         total += times.user + times.system + times.children_user + times.children_system
     return total

@@ -4,6 +4,6 @@ import sys
 
 import pygal
 
-sys.meta_path[:] = [one for one in sys.meta_path if type(one).__module__ != pygal.__name__]
+sys.meta_path[:] = [item for item in sys.meta_path if type(item).__module__ != pygal.__name__]
 
 __all__ = ["pygal"]

@@ -146,11 +146,11 @@ async def fetch_and_save(*, url: str, dsn: str, requests: int) -> float:
         async def crew() -> None:
             for item in todo:
                 address = build_address(URL(f"{url}/item/{item}"))
-                asked = HttpRequest(method="GET", address=address, headers={}, body=None)
-                found = await http.fetch_response(
-                    asked, time_limits=Timeout(total=60), is_verified=True, bytes_max=1 << 20
+                http_request = HttpRequest(method="GET", address=address, headers={}, body=None)
+                response = await http.fetch_response(
+                    http_request, time_limits=Timeout(total=60), is_verified=True, bytes_max=1 << 20
                 )
-                body = msgspec.json.decode(found.body)
+                body = msgspec.json.decode(response.body)
                 kept.append((item, msgspec.json.encode(body).decode()))
                 if len(kept) >= FRAME_ROWS:
                     taken, kept[:] = kept[:], []
@@ -176,11 +176,11 @@ async def _save(
 
 def main() -> None:
     """Run the floor once and print its seconds."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--site", required=True)
-    asked.add_argument("--dsn", required=True)
-    asked.add_argument("--requests", type=int, default=REQUESTS)
-    given = asked.parse_args()
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--site", required=True)
+    arguments.add_argument("--dsn", required=True)
+    arguments.add_argument("--requests", type=int, default=REQUESTS)
+    given = arguments.parse_args()
     seconds = asyncio.run(fetch_and_save(url=given.site, dsn=given.dsn, requests=given.requests))
     sys.stdout.write(msgspec.json.encode({"seconds": seconds}).decode())
 

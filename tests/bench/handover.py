@@ -78,10 +78,10 @@ class Pulled:
 
     async def take(self, most: int) -> list[Msg]:
         """Wait for the first, and return what came with it."""
-        found = [await self._came.get()]
-        while len(found) < most and not self._came.empty():
-            found.append(self._came.get_nowait())
-        return found
+        messages = [await self._came.get()]
+        while len(messages) < most and not self._came.empty():
+            messages.append(self._came.get_nowait())
+        return messages
 
 
 class Giver:
@@ -103,14 +103,14 @@ class Giver:
         await self._give(given)
         while ended < count:
             told = await self._facts.take(in_flight)
-            done = sum(int(one.data[:8]) for one in told)
+            done = sum(int(item.data[:8]) for item in told)
             await self._keep(events * done)
             ended += done
             more = min(done, count - given)
             given += more
             await self._give(more)
-            for one in told:
-                await one.ack()
+            for item in told:
+                await item.ack()
         return count / (time.perf_counter() - began)
 
     async def run(self, *, first: int, last: int) -> None:
@@ -166,8 +166,8 @@ async def _take(url: str) -> None:
     while True:
         taken = await work.take(IN_FLIGHT)
         await jetstream.publish("told.done", b"%08d" % len(taken) + FACT * len(taken))
-        for one in taken:
-            await one.ack()
+        for item in taken:
+            await item.ack()
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Unserved:
     def __init__(self, worker: Bench, text: str, workload: dict[str, Any]) -> None:
         parsed = parse_playbook(text)
         assert parsed.playbook is not None, parsed.problems
-        self._steps = {one.step: codec.to_builtins(one) for one in parsed.playbook.workflow}
+        self._steps = {item.step: codec.to_builtins(item) for item in parsed.playbook.workflow}
         self._worker = worker
         self._workload = {**codec.to_builtins(parsed.playbook.workload), **workload}
         self._execution_id = ExecutionId(str(int.from_bytes(os.urandom(6), "big")))
@@ -52,13 +52,13 @@ class Unserved:
     async def run(self, commands: Iterable[Command]) -> None:
         """Run commands side by side; none may fail."""
         asked = list(commands)
-        for one in asked:
-            await self._worker.send(one)
+        for item in asked:
+            await self._worker.send(item)
         taken = await self._worker.commands.fetch_batch(messages_max=len(asked), wait_s=5)
         async with asyncio.TaskGroup() as group:
             for delivery in taken:
                 group.create_task(self._worker.lane.attend_delivery(delivery))
-        failed = [one for one in await self._worker.facts() if _has_failed(one)]
+        failed = [item for item in await self._worker.facts() if _has_failed(item)]
         assert not failed, failed
 
 

@@ -48,7 +48,7 @@ def by_item(stack: Stack, items: Sequence[int] = ITEMS) -> dict[str, Any]:
     client.register(LOOP)
     client.run("loop", n=100)
     found = {str(many): _looped(stack, client, "loop", many) for many in sorted(items)}
-    costs = [one["each"]["cpu_us"]["planner"] for one in found.values()]
+    costs = [item["each"]["cpu_us"]["planner"] for item in found.values()]
     return {"by_items": found, "planner_growth": round(costs[-1] / costs[0], 2)}
 
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.stack import running_stack
 
 ROUNDS = 3
@@ -47,25 +47,25 @@ def main() -> None:
         place = Path(folder)
         settings = ("--workers", "1", "--no-s3", "--set", "WORKER_SHELL_ALLOWED=true")
         with running_stack(place / "stack", *settings) as stack:
-            _measure(Desk(stack, place))
+            _measure(CommandLine(stack, place))
 
 
-def _measure(desk: Desk) -> None:
-    quiet, loud = desk.write("quiet", QUIET), desk.write("loud", LOUD)
-    _rate(desk, quiet)
+def _measure(command_line: CommandLine) -> None:
+    quiet, loud = command_line.write("quiet", QUIET), command_line.write("loud", LOUD)
+    _rate(command_line, quiet)
     alone: list[float] = []
     beside: list[float] = []
     lines = 0
     for _ in range(ROUNDS):
-        alone.append(_rate(desk, quiet))
-        began = desk.begin(loud)
+        alone.append(_rate(command_line, quiet))
+        began = command_line.begin(loud)
         time.sleep(2)
-        beside.append(_rate(desk, quiet))
-        assert desk.status(began)["status"] == "RUNNING", "the loud step ended too early"
-        desk.wait_for(began, "COMPLETED")
-        (line,) = desk.type("logs", began, "-n", "1").out.splitlines()
+        beside.append(_rate(command_line, quiet))
+        assert command_line.status(began)["status"] == "RUNNING", "the loud step ended too early"
+        command_line.wait_for(began, "COMPLETED")
+        (line,) = command_line.type("logs", began, "-n", "1").out.splitlines()
         lines = (int(line.rpartition(": ")[2].split()[0]) + 1) * (LINES_A_SECOND // 100)
-    ratios = [one / other for one, other in zip(beside, alone, strict=True)]
+    ratios = [item / other for item, other in zip(beside, alone, strict=True)]
     print(  # noqa: T201 - what the module is for
         f"{statistics.median(alone):.0f} items/s alone, "
         f"{statistics.median(beside):.0f} beside, ratios "
@@ -73,11 +73,11 @@ def _measure(desk: Desk) -> None:
     )
 
 
-def _rate(desk: Desk, file: str) -> float:
+def _rate(command_line: CommandLine, file: str) -> float:
     """Run a loop to its end; return how many items ended in a second of it."""
-    execution_id = desk.begin(file)
-    desk.wait_for(execution_id, "COMPLETED")
-    answer = desk.get(f"/api/executions/{execution_id}/steps")
+    execution_id = command_line.begin(file)
+    command_line.wait_for(execution_id, "COMPLETED")
+    answer = command_line.get(f"/api/executions/{execution_id}/steps")
     return ITEMS / float(answer.json()["steps"][0]["duration"])
 
 

@@ -63,7 +63,7 @@ def told(seconds: Sequence[float], *, units: int, spent: Costs) -> dict[str, Any
     return {
         "units": units,
         "rounds": len(seconds),
-        "per_s": spread([units / one for one in seconds]),
+        "per_s": spread([units / item for item in seconds]),
         "each": spent.per(units * len(seconds)),
     }
 

@@ -53,17 +53,17 @@ the services do in the background.
 
 
 def _pft(found: dict[str, Any]) -> str:
-    return "\n".join(_variant(name, found, one) for name, one in found["variants"].items())
+    return "\n".join(_variant(name, found, item) for name, item in found["variants"].items())
 
 
 def _variant(variant: str, scale: dict[str, Any], series: dict[str, Any]) -> str:
     ratio = series["efficiency"]
     rows = "\n".join(
-        f"| {one['who']} | {one['requests']} | {one['seconds']} | {one['requests_per_s']} "
-        f"| {_spent(one)} |"
-        for one in series["rounds"]
+        f"| {item['who']} | {item['requests']} | {item['seconds']} | {item['requests_per_s']} "
+        f"| {_spent(item)} |"
+        for item in series["rounds"]
     )
-    engines = "\n".join(_lasting(one) for one in series["rounds"] if one["who"] == "engine")
+    engines = "\n".join(_lasting(item) for item in series["rounds"] if item["who"] == "engine")
     steady = "" if ratio["is_steady"] else " The floor's own times differed by more than 15 %."
     return f"""## PFT {variant.upper()}, {scale["facilities"]} facilities x {scale["patients"]} patients, {scale["workers"]} workers, profile `plain`, every engine run verified
 

@@ -66,9 +66,9 @@ def peers(report: dict[str, Any]) -> list[str]:
     names = list(report["peers"])
     rows = [_line(row, report, names) for row in ROWS if _is_told(row, report)]
     notes = [
-        f"* {name}: {one.get('about') or one['reason']}" for name, one in report["peers"].items()
+        f"* {name}: {item.get('about') or item['reason']}" for name, item in report["peers"].items()
     ]
-    titles = [f"{name} {one.get('version', '')}".strip() for name, one in report["peers"].items()]
+    titles = [f"{name} {item.get('version', '')}".strip() for name, item in report["peers"].items()]
     return [
         "\n".join(
             [
@@ -92,9 +92,9 @@ def peers(report: dict[str, Any]) -> list[str]:
 
 def _in_turn(found: dict[str, Any]) -> list[str]:
     rows = [
-        f"| {name} | {told(one['ours_ms'])} | {told(one['theirs_ms'])} | {told(one['times'])} |"
-        for name, one in found.items()
-        if "times" in one
+        f"| {name} | {told(item['ours_ms'])} | {told(item['theirs_ms'])} | {told(item['times'])} |"
+        for name, item in found.items()
+        if "times" in item
     ]
     if not rows:
         return []

@@ -70,8 +70,8 @@ def _w3f(found: dict[str, Any]) -> str:
 
 def _loops(found: dict[str, Any]) -> str:
     return "\n".join(
-        f"| {int(items):,} items | {told(one['per_s'])} items/s | {costs(one['each'])} |"
-        for items, one in found["by_items"].items()
+        f"| {int(items):,} items | {told(item['per_s'])} items/s | {costs(item['each'])} |"
+        for items, item in found["by_items"].items()
     )
 
 
@@ -119,16 +119,16 @@ def _small(one: dict[str, Any]) -> str:
 
 
 def _ledger(found: dict[str, Any]) -> str:
-    one, outbox = found["append"], found["outbox"]
+    item, outbox = found["append"], found["outbox"]
     return f"""## The ledger and the outbox
 
 | what | events/s or messages/s | CPU of PostgreSQL |
 |---|---:|---:|
-| `noetl.append`, {one["batch_events"]} events a transaction, with encoding | {told(one["ledger_per_s"])} | {one["ledger_postgres_cpu_us"]} us an event |
-| a raw insert of the same rows into an equal table | {told(one["raw_per_s"])} | {one["raw_postgres_cpu_us"]} us an event |
+| `noetl.append`, {item["batch_events"]} events a transaction, with encoding | {told(item["ledger_per_s"])} | {item["ledger_postgres_cpu_us"]} us an event |
+| a raw insert of the same rows into an equal table | {told(item["raw_per_s"])} | {item["raw_postgres_cpu_us"]} us an event |
 | one outbox publisher, {outbox["messages"]:,} messages of {outbox["bytes"]} bytes | {told(outbox["per_s"])} | |
 
-**Ratio** (raw seconds / ledger seconds): **{told(one["ratio"])}**.
+**Ratio** (raw seconds / ledger seconds): **{told(item["ratio"])}**.
 """
 
 
@@ -167,9 +167,9 @@ UNAIDED = {
 def _unaided(found: dict[str, Any]) -> str:
     names = {"frames": "W4 in frames of 50", "pft": "PFT A, 1 x 1,000"}
     rows = "\n".join(
-        f"| {names[name]}: {about} | {told(one['per_s'][way])} |"
-        f" {_known(one['of_floor'], way)} | {_known(one['cpu_us'], way)} |"
-        for name, one in ((name, found[name]) for name in names)
+        f"| {names[name]}: {about} | {told(item['per_s'][way])} |"
+        f" {_known(item['of_floor'], way)} | {_known(item['cpu_us'], way)} |"
+        for name, item in ((name, found[name]) for name in names)
         for way, about in UNAIDED.items()
     )
     return f"""## What of W4 and PFT A is the playbooks' own

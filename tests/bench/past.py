@@ -31,7 +31,7 @@ def measure() -> dict[str, Any]:
         checksum=envelopes[-1].envelope_checksum,
     )
     kept = snapshot.build_snapshot(_folded(envelopes[:-BEHIND]))
-    plain = [stored_event.to_stored_event(one) for one in envelopes]
+    plain = [stored_event.to_stored_event(envelope) for envelope in envelopes]
     folding = _cpu_s(lambda: _folded(envelopes))
     replaying = _cpu_s(lambda: _replayed(envelopes))
     resuming = _cpu_s(lambda: fold.fold_history(_restored(kept), envelopes[-BEHIND:]))

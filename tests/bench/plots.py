@@ -31,8 +31,8 @@ def _cost(report: dict[str, Any]) -> Any:
     units = {
         "W2: a step": _each(report.get("w2")),
         **{
-            f"W3: an item of {int(items):,}": _each(one)
-            for items, one in report["w3"]["by_items"].items()
+            f"W3: an item of {int(items):,}": _each(item)
+            for items, item in report["w3"]["by_items"].items()
         },
         **{
             f"W4: a request, {name}": _each(report["w4"][name])

@@ -27,7 +27,7 @@ def measure() -> dict[str, Any]:
 def shown(found: dict[str, dict[str, Any]]) -> str:
     """Tell what was found before some series, by their names."""
     alone, together = (
-        sorted(one[key] for one in found.values()) for key in ("alone_ms", "together_ms")
+        sorted(item[key] for item in found.values()) for key in ("alone_ms", "together_ms")
     )
     return (
         f"Before {', '.join(found)} a loop of {ADDITIONS:,} additions took {alone[0]} to {alone[-1]} ms of CPU on one\n"
@@ -41,7 +41,7 @@ def _median_ms(*, processes: int) -> float:
         subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603 - our own command line
         for _ in range(processes)
     ]
-    told = [msgspec.json.decode(one.communicate()[0], type=list[float]) for one in running]
+    told = [msgspec.json.decode(item.communicate()[0], type=list[float]) for item in running]
     return round(share([ms for each in told for ms in each], 0.5), 1)
 
 

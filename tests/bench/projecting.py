@@ -12,7 +12,7 @@ from tests.bench.cpu import family_cpu_s
 from tests.bench.spread import share, spread
 from tests.support.builders import History, Slots
 from tests.support.bus import memory_bus
-from tests.support.projecting import Desk
+from tests.support.projecting import ProjectorHarness
 from tests.support.servers import PostgresServer, postgres_server
 from tests.support.storage import migrated, postgres_stores
 
@@ -45,25 +45,29 @@ async def _measure(server: PostgresServer, executions: int, steady_s: float) -> 
     dsn = await server.create_database("projecting")
     async with migrated(dsn) as database, memory_bus() as bus:
         await bus.streams.ensure_streams()
-        desk = Desk(postgres_stores(database), bus)
-        projector = desk.projector(
+        harness = ProjectorHarness(postgres_stores(database), bus)
+        projector = harness.projector(
             fetch_wait_s=0.01, snapshot_every_versions=1000, snapshot_at_end_versions=200
         )
         rounds = [
-            await _as_fast_as_it_goes(server, desk, projector, number * executions, executions)
+            await _as_fast_as_it_goes(server, harness, projector, number * executions, executions)
             for number in range(ROUNDS)
         ]
         names = ("events_per_s", "projector_cpu_us_per_event", "postgres_cpu_us_per_event")
-        fast = {name: spread([one[name] for one in rounds]) for name in names}
-        steady = await _steadily(desk, projector, ROUNDS * executions, executions, steady_s)
+        fast = {name: spread([item[name] for item in rounds]) for name in names}
+        steady = await _steadily(harness, projector, ROUNDS * executions, executions, steady_s)
         return {"events": int(rounds[0]["events"]), "rounds": ROUNDS, **fast, **steady}
 
 
 async def _as_fast_as_it_goes(
-    server: PostgresServer, desk: Desk, projector: Projector, first: int, executions: int
+    server: PostgresServer,
+    harness: ProjectorHarness,
+    projector: Projector,
+    first: int,
+    executions: int,
 ) -> dict[str, float]:
     batches = _interleaved(first, executions)
-    await desk.send(batches)
+    await harness.send(batches)
     before = projector.summarize_state()["events"]
     events = sum(len(batch.events) for batch in batches)
     began, own, servers = time.perf_counter(), time.process_time(), _cpu_s(server)
@@ -80,7 +84,7 @@ async def _as_fast_as_it_goes(
 
 
 async def _steadily(
-    desk: Desk, projector: Projector, first: int, executions: int, steady_s: float
+    harness: ProjectorHarness, projector: Projector, first: int, executions: int, steady_s: float
 ) -> dict[str, Any]:
     """Send at a rate; the lag of a batch is from when it was due until it was projected."""
     batches = _interleaved(first, executions)
@@ -95,7 +99,7 @@ async def _steadily(
         for number, batch in enumerate(batches):
             at = began + number * BATCH_EVENTS / STEADY_EVENTS_PER_S
             await asyncio.sleep(at - time.perf_counter())
-            await desk.send([batch])
+            await harness.send([batch])
             due.append(at)
         is_sent.set()
 
@@ -119,7 +123,7 @@ def _interleaved(first: int, executions: int) -> list[EventBatch]:
     """Batches of many executions, as they would come if all of them ran at once."""
     every = [_history(first + number).batches(size=BATCH_EVENTS) for number in range(executions)]
     longest = max(map(len, every))
-    return [one[turn] for turn in range(longest) for one in every if turn < len(one)]
+    return [batches[turn] for turn in range(longest) for batches in every if turn < len(batches)]
 
 
 def _history(number: int) -> History:

@@ -86,7 +86,7 @@ def _engine(stack: Stack, served: Fixture, variant: str, size: Size) -> dict[str
 
 def _floor(stack: Stack, served: Fixture, variant: str, size: Size) -> dict[str, Any]:
     served.begin()
-    before, own = meter.costs(stack, fixture=served.pid), _children_cpu_s()
+    before, cpu_s = meter.costs(stack, fixture=served.pid), _children_cpu_s()
     done = subprocess.run(  # noqa: S603 - our own command line
         [
             *(sys.executable, "-m", "noetl_pft", "floor", "--api", served.api),
@@ -99,16 +99,16 @@ def _floor(stack: Stack, served: Fixture, variant: str, size: Size) -> dict[str,
         text=True,
         timeout=1800,
     )
-    own = _children_cpu_s() - own
+    cpu_s = _children_cpu_s() - cpu_s
     spent = meter.costs(stack, fixture=served.pid).since(before)
-    told = msgspec.json.decode(done.stdout.strip().splitlines()[-1])
+    answer = msgspec.json.decode(done.stdout.strip().splitlines()[-1])
     return {
         "who": "floor",
-        "requests": told["requests"],
-        "seconds": round(told["seconds"], 2),
-        "requests_per_s": round(told["requests_per_second"]),
+        "requests": answer["requests"],
+        "seconds": round(answer["seconds"], 2),
+        "requests_per_s": round(answer["requests_per_second"]),
         "cpu_s": {
-            "program": round(own, 1),
+            "program": round(cpu_s, 1),
             **{name: round(spent.cpu_s[name], 1) for name in ("postgres", "fixture")},
         },
     }
@@ -122,7 +122,8 @@ def _children_cpu_s() -> float:
 def efficiency(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """Say what part of the floor's speed the engine has."""
     seconds = {
-        who: [one["seconds"] for one in rounds if one["who"] == who] for who in ("floor", "engine")
+        who: [item["seconds"] for item in rounds if item["who"] == who]
+        for who in ("floor", "engine")
     }
     floors = seconds["floor"]
     return {

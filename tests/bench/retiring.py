@@ -44,7 +44,7 @@ def measure(*, executions: int = EXECUTIONS) -> dict[str, Any]:
         "rounds": ROUNDS,
         "events": int(rounds[0]["events"]),
         **{
-            name: spread([one[name] for one in rounds])
+            name: spread([item[name] for item in rounds])
             for name in ("events_per_s", "archivist_cpu_us_per_event")
         },
     }

@@ -34,7 +34,7 @@ from tests.support.stack import Stack
 console = Console()
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class SeriesChoice(Struct, frozen=True, kw_only=True):
     """Which sizes are measured, where a series has a choice."""
 
     items: Sequence[int] = loops.ITEMS
@@ -49,7 +49,7 @@ class Series(Struct, frozen=True, kw_only=True):
 
     about: str
     alone: Callable[[Path], Any] | None = None
-    on_stack: Callable[[Stack, Path, Asked], Any] | None = None
+    on_stack: Callable[[Stack, Path, SeriesChoice], Any] | None = None
     workers: int = 1
     is_usual: bool = True
 
@@ -96,15 +96,15 @@ SERIES = {
     ),
     "w2": Series(about="a chain of steps", on_stack=lambda stack, _, __: latency.steps(stack)),
     "w3": Series(
-        about="items of a loop", on_stack=lambda stack, _, asked: loops.by_item(stack, asked.items)
+        about="items of a loop", on_stack=lambda stack, _, sizes: loops.by_item(stack, sizes.items)
     ),
     "w3f": Series(
         about="frames of a loop",
-        on_stack=lambda stack, _, asked: loops.by_frame(stack, asked.frame_items),
+        on_stack=lambda stack, _, sizes: loops.by_frame(stack, sizes.frame_items),
     ),
     "w4": Series(
         about="requests and rows",
-        on_stack=lambda stack, _, asked: fetching.measure(stack, requests=asked.requests),
+        on_stack=lambda stack, _, sizes: fetching.measure(stack, requests=sizes.requests),
         workers=_PROCESSORS,
     ),
     "w5": Series(about="workers killed", on_stack=lambda stack, _, __: crash.measure(stack)),
@@ -115,8 +115,8 @@ SERIES = {
     "small": Series(about="many executions", on_stack=lambda stack, _, __: latency.many(stack)),
     "pft": Series(
         about="the reference workload beside its floor",
-        on_stack=lambda stack, root, asked: references.measure(
-            stack, root, asked.variants, asked.size
+        on_stack=lambda stack, root, sizes: references.measure(
+            stack, root, sizes.variants, sizes.size
         ),
         workers=_PROCESSORS,
     ),
@@ -124,24 +124,26 @@ SERIES = {
         about="an execution of a full ledger", on_stack=lambda stack, _, __: api.measure(stack)
     ),
 }
-USUAL = tuple(name for name, one in SERIES.items() if one.is_usual)
+USUAL = tuple(name for name, item in SERIES.items() if item.is_usual)
 
 
 def measure_alone(names: Sequence[str], root: Path) -> dict[str, Any]:
     """Run those that need no stack, in the usual order."""
     return {
-        name: _shown(name, lambda run=one.alone: run(root))
-        for name, one in SERIES.items()
-        if name in names and one.alone
+        name: _shown(name, lambda run=item.alone: run(root))
+        for name, item in SERIES.items()
+        if name in names and item.alone
     }
 
 
-def measure_on(stack: Stack, names: Sequence[str], root: Path, asked: Asked) -> dict[str, Any]:
+def measure_on(
+    stack: Stack, names: Sequence[str], root: Path, sizes: SeriesChoice
+) -> dict[str, Any]:
     """Run those that need a stack, in the usual order."""
     return {
-        name: _shown(name, lambda run=one.on_stack: run(stack, root, asked))
-        for name, one in SERIES.items()
-        if name in names and one.on_stack
+        name: _shown(name, lambda run=item.on_stack: run(stack, root, sizes))
+        for name, item in SERIES.items()
+        if name in names and item.on_stack
     }
 
 
@@ -157,7 +159,7 @@ def _shown(name: str, run: Callable[[], Any]) -> Any:
 def stacks(names: Sequence[str], workers: int | None) -> dict[int, list[str]]:
     """Return which series share a stack, by its workers: so many for all, or what each wants."""
     found: dict[int, list[str]] = {}
-    for name, one in SERIES.items():
-        if name in names and one.on_stack:
-            found.setdefault(workers or one.workers, []).append(name)
+    for name, item in SERIES.items():
+        if name in names and item.on_stack:
+            found.setdefault(workers or item.workers, []).append(name)
     return found

@@ -72,9 +72,9 @@ def site(*, delay_ms: float, spread: float = 0.0) -> Iterator[Site]:
     command = [sys.executable, "-m", "tests.bench.site", *delay]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own command line
         assert process.stdout is not None
-        told = msgspec.json.decode(process.stdout.readline())
+        answer = msgspec.json.decode(process.stdout.readline())
         try:
-            yield Site(url=told["url"], pid=process.pid)
+            yield Site(url=answer["url"], pid=process.pid)
         finally:
             process.terminate()
             process.wait(10)
@@ -93,10 +93,10 @@ async def _serve(delay_s: float, spread: float) -> None:
 
 def main() -> None:
     """Serve until told to end."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--delay-ms", type=float, default=2.0)
-    asked.add_argument("--spread", type=float, default=0.0)
-    given = asked.parse_args()
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--delay-ms", type=float, default=2.0)
+    arguments.add_argument("--spread", type=float, default=0.0)
+    given = arguments.parse_args()
     asyncio.run(_serve(given.delay_ms / 1000, given.spread))
 
 

@@ -97,18 +97,18 @@ console = Console()
 
 def main() -> None:
     """Run every case in both lanes and write the report."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--rounds", type=int, default=5)
-    asked.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
-    asked.add_argument(
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    arguments.add_argument(
         "--bodies", nargs="+", default=[body.name for body in BODIES], help="others stay as written"
     )
-    given = asked.parse_args()
+    given = arguments.parse_args()
     file = BENCHMARKS / "spark-lanes.json"
     kept = msgspec.json.decode(file.read_bytes())["cases"] if file.exists() else []
     with tempfile.TemporaryDirectory(prefix="noetl-lanes-") as folder:
         found = asyncio.run(measure(Path(folder), given))
-    cases = [one for one in kept if one["body"] not in given.bodies] + found
+    cases = [item for item in kept if item["body"] not in given.bodies] + found
     cases.sort(key=lambda one: [body.name for body in BODIES].index(one["body"]))
     report = {"cores": CORES, "frames": FRAMES, "cases": cases}
     file.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
@@ -116,7 +116,7 @@ def main() -> None:
     console.print(_table(cases), soft_wrap=True)
 
 
-async def measure(folder: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+async def measure(folder: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Run every body and size that is asked for in both lanes."""
     store = folder / "store"
     store.mkdir()
@@ -137,10 +137,10 @@ async def measure(folder: Path, asked: argparse.Namespace) -> list[dict[str, Any
         async def in_waves(commands: list[Command]) -> None:
             await run_all(bench, commands)
 
-        for body in [one for one in BODIES if one.name in asked.bodies]:
-            for size in asked.sizes:
+        for body in [item for item in BODIES if item.name in arguments.bodies]:
+            for size in arguments.sizes:
                 found = {
-                    lane: await _series(bench, body, size, run, asked.rounds)
+                    lane: await _series(bench, body, size, run, arguments.rounds)
                     for lane, run in (("io", own), ("spark", in_waves))
                 }
                 cases.append({"body": body.name, "rows": size, **found})
@@ -160,7 +160,9 @@ async def _own_lane(bench: WaveBench, folder: Path) -> AsyncIterator[Run]:
     ) as worker:
 
         async def run(commands: list[Command]) -> None:
-            await _attended(worker, [structs.replace(one, lane=IO_LANE) for one in commands])
+            await _attended(
+                worker, [structs.replace(command, lane=IO_LANE) for command in commands]
+            )
 
         yield run
 
@@ -169,7 +171,7 @@ async def _attended(worker: Bench, commands: list[Command]) -> None:
     for command in commands:
         await worker.send(command)
     deliveries = await worker.commands.fetch_batch(messages_max=len(commands), wait_s=5)
-    await asyncio.gather(*[worker.lane.attend_delivery(one) for one in deliveries])
+    await asyncio.gather(*[worker.lane.attend_delivery(delivery) for delivery in deliveries])
     ended = await worker.facts()
     assert len(ended) >= len(commands), "a frame gave no fact"
 
@@ -206,12 +208,12 @@ async def _commands(bench: WaveBench, body: Body, size: int) -> list[Command]:
 
 def _spent() -> dict[int, float]:
     """Count the CPU seconds of this process and of all that it has started, by process."""
-    own = psutil.Process()
+    process = psutil.Process()
     seconds = {}
-    for each in [own, *own.children(recursive=True)]:
+    for item in [process, *process.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
-            times = each.cpu_times()
-            seconds[each.pid] = times.user + times.system
+            times = item.cpu_times()
+            seconds[item.pid] = times.user + times.system
     return seconds
 
 

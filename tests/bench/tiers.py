@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from tests.support.storage import ORGANIZATION, TENANT
-from tests.support.tiering import Seen, open_shared
+from tests.support.tiering import TierCounts, open_shared
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE
@@ -32,7 +32,7 @@ async def _measure(store_url: str, keys: dict[str, str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="noetl-bench-") as folder:
         shared = open_shared(Path(folder), clock=SystemClock(), bytes_max=512 * MEBIBYTE)
         async with open_payloads(store_url, **keys) as store:
-            tiered = TieredPayloads(store, watch=Seen(), shared=shared)
+            tiered = TieredPayloads(store, watch=TierCounts(), shared=shared)
             data = _table()
             ref = await tiered.put_payload(
                 data, tenant_id=TENANT, organization_id=ORGANIZATION, media_type=ARROW_MEDIA_TYPE

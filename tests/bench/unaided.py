@@ -132,8 +132,8 @@ async def _pft(dsn: str, folder: Path) -> dict[str, Any]:
 def _at_once(commands: list[tuple[str, ...]]) -> Ran:
     """Run programs side by side, each with its share, as if all had begun in the same moment."""
     told = _told(commands)
-    seconds = sum(one["seconds"] for one in told) / len(told)
-    return Ran(seconds, cpu_s=sum(one["cpu_s"] for one in told))
+    seconds = sum(item["seconds"] for item in told) / len(told)
+    return Ran(seconds, cpu_s=sum(item["cpu_s"] for item in told))
 
 
 def _told(commands: list[tuple[str, ...]]) -> list[dict[str, float]]:
@@ -144,8 +144,8 @@ def _told(commands: list[tuple[str, ...]]) -> list[dict[str, float]]:
         )
         for command in commands
     ]
-    printed = [one.communicate(timeout=600)[0] for one in running]
-    assert not any(one.returncode for one in running), printed
+    printed = [item.communicate(timeout=600)[0] for item in running]
+    assert not any(item.returncode for item in running), printed
     return [msgspec.json.decode(text.splitlines()[-1]) for text in printed]
 
 
@@ -158,7 +158,7 @@ async def _in_turn(ways: dict[str, Way], *, units: int) -> dict[str, Any]:
     return {
         "units": units,
         "rounds": ROUNDS,
-        "per_s": {name: spread([units / one.seconds for one in found[name]]) for name in ways},
+        "per_s": {name: spread([units / item.seconds for item in found[name]]) for name in ways},
         "of_floor": {
             name: spread(
                 [a.seconds / b.seconds for a, b in zip(floors, each, strict=True)], digits=3
@@ -169,7 +169,7 @@ async def _in_turn(ways: dict[str, Way], *, units: int) -> dict[str, Any]:
         "cpu_us": {
             name: spread([1e6 * cpu_s / units for cpu_s in told])
             for name, each in found.items()
-            if (told := [one.cpu_s for one in each if one.cpu_s is not None])
+            if (told := [item.cpu_s for item in each if item.cpu_s is not None])
         },
     }
 
@@ -184,7 +184,7 @@ class Fetcher:
 
     async def get(self, url: str) -> Any:
         """Ask for a document of JSON."""
-        found = await self._client.fetch_response(
+        response = await self._client.fetch_response(
             HttpRequest(
                 method="GET", address=build_address(URL(url, encoded=True)), headers={}, body=None
             ),
@@ -192,7 +192,7 @@ class Fetcher:
             is_verified=True,
             bytes_max=_BYTES_MAX,
         )
-        return msgspec.json.decode(found.body)
+        return msgspec.json.decode(response.body)
 
     def close(self) -> None:
         """Close all connections."""
@@ -233,14 +233,14 @@ async def _take(broker: str, dsn: str, address: str) -> None:
                 next_frame += 1
 
 
-async def _facilities(given: argparse.Namespace) -> float:
+async def _facilities(arguments: argparse.Namespace) -> float:
     http = Fetcher()
     try:
-        async with asyncpg.create_pool(given.dsn, min_size=4, max_size=4) as pool:
-            work = Facilities(http.get, pool, api=given.api, patients=given.patients)
-            await work.begin(given.facilities)
+        async with asyncpg.create_pool(arguments.dsn, min_size=4, max_size=4) as pool:
+            work = Facilities(http.get, pool, api=arguments.api, patients=arguments.patients)
+            await work.begin(arguments.facilities)
             began = time.perf_counter()
-            for facility in range(1, given.facilities + 1):
+            for facility in range(1, arguments.facilities + 1):
                 await work.run(facility)
             return time.perf_counter() - began
     finally:

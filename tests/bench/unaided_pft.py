@@ -35,10 +35,10 @@ class Statement:
         self._waiting: list[tuple[list[Any], asyncio.Future[None]]] = []
         self._sending: asyncio.Task[None] | None = None
 
-    async def run(self, given: Row) -> None:
+    async def run(self, row: Row) -> None:
         """Return when it is committed."""
         done = asyncio.get_running_loop().create_future()
-        self._waiting.append(([given[name] for name in self._names], done))
+        self._waiting.append(([row[name] for name in self._names], done))
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send())
         await done
@@ -116,8 +116,8 @@ class Facilities:
                     lanes.create_task(_lane(todo, frame, fetch, save))
 
     def _rendered(self, text: str, **names: Any) -> str:
-        known = {"execution_id": self._run, "workload": self._workload, **names}
-        rendered: str = expressions.render_value(text, known)
+        known_names = {"execution_id": self._run, "workload": self._workload, **names}
+        rendered: str = expressions.render_value(text, known_names)
         return rendered
 
     def _pages_of(self, kind: str) -> Fetch:

@@ -46,7 +46,7 @@ def high_water(stack: Stack) -> Iterator[HighWater]:
 
 
 def _look(stack: Stack, seen: HighWater) -> None:
-    own: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     shared: Counter[str] = Counter()
     connections = 0
     for part, process in processes(stack):
@@ -56,10 +56,10 @@ def _look(stack: Stack, seen: HighWater) -> None:
             connections += part == "postgres" and "127.0.0.1(" in " ".join(process.cmdline())
         except psutil.NoSuchProcess:
             continue  # ended between the listing and the look
-        own[part] += memory.rss - memory.shared
+        counter[part] += memory.rss - memory.shared
         shared[part] = max(shared[part], memory.shared)
-    for part in own:
-        found = (own[part] + shared[part]) // _MIB
+    for part in counter:
+        found = (counter[part] + shared[part]) // _MIB
         seen.memory_mib[part] = max(seen.memory_mib.get(part, 0), found)
     seen.connections = max(seen.connections, connections)
 

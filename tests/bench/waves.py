@@ -14,7 +14,7 @@ ROUNDS = 5
 
 def measure() -> dict[str, Any]:
     """Run frames of a sum in Python in both lanes."""
-    asked = argparse.Namespace(rounds=ROUNDS, sizes=[ROWS], bodies=["Python, a sum"])
+    arguments = argparse.Namespace(rounds=ROUNDS, sizes=[ROWS], bodies=["Python, a sum"])
     with tempfile.TemporaryDirectory(prefix="noetl-lanes-") as folder:
-        (found,) = asyncio.run(spark_lanes.measure(Path(folder), asked))
+        (found,) = asyncio.run(spark_lanes.measure(Path(folder), arguments))
     return {"frames": spark_lanes.FRAMES, **found}

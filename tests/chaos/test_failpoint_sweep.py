@@ -80,7 +80,7 @@ def test_a_sweep_of_kills_over_every_service_costs_only_time(tmp_path: Path, tur
     once = tmp_path / "once"
     once.mkdir()
     environ = {VARIABLE: spelled(turn), ONCE_VARIABLE: str(once)}
-    options = (*SETTINGS, "--no-s3", *(part for one in SHORT for part in ("--set", one)))
+    options = (*SETTINGS, "--no-s3", *(part for item in SHORT for part in ("--set", item)))
     with running_stack(tmp_path / "stack", *options, environ=environ) as stack:
         pft.prepare(stack)
         with pft.fixture(tmp_path) as served:

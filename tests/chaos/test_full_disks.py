@@ -106,8 +106,8 @@ class Site(Struct):
 
     def restarts(self) -> dict[str, int]:
         """How often each service was started again."""
-        found = self.state["processes"].items()
-        return {name: one["restarts"] for name, one in found if not one["is_server"]}
+        processes = self.state["processes"].items()
+        return {name: item["restarts"] for name, item in processes if not item["is_server"]}
 
     @property
     def state(self) -> Any:
@@ -239,6 +239,6 @@ def test_a_supervisor_outlives_a_full_disk_and_keeps_its_processes(site: Site) -
 
 def test_nothing_starts_on_a_full_disk_without_a_word(site: Site) -> None:
     with volume() as other, other.full():
-        said = Stack(other.folder / "stack").noetl("up", "--no-s3", code=1)
-        assert "No space left on device" in said or "is full" in said
+        answer = Stack(other.folder / "stack").noetl("up", "--no-s3", code=1)
+        assert "No space left on device" in answer or "is full" in answer
     assert site.stack.noetl("doctor")

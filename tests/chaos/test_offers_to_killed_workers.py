@@ -76,16 +76,16 @@ def events(stack: Stack, execution_id: str, kind: str, step: str = "use") -> lis
         timeout=10,
     )
     return [
-        one["context"]
-        for one in answer.raise_for_status().json()["events"]
-        if one["event_type"] == kind and one["context"].get("step") == step
+        event["context"]
+        for event in answer.raise_for_status().json()["events"]
+        if event["event_type"] == kind and event["context"].get("step") == step
     ]
 
 
 def nodes(stack: Stack) -> set[str]:
     """Where the workers are that the planner has heard lately."""
-    found = http.get(f"{stack.url('api')}/api/workers", timeout=10).json()["workers"]
-    return {one["locality"]["node"] for one in found}
+    workers = http.get(f"{stack.url('api')}/api/workers", timeout=10).json()["workers"]
+    return {worker["locality"]["node"] for worker in workers}
 
 
 def send(stack: Stack, key: str) -> None:
@@ -153,8 +153,8 @@ def test_what_a_killed_worker_was_offered_or_granted_runs_once_elsewhere(stack: 
                 stack.execute("chaos/offered", key=f"offered-{order}", order=order)
                 for order in ("a", "b")
             )
-            for one in (granted, offered):
-                until(stack, one, "command.parked", "wait")
+            for item in (granted, offered):
+                until(stack, item, "command.parked", "wait")
         wait_until(lambda: len(nodes(stack)) == 2, timeout_s=PATIENCE_S, what="all are heard")
 
         send(stack, "a")
@@ -164,8 +164,8 @@ def test_what_a_killed_worker_was_offered_or_granted_runs_once_elsewhere(stack: 
         send(stack, "b")
         until(stack, offered, "command.reissued")
         gate.open()
-        for one in (granted, offered):
-            ends(stack, one)
+        for item in (granted, offered):
+            ends(stack, item)
         assert gate.rows() == [("a", 40000), ("b", 40000)]
 
     # It was offered to the dead one, who never asked; nobody lost an attempt by it.
@@ -178,7 +178,7 @@ def test_what_a_killed_worker_was_offered_or_granted_runs_once_elsewhere(stack: 
     first, second = events(stack, granted, "command.started")
     assert (first["worker_id"], first["placement"]["distance"]) == (NEAR_ID, "node")
     assert second["worker_id"] != NEAR_ID
-    for one in (granted, offered):
-        assert len(events(stack, one, "command.completed")) == 1
-        assert len(events(stack, one, "call.done")) == 1
-        assert_parity(stack, one)
+    for item in (granted, offered):
+        assert len(events(stack, item, "command.completed")) == 1
+        assert len(events(stack, item, "call.done")) == 1
+        assert_parity(stack, item)

@@ -94,32 +94,32 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(stack=stack, postgres=to_postgres, nats=to_nats)
 
 
-def _through(url: str, one: Wire) -> str:
+def _through(url: str, wire: Wire) -> str:
     parts = urlsplit(url)
-    return url.replace(f"{parts.hostname}:{parts.port}", f"127.0.0.1:{one.port}")
+    return url.replace(f"{parts.hostname}:{parts.port}", f"127.0.0.1:{wire.port}")
 
 
 @pytest.mark.parametrize("breaks", [False, True])
 def test_a_cut_costs_only_time(site: Site, *, breaks: bool) -> None:
     run = site.stack.execute("far", key=f"cut-{breaks}", n=ITEMS)
     site.wait_for_items(run, ITEMS // 4)
-    for one in (site.postgres, site.nats):
-        one.cut()
+    for item in (site.postgres, site.nats):
+        item.cut()
     wait_past(time.monotonic(), CUT_S)
-    for one in (site.postgres, site.nats):
+    for item in (site.postgres, site.nats):
         if breaks:
-            one.reset()
-        one.heal()
+            item.reset()
+        item.heal()
     site.conclude(run)
 
 
 def test_a_slow_line_that_breaks_again_and_again_costs_only_time(site: Site) -> None:
     run = site.stack.execute("far", key="slow", n=ITEMS)
-    for one in (site.postgres, site.nats):
-        one.slow(0.005)
+    for item in (site.postgres, site.nats):
+        item.slow(0.005)
     for share in range(1, 5):
         site.wait_for_items(run, ITEMS * share // 6)
         (site.postgres if share % 2 else site.nats).reset()
-    for one in (site.postgres, site.nats):
-        one.slow(0)
+    for item in (site.postgres, site.nats):
+        item.slow(0)
     site.conclude(run)

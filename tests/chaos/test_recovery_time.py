@@ -27,7 +27,7 @@ WORKERS = ("worker-1", "worker-2")
 ENDS = {"frame.committed", "frame.failed", "frame.abandoned"}
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class RecoveryTimes(Struct, frozen=True, kw_only=True):
     """One event as the API shows it."""
 
     version: int
@@ -43,27 +43,27 @@ class Seen(Struct, frozen=True, kw_only=True):
 class Page(Struct, frozen=True, kw_only=True):
     """One page of them."""
 
-    events: list[Seen]
+    events: list[RecoveryTimes]
     next_after: int
     has_more: bool
 
 
-def history(run: Run) -> list[Seen]:
+def history(run: Run) -> list[RecoveryTimes]:
     """Everything that happened so far."""
     url = f"{run.stack.url('api')}/api/executions/{run.execution_id}/events"
-    found: list[Seen] = []
+    recovery_times: list[RecoveryTimes] = []
     after, has_more = 0, True
     while has_more:
         answer = http.get(url, params={"after": after, "limit": PAGE}, timeout=10)
         page = msgspec.json.decode(answer.raise_for_status().content, type=Page)
-        found += page.events
+        recovery_times += page.events
         after, has_more = page.next_after, page.has_more
-    return found
+    return recovery_times
 
 
-def open_frames(events: Sequence[Seen], worker: str) -> dict[str, Seen]:
+def open_frames(events: Sequence[RecoveryTimes], worker: str) -> dict[str, RecoveryTimes]:
     """The frames that a worker has been given and nobody has ended: the latest dispatch of each."""
-    held: dict[str, Seen] = {}
+    held: dict[str, RecoveryTimes] = {}
     for event in events:
         if event.event_type == "frame.dispatched":
             held[event.frame] = event
@@ -81,7 +81,7 @@ def stopped_amid_frames(run: Run) -> tuple[str, datetime]:
 
     def is_one_amid() -> bool:
         events = history(run)
-        name = next((one for one in WORKERS if len(open_frames(events, one)) > 1), None)
+        name = next((item for item in WORKERS if len(open_frames(events, item)) > 1), None)
         if name is None:
             return False
         run.stack.pause(name)
@@ -91,7 +91,7 @@ def stopped_amid_frames(run: Run) -> tuple[str, datetime]:
             timeout_s=60,
             what="what it said last is decided on, and something after it",
         )
-        before = [one for one in history(run) if one.created_at <= silent_since + HEARD_BY]
+        before = [item for item in history(run) if item.created_at <= silent_since + HEARD_BY]
         if not open_frames(before, name):
             run.stack.resume(name)
             return False
@@ -102,7 +102,7 @@ def stopped_amid_frames(run: Run) -> tuple[str, datetime]:
     return stopped[0]
 
 
-def conclude(run: Run) -> list[Seen]:
+def conclude(run: Run) -> list[RecoveryTimes]:
     run.wait()
     run.verify("--disturbed", "--frame-rows", "20")
     assert_parity(run.stack, run.execution_id)

@@ -37,7 +37,7 @@ workflow:
 """
 
 
-class Door(Stack):
+class PlannerStack(Stack):
     """The same stack, entered through the API of one of its planners."""
 
     def __init__(self, stack: Stack, planner: str) -> None:
@@ -96,7 +96,7 @@ def begin(stack: Stack, served: Fixture, patients: int, frame_rows: int) -> Run:
 
 def test_either_planner_and_either_projector_does_its_share(stack: Stack) -> None:
     wait_for_halves(stack)
-    doors = [Door(stack, planner) for planner in PLANNERS]
+    doors = [PlannerStack(stack, planner) for planner in PLANNERS]
     answer = http.post(
         f"{doors[0].url('api')}/api/catalog/register",
         content=TINY,
@@ -107,11 +107,11 @@ def test_either_planner_and_either_projector_does_its_share(stack: Stack) -> Non
     served_by: set[tuple[str, int]] = set()
     holders = owners(stack)
     for _ in range(50):
-        executions = [execute(door) for door in doors]
-        for door, execution_id in zip(reversed(doors), executions, strict=True):
+        executions = [execute(planner_stack) for planner_stack in doors]
+        for planner_stack, execution_id in zip(reversed(doors), executions, strict=True):
             wait_until(
-                lambda door=door, execution_id=execution_id: (  # type: ignore[misc] # bound as defaults
-                    status(door, execution_id) == "COMPLETED"
+                lambda planner_stack=planner_stack, execution_id=execution_id: (  # type: ignore[misc] # bound as defaults
+                    status(planner_stack, execution_id) == "COMPLETED"
                 ),
                 timeout_s=20,
                 what=f"{execution_id} ends, seen through the other planner",
@@ -124,14 +124,16 @@ def test_either_planner_and_either_projector_does_its_share(stack: Stack) -> Non
     pytest.fail(f"only these planners and projectors were met: {served_by}")
 
 
-def execute(door: Door) -> str:
-    answer = http.post(f"{door.url('api')}/api/execute", json={"path": "twins/tiny"}, timeout=10)
+def execute(planner_stack: PlannerStack) -> str:
+    answer = http.post(
+        f"{planner_stack.url('api')}/api/execute", json={"path": "twins/tiny"}, timeout=10
+    )
     assert answer.is_success, answer.text
     return str(answer.json()["execution_id"])
 
 
-def status(door: Door, execution_id: str) -> str:
-    url = f"{door.url('api')}/api/executions/{execution_id}/status"
+def status(planner_stack: PlannerStack, execution_id: str) -> str:
+    url = f"{planner_stack.url('api')}/api/executions/{execution_id}/status"
     return str(http.get(url, timeout=10).json()["status"])
 
 
@@ -151,7 +153,7 @@ def test_the_other_planner_takes_a_dead_ones_shards_over(stack: Stack, served: F
     (heir,) = set(PLANNERS) - {owner}
     with stack.without(owner):
         killed_at = datetime.now(UTC)
-        structs.replace(run, stack=Door(stack, heir)).wait()
+        structs.replace(run, stack=PlannerStack(stack, heir)).wait()
         assert set(owners(stack).values()) == {heir}
     run.verify("--disturbed", "--frame-rows", "20")
     assert_parity(stack, run.execution_id)

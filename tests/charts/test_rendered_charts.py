@@ -69,17 +69,17 @@ def test_a_chart_renders_to_what_kubernetes_takes(folder: Path, chart: str) -> N
 def test_the_umbrella_holds_the_same_as_its_charts(folder: Path) -> None:
     whole = render_chart(folder, UMBRELLA)
     parts = [manifest for chart in CHARTS for manifest in render_chart(folder, chart)]
-    names = sorted((each["kind"], each["metadata"]["name"]) for each in whole)
-    assert names == sorted((each["kind"], each["metadata"]["name"]) for each in parts)
+    names = sorted((item["kind"], item["metadata"]["name"]) for item in whole)
+    assert names == sorted((part["kind"], part["metadata"]["name"]) for part in parts)
     without = render_chart(folder, UMBRELLA, {"reaper": {"enabled": False}})
-    assert "demo-reaper" not in {each["metadata"]["name"] for each in without}
+    assert "demo-reaper" not in {item["metadata"]["name"] for item in without}
 
 
 @each_chart
 def test_helm_finds_nothing_to_say(folder: Path, chart: str) -> None:
     report = helm_python.lint(folder / chart, {}, strict=True, kube_version=f"v{KUBERNETES}.0")
-    told = [each for each in report["messages"] if each["severity"] > 1]
-    assert told == []
+    messages = [message for message in report["messages"] if message["severity"] > 1]
+    assert messages == []
     assert report["errors"] == []
 
 
@@ -152,8 +152,8 @@ def test_a_service_starts_with_what_its_pod_is_told(folder: Path, service: str) 
             environ[variable["name"]] = variable["value"]
     prefix = f"NOETL_{service.upper()}_"
     loaded = chassis_settings.load_settings(module.Settings, prefix=prefix, environ=environ)
-    known = {field.name for field in msgspec.structs.fields(module.Settings)}
-    assert {name.removeprefix(prefix).lower() for name in environ} <= known
+    names = {field.name for field in msgspec.structs.fields(module.Settings)}
+    assert {name.removeprefix(prefix).lower() for name in environ} <= names
     if values:
         name = re.sub(r"([A-Z])", r"_\1", large).lower()
         assert getattr(loaded, name) == 2_000_000
@@ -204,11 +204,11 @@ def test_workers_keep_their_names_and_are_scaled_under_them(folder: Path) -> Non
     assert service["spec"]["clusterIP"] == "None"
     pod = workload["spec"]["template"]["spec"]
     instance = next(
-        each for each in pod["containers"][0]["env"] if each["name"] == "NOETL_WORKER_INSTANCE"
+        item for item in pod["containers"][0]["env"] if item["name"] == "NOETL_WORKER_INSTANCE"
     )
     assert instance["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
-    mounts = {each["mountPath"]: each["name"] for each in pod["containers"][0]["volumeMounts"]}
-    volume = next(each for each in pod["volumes"] if each["name"] == mounts["/dev/shm"])  # noqa: S108 - where the pod shares memory
+    mounts = {item["mountPath"]: item["name"] for item in pod["containers"][0]["volumeMounts"]}
+    volume = next(item for item in pod["volumes"] if item["name"] == mounts["/dev/shm"])  # noqa: S108 - where the pod shares memory
     assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
 
 
@@ -218,7 +218,9 @@ def test_a_policy_selects_the_pods_of_its_service_and_refuses_the_rest(
 ) -> None:
     manifests = render_chart(folder, service)
     policy, budget = find(manifests, "NetworkPolicy"), find(manifests, "PodDisruptionBudget")
-    (workload,) = [each for each in manifests if each["kind"] in ("Deployment", "StatefulSet")]
+    (workload,) = [
+        manifest for manifest in manifests if manifest["kind"] in ("Deployment", "StatefulSet")
+    ]
     selected = workload["spec"]["selector"]["matchLabels"]
     assert policy["spec"]["podSelector"]["matchLabels"] == selected
     assert budget["spec"]["selector"]["matchLabels"] == selected

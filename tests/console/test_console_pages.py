@@ -54,9 +54,9 @@ def test_no_page_breaks_a_rule_of_accessibility(
         page.evaluate(axe_source)
         found: Any = page.evaluate("options => axe.run(document, options)", AXE_OPTIONS)
         broken[name] = [
-            f"{one['id']}: {node['html'][:160]} {node['failureSummary'][:200]}"
-            for one in found["violations"]
-            for node in one["nodes"][:3]
+            f"{violation['id']}: {node['html'][:160]} {node['failureSummary'][:200]}"
+            for violation in found["violations"]
+            for node in violation["nodes"][:3]
         ]
     told = [f"{name}: {rule}" for name, rules in broken.items() for rule in rules]
     assert not told, "\n".join(told)

@@ -65,9 +65,9 @@ def run_squares(stack: ComposedStack) -> str:
 
 
 def read_total(stack: ComposedStack, execution: str) -> int:
-    found = re.search(r"total\W+(\d+)", stack.noetl("result", execution, "end"))
-    assert found
-    return int(found[1])
+    match = re.search(r"total\W+(\d+)", stack.noetl("result", execution, "end"))
+    assert match
+    return int(match[1])
 
 
 def test_a_playbook_runs_with_the_command_line_of_this_machine(stack: ComposedStack) -> None:

@@ -74,24 +74,24 @@ def test_every_wheel_has_the_version_the_licence_and_needs_its_own_release(wheel
     folders = [*ROOT.glob("libs/*/pyproject.toml"), *ROOT.glob("services/*/pyproject.toml")]
     assert len(built) == len(folders) + 1
     for wheel in built:
-        told = read_metadata(wheel)
-        assert f"\nVersion: {VERSION}\n" in told
-        assert "\nLicense-File: LICENSE\n" in told
-        needs = re.findall(r"^Requires-Dist: (noetl-\S+)", told, re.MULTILINE)
+        metadata = read_metadata(wheel)
+        assert f"\nVersion: {VERSION}\n" in metadata
+        assert "\nLicense-File: LICENSE\n" in metadata
+        needs = re.findall(r"^Requires-Dist: (noetl-\S+)", metadata, re.MULTILINE)
         assert [need for need in needs if not need.endswith(f"=={VERSION}")] == []
 
 
 def test_one_name_brings_everything_and_extras_bring_the_rest(wheels: Path) -> None:
     (whole,) = wheels.glob("noetl-[0-9]*.whl")
-    told = read_metadata(whole)
-    extras = set(re.findall(r"^Provides-Extra: (.+)$", told, re.MULTILINE))
+    metadata = read_metadata(whole)
+    extras = set(re.findall(r"^Provides-Extra: (.+)$", metadata, re.MULTILINE))
     assert {"spark", "lake", "gcs", "azure", "otlp", "keyring", "all"} <= extras
-    needs = re.findall(r"^Requires-Dist: (.+) ; extra == '(.+)'$", told, re.MULTILINE)
+    needs = re.findall(r"^Requires-Dist: (.+) ; extra == '(.+)'$", metadata, re.MULTILINE)
     parts = {need for need, extra in needs if extra != "all"}
     taken = {need for need, extra in needs if extra == "all"}
     names = {re.split(r"[\[=>]", need)[0] for need in parts}
     assert {re.split(r"[\[=>]", need)[0] for need in taken} == names
-    assert not re.search(r"^Requires-Dist: noetl-worker\[[^;]+$", told, re.MULTILINE)
+    assert not re.search(r"^Requires-Dist: noetl-worker\[[^;]+$", metadata, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")

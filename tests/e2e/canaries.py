@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import asyncpg
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.asking import http
 from tests.support.stack import Stack
 
@@ -147,7 +147,9 @@ async def dump(dsn: str) -> str:
     return "\n".join(texts)
 
 
-def put_credentials(desk: Desk, stack: Stack, echo: str, *, bus: str = "nats://127.0.0.1:1") -> str:
+def put_credentials(
+    command_line: CommandLine, stack: Stack, echo: str, *, bus: str = "nats://127.0.0.1:1"
+) -> str:
     """Register a credential for every tool; return the target's address with its new password."""
     target = stack.url("target")
     parts = urlsplit(target)
@@ -170,7 +172,7 @@ def put_credentials(desk: Desk, stack: Stack, echo: str, *, bus: str = "nats://1
     ]  # fmt: skip
     for name, kind, fields in kept:
         data = [part for field in fields for part in ("--data", field)]
-        answer = desk.type("credential", "put", name, "--type", kind, *data)
+        answer = command_line.type("credential", "put", name, "--type", kind, *data)
         assert answer.code == 0, answer
     return changed
 
@@ -207,22 +209,30 @@ def holds_decoy(texts: Sequence[bytes]) -> bool:
 
 
 def places(
-    desk: Desk, stack: Stack, execution_ids: Sequence[str], said: str
+    command_line: CommandLine, stack: Stack, execution_ids: Sequence[str], said: str
 ) -> dict[str, list[bytes]]:
     """Everything that can be read of some runs, by where it is read."""
-    api = [f"/api/executions/{one}{part}" for one in execution_ids for part in ("", "/status")]
-    api += [f"/api/executions/{one}/events" for one in execution_ids]
+    api = [
+        f"/api/executions/{execution_id}{part}"
+        for execution_id in execution_ids
+        for part in ("", "/status")
+    ]
+    api += [f"/api/executions/{execution_id}/events" for execution_id in execution_ids]
     api += ["/api/executions", "/api/credentials", "/api/catalog", "/api/catalog/e2e/canary"]
     api += ["/api/approvals", "/metrics"]
-    verbs = [(verb, one) for one in execution_ids for verb in ("events", "status")]
+    verbs = [
+        (verb, execution_id) for execution_id in execution_ids for verb in ("events", "status")
+    ]
     found = {
         "ledger, outbox and projections": [asyncio.run(dump(stack.url("postgres"))).encode()],
-        "answers": [desk.get(path).content for path in api],
+        "answers": [command_line.get(path).content for path in api],
         "terminal": [said.encode()],
         "ledger's log": [ledger_log(stack)],
         "verbs": [
             (a.out + a.err).encode()
-            for a in (desk.type(*verb) for verb in [*verbs, ("logs", "worker-1"), ("approvals",)])
+            for a in (
+                command_line.type(*verb) for verb in [*verbs, ("logs", "worker-1"), ("approvals",)]
+            )
         ],
     }
     for folder in ("nats", "payloads", "logs"):

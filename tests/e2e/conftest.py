@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.desk import TARGET, Desk
+from tests.e2e.command_line import TARGET, CommandLine
 from tests.support.stack import Stack, running_stack
 
 LEASE_S = 5
@@ -25,8 +25,8 @@ SETTINGS = (
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The folder's stack."""
     with running_stack(tmp_path_factory.mktemp("e2e") / "stack", *SETTINGS) as running:
-        desk = Desk(running, tmp_path_factory.mktemp("desk"))
-        kept = desk.type(
+        command_line = CommandLine(running, tmp_path_factory.mktemp("command_line"))
+        kept = command_line.type(
             *("credential", "put", TARGET, "--type", "postgres"),
             *("--data", f"dsn={running.url('target')}"),
         )
@@ -35,6 +35,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def desk(stack: Stack, tmp_path: Path) -> Desk:
+def command_line(stack: Stack, tmp_path: Path) -> CommandLine:
     """A person with an empty folder."""
-    return Desk(stack, tmp_path)
+    return CommandLine(stack, tmp_path)

@@ -19,7 +19,7 @@ import yaml
 from msgspec import Struct
 from tests.e2e import canaries
 from tests.e2e.canaries import BUS, ENV, SECRETS, Echo
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.servers import NatsServer, wait_until
 from tests.support.stack import Stack, running_stack
 
@@ -270,42 +270,44 @@ workflow:
 """
 
 
-def run(desk: Desk, house: House, secret: str, target: str) -> tuple[list[str], str]:
+def run(command_line: CommandLine, house: House, secret: str, target: str) -> tuple[list[str], str]:
     """Run everything once, and once something that is cancelled in the middle."""
     asyncio.run(canaries.execute(target, *QUEUE))
-    child = desk.write("child", CHILD)
-    everything = desk.begin(
-        desk.write("canary", playbook(secret, house.echo)), "--with", child, "--register"
+    child = command_line.write("child", CHILD)
+    everything = command_line.begin(
+        command_line.write("canary", playbook(secret, house.echo)), "--with", child, "--register"
     )
     ended = {"COMPLETED", "FAILED"}
     wait_until(
-        lambda: desk.status(everything)["status"] in ended,
+        lambda: command_line.status(everything)["status"] in ended,
         timeout_s=PATIENCE_S,
         what="everything has been tried",
     )
-    said = desk.type("run", "--attach", everything)
+    answer = command_line.type("run", "--attach", everything)
     body = CANCELLED.replace("USE", "{{ " + secret + " }}").replace("ECHO", house.echo)
     body = body.replace("KEYCHAIN", json.dumps(canaries.keychain(house.echo)))
-    halted = desk.begin(desk.write("halted", body))
-    desk.wait_for_event(halted, "command.parked")
-    desk.wait_for_event(halted, "command.started", 5)
-    assert desk.type("cancel", halted).code == 0
-    desk.wait_for(halted, "CANCELLED")
-    return [everything, halted], said.out + said.err
+    halted = command_line.begin(command_line.write("halted", body))
+    command_line.wait_for_event(halted, "command.parked")
+    command_line.wait_for_event(halted, "command.started", 5)
+    assert command_line.type("cancel", halted).code == 0
+    command_line.wait_for(halted, "CANCELLED")
+    return [everything, halted], answer.out + answer.err
 
 
-def searched(desk: Desk, house: House, runs: list[str], said: str) -> dict[str, list[bytes]]:
+def searched(
+    command_line: CommandLine, house: House, runs: list[str], said: str
+) -> dict[str, list[bytes]]:
     """Everything that can be read, the work folder and the exported spans among it."""
-    found = canaries.places(desk, house.stack, runs, said)
+    found = canaries.places(command_line, house.stack, runs, said)
     files = [file for file in house.work.rglob("*") if file.is_file()]
     found["work folder"] = [canaries.unpacked(file) for file in files]
     found["spans"] = list(house.heard.spans)
     return found
 
 
-def assert_nothing_was_skipped(desk: Desk, execution_id: str) -> None:
+def assert_nothing_was_skipped(command_line: CommandLine, execution_id: str) -> None:
     """Every step has run to its own end, and each wait was waited for."""
-    events = desk.events(execution_id)
+    events = command_line.events(execution_id)
     kinds = [str(event["event_type"]) for event in events]
     assert kinds.count("step.exit") == STEPS
     assert {"loop.done", "loop.failed", "frame.committed", "frame.failed"} <= set(kinds)
@@ -318,15 +320,15 @@ def assert_nothing_was_skipped(desk: Desk, execution_id: str) -> None:
 def test_canaries_are_nowhere_after_loops_waits_and_cancellation(
     house: House, tmp_path: Path
 ) -> None:
-    desk = Desk(house.stack, tmp_path)
-    target = canaries.put_credentials(desk, house.stack, house.echo, bus=house.bus)
-    runs, said = run(desk, house, "keychain.env.pw", target)
+    command_line = CommandLine(house.stack, tmp_path)
+    target = canaries.put_credentials(command_line, house.stack, house.echo, bus=house.bus)
+    runs, outcome = run(command_line, house, "keychain.env.pw", target)
     secrets = [*SECRETS, *house.heard.tokens]
-    everything = searched(desk, house, runs, said)
+    everything = searched(command_line, house, runs, outcome)
     found = {place: canaries.leaks(texts, secrets) for place, texts in everything.items()}
     assert {place: leaks for place, leaks in found.items() if leaks} == {}
     # What is searched is there at all.
     assert [place for place, texts in everything.items() if not texts] == []
     assert house.heard.tokens, "the echo was called with a token"
     assert any(runs[0].encode() in span for span in house.heard.spans)
-    assert_nothing_was_skipped(desk, runs[0])
+    assert_nothing_was_skipped(command_line, runs[0])

@@ -98,7 +98,7 @@ def test_tokens_and_keys_are_nowhere_but_in_their_files(own_stack: Stack) -> Non
         http.post(f"{url}/api/keys", json={"account": role, "role": role}, headers=bearer).json()
         for role in ("viewer", "operator", "admin")
     ]
-    keys = [str(one["key"]) for one in made]
+    keys = [str(item["key"]) for item in made]
     wrong = f"{keys[0][:-6]}wrong1"
     said = [type_command(own_stack, "ls"), type_command(own_stack, "whoami")]
     for token in (*keys, wrong, owner):
@@ -108,9 +108,9 @@ def test_tokens_and_keys_are_nowhere_but_in_their_files(own_stack: Stack) -> Non
         ]
     by_token = {token: use_token(own_stack, token) for token in (*keys, owner, wrong)}
     shown = [answer for answers in by_token.values() for answer in answers]
-    assert [one.status_code for one in by_token[keys[0]][:2]] == [401, 403]
-    assert [one.status_code for one in by_token[owner][:2]] == [202, 200]
-    assert [one.status_code for one in by_token[wrong][:2]] == [401, 401]
+    assert [item.status_code for item in by_token[keys[0]][:2]] == [401, 403]
+    assert [item.status_code for item in by_token[owner][:2]] == [202, 200]
+    assert [item.status_code for item in by_token[wrong][:2]] == [401, 401]
     http.delete(f"{url}/api/keys/{made[0]['key_prefix']}", headers=bearer)
     database = asyncio.run(dump(own_stack.url("postgres"))).encode()
     # What is looked through holds what was done.
@@ -127,9 +127,9 @@ def test_tokens_and_keys_are_nowhere_but_in_their_files(own_stack: Stack) -> Non
         "files": files,
         "terminal": [text.encode() for text in said],
         "answers": [
-            one.content
-            for one in shown
-            if one.request.url.path.startswith("/api/") and one.is_success
+            item.content
+            for item in shown
+            if item.request.url.path.startswith("/api/") and item.is_success
         ],
     }
     found = {place: leaks(texts, secrets) for place, texts in places.items()}

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.e2e import canaries
 from tests.e2e.canaries import DECOY, DECOY_NAME, ENV, SECRETS
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.stack import Stack, running_stack
 
 pytestmark = pytest.mark.timeout(180)
@@ -100,26 +100,26 @@ def playbook(secret: str, echo: str) -> str:
     )
 
 
-def run(desk: Desk, secret: str, echo: str) -> tuple[str, str]:
-    answer = desk.type("run", desk.write("canary", playbook(secret, echo)))
+def run(command_line: CommandLine, secret: str, echo: str) -> tuple[str, str]:
+    answer = command_line.type("run", command_line.write("canary", playbook(secret, echo)))
     assert answer.code == 1, answer
     execution_id = canaries.started(answer.err)
-    desk.wait_for(execution_id, "FAILED")
+    command_line.wait_for(execution_id, "FAILED")
     return execution_id, answer.out + answer.err
 
 
 def test_canaries_are_nowhere_and_a_decoy_is_everywhere(
     house: Stack, echo: str, tmp_path: Path
 ) -> None:
-    desk = Desk(house, tmp_path)
-    canaries.put_credentials(desk, house, echo)
-    execution_id, said = run(desk, "keychain.env.pw", echo)
-    assert "failed with ***" in said
-    for place, texts in canaries.places(desk, house, [execution_id], said).items():
+    command_line = CommandLine(house, tmp_path)
+    canaries.put_credentials(command_line, house, echo)
+    execution_id, outcome = run(command_line, "keychain.env.pw", echo)
+    assert "failed with ***" in outcome
+    for place, texts in canaries.places(command_line, house, [execution_id], outcome).items():
         assert canaries.leaks(texts, SECRETS) == [], place
-    execution_id, said = run(desk, DECOY_NAME, echo)
-    searched = canaries.places(desk, house, [execution_id], said)
-    assert f"failed with {DECOY}" in said
+    execution_id, outcome = run(command_line, DECOY_NAME, echo)
+    searched = canaries.places(command_line, house, [execution_id], outcome)
+    assert f"failed with {DECOY}" in outcome
     hidden = [where for where, texts in searched.items() if not canaries.holds_decoy(texts)]
     # None of our own statements is refused, and what tasks say is in logs of their own, which are
     # payloads: the logs of servers and services say nothing of either.

@@ -5,7 +5,7 @@ import subprocess
 
 import asyncpg
 import pytest
-from tests.e2e.desk import PATIENCE_S, Desk
+from tests.e2e.command_line import PATIENCE_S, CommandLine
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
@@ -51,34 +51,34 @@ async def seed(dsn: str) -> None:
     ("name", "progress"), [("items", "call.done"), ("rows", "frame.committed")]
 )
 def test_a_cancelled_loop_ends_once_and_its_history_stops_growing(
-    desk: Desk, stack: Stack, name: str, progress: str
+    command_line: CommandLine, stack: Stack, name: str, progress: str
 ) -> None:
     asyncio.run(seed(stack.url("target")))
-    execution_id = desk.begin(desk.write(name, ITEMS if name == "items" else ROWS))
+    execution_id = command_line.begin(command_line.write(name, ITEMS if name == "items" else ROWS))
     with subprocess.Popen(  # noqa: S603 - our own command line
-        desk.command("run", "--attach", execution_id),
+        command_line.command("run", "--attach", execution_id),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=desk.environ,
+        env=command_line.environ,
     ) as follower:
-        desk.wait_for_event(execution_id, progress)
-        assert desk.type("cancel", execution_id).code == 0
-        said, _ = follower.communicate(timeout=PATIENCE_S)
-    assert follower.returncode == 3, said
-    assert "CANCELLED" in said
-    desk.wait_for(execution_id, "CANCELLED")
-    kinds = desk.kinds(execution_id)
+        command_line.wait_for_event(execution_id, progress)
+        assert command_line.type("cancel", execution_id).code == 0
+        output, _ = follower.communicate(timeout=PATIENCE_S)
+    assert follower.returncode == 3, output
+    assert "CANCELLED" in output
+    command_line.wait_for(execution_id, "CANCELLED")
+    kinds = command_line.kinds(execution_id)
     assert [kind for kind in kinds if kind in ENDS] == ["execution.cancelled"]
     assert kinds.count(progress) < 250
     # Another run on the same worker has come and gone: whatever was late has been heard.
-    later = desk.write("later", "workflow:\n  - step: start\n    tool: {kind: noop}\n")
-    assert desk.type("run", later).code == 0
+    later = command_line.write("later", "workflow:\n  - step: start\n    tool: {kind: noop}\n")
+    assert command_line.type("run", later).code == 0
     wait_until(
-        lambda: not desk.status(execution_id).get("current_step"),
+        lambda: not command_line.status(execution_id).get("current_step"),
         timeout_s=PATIENCE_S,
         what="no step is shown as live",
     )
-    assert set(desk.kinds(execution_id)[len(kinds) :]) <= {"command.rejected"}
-    assert desk.type("cancel", execution_id).code == 0
-    assert desk.kinds(execution_id).count("execution.cancelled") == 1
+    assert set(command_line.kinds(execution_id)[len(kinds) :]) <= {"command.rejected"}
+    assert command_line.type("cancel", execution_id).code == 0
+    assert command_line.kinds(execution_id).count("execution.cancelled") == 1

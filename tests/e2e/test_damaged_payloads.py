@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.stack import Stack
 
 pytestmark = pytest.mark.timeout(120)
@@ -22,8 +22,8 @@ workflow:
 """
 
 
-def reference_of(desk: Desk, execution_id: str, step: str) -> Any:
-    for event in desk.events(execution_id):
+def reference_of(command_line: CommandLine, execution_id: str, step: str) -> Any:
+    for event in command_line.events(execution_id):
         if event["event_type"] == "call.done" and event["node_name"] == step:
             return event["result"]["reference"]
     raise AssertionError(f"{step} has no result")
@@ -36,23 +36,23 @@ def flip_a_byte(file: Path) -> None:
 
 
 def test_a_flipped_byte_fails_the_step_that_reads_it_and_the_api_says_so(
-    desk: Desk, stack: Stack
+    command_line: CommandLine, stack: Stack
 ) -> None:
-    execution_id = desk.begin(desk.write("damaged", PLAYBOOK))
-    desk.wait_for_event(execution_id, "step.exit")
-    reference = reference_of(desk, execution_id, "make")
+    execution_id = command_line.begin(command_line.write("damaged", PLAYBOOK))
+    command_line.wait_for_event(execution_id, "step.exit")
+    reference = reference_of(command_line, execution_id, "make")
     (file,) = (stack.folder / "payloads").rglob(reference["sha256"])
-    sound = desk.get("/api/result/resolve", ref=reference["uri"])
+    sound = command_line.get("/api/result/resolve", ref=reference["uri"])
     assert sound.is_success, sound.text
     flip_a_byte(file)
-    answer = desk.get("/api/result/resolve", ref=reference["uri"])
+    answer = command_line.get("/api/result/resolve", ref=reference["uri"])
     assert answer.status_code == 502
     assert answer.json()["code"] == "payload_corrupt"
     assert reference["sha256"] in answer.text
     assert "pppp" not in answer.text
-    assert desk.type("signal", "damaged").code == 0
-    watched = desk.type("run", "--attach", execution_id)
+    assert command_line.type("signal", "damaged").code == 0
+    watched = command_line.type("run", "--attach", execution_id)
     assert watched.code == 1, watched
-    error = desk.wait_for(execution_id, "FAILED")["error"]
+    error = command_line.wait_for(execution_id, "FAILED")["error"]
     assert error["step"] == "use"
     assert reference["sha256"] in error["message"], error

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import nats
 import pytest
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
@@ -30,63 +30,69 @@ def publish(stack: Stack, subject: str, data: bytes, *, name: str) -> None:
     asyncio.run(send())
 
 
-def letters(desk: Desk, subject: str) -> list[dict[str, Any]]:
-    listed = desk.type("dlq", "ls", "--json", "--limit", "200")
+def letters(command_line: CommandLine, subject: str) -> list[dict[str, Any]]:
+    listed = command_line.type("dlq", "ls", "--json", "--limit", "200")
     assert listed.code == 0, listed
-    return [one for one in msgspec.json.decode(listed.out) if one["subject"] == subject]
+    return [item for item in msgspec.json.decode(listed.out) if item["subject"] == subject]
 
 
-def wait_for_letter(desk: Desk, subject: str, *, requeued: int) -> dict[str, Any]:
+def wait_for_letter(command_line: CommandLine, subject: str, *, requeued: int) -> dict[str, Any]:
     def is_there() -> bool:
-        return [one["requeued"] for one in letters(desk, subject)] == [requeued]
+        return [item["requeued"] for item in letters(command_line, subject)] == [requeued]
 
     wait_until(is_there, timeout_s=PATIENCE_S, what=f"a letter after {requeued} returns")
-    (letter,) = letters(desk, subject)
-    return letter
+    (dead_letter,) = letters(command_line, subject)
+    return dead_letter
 
 
 def test_a_poisoned_message_returns_with_its_count_until_it_is_dropped(
-    desk: Desk, stack: Stack
+    command_line: CommandLine, stack: Stack
 ) -> None:
     publish(stack, FACTS, POISON, name="poison")
-    first = wait_for_letter(desk, FACTS, requeued=0)
-    shown = desk.type("dlq", "show", str(first["sequence"]))
+    first = wait_for_letter(command_line, FACTS, requeued=0)
+    shown = command_line.type("dlq", "show", str(first["sequence"]))
     assert '"poison": 1' in shown.out
     assert first["consumer"] == "planner-0"
-    sent = desk.type("dlq", "requeue", str(first["sequence"]), "--who", "ann")
+    sent = command_line.type("dlq", "requeue", str(first["sequence"]), "--who", "ann")
     assert "1 sent again." in sent.out
-    second = wait_for_letter(desk, FACTS, requeued=1)
-    refused = desk.type("dlq", "drop", str(second["sequence"]))
+    second = wait_for_letter(command_line, FACTS, requeued=1)
+    refused = command_line.type("dlq", "drop", str(second["sequence"]))
     assert refused.code != 0
     assert "--reason" in refused.err
-    dropped = desk.type(
+    dropped = command_line.type(
         "dlq", "drop", str(second["sequence"]), "--reason", "nobody wrote it", "--who", "bob"
     )
     assert "1 dropped." in dropped.out
-    assert letters(desk, FACTS) == []
-    acts = msgspec.json.decode(desk.type("dlq", "log", "--json").out)
-    told = [(one["who"], one["action"], one["why"]) for one in acts if one["subject"] == FACTS]
+    assert letters(command_line, FACTS) == []
+    acts = msgspec.json.decode(command_line.type("dlq", "log", "--json").out)
+    facts = [(one["who"], one["action"], one["why"]) for one in acts if one["subject"] == FACTS]
     # The API names who signed in, whoever they say that they are.
-    owner = msgspec.json.decode(desk.type("whoami", "--json").out)["name"]
-    assert told == [(owner, "drop", "nobody wrote it"), (owner, "requeue", None)]
+    owner = msgspec.json.decode(command_line.type("whoami", "--json").out)["name"]
+    assert facts == [(owner, "drop", "nobody wrote it"), (owner, "requeue", None)]
 
 
-def test_a_message_is_handled_once_what_it_needs_is_there(desk: Desk, stack: Stack) -> None:
+def test_a_message_is_handled_once_what_it_needs_is_there(
+    command_line: CommandLine, stack: Stack
+) -> None:
     publish(stack, ORDERS, b'{"id": 1}', name="order-1")
-    letter = wait_for_letter(desk, ORDERS, requeued=0)
-    assert "trigger" in letter["reason"]
-    registered = desk.type("register", desk.write("late-orders", HELLO))
+    dead_letter = wait_for_letter(command_line, ORDERS, requeued=0)
+    assert "trigger" in dead_letter["reason"]
+    registered = command_line.type("register", command_line.write("late-orders", HELLO))
     assert registered.code == 0, registered
-    kept = desk.type("trigger", "put", "late", "e2e/late-orders", "--subject", "orders.late")
+    kept = command_line.type(
+        "trigger", "put", "late", "e2e/late-orders", "--subject", "orders.late"
+    )
     assert kept.code == 0, kept
-    sent = desk.type("dlq", "requeue", str(letter["sequence"]), "--server", stack.url("api"))
+    sent = command_line.type(
+        "dlq", "requeue", str(dead_letter["sequence"]), "--server", stack.url("api")
+    )
     assert "1 sent again." in sent.out, sent
-    again = desk.type("dlq", "requeue", str(letter["sequence"]))
+    again = command_line.type("dlq", "requeue", str(dead_letter["sequence"]))
     assert again.code == 0, again
 
     def has_run() -> bool:
-        lines = desk.type("ls", "--path", "e2e/late-orders", "--json").out.splitlines()
+        lines = command_line.type("ls", "--path", "e2e/late-orders", "--json").out.splitlines()
         return [msgspec.json.decode(line)["status"] for line in lines] == ["COMPLETED"]
 
     wait_until(has_run, timeout_s=PATIENCE_S, what="the message has started one run")
-    assert letters(desk, ORDERS) == []
+    assert letters(command_line, ORDERS) == []

@@ -111,10 +111,10 @@ def test_every_history_verifies(stack: Stack, tmp_path: Path) -> None:
     rows = list_executions(stack)
     assert {row["status"] for row in rows} == {"COMPLETED", "FAILED", "CANCELLED", "RUNNING"}
     for number, row in enumerate(rows):
-        said = run_command(
+        command = run_command(
             stack, "replay", "verify", row["execution_id"], "--output", str(tmp_path / str(number))
         )
-        assert "unchanged, and agrees with every other" in said, said
+        assert "unchanged, and agrees with every other" in command, command
 
 
 def run_command(stack: Stack, *words: str, code: int = 0) -> str:
@@ -162,9 +162,9 @@ def test_who_asked_is_unknown(stack: Stack) -> None:
 def test_what_administers_is_recorded_from_now_on(stack: Stack) -> None:
     ask(stack, "POST", "/api/schedules/nightly/pause")
     ask(stack, "POST", "/api/schedules/nightly/resume")
-    said = run_command(stack, "audit", "log")
-    assert "schedule.paused" in said
-    assert "schedule.resumed" in said
+    command = run_command(stack, "audit", "log")
+    assert "schedule.paused" in command
+    assert "schedule.resumed" in command
 
 
 def test_a_payload_of_before_is_read(stack: Stack) -> None:
@@ -193,7 +193,7 @@ def test_what_starts_playbooks_starts_them_still(stack: Stack) -> None:
 def test_an_approval_that_was_asked_for_before_is_given(stack: Stack) -> None:
     execution_id = find_earlier(stack, "old/gate", "RUNNING")
     approvals = ask(stack, "GET", "/api/approvals").json()["approvals"]
-    (approval,) = [one for one in approvals if one["execution_id"] == execution_id]
+    (approval,) = [item for item in approvals if item["execution_id"] == execution_id]
     address = f"/api/approvals/{approval['approval_id']}"
     ask(stack, "POST", address, json={"decision": "approve"})
     assert wait_for_end(stack, execution_id) == "COMPLETED"
@@ -202,20 +202,20 @@ def test_an_approval_that_was_asked_for_before_is_given(stack: Stack) -> None:
 def read_planner_environ(stack: Stack, **changes: str) -> dict[str, str]:
     """What the stack's planner is told, for another one beside it without the owner's token."""
     pid = stack.pid("planner-1")
-    told = dict(
+    parts = dict(
         entry.split("=", 1)
         for entry in Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
         if "=" in entry
     )
     ports = loopback.choose_ports(["http", "health"], before={})
     for name in ("NOETL_PLANNER_OWNER_TOKEN_SHA256", "NOETL_PLANNER_OWNER_NAME"):
-        told.pop(name, None)
-    told |= {
+        parts.pop(name, None)
+    parts |= {
         "NOETL_PLANNER_INSTANCE": "planner-beside",
         "NOETL_PLANNER_HTTP_PORT": str(ports["http"]),
         "NOETL_PLANNER_HEALTH_PORT": str(ports["health"]),
     }
-    return told | changes
+    return parts | changes
 
 
 def test_a_planner_whom_nobody_could_ask_does_not_start(stack: Stack) -> None:
@@ -228,9 +228,9 @@ def test_a_planner_whom_nobody_could_ask_does_not_start(stack: Stack) -> None:
         env=read_planner_environ(stack),
     )
     assert done.returncode != 0
-    said = done.stdout + done.stderr
+    stdout = done.stdout + done.stderr
     for way in ("NOETL_PLANNER_OWNER_TOKEN_SHA256", "noetl key owner", "off-on-loopback"):
-        assert way in said
+        assert way in stdout
 
 
 def test_it_goes_on_as_before_where_authentication_is_off(stack: Stack) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.stack import Stack
 
 from noetl_contracts import codec
@@ -37,9 +37,9 @@ _LOSE = "update noetl.command set status = 'LOST' where execution_id = $1"
 @pytest.fixture(scope="module")
 def execution_id(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> str:
     """One run that every test looks at; what is done to it, the next one does not mind."""
-    desk = Desk(stack, tmp_path_factory.mktemp("orders"))
-    found = desk.begin(desk.write("orders", ORDERS))
-    desk.wait_for(found, "COMPLETED")
+    command_line = CommandLine(stack, tmp_path_factory.mktemp("orders"))
+    found = command_line.begin(command_line.write("orders", ORDERS))
+    command_line.wait_for(found, "COMPLETED")
     return found
 
 
@@ -57,51 +57,56 @@ def change(stack: Stack, statement: str, execution_id: str) -> None:
 
 
 def test_a_run_is_proven_anywhere_and_what_is_done_to_it_is_named(
-    desk: Desk, stack: Stack, execution_id: str, tmp_path: Path
+    command_line: CommandLine, stack: Stack, execution_id: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "evidence"
-    proven = desk.type("replay", "verify", execution_id, "--output", str(folder))
+    proven = command_line.type("replay", "verify", execution_id, "--output", str(folder))
     assert (proven.code, "agrees with every other" in proven.out) == (0, True), proven
     moved = folder.rename(tmp_path / "elsewhere")
-    assert desk.type("replay", "check", str(moved)).code == 0
+    assert command_line.type("replay", "check", str(moved)).code == 0
     report = codec.decode_json((moved / "replay.json").read_bytes())
     (order,) = report["surfaces"]["business_object"].values()
     assert (order["object_id"], order["attributes"]) == ("order/7", {"total": 12.5})
     assert codec.decode_json((moved / "payloads.json").read_bytes())["summary"]["payloads"] > 0
-    assert desk.type("audit", "verify", execution_id).code == 0
+    assert command_line.type("audit", "verify", execution_id).code == 0
     change(stack, _HIDE, execution_id)
-    told = desk.type("audit", "verify", execution_id)
-    assert (told.code, "column" in told.out, "status" in told.out) == (1, True, True), told
+    answer = command_line.type("audit", "verify", execution_id)
+    assert (answer.code, "column" in answer.out, "status" in answer.out) == (1, True, True), answer
     change(stack, _FORGE, execution_id)
-    assert "at version 4 is not what was sealed" in desk.type("audit", "verify", execution_id).out
+    assert (
+        "at version 4 is not what was sealed"
+        in command_line.type("audit", "verify", execution_id).out
+    )
 
 
 def test_read_models_are_put_right_while_all_runs(
-    desk: Desk, stack: Stack, execution_id: str
+    command_line: CommandLine, stack: Stack, execution_id: str
 ) -> None:
     change(stack, _LOSE, execution_id)
-    last = max(one["version"] for one in desk.events(execution_id))
-    wrong = desk.type("replay", "diff", execution_id, str(last))
+    last = max(item["version"] for item in command_line.events(execution_id))
+    wrong = command_line.type("replay", "diff", execution_id, str(last))
     assert '~ status: "COMPLETED" -> "LOST"' in wrong.out, wrong
-    done = desk.type("projection", "rebuild", execution_id)
+    done = command_line.type("projection", "rebuild", execution_id)
     assert (done.code, "values differed" in done.out) == (0, True), done
-    assert "no difference" in desk.type("replay", "diff", execution_id, str(last)).out
+    assert "no difference" in command_line.type("replay", "diff", execution_id, str(last)).out
 
 
-def test_a_run_goes_on_from_its_past(desk: Desk, execution_id: str) -> None:
-    events = desk.events(execution_id)
+def test_a_run_goes_on_from_its_past(command_line: CommandLine, execution_id: str) -> None:
+    events = command_line.events(execution_id)
     entered = next(
-        one["version"]
-        for one in events
-        if one["event_type"] == "step.enter" and one["node_name"] == "pay"
+        event["version"]
+        for event in events
+        if event["event_type"] == "step.enter" and event["node_name"] == "pay"
     )
-    forked = desk.type(
+    forked = command_line.type(
         "fork", execution_id, "--at", str(entered), "--set", "no=8", "--follow", "--json"
     )
     assert forked.code == 0, forked
     new = codec.decode_json(forked.out.splitlines()[0])["execution_id"]
-    shown = desk.wait_for(new, "COMPLETED")
+    shown = command_line.wait_for(new, "COMPLETED")
     assert shown["variables"] == {"all": [0, 1, 2, 3, 4]}
-    kinds = [one["node_name"] for one in desk.events(new) if one["event_type"] == "step.enter"]
+    kinds = [
+        item["node_name"] for item in command_line.events(new) if item["event_type"] == "step.enter"
+    ]
     assert kinds == ["pay"]
-    assert len(desk.events(execution_id)) == len(events)
+    assert len(command_line.events(execution_id)) == len(events)

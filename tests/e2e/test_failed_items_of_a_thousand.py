@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.e2e.desk import PATIENCE_S, Desk
+from tests.e2e.command_line import PATIENCE_S, CommandLine
 from tests.support.parity import assert_parity
 from tests.support.stack import Stack
 
@@ -104,51 +104,51 @@ def shop() -> Iterator[Shop]:
     ids=["fan-out", "items"],
 )
 def test_three_of_a_thousand_items_run_again_alone(
-    desk: Desk, stack: Stack, shop: Shop, spec: str
+    command_line: CommandLine, stack: Stack, shop: Shop, spec: str
 ) -> None:
-    file = desk.write("thousand", PLAYBOOK.replace("SPEC", spec))
+    file = command_line.write("thousand", PLAYBOOK.replace("SPEC", spec))
     inputs = ("--set", f"url={shop.url}")
     shop.open()
-    smooth = desk.begin(file, *inputs)
-    expected = desk.wait_for(smooth, "COMPLETED")["variables"]
+    smooth = command_line.begin(file, *inputs)
+    expected = command_line.wait_for(smooth, "COMPLETED")["variables"]
     assert expected["sum"] == sum(range(COUNT))
     shop.open(bad=BAD)
-    failed = desk.begin(file, *inputs)
-    desk.wait_for(failed, "FAILED")
+    failed = command_line.begin(file, *inputs)
+    command_line.wait_for(failed, "FAILED")
 
-    shown = desk.type("items", failed, "each", "--failed", "--output", "json")
+    shown = command_line.type("items", failed, "each", "--failed", "--output", "json")
     assert shown.code == 0, shown
     items = [msgspec.json.decode(line) for line in shown.out.splitlines()]
     assert [(item["index"], item["input"], item["error"]["status"]) for item in items] == [
         (number, number, 422) for number in BAD
     ]
     assert "1,000 in all, 997 completed, 3 failed" in shown.err
-    table = desk.type("items", failed, "--failed").out.splitlines()
+    table = command_line.type("items", failed, "--failed").out.splitlines()
     assert table[0].split() == ["INDEX", "STATE", "ATTEMPTS", "SECONDS", "INPUT", "ERROR"]
     assert [line.split()[:2] for line in table[1:]] == [[str(n), "failed"] for n in BAD]
 
     shop.open(held=500)
-    begun = desk.type("rerun", failed, "--failed", "--detach")
+    begun = command_line.type("rerun", failed, "--failed", "--detach")
     assert begun.code == 0, begun
     assert "step each: 3 items run again, 997 results are taken over" in begun.err
     again = begun.out.strip()
     assert shop.is_asked_for_held.wait(PATIENCE_S)
     stack.kill("worker-1")
-    found = desk.wait_for(again, "COMPLETED")["variables"]
+    variables = command_line.wait_for(again, "COMPLETED")["variables"]
     # The worker died while one of them was under way: it was asked for twice.
     assert shop.asked.keys() == set(BAD)
     assert shop.asked[500] == 2
-    assert found.pop("stats") == {**expected.pop("stats"), "retried": 1}
-    assert found == expected
-    folder = str(desk.folder / "evidence")
-    assert desk.type("replay", "verify", again, "--output", folder).code == 0
+    assert variables.pop("stats") == {**expected.pop("stats"), "retried": 1}
+    assert variables == expected
+    folder = str(command_line.folder / "evidence")
+    assert command_line.type("replay", "verify", again, "--output", folder).code == 0
     assert_parity(stack, again)
-    again_shown = desk.type("items", again, "each", "--all", "--output", "json")
+    again_shown = command_line.type("items", again, "each", "--all", "--output", "json")
     states = Counter(
         (item["state"], item["taken_from"] is not None)
         for item in map(msgspec.json.decode, again_shown.out.splitlines())
     )
     assert states == {("completed", True): COUNT - len(BAD), ("completed", False): len(BAD)}
-    refused = desk.type("rerun", again, "--failed", "--detach")
+    refused = command_line.type("rerun", again, "--failed", "--detach")
     assert refused.code != 0
     assert "no loop has items that did not complete" in refused.err

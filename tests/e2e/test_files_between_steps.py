@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.e2e.command_line import CommandLine
 from tests.e2e.conftest import SETTINGS
-from tests.e2e.desk import Desk
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 
@@ -49,55 +49,55 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def desk(stack: Stack, tmp_path: Path) -> Desk:
+def command_line(stack: Stack, tmp_path: Path) -> CommandLine:
     """A person with an empty folder."""
-    return Desk(stack, tmp_path)
+    return CommandLine(stack, tmp_path)
 
 
-def run_while_a_worker_is_killed(desk: Desk, stack: Stack, seed: int) -> int:
+def run_while_a_worker_is_killed(command_line: CommandLine, stack: Stack, seed: int) -> int:
     """Run the sales playbook, kill one of the workers at some item, and return the count."""
     random = Random(seed)
-    execution_id = desk.begin(desk.write(f"sales-{seed}", SALES))
-    desk.wait_for_event(execution_id, "command.started", random.randint(1, 11))
+    execution_id = command_line.begin(command_line.write(f"sales-{seed}", SALES))
+    command_line.wait_for_event(execution_id, "command.started", random.randint(1, 11))
     started = [
         event["context"]["worker_id"]
-        for event in desk.events(execution_id)
+        for event in command_line.events(execution_id)
         if event["event_type"] == "command.started"
     ]
     victim = random.choice(started)
     names = [name for name in stack.names("worker") if name in victim]
     stack.kill((names or stack.names("worker"))[0])
-    found = desk.wait_for(execution_id, "COMPLETED")
+    found = command_line.wait_for(execution_id, "COMPLETED")
     return int(found["variables"]["count"])
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_database_counts_right_whichever_worker_is_killed(
-    desk: Desk, stack: Stack, seed: int
+    command_line: CommandLine, stack: Stack, seed: int
 ) -> None:
-    assert run_while_a_worker_is_killed(desk, stack, seed) == 11
+    assert run_while_a_worker_is_killed(command_line, stack, seed) == 11
 
 
-def test_a_rerun_begins_with_the_files_that_its_step_saw(desk: Desk) -> None:
-    execution_id = desk.begin(desk.write("sales-again", SALES))
-    assert desk.wait_for(execution_id, "COMPLETED")["variables"]["count"] == 11
+def test_a_rerun_begins_with_the_files_that_its_step_saw(command_line: CommandLine) -> None:
+    execution_id = command_line.begin(command_line.write("sales-again", SALES))
+    assert command_line.wait_for(execution_id, "COMPLETED")["variables"]["count"] == 11
     for step in ("fill", "count"):
-        begun = desk.type("rerun", execution_id, "--from", step, "--detach")
+        begun = command_line.type("rerun", execution_id, "--from", step, "--detach")
         assert begun.code == 0, begun
         again = begun.out.split()[-1]
-        assert desk.wait_for(again, "COMPLETED")["variables"]["count"] == 11
+        assert command_line.wait_for(again, "COMPLETED")["variables"]["count"] == 11
 
 
-def test_files_are_there_after_down_and_up(desk: Desk, stack: Stack) -> None:
-    execution_id = desk.begin(desk.write("waiting", WAITING))
-    desk.wait_for_event(execution_id, "command.parked")
+def test_files_are_there_after_down_and_up(command_line: CommandLine, stack: Stack) -> None:
+    execution_id = command_line.begin(command_line.write("waiting", WAITING))
+    command_line.wait_for_event(execution_id, "command.parked")
     stack.noetl("down")
     stack.noetl("up", *OPTIONS)
-    answer = desk.type("signal", f"go-{execution_id}")
+    answer = command_line.type("signal", f"go-{execution_id}")
     assert answer.code == 0, answer
     wait_until(
-        lambda: desk.status(execution_id)["status"] == "COMPLETED",
+        lambda: command_line.status(execution_id)["status"] == "COMPLETED",
         timeout_s=60,
         what="the execution goes on",
     )
-    assert desk.status(execution_id)["variables"]["text"] == "ab"
+    assert command_line.status(execution_id)["variables"]["text"] == "ab"

@@ -53,8 +53,8 @@ def test_an_example_does_what_is_expected(running: Gallery, name: str) -> None:
 def test_an_example_is_well_written(name: str) -> None:
     wanted = gallery.expected(name)
     parsed = parse_playbook(gallery.text_of(name), level=Level.STRICT)
-    found = {each.code for each in parsed.problems}
-    assert found <= (OLDER if wanted.has_older_forms else set()), parsed.problems
+    codes = {problem.code for problem in parsed.problems}
+    assert codes <= (OLDER if wanted.has_older_forms else set()), parsed.problems
     assert HEADER.match(gallery.text_of(name)), (
         "a header says what it Shows, how to Run, how it Ends"
     )

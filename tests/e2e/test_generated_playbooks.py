@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.e2e.command_line import FRONT, TARGET, CommandLine
 from tests.e2e.conftest import SETTINGS
-from tests.e2e.desk import FRONT, TARGET, Desk
 from tests.support.generated_playbooks import Generated, generated_playbooks, plain_values
 from tests.support.stack import Stack, running_stack
 
@@ -33,8 +33,8 @@ DRAWN = settings(
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack with four workers and a target database."""
     with running_stack(tmp_path_factory.mktemp("generated") / "stack", *OPTIONS) as running:
-        desk = Desk(running, tmp_path_factory.mktemp("desk"))
-        kept = desk.type(
+        command_line = CommandLine(running, tmp_path_factory.mktemp("command_line"))
+        kept = command_line.type(
             *("credential", "put", TARGET, "--type", "postgres"),
             *("--data", f"dsn={running.url('target')}"),
         )
@@ -73,9 +73,11 @@ def test_four_workers_of_which_one_is_killed_give_what_python_gives(
     stack: Stack,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    desk = Desk(stack, tmp_path_factory.mktemp("four"))
-    execution_id = desk.begin(desk.write("four", generated.body))
-    desk.wait_for_event(execution_id, "command.started", min(event, generated.body.count("step:")))
+    command_line = CommandLine(stack, tmp_path_factory.mktemp("four"))
+    execution_id = command_line.begin(command_line.write("four", generated.body))
+    command_line.wait_for_event(
+        execution_id, "command.started", min(event, generated.body.count("step:"))
+    )
     stack.kill(data.draw(st.sampled_from(sorted(stack.names("worker")))))
-    found = desk.wait_for(execution_id, "COMPLETED")
+    found = command_line.wait_for(execution_id, "COMPLETED")
     assert plain_values(found["variables"]["rows"]) == plain_values(generated.expected)

@@ -4,7 +4,7 @@ import asyncio
 
 import asyncpg
 import pytest
-from tests.e2e.desk import PATIENCE_S, Desk
+from tests.e2e.command_line import PATIENCE_S, CommandLine
 from tests.e2e.test_cancelled_runs import seed
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
@@ -44,8 +44,8 @@ workflow:
 LATER = "workflow:\n  - step: start\n    tool: {kind: noop}\n"
 
 
-def live_commands(desk: Desk, execution_id: str) -> int:
-    kinds = desk.kinds(execution_id)
+def live_commands(command_line: CommandLine, execution_id: str) -> int:
+    kinds = command_line.kinds(execution_id)
     ended = ("command.completed", "command.failed", "command.cancelled")
     return kinds.count("command.issued") - sum(kinds.count(kind) for kind in ended)
 
@@ -63,33 +63,35 @@ async def run_sql(dsn: str, sql: str) -> None:
     [("items", "command.started", "call.done"), ("rows", "frame.started", "frame.committed")],
 )
 def test_a_held_loop_stands_still_and_goes_on_where_it_was(
-    desk: Desk, stack: Stack, name: str, begun: str, progress: str
+    command_line: CommandLine, stack: Stack, name: str, begun: str, progress: str
 ) -> None:
     target = stack.url("target")
     asyncio.run(seed(target))
     asyncio.run(run_sql(target, "DROP TABLE IF EXISTS e2e_gate; CREATE TABLE e2e_gate (i int)"))
-    execution_id = desk.begin(desk.write(f"held-{name}", ITEMS if name == "items" else ROWS))
-    desk.wait_for_event(execution_id, begun, count=2)
-    assert desk.type("pause", execution_id, "--reason", "a look").code == 0
-    desk.wait_for(execution_id, "PAUSED")
+    execution_id = command_line.begin(
+        command_line.write(f"held-{name}", ITEMS if name == "items" else ROWS)
+    )
+    command_line.wait_for_event(execution_id, begun, count=2)
+    assert command_line.type("pause", execution_id, "--reason", "a look").code == 0
+    command_line.wait_for(execution_id, "PAUSED")
     asyncio.run(run_sql(target, "INSERT INTO e2e_gate VALUES (1)"))
     if name == "items":
         wait_until(
-            lambda: live_commands(desk, execution_id) == 0,
+            lambda: live_commands(command_line, execution_id) == 0,
             timeout_s=PATIENCE_S,
             what="what ran has finished",
         )
     else:
-        desk.wait_for_event(execution_id, "command.reissued", count=2)
-    done = desk.kinds(execution_id).count(progress)
+        command_line.wait_for_event(execution_id, "command.reissued", count=2)
+    done = command_line.kinds(execution_id).count(progress)
     assert 0 < done < 30
     # Another run has come and gone on the same worker.
-    assert desk.type("run", desk.write("later", LATER)).code == 0
-    assert desk.kinds(execution_id).count(progress) == done
-    assert desk.status(execution_id)["status"] == "PAUSED"
-    assert desk.type("resume", execution_id).code == 0
-    desk.wait_for(execution_id, "COMPLETED")
-    kinds = desk.kinds(execution_id)
+    assert command_line.type("run", command_line.write("later", LATER)).code == 0
+    assert command_line.kinds(execution_id).count(progress) == done
+    assert command_line.status(execution_id)["status"] == "PAUSED"
+    assert command_line.type("resume", execution_id).code == 0
+    command_line.wait_for(execution_id, "COMPLETED")
+    kinds = command_line.kinds(execution_id)
     assert kinds.count(progress) == 30
     assert kinds.count("loop.done") == 1
     assert [kind for kind in kinds if kind.startswith("execution.")] == [
@@ -98,7 +100,7 @@ def test_a_held_loop_stands_still_and_goes_on_where_it_was(
     ]
 
 
-def test_a_failed_run_is_repeated_from_the_step_that_failed(desk: Desk) -> None:
+def test_a_failed_run_is_repeated_from_the_step_that_failed(command_line: CommandLine) -> None:
     body = """\
 workload: {divisor: 0}
 workflow:
@@ -112,17 +114,19 @@ workflow:
       input: {n: "{{ start.n }}", d: "{{ workload.divisor }}", blob: "{{ ctx.blob }}"}
       code: "result = {'q': n / d, 'size': len(blob)}"
 """
-    failed = desk.type("run", desk.write("divide", body))
+    failed = command_line.type("run", command_line.write("divide", body))
     assert failed.code == 1
     execution_id = failed.err.split()[1]
-    desk.wait_for(execution_id, "FAILED")
-    repeated = desk.type("rerun", execution_id, "--set-json", "divisor=2")
+    command_line.wait_for(execution_id, "FAILED")
+    repeated = command_line.type("rerun", execution_id, "--set-json", "divisor=2")
     assert repeated.code == 0, repeated
     again = repeated.err.split()[1]
-    desk.wait_for(again, "COMPLETED")
+    command_line.wait_for(again, "COMPLETED")
     entered = [
-        event["node_name"] for event in desk.events(again) if event["event_type"] == "step.enter"
+        event["node_name"]
+        for event in command_line.events(again)
+        if event["event_type"] == "step.enter"
     ]
     assert entered == ["divide"]
-    shown = desk.get(f"/api/result/{again}/divide").json()
+    shown = command_line.get(f"/api/result/{again}/divide").json()
     assert shown["data"] == {"q": 21, "size": 200_000}

@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.e2e.desk import TARGET, Desk
+from tests.e2e.command_line import TARGET, CommandLine
 from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
@@ -74,91 +74,97 @@ def tables(stack: Stack) -> Iterator[Stack]:
     execute(stack, "DROP TABLE inc_target")
 
 
-def register(desk: Desk, *, wait_s: float) -> None:
+def register(command_line: CommandLine, *, wait_s: float) -> None:
     text = PLAYBOOK.replace("WAIT_S", str(wait_s))
-    answer = desk.type("register", desk.write("increments", text))
+    answer = command_line.type("register", command_line.write("increments", text))
     assert answer.code == 0, answer
 
 
-def begin(desk: Desk) -> str:
-    begun = desk.type("run", PATH, "--detach")
+def begin(command_line: CommandLine) -> str:
+    begun = command_line.type("run", PATH, "--detach")
     assert begun.code == 0, begun
     return begun.out.strip()
 
 
-def get_state(desk: Desk) -> tuple[str, int]:
-    answer = desk.type("state", "get", PATH, "orders", "--json")
+def get_state(command_line: CommandLine) -> tuple[str, int]:
+    answer = command_line.type("state", "get", PATH, "orders", "--json")
     assert answer.code == 0, answer
     found = json.loads(answer.out)
     return found["value"], found["revision"]
 
 
 def test_a_killed_worker_late_rows_and_overlaps_neither_lose_nor_double(
-    desk: Desk, tables: Stack
+    command_line: CommandLine, tables: Stack
 ) -> None:
     # The worker dies after it has written and before it has reported; new orders come meanwhile.
-    register(desk, wait_s=4)
-    execution_id = begin(desk)
+    register(command_line, wait_s=4)
+    execution_id = begin(command_line)
     wait_until(lambda: loaded(tables) == [1, 2, 3, 4, 5], timeout_s=60, what="rows are written")
     add_orders(tables, (6, "2024-01-06 10:00"), (7, "2024-01-07 10:00"))
-    assert desk.type("state", "get", PATH, "orders").code == 2
+    assert command_line.type("state", "get", PATH, "orders").code == 2
     tables.kill("worker-1")
-    desk.wait_for(execution_id, "COMPLETED")
-    kinds = desk.kinds(execution_id)
+    command_line.wait_for(execution_id, "COMPLETED")
+    kinds = command_line.kinds(execution_id)
     assert "command.reissued" in kinds
     assert (kinds.count("state.read"), kinds.count("state.changed")) == (1, 1)
     assert loaded(tables) == [1, 2, 3, 4, 5]
-    assert get_state(desk) == ("2024-01-05T10:00:00+00:00", 1)
+    assert get_state(command_line) == ("2024-01-05T10:00:00+00:00", 1)
     assert_parity(tables, execution_id)
 
     # The next run has the new orders, and one that came late within the lag.
-    register(desk, wait_s=0)
+    register(command_line, wait_s=0)
     add_orders(tables, (8, "2024-01-05 09:00"))
-    desk.wait_for(begin(desk), "COMPLETED")
+    command_line.wait_for(begin(command_line), "COMPLETED")
     assert loaded(tables) == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert get_state(desk) == ("2024-01-07T10:00:00+00:00", 2)
+    assert get_state(command_line) == ("2024-01-07T10:00:00+00:00", 2)
 
     # Two runs that overlap: the second one is told, and nothing is lost.
-    register(desk, wait_s=3)
+    register(command_line, wait_s=3)
     add_orders(tables, (9, "2024-01-09 10:00"))
-    both = [begin(desk), begin(desk)]
+    both = [begin(command_line), begin(command_line)]
     ended = {"COMPLETED", "FAILED"}
-    for one in both:
-        wait_until(lambda: desk.status(one)["status"] in ended, timeout_s=60, what=f"{one} ends")  # noqa: B023 - it is called here
-    statuses = {one: desk.status(one) for one in both}
-    assert sorted(found["status"] for found in statuses.values()) == ["COMPLETED", "FAILED"]
-    (failed,) = [one for one, found in statuses.items() if found["status"] == "FAILED"]
+    for item in both:
+        wait_until(
+            lambda: command_line.status(item)["status"] in ended,  # noqa: B023 - it is called here
+            timeout_s=60,
+            what=f"{item} ends",
+        )
+    statuses = {item: command_line.status(item) for item in both}
+    assert sorted(status["status"] for status in statuses.values()) == ["COMPLETED", "FAILED"]
+    (failed,) = [item for item, found in statuses.items() if found["status"] == "FAILED"]
     assert statuses[failed]["error"]["kind"] == "state_conflict"
     assert "revision 2 when it began and has revision 3" in statuses[failed]["error"]["message"]
-    assert get_state(desk) == ("2024-01-09T10:00:00+00:00", 3)
+    assert get_state(command_line) == ("2024-01-09T10:00:00+00:00", 3)
     assert_parity(tables, failed)
 
     # The history and a replay say who moved it, and to what.
-    history = json.loads(desk.type("state", "history", PATH, "orders", "--json").out)
-    assert [one["revision"] for one in history] == [3, 2, 1]
+    history = json.loads(command_line.type("state", "history", PATH, "orders", "--json").out)
+    assert [item["revision"] for item in history] == [3, 2, 1]
     assert history[2]["execution_id"] == execution_id
-    replayed = desk.type("replay", "state", execution_id, "--json")
+    replayed = command_line.type("replay", "state", execution_id, "--json")
     values = json.loads(replayed.out)["state"]["values"]
     assert values["orders"]["value"]["value"] == "2024-01-05T10:00:00+00:00"
 
 
-def test_a_backfill_runs_each_range_once_and_leaves_the_state(desk: Desk, tables: Stack) -> None:
-    register(desk, wait_s=0)
-    told = desk.type(
+def test_a_backfill_runs_each_range_once_and_leaves_the_state(
+    command_line: CommandLine, tables: Stack
+) -> None:
+    register(command_line, wait_s=0)
+    answer = command_line.type(
         *("state", "set", PATH, "orders", "2024-02-01", "--reason", "a test", "--who", "ann")
     )
-    assert told.code == 0, told
-    before = get_state(desk)
+    assert answer.code == 0, answer
+    before = get_state(command_line)
     words = ("backfill", PATH, "--from", "2024-01-02", "--to", "2024-01-05", "--every", "1d")
-    done = desk.type(*words, "--parallel", "2")
+    done = command_line.type(*words, "--parallel", "2")
     assert done.code == 0, done
     assert len(done.out.splitlines()) == 3
     assert loaded(tables) == [2, 3, 4]
-    again = desk.type(*words, "--json")
+    again = command_line.type(*words, "--json")
     ends = [json.loads(line) for line in again.out.splitlines()]
     assert [end["was_done"] for end in ends] == [True, True, True]
-    assert get_state(desk) == before
-    shown = desk.events(ends[0]["execution_id"])
-    (read,) = [one for one in shown if one["event_type"] == "state.read"]
+    assert get_state(command_line) == before
+    shown = command_line.events(ends[0]["execution_id"])
+    (read,) = [item for item in shown if item["event_type"] == "state.read"]
     assert read["context"]["increment"]["is_backfill"] is True
-    assert "state.changed" not in [one["event_type"] for one in shown]
+    assert "state.changed" not in [item["event_type"] for item in shown]

@@ -4,7 +4,7 @@
 from collections import defaultdict
 
 import pytest
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.parity import assert_parity
 from tests.support.stack import Stack
 
@@ -33,16 +33,16 @@ SQUARES = [number * number for number in range(12)]
     ],
 )
 def test_a_killed_workers_frames_run_again_with_the_same_rows(
-    desk: Desk, stack: Stack, spec: str
+    command_line: CommandLine, stack: Stack, spec: str
 ) -> None:
-    execution_id = desk.begin(desk.write("killed", PLAYBOOK.replace("SPEC", spec)))
-    desk.wait_for_event(execution_id, "frame.started")
+    execution_id = command_line.begin(command_line.write("killed", PLAYBOOK.replace("SPEC", spec)))
+    command_line.wait_for_event(execution_id, "frame.started")
     stack.kill("worker-1")
-    found = desk.wait_for(execution_id, "COMPLETED")
+    found = command_line.wait_for(execution_id, "COMPLETED")
     assert found["variables"]["all"] == SQUARES
     assert found["variables"]["total"] == sum(SQUARES)
     assert found["variables"]["stats"]["success"] == len(SQUARES)
-    events = desk.events(execution_id)
+    events = command_line.events(execution_id)
     kinds = [event["event_type"] for event in events]
     assert "frame.abandoned" in kinds
     assert kinds.count("stage.closed") == 2

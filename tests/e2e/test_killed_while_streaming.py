@@ -2,7 +2,7 @@
 """A stream whose worker is killed in the middle, on a real stack."""
 
 import pytest
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.parity import assert_parity
 from tests.support.stack import Stack
 
@@ -39,18 +39,20 @@ workflow:
 """
 
 
-def test_a_killed_worker_loses_no_chunk_and_repeats_none(desk: Desk, stack: Stack) -> None:
-    execution_id = desk.begin(desk.write("streaming", PLAYBOOK))
-    desk.wait_for_event(execution_id, "call.partial", 3)
+def test_a_killed_worker_loses_no_chunk_and_repeats_none(
+    command_line: CommandLine, stack: Stack
+) -> None:
+    execution_id = command_line.begin(command_line.write("streaming", PLAYBOOK))
+    command_line.wait_for_event(execution_id, "call.partial", 3)
     stack.kill("worker-1")
-    shown = desk.wait_for(execution_id, "COMPLETED")
+    shown = command_line.wait_for(execution_id, "COMPLETED")
     assert shown["variables"] == {
         "chunks": {"total": 10, "done": 10, "failed": 0},
         "shipped": {"chunks": 10, "rows": 200},
         "rows": 200,
     }
-    events = desk.events(execution_id)
-    partial = [one for one in events if one["event_type"] == "call.partial"]
+    events = command_line.events(execution_id)
+    partial = [event for event in events if event["event_type"] == "call.partial"]
     assert len(partial) == 10
-    assert "command.reissued" in desk.kinds(execution_id)
+    assert "command.reissued" in command_line.kinds(execution_id)
     assert_parity(stack, execution_id)

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
@@ -141,79 +141,83 @@ def kill_workers(stack: Stack) -> None:
         stack.wait_replaced(name, former=former[name])
 
 
-def waited_s(desk: Desk, execution_id: str) -> float:
+def waited_s(command_line: CommandLine, execution_id: str) -> float:
     """How long the command was parked, by when its events were stored."""
     times = {
-        one["event_type"]: datetime.fromisoformat(str(one["created_at"]))
-        for one in desk.events(execution_id)
+        item["event_type"]: datetime.fromisoformat(str(item["created_at"]))
+        for item in command_line.events(execution_id)
     }
     return (times["command.resumed"] - times["command.parked"]).total_seconds()
 
 
-def read_pages(desk: Desk, source: Source, *, delay: str) -> str:
-    file = desk.write("read", READ.replace("DELAY", delay))
-    return desk.begin(file, "--set", f"url={source.url}")
+def read_pages(command_line: CommandLine, source: Source, *, delay: str) -> str:
+    file = command_line.write("read", READ.replace("DELAY", delay))
+    return command_line.begin(file, "--set", f"url={source.url}")
 
 
-def test_a_rest_goes_on_while_no_worker_and_no_planner_lives(desk: Desk, stack: Stack) -> None:
-    execution_id = desk.begin(desk.write("rest", REST))
-    desk.wait_for_event(execution_id, "command.parked")
+def test_a_rest_goes_on_while_no_worker_and_no_planner_lives(
+    command_line: CommandLine, stack: Stack
+) -> None:
+    execution_id = command_line.begin(command_line.write("rest", REST))
+    command_line.wait_for_event(execution_id, "command.parked")
     kill_workers(stack)
     for name in stack.names("planner"):
         stack.kill(name)
-    shown = desk.wait_for(execution_id, "COMPLETED")
+    shown = command_line.wait_for(execution_id, "COMPLETED")
     assert shown["variables"] == {"begun": True, "found": 2}
-    kinds = desk.kinds(execution_id)
+    kinds = command_line.kinds(execution_id)
     assert (kinds.count("command.parked"), kinds.count("command.resumed")) == (1, 1)
     assert "command.reissued" not in kinds
-    assert waited_s(desk, execution_id) >= WAIT_S - STORED_LATE_S
+    assert waited_s(command_line, execution_id) >= WAIT_S - STORED_LATE_S
     assert_parity(stack, execution_id)
 
 
 def test_a_retry_counts_its_tries_over_killed_workers(
-    desk: Desk, stack: Stack, source: Source
+    command_line: CommandLine, stack: Stack, source: Source
 ) -> None:
-    file = desk.write("ask", RETRY)
-    execution_id = desk.begin(file, "--set", f"url={source.url}")
-    desk.wait_for_event(execution_id, "command.parked")
+    file = command_line.write("ask", RETRY)
+    execution_id = command_line.begin(file, "--set", f"url={source.url}")
+    command_line.wait_for_event(execution_id, "command.parked")
     kill_workers(stack)
-    shown = desk.wait_for(execution_id, "COMPLETED")
+    shown = command_line.wait_for(execution_id, "COMPLETED")
     assert shown["variables"] == {"found": 7}
     first_at, second_at = source.flaky
     assert second_at - first_at >= WAIT_S
 
 
 def test_a_repeat_goes_on_at_its_last_checkpoint_when_its_worker_is_killed_in_a_page(
-    desk: Desk, stack: Stack, source: Source
+    command_line: CommandLine, stack: Stack, source: Source
 ) -> None:
     source.held = 70
-    execution_id = read_pages(desk, source, delay="0")
+    execution_id = read_pages(command_line, source, delay="0")
     wait_until(lambda: 70 in source.asked, timeout_s=60, what="page 70 is asked for")
     kill_workers(stack)
     source.let_go.set()
-    shown = desk.wait_for(execution_id, "COMPLETED")
+    shown = command_line.wait_for(execution_id, "COMPLETED")
     assert shown["variables"]["numbers"] == list(range(1, PAGES_IN_ALL + 1))
     assert PAGES_IN_ALL < len(source.asked) <= PAGES_IN_ALL + PAGES
     assert_parity(stack, execution_id)
 
 
 def test_a_repeat_that_waits_at_page_70_reads_no_page_again(
-    desk: Desk, stack: Stack, source: Source
+    command_line: CommandLine, stack: Stack, source: Source
 ) -> None:
     execution_id = read_pages(
-        desk, source, delay=f'"{{{{ {WAIT_S} if iter.calls == 70 else 0 }}}}"'
+        command_line, source, delay=f'"{{{{ {WAIT_S} if iter.calls == 70 else 0 }}}}"'
     )
-    desk.wait_for_event(execution_id, "command.parked")
+    command_line.wait_for_event(execution_id, "command.parked")
     kill_workers(stack)
-    shown = desk.wait_for(execution_id, "COMPLETED")
+    shown = command_line.wait_for(execution_id, "COMPLETED")
     assert shown["variables"]["numbers"] == list(range(1, PAGES_IN_ALL + 1))
     assert source.asked == list(range(1, PAGES_IN_ALL + 1))
 
 
-def test_a_wait_of_most_of_a_year_ends_when_its_execution_is_cancelled(desk: Desk) -> None:
-    execution_id = desk.begin(desk.write("long", LONG_REST))
-    desk.wait_for_event(execution_id, "command.parked")
-    cancelled = desk.type("cancel", execution_id)
+def test_a_wait_of_most_of_a_year_ends_when_its_execution_is_cancelled(
+    command_line: CommandLine,
+) -> None:
+    execution_id = command_line.begin(command_line.write("long", LONG_REST))
+    command_line.wait_for_event(execution_id, "command.parked")
+    cancelled = command_line.type("cancel", execution_id)
     assert cancelled.code == 0, cancelled
-    desk.wait_for(execution_id, "CANCELLED")
-    assert "command.resumed" not in desk.kinds(execution_id)
+    command_line.wait_for(execution_id, "CANCELLED")
+    assert "command.resumed" not in command_line.kinds(execution_id)

@@ -4,7 +4,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from tests.e2e.desk import PATIENCE_S, Desk
+from tests.e2e.command_line import PATIENCE_S, CommandLine
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
@@ -35,27 +35,31 @@ workflow:
 """
 
 
-def lines(desk: Desk, execution_id: str, **query: str) -> list[dict[str, Any]]:
-    answer = desk.get(f"/api/executions/{execution_id}/logs", **query)
+def lines(command_line: CommandLine, execution_id: str, **query: str) -> list[dict[str, Any]]:
+    answer = command_line.get(f"/api/executions/{execution_id}/logs", **query)
     assert answer.is_success, answer.text
     found: list[dict[str, Any]] = answer.json()["lines"]
     return found
 
 
 def test_a_killed_workers_lines_are_there_and_who_follows_sees_both_attempts(
-    desk: Desk, stack: Stack
+    command_line: CommandLine, stack: Stack
 ) -> None:
-    execution_id = desk.begin(desk.write("killed-log", KILLED))
+    execution_id = command_line.begin(command_line.write("killed-log", KILLED))
     follower = subprocess.Popen(  # noqa: S603 - our own command line
-        desk.command("logs", execution_id, "start", "-f"),
+        command_line.command("logs", execution_id, "start", "-f"),
         stdout=subprocess.PIPE,
         text=True,
-        env=desk.environ,
+        env=command_line.environ,
     )
-    wait_until(lambda: len(lines(desk, execution_id)) == 2, timeout_s=PATIENCE_S, what="two lines")
+    wait_until(
+        lambda: len(lines(command_line, execution_id)) == 2, timeout_s=PATIENCE_S, what="two lines"
+    )
     stack.kill("worker-1")
-    desk.wait_for(execution_id, "COMPLETED")
-    found = [(line["attempt"], line["level"], line["text"]) for line in lines(desk, execution_id)]
+    command_line.wait_for(execution_id, "COMPLETED")
+    found = [
+        (line["attempt"], line["level"], line["text"]) for line in lines(command_line, execution_id)
+    ]
     first, second = found[0][0], found[-1][0]
     assert first < second
     assert found == [
@@ -71,12 +75,12 @@ def test_a_killed_workers_lines_are_there_and_who_follows_sees_both_attempts(
     assert shown == ["begun", "careful", "begun", "careful", "ended"]
 
 
-def test_lines_before_a_timeout_are_there(desk: Desk) -> None:
-    execution_id = desk.begin(desk.write("timed-log", TIMED))
-    desk.wait_for(execution_id, "FAILED")
-    typed = desk.type("logs", execution_id)
+def test_lines_before_a_timeout_are_there(command_line: CommandLine) -> None:
+    execution_id = command_line.begin(command_line.write("timed-log", TIMED))
+    command_line.wait_for(execution_id, "FAILED")
+    typed = command_line.type("logs", execution_id)
     assert typed.code == 0
     assert typed.out.endswith(" start #1.1 stdout: before the end\n")
-    unknown = desk.type("logs", "7")
+    unknown = command_line.type("logs", "7")
     assert unknown.code == 2
     assert "no execution 7" in unknown.err

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.e2e import canaries
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.stack import Stack
 
 from noetl_contracts import codec
@@ -39,17 +39,19 @@ def files_with(folder: Path, text: str) -> list[str]:
     return [file.name for file in files if text.encode() in file.read_bytes()]
 
 
-def run(desk: Desk, credential: str, query: str) -> tuple[str, int]:
+def run(command_line: CommandLine, credential: str, query: str) -> tuple[str, int]:
     body = STEP.replace("CREDENTIAL", credential).replace("QUERY", query)
-    answer = desk.type("run", desk.write("secretive", body), "--set", "marker=found-by-search")
+    answer = command_line.type(
+        "run", command_line.write("secretive", body), "--set", "marker=found-by-search"
+    )
     assert CANARY not in answer.out + answer.err
     assert REFUSED not in answer.out + answer.err
     return answer.err.split()[1], answer.code
 
 
-def opened(desk: Desk, credential: str) -> tuple[str, int]:
+def opened(command_line: CommandLine, credential: str) -> tuple[str, int]:
     """Test a credential, and give the test's execution with its exit code."""
-    answer = desk.type("credential", "test", credential, "--json")
+    answer = command_line.type("credential", "test", credential, "--json")
     assert CANARY not in answer.out + answer.err
     assert REFUSED not in answer.out + answer.err
     tested = codec.decode_json(answer.out)
@@ -60,39 +62,41 @@ def opened(desk: Desk, credential: str) -> tuple[str, int]:
     return tested["execution_id"], answer.code
 
 
-def test_a_password_is_in_no_table_message_payload_log_or_answer(desk: Desk, stack: Stack) -> None:
+def test_a_password_is_in_no_table_message_payload_log_or_answer(
+    command_line: CommandLine, stack: Stack
+) -> None:
     with password_of_target(stack, CANARY) as dsn:
         for name, address in (("pg_canary", dsn), ("pg_refused", dsn.replace(CANARY, REFUSED))):
-            kept = desk.type(
+            kept = command_line.type(
                 *("credential", "put", name, "--type", "postgres", "--data", f"dsn={address}")
             )
             assert kept.code == 0, kept
         runs = {
-            run(desk, "pg_canary", "select 1 as one"): 0,
-            run(desk, "pg_canary", "select no_such_column"): 1,
-            run(desk, "pg_canary", "\"select cast('{{ execution_id }}x' as bigint)\""): 1,
-            run(desk, "pg_refused", "select 1 as one"): 1,
-            opened(desk, "pg_canary"): 0,
-            opened(desk, "pg_refused"): 1,
+            run(command_line, "pg_canary", "select 1 as one"): 0,
+            run(command_line, "pg_canary", "select no_such_column"): 1,
+            run(command_line, "pg_canary", "\"select cast('{{ execution_id }}x' as bigint)\""): 1,
+            run(command_line, "pg_refused", "select 1 as one"): 1,
+            opened(command_line, "pg_canary"): 0,
+            opened(command_line, "pg_refused"): 1,
         }
     assert {code: expected for (_, code), expected in runs.items()} == {0: 0, 1: 1}
     for execution_id, code in runs:
-        desk.wait_for(execution_id, "FAILED" if code else "COMPLETED")
+        command_line.wait_for(execution_id, "FAILED" if code else "COMPLETED")
     rows = asyncio.run(canaries.dump(stack.url("postgres")))
-    said = [
-        desk.get(path).text
+    texts = [
+        command_line.get(path).text
         for path in ("/api/credentials", "/api/executions", "/api/catalog", "/metrics")
     ] + [
-        desk.get(f"/api/executions/{execution_id}{part}").text
+        command_line.get(f"/api/executions/{execution_id}{part}").text
         for execution_id, _ in runs
         for part in ("", "/status", "/events")
     ]
     # What is searched can be found there at all.
     assert "found-by-search" in rows
     assert files_with(stack.folder / "nats", "found-by-search")
-    assert any("found-by-search" in text for text in said)
+    assert any("found-by-search" in text for text in texts)
     for secret in (CANARY, REFUSED):
         assert secret not in rows
-        assert [text for text in said if secret in text] == []
+        assert [text for text in texts if secret in text] == []
         for folder in ("nats", "payloads", "logs"):
             assert files_with(stack.folder / folder, secret) == [], folder

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import asyncpg
 import psutil
 import pytest
-from tests.e2e.desk import TARGET, Desk
+from tests.e2e.command_line import TARGET, CommandLine
 from tests.support.java import BRIEF
 from tests.support.parity import assert_parity
 from tests.support.polling import eventually
@@ -130,7 +130,7 @@ def spark_stack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
                 if name.startswith("NOETL_WORKER_") and name not in only_its
             }
         )
-        kept = Desk(running, tmp_path_factory.mktemp("desk")).type(
+        kept = CommandLine(running, tmp_path_factory.mktemp("command_line")).type(
             *("credential", "put", TARGET, "--type", "postgres"),
             *("--data", f"dsn={running.url('target')}"),
         )
@@ -138,32 +138,34 @@ def spark_stack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         yield running
 
 
-def ended(desk: Desk, execution_id: str) -> Any:
+def ended(command_line: CommandLine, execution_id: str) -> Any:
     """Wait longer than a person would: everything may have to start anew."""
     try:
         wait_until(
-            lambda: desk.status(execution_id)["status"] in {"COMPLETED", "FAILED"},
+            lambda: command_line.status(execution_id)["status"] in {"COMPLETED", "FAILED"},
             timeout_s=PATIENCE_S,
             what=f"execution {execution_id} has ended",
         )
     finally:
-        found = desk.status(execution_id)
-        assert found["status"] == "COMPLETED", (found, desk.kinds(execution_id))
+        found = command_line.status(execution_id)
+        assert found["status"] == "COMPLETED", (found, command_line.kinds(execution_id))
     return found["variables"]
 
 
 def test_an_executor_dies_in_mid_wave_and_nothing_is_lost(
     spark_stack: Stack, cluster: Cluster, tmp_path: Path
 ) -> None:
-    desk = Desk(spark_stack, tmp_path)
+    command_line = CommandLine(spark_stack, tmp_path)
 
     async def killed(connection: asyncpg.Connection) -> str:
         await connection.execute("select pg_advisory_lock($1)", GATE)
-        execution_id = desk.begin(desk.write("on_spark", PLAYBOOK.replace("SPEC", SPEC)))
+        execution_id = command_line.begin(
+            command_line.write("on_spark", PLAYBOOK.replace("SPEC", SPEC))
+        )
 
         async def is_half_done() -> bool:
             waits = await connection.fetchval(WAITERS) is not None
-            is_begun = waits and "frame.committed" in desk.kinds(execution_id)
+            is_begun = waits and "frame.committed" in command_line.kinds(execution_id)
             return is_begun and len(cluster.executors()) == 2
 
         await eventually(is_half_done, timeout_s=PATIENCE_S)
@@ -176,11 +178,11 @@ def test_an_executor_dies_in_mid_wave_and_nothing_is_lost(
         return execution_id
 
     execution_id = asked(spark_stack, killed)
-    found = desk.wait_for(execution_id, "COMPLETED")
+    found = command_line.wait_for(execution_id, "COMPLETED")
     assert found["variables"]["all"] == SQUARES
     assert found["variables"]["total"] == sum(SQUARES)
     assert found["variables"]["stats"]["success"] == ROWS
-    kinds = Counter(event["event_type"] for event in desk.events(execution_id))
+    kinds = Counter(event["event_type"] for event in command_line.events(execution_id))
     frames = ROWS // 5
     # One more for the reduce.
     assert kinds["frame.committed"] == frames + 1
@@ -194,25 +196,25 @@ def test_an_executor_dies_in_mid_wave_and_nothing_is_lost(
 def test_slots_run_their_frames_on_the_cluster_and_take_effect_once(
     spark_stack: Stack, tmp_path: Path
 ) -> None:
-    desk = Desk(spark_stack, tmp_path)
+    command_line = CommandLine(spark_stack, tmp_path)
     example = (ROOT / "examples/loop-cursor.yaml").read_text().replace("main_db", TARGET)
     policy = "frame: {max_rows: 3, engine: spark, transaction: true}"
     body = example[example.index("workflow:") :].replace("frame: {max_rows: 3}", policy)
     assert policy in body
-    execution_id = desk.begin(desk.write("slots_on_spark", body))
-    found = desk.wait_for(execution_id, "COMPLETED")
+    execution_id = command_line.begin(command_line.write("slots_on_spark", body))
+    found = command_line.wait_for(execution_id, "COMPLETED")
     assert (found["variables"]["done"], found["variables"]["claimed"]) == (15, 15)
     lanes = {
         event["context"]["lane"]
-        for event in desk.events(execution_id)
+        for event in command_line.events(execution_id)
         if event["event_type"] == "command.issued" and "slot" in event["context"]
     }
     assert lanes == {"spark"}
 
 
 def test_tables_travel_from_executor_to_executor(spark_stack: Stack, tmp_path: Path) -> None:
-    desk = Desk(spark_stack, tmp_path)
-    found = ended(desk, desk.begin(desk.write("tables", TABLES)))
+    command_line = CommandLine(spark_stack, tmp_path)
+    found = ended(command_line, command_line.begin(command_line.write("tables", TABLES)))
     assert found["rows"] == [
         {"k": k, "n": 1_000, "total": sum(range(k, 3_000, 3))} for k in range(3)
     ]
@@ -221,22 +223,24 @@ def test_tables_travel_from_executor_to_executor(spark_stack: Stack, tmp_path: P
 def test_a_reduce_gives_the_same_however_its_source_was_cut_and_whatever_died(
     spark_stack: Stack, cluster: Cluster, tmp_path: Path
 ) -> None:
-    desk = Desk(spark_stack, tmp_path)
+    command_line = CommandLine(spark_stack, tmp_path)
     begun = {}
     for partitions, pause in ((64, 0.2), (7, 0.05), (1, 0.0)):
         body = SHAKY.replace("PARTITIONS", str(partitions)).replace("PAUSE", str(pause))
-        begun[partitions] = desk.begin(desk.write(f"shaky_{partitions}", body))
+        begun[partitions] = command_line.begin(command_line.write(f"shaky_{partitions}", body))
     wait_until(
-        lambda: "frame.committed" in desk.kinds(begun[64]) and len(cluster.executors()) == 2,
+        lambda: (
+            "frame.committed" in command_line.kinds(begun[64]) and len(cluster.executors()) == 2
+        ),
         timeout_s=PATIENCE_S,
         what="a wave is on its way",
     )
     cluster.kill_executor()
-    found = {partitions: ended(desk, one) for partitions, one in begun.items()}
-    assert {one["total"] for one in found.values()} == {CHECKSUM}
-    assert {one["fanin"] for one in found.values()} == {"complete"}
+    found = {partitions: ended(command_line, item) for partitions, item in begun.items()}
+    assert {item["total"] for item in found.values()} == {CHECKSUM}
+    assert {item["fanin"] for item in found.values()} == {"complete"}
     # Of seven shards two failed when they were run first; more were on the executor, perhaps.
-    assert desk.kinds(begun[7]).count("frame.abandoned") >= 2
+    assert command_line.kinds(begun[7]).count("frame.abandoned") >= 2
     for execution_id in begun.values():
         assert_parity(spark_stack, execution_id)
 
@@ -257,14 +261,14 @@ def asked(stack: Stack, question: Callable[[asyncpg.Connection], Awaitable[T]]) 
 def test_a_worker_that_dies_in_the_middle_of_a_copy_leaves_no_half(
     spark_stack: Stack, tmp_path: Path
 ) -> None:
-    desk = Desk(spark_stack, tmp_path)
+    command_line = CommandLine(spark_stack, tmp_path)
     waiters = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
     leftovers = "select count(*) from pg_class where relname like 'noetl_staging%'"
 
     async def killed(connection: asyncpg.Connection) -> tuple[str, int, int]:
         await connection.execute("create table carried(n int)")
         await connection.execute("select pg_advisory_lock($1)", LOCK)
-        execution_id = desk.begin(desk.write("carried", COPY))
+        execution_id = command_line.begin(command_line.write("carried", COPY))
 
         async def is_copying() -> bool:
             return bool(await connection.fetchval(waiters))
@@ -280,7 +284,7 @@ def test_a_worker_that_dies_in_the_middle_of_a_copy_leaves_no_half(
     assert half == 0
     # What the dead worker has staged is for its successor to remove.
     assert staged > 0
-    ended(desk, execution_id)
+    ended(command_line, execution_id)
 
     async def carried(connection: asyncpg.Connection) -> list[int]:
         every = await connection.fetchval("select count(*) from carried")
@@ -288,5 +292,5 @@ def test_a_worker_that_dies_in_the_middle_of_a_copy_leaves_no_half(
         return [every, unlike, await connection.fetchval(leftovers)]
 
     assert asked(spark_stack, carried) == [20_000, 20_000, 0]
-    assert "command.reissued" in desk.kinds(execution_id)
+    assert "command.reissued" in command_line.kinds(execution_id)
     assert_parity(spark_stack, execution_id)

@@ -11,8 +11,8 @@ from tests.support import gallery
 from tests.support.gallery import Expected, Gallery
 
 STATEMENTS = {
-    each["name"]: each
-    for each in yaml.safe_load((Path(__file__).parent / "statements.yaml").read_text("utf-8"))
+    item["name"]: item
+    for item in yaml.safe_load((Path(__file__).parent / "statements.yaml").read_text("utf-8"))
 }
 HEAD = """\
 apiVersion: noetl.io/v2

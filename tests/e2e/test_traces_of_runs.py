@@ -38,7 +38,7 @@ def test_a_clients_trace_goes_through_every_process(tmp_path: Path) -> None:
         settings = [f"{service}_OTLP_ENDPOINT={collector.url}" for service in services]
         settings.append(f"WORKER_HTTP_ALLOW={place}")
         options = ["--workers", "1", "--no-s3"]
-        options += [word for one in settings for word in ("--set", one)]
+        options += [word for setting in settings for word in ("--set", setting)]
         with running_stack(tmp_path / "home", *options) as stack:
             answer = http.post(
                 f"{stack.url('api')}/api/execute",

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import nats
 import pytest
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
@@ -33,24 +33,24 @@ async def publish_doctored(url: str) -> str:
 
 
 def test_an_unknown_event_type_is_put_aside_and_the_projector_goes_on(
-    desk: Desk, stack: Stack
+    command_line: CommandLine, stack: Stack
 ) -> None:
-    file = desk.write("hello", HELLO)
-    before = desk.type("run", file)
+    file = command_line.write("hello", HELLO)
+    before = command_line.type("run", file)
     assert before.code == 0, before
-    desk.wait_for(before.err.split()[1], "COMPLETED")
+    command_line.wait_for(before.err.split()[1], "COMPLETED")
     subject = asyncio.run(publish_doctored(stack.url("nats")))
     wait_until(
-        lambda: "playbook.applauded" in desk.type("dlq", "ls").out.replace("\n", ""),
+        lambda: "playbook.applauded" in command_line.type("dlq", "ls").out.replace("\n", ""),
         timeout_s=PATIENCE_S,
         what="the message is a dead letter",
     )
-    (letter,) = msgspec.json.decode(desk.type("dlq", "ls", "--json").out)
-    assert (letter["stream"], letter["subject"]) == ("NOETL_EVENTS", subject)
-    assert letter["consumer"].startswith("projector-0")
-    shown = desk.type("dlq", "show", str(letter["sequence"]))
+    (dead_letter,) = msgspec.json.decode(command_line.type("dlq", "ls", "--json").out)
+    assert (dead_letter["stream"], dead_letter["subject"]) == ("NOETL_EVENTS", subject)
+    assert dead_letter["consumer"].startswith("projector-0")
+    shown = command_line.type("dlq", "show", str(dead_letter["sequence"]))
     assert before.err.split()[1] in shown.out
-    after = desk.type("run", file)
+    after = command_line.type("run", file)
     assert after.code == 0, after
-    desk.wait_for(after.err.split()[1], "COMPLETED")
-    assert desk.status(before.err.split()[1])["status"] == "COMPLETED"
+    command_line.wait_for(after.err.split()[1], "COMPLETED")
+    assert command_line.status(before.err.split()[1])["status"] == "COMPLETED"

@@ -24,17 +24,17 @@ WITH_PAYLOADS = {"planner", "worker"}
 
 def refusal(service: str, tmp_path: Path, **fields: str) -> str:
     """Start a service that must give up; return its one line."""
-    known: dict[str, str] = {"CONNECT_S": "1", **fields}
+    known_names: dict[str, str] = {"CONNECT_S": "1", **fields}
     if service in WITHOUT_DATABASE:
-        known.pop("POSTGRES_DSN")
+        known_names.pop("POSTGRES_DSN")
     if service in WITH_PAYLOADS:
-        known = {"PAYLOAD_URL": tmp_path.as_uri(), "SECRET_KEY": SECRET_KEY, **known}
-    done = start(service, known)
+        known_names = {"PAYLOAD_URL": tmp_path.as_uri(), "SECRET_KEY": SECRET_KEY, **known_names}
+    done = start(service, known_names)
     assert done.returncode == 1, done.stdout + done.stderr
-    said = done.stdout + done.stderr
-    assert "Traceback" not in said, said
-    assert CANARY not in said, said
-    (line,) = [one for one in done.stderr.splitlines() if one.startswith("error: ")]
+    stdout = done.stdout + done.stderr
+    assert "Traceback" not in stdout, stdout
+    assert CANARY not in stdout, stdout
+    (line,) = [item for item in done.stderr.splitlines() if item.startswith("error: ")]
     return line
 
 
@@ -93,22 +93,22 @@ def test_a_port_in_use_is_named_with_its_setting(stack: Stack, tmp_path: Path) -
 
 def test_a_stack_whose_port_is_in_use_says_which_and_leaves_nothing(tmp_path: Path) -> None:
     stack = Stack(tmp_path / "other")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
         try:
-            said = stack.noetl("up", "--no-s3", "--set", f"PLANNER_HTTP_PORT={port}", code=1)
+            answer = stack.noetl("up", "--no-s3", "--set", f"PLANNER_HTTP_PORT={port}", code=1)
         finally:
             stack.noetl("down", "--purge")
-    assert f"cannot listen on 127.0.0.1:{port}" in said
-    assert "NOETL_PLANNER_HTTP_PORT" in said
+    assert f"cannot listen on 127.0.0.1:{port}" in answer
+    assert "NOETL_PLANNER_HTTP_PORT" in answer
 
 
 def test_a_stack_on_somebody_elses_postgres_that_is_away_says_so(tmp_path: Path) -> None:
     stack = Stack(tmp_path / "other")
     try:
-        said = stack.noetl("up", "--no-s3", "--postgres", POSTGRES, code=1)
+        answer = stack.noetl("up", "--no-s3", "--postgres", POSTGRES, code=1)
     finally:
         stack.noetl("down", "--purge")
-    assert CLOSED in said
-    assert CANARY not in said
-    assert "Check the address" in said
+    assert CLOSED in answer
+    assert CANARY not in answer
+    assert "Check the address" in answer

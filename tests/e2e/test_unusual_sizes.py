@@ -4,7 +4,7 @@ import asyncio
 
 import asyncpg
 import pytest
-from tests.e2e.desk import PATIENCE_S, Desk
+from tests.e2e.command_line import PATIENCE_S, CommandLine
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
@@ -27,9 +27,11 @@ async def waiting_in_outbox(dsn: str) -> int:
     return found
 
 
-def test_a_result_of_two_megabytes_travels_by_reference(desk: Desk) -> None:
+def test_a_result_of_two_megabytes_travels_by_reference(command_line: CommandLine) -> None:
     steps = f"workflow:\n  - step: start\n    tool: {MAKE}\n"
-    answer = desk.type("run", desk.write("large", steps + READ.replace("FROM", "start.data.blob")))
+    answer = command_line.type(
+        "run", command_line.write("large", steps + READ.replace("FROM", "start.data.blob"))
+    )
     assert answer.code == 0, answer
 
 
@@ -51,21 +53,25 @@ def written_to_ctx(place: str) -> str:
 
 
 @pytest.mark.parametrize("place", ["the step", "the arc", "the task"])
-def test_a_large_value_of_ctx_travels_by_reference(desk: Desk, place: str) -> None:
-    answer = desk.type("run", desk.write("swollen", written_to_ctx(place)))
+def test_a_large_value_of_ctx_travels_by_reference(command_line: CommandLine, place: str) -> None:
+    answer = command_line.type("run", command_line.write("swollen", written_to_ctx(place)))
     assert answer.code == 0, answer
-    found = desk.wait_for(answer.err.split()[1], "COMPLETED")
+    found = command_line.wait_for(answer.err.split()[1], "COMPLETED")
     assert found["variables"]["blob"].keys() == {"_ref"}
-    shown = desk.get(f"/api/vars/{found['execution_id']}/blob").json()
+    shown = command_line.get(f"/api/vars/{found['execution_id']}/blob").json()
     assert len(shown["value"]) == 2_000_000
 
 
 @pytest.mark.parametrize("place", ["the step", "the arc", "the task"])
-def test_too_large_a_ctx_is_a_typed_error_and_the_run_ends(desk: Desk, place: str) -> None:
-    answer = desk.type("run", desk.write("bounded", LIMITED + written_to_ctx(place)))
+def test_too_large_a_ctx_is_a_typed_error_and_the_run_ends(
+    command_line: CommandLine, place: str
+) -> None:
+    answer = command_line.type(
+        "run", command_line.write("bounded", LIMITED + written_to_ctx(place))
+    )
     assert answer.code == 1, answer
     assert "payload_too_large" in answer.err
-    error = desk.wait_for(answer.err.split()[1], "FAILED")["error"]
+    error = command_line.wait_for(answer.err.split()[1], "FAILED")["error"]
     assert (error["kind"], error["code"], error["step"]) == (
         "payload_too_large",
         "TOO_LARGE",
@@ -75,13 +81,15 @@ def test_too_large_a_ctx_is_a_typed_error_and_the_run_ends(desk: Desk, place: st
     assert len(error["message"]) < 1000
 
 
-def test_inputs_that_no_message_carries_travel_by_reference(desk: Desk, stack: Stack) -> None:
+def test_inputs_that_no_message_carries_travel_by_reference(
+    command_line: CommandLine, stack: Stack
+) -> None:
     body = f"workload: {{blob: {'y' * 900_000}}}\n"
     tool = '{kind: python, input: {b: "{{ workload.blob }}"}, code: "assert len(b) == 900000"}'
     steps = f"workflow:\n  - step: start\n    tool: {tool}\n"
-    answer = desk.type("run", desk.write("wide", body + steps))
+    answer = command_line.type("run", command_line.write("wide", body + steps))
     assert answer.code == 0, answer
-    desk.wait_for(answer.err.split()[1], "COMPLETED")
+    command_line.wait_for(answer.err.split()[1], "COMPLETED")
     wait_until(
         lambda: asyncio.run(waiting_in_outbox(stack.url("postgres"))) == 0,
         timeout_s=PATIENCE_S,
@@ -89,7 +97,9 @@ def test_inputs_that_no_message_carries_travel_by_reference(desk: Desk, stack: S
     )
 
 
-def test_a_command_that_no_message_carries_fails_its_step_at_once(desk: Desk) -> None:
+def test_a_command_that_no_message_carries_fails_its_step_at_once(
+    command_line: CommandLine,
+) -> None:
     fields = ("a", "b", "c", "d")
     selected = ", ".join(f"{{path: {name}, as: {name}}}" for name in fields)
     steps = ["executor: {spec: {entry_step: s0}}", "workflow:"]
@@ -103,12 +113,12 @@ def test_a_command_that_no_message_carries_fails_its_step_at_once(desk: Desk) ->
             f"    next: {{arcs: [{{step: s{number + 1}}}]}}",
         ]
     steps += ["  - step: s11", '    tool: {kind: python, input: {n: "{{ steps }}"}, code: pass}']
-    answer = desk.type("run", desk.write("burdened", "\n".join(steps) + "\n"))
+    answer = command_line.type("run", command_line.write("burdened", "\n".join(steps) + "\n"))
     assert answer.code == 1, answer
     assert "payload_too_large: the command of step 's11' takes" in answer.err
     execution_id = answer.err.split()[1]
-    desk.wait_for(execution_id, "FAILED")
-    kinds = desk.kinds(execution_id)
+    command_line.wait_for(execution_id, "FAILED")
+    kinds = command_line.kinds(execution_id)
     assert kinds[0] == "playbook.initialized"
     assert kinds.count("playbook.failed") == 1
     assert kinds[-1] == "playbook.failed"

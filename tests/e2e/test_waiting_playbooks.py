@@ -2,7 +2,7 @@
 """Playbooks that wait for others, for messages and for people, on a real stack."""
 
 import pytest
-from tests.e2e.desk import PATIENCE_S, Desk
+from tests.e2e.command_line import PATIENCE_S, CommandLine
 from tests.support.asking import http
 from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
@@ -34,79 +34,85 @@ workflow:
 """
 
 
-def waits(desk: Desk, execution_id: str, count: int) -> None:
-    desk.wait_for_event(execution_id, "command.parked", count)
+def waits(command_line: CommandLine, execution_id: str, count: int) -> None:
+    command_line.wait_for_event(execution_id, "command.parked", count)
 
 
-def test_children_outlive_the_worker_that_started_them(desk: Desk, stack: Stack) -> None:
-    child = desk.write("child", CHILD)
-    parent = desk.begin(desk.write("parent", PARENT), "--with", child, "--register")
-    waits(desk, parent, 3)
+def test_children_outlive_the_worker_that_started_them(
+    command_line: CommandLine, stack: Stack
+) -> None:
+    child = command_line.write("child", CHILD)
+    parent = command_line.begin(command_line.write("parent", PARENT), "--with", child, "--register")
+    waits(command_line, parent, 3)
     stack.kill("worker-1")
     for n in (3, 1, 2):
-        sent = desk.type("signal", f"child-{n}", "--data", '{"n": 10}')
+        sent = command_line.type("signal", f"child-{n}", "--data", '{"n": 10}')
         assert sent.code == 0, sent
-    shown = desk.wait_for(parent, "COMPLETED")
+    shown = command_line.wait_for(parent, "COMPLETED")
     assert shown["variables"] == {"all": [110, 220, 330]}
-    kinds = desk.kinds(parent)
+    kinds = command_line.kinds(parent)
     for kind in ("command.parked", "child.started", "child.ended", "command.resumed"):
         assert kinds.count(kind) == 3, kind
     assert "command.reissued" not in kinds
     assert_parity(stack, parent)
 
 
-def test_a_person_decides_at_the_terminal(desk: Desk, stack: Stack) -> None:
-    execution_id = desk.begin(desk.write("release", RELEASE))
+def test_a_person_decides_at_the_terminal(command_line: CommandLine, stack: Stack) -> None:
+    execution_id = command_line.begin(command_line.write("release", RELEASE))
 
     def is_asked() -> bool:
-        return "Release it?" in desk.type("approvals").out
+        return "Release it?" in command_line.type("approvals").out
 
     wait_until(is_asked, timeout_s=PATIENCE_S, what="the approval is listed")
     assert_parity(stack, execution_id)
-    line = next(one for one in desk.type("approvals").out.splitlines() if execution_id in one)
+    line = next(
+        item for item in command_line.type("approvals").out.splitlines() if execution_id in item
+    )
     approval_id = line.split()[0]
-    wrong = desk.type("approve", approval_id, "--decision", "yess")
+    wrong = command_line.type("approve", approval_id, "--decision", "yess")
     assert wrong.code == 2
     assert "'yess' is not one of yes, no" in wrong.err
-    decided = desk.type("approve", approval_id, "-d", "yes", "--data", '{"rank": 3}')
+    decided = command_line.type("approve", approval_id, "-d", "yes", "--data", '{"rank": 3}')
     assert decided.code == 0, decided
-    shown = desk.wait_for(execution_id, "COMPLETED")
+    shown = command_line.wait_for(execution_id, "COMPLETED")
     assert shown["variables"] == {"decision": "yes", "rank": 3}
-    assert desk.type("approve", approval_id, "-d", "no").code == 2
-    assert desk.type("approve", "12345").code == 2
+    assert command_line.type("approve", approval_id, "-d", "no").code == 2
+    assert command_line.type("approve", "12345").code == 2
     assert_parity(stack, execution_id)
 
 
 def test_a_signal_before_its_wait_is_kept_also_while_no_planner_runs(
-    desk: Desk, stack: Stack
+    command_line: CommandLine, stack: Stack
 ) -> None:
-    assert desk.type("signal", "child-7", "--data", '{"n": 6}').code == 0
+    assert command_line.type("signal", "child-7", "--data", '{"n": 6}').code == 0
     again = http.post(stack.url("api") + "/api/signals/child-7", json={"n": 6}, timeout=10)
     assert (again.status_code, again.json()["repeated"]) == (200, True)
     other = http.post(stack.url("api") + "/api/signals/child-7", json={"n": 5}, timeout=10)
     assert other.status_code == 409
     stack.kill("planner-1")
-    execution_id = desk.begin(desk.write("child", CHILD), "--set", "n=7")
-    desk.wait_for(execution_id, "COMPLETED")
-    assert desk.kinds(execution_id).count("command.resumed") == 1
+    execution_id = command_line.begin(command_line.write("child", CHILD), "--set", "n=7")
+    command_line.wait_for(execution_id, "COMPLETED")
+    assert command_line.kinds(execution_id).count("command.resumed") == 1
     assert_parity(stack, execution_id)
 
 
-def test_broker_and_all_that_it_held_may_go_while_a_parent_waits(desk: Desk, stack: Stack) -> None:
-    child = desk.write("child", CHILD)
+def test_broker_and_all_that_it_held_may_go_while_a_parent_waits(
+    command_line: CommandLine, stack: Stack
+) -> None:
+    child = command_line.write("child", CHILD)
     call = """\
 workflow:
   - step: call
     tool: {kind: playbook, path: e2e/child, return_step: say, input: {n: 8}}
     set: {ctx.said: "{{ call.said }}"}
 """
-    parent = desk.begin(desk.write("waiting", call), "--with", child, "--register")
-    waits(desk, parent, 1)
+    parent = command_line.begin(command_line.write("waiting", call), "--with", child, "--register")
+    waits(command_line, parent, 1)
     stack.wipe_nats()
 
     def is_sent() -> bool:
-        return desk.type("signal", "child-8", "--data", '{"n": 8}').code == 0
+        return command_line.type("signal", "child-8", "--data", '{"n": 8}').code == 0
 
     wait_until(is_sent, timeout_s=PATIENCE_S, what="the signal is taken")
-    assert desk.wait_for(parent, "COMPLETED")["variables"] == {"said": 64}
+    assert command_line.wait_for(parent, "COMPLETED")["variables"] == {"said": 64}
     assert_parity(stack, parent)

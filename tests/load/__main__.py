@@ -39,24 +39,24 @@ def main() -> None:
         sys.exit(1)
 
 
-def _run(given: argparse.Namespace) -> dict[str, Any]:
+def _run(arguments: argparse.Namespace) -> dict[str, Any]:
     before = telling.load()
-    with tempfile.TemporaryDirectory(prefix=f"noetl-{given.name}-") as folder:
-        found = RUNS[given.name](Path(folder), given)
+    with tempfile.TemporaryDirectory(prefix=f"noetl-{arguments.name}-") as folder:
+        found = RUNS[arguments.name](Path(folder), arguments)
     return {"machine": telling.machine(before), **found}
 
 
-def _read(given: argparse.Namespace) -> dict[str, Any]:
+def _read(arguments: argparse.Namespace) -> dict[str, Any]:
     """Read a finding; of a soak also its samples, where they are named."""
-    found: dict[str, Any] = msgspec.json.decode(given.write.read_bytes())
-    if given.name == "soak" and given.samples is not None:
-        found |= summing.summed(samples.read(given.samples))
+    found: dict[str, Any] = msgspec.json.decode(arguments.write.read_bytes())
+    if arguments.name == "soak" and arguments.samples is not None:
+        found |= summing.summed(samples.read(arguments.samples))
     return found
 
 
-def _soak(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    file = given.samples or folder / "samples.jsonl"
-    asked = soak.Asked(minutes=given.minutes, each_s=given.rate, sample_file=file)
+def _soak(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    file = arguments.samples or folder / "samples.jsonl"
+    asked = soak.Asked(minutes=arguments.minutes, each_s=arguments.rate, sample_file=file)
     found = soak.run(folder, asked)
     return {**found, **summing.summed(samples.read(file))}
 

@@ -31,7 +31,7 @@ def audit(stack: Stack) -> dict[str, Any]:
 
 def restarts(stack: Stack) -> dict[str, int]:
     """Count how often the supervisor had to start a process again, of those that it did."""
-    counts = {name: int(one["restarts"]) for name, one in stack.state["processes"].items()}
+    counts = {name: int(item["restarts"]) for name, item in stack.state["processes"].items()}
     return {name: count for name, count in counts.items() if count}
 
 

@@ -87,11 +87,11 @@ def run(folder: Path, *, executions: int = EXECUTIONS) -> dict[str, Any]:
         found |= {
             "seconds": round(time.monotonic() - began),
             "each": spent.per(executions),
-            "planner_mib": _span([one.held["planner-1"].family_mib for one in taken]),
-            "worker_mib": _span([one.held["worker-1"].family_mib for one in taken]),
-            "projector_mib": _span([one.held["projector-1"].family_mib for one in taken]),
-            "connections": max(one.connections for one in taken),
-            "outbox_rows": max(one.outbox_rows for one in taken),
+            "planner_mib": _span([item.held["planner-1"].family_mib for item in taken]),
+            "worker_mib": _span([item.held["worker-1"].family_mib for item in taken]),
+            "projector_mib": _span([item.held["projector-1"].family_mib for item in taken]),
+            "connections": max(item.connections for item in taken),
+            "outbox_rows": max(item.outbox_rows for item in taken),
             "restarts": restarts(stack),
             "audit": audit(stack),
         }
@@ -151,7 +151,7 @@ async def _all(count: int, ask: Callable[[int], Awaitable[int]]) -> int:
 
     async with asyncio.TaskGroup() as group:
         callers = [group.create_task(caller()) for _ in range(CALLERS)]
-    return sum(one.result() for one in callers)
+    return sum(item.result() for item in callers)
 
 
 async def _submit(client: httpx.AsyncClient, number: int) -> int:
@@ -207,6 +207,6 @@ def wrong(found: dict[str, Any]) -> list[str]:
     count = found["executions"]
     counts = {name: found[name] for name in ("open_at_once", "right", "different")}
     return [
-        *(f"{name}: {one}, not {count}" for name, one in counts.items() if one != count),
+        *(f"{name}: {item}, not {count}" for name, item in counts.items() if item != count),
         *audit_wrong(found["audit"]),
     ]

@@ -56,7 +56,7 @@ async def _fill(dsn: str, executions: int) -> dict[str, Any]:
                 history = moved(told[name], execution_id, **OWNER)
                 named[name].append(history.execution_id)
                 histories.append(history)
-            events += sum(len(one.envelopes) for one in histories)
+            events += sum(len(item.envelopes) for item in histories)
             await _keep(stores, fence, histories)
         await stores.shards.release_shards(owner=fence.owner, shards=[fence.shard])
         await _settle(database)
@@ -79,7 +79,7 @@ async def _fence(stores: Stores) -> ShardFence:
 
 
 async def _keep(stores: Stores, fence: ShardFence, histories: Sequence[History]) -> None:
-    streams = [structs.replace(one.stream(), **OWNER) for one in histories]
+    streams = [structs.replace(history.stream(), **OWNER) for history in histories]
     await stores.ledger.append(an_append(fence, *streams))
     for shard, some in by_shard(histories):
         await project(stores, some, shard=shard)
@@ -88,9 +88,9 @@ async def _keep(stores: Stores, fence: ShardFence, histories: Sequence[History])
 def by_shard(histories: Sequence[History]) -> Iterator[tuple[int, list[History]]]:
     """Sort histories by the shard that projects them."""
     shards: dict[int, list[History]] = {}
-    for one in histories:
-        shard = ids.find_shard(one.execution_id, SHARD_COUNT_DEFAULT)
-        shards.setdefault(shard, []).append(one)
+    for history in histories:
+        shard = ids.find_shard(history.execution_id, SHARD_COUNT_DEFAULT)
+        shards.setdefault(shard, []).append(history)
     yield from shards.items()
 
 

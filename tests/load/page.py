@@ -42,7 +42,7 @@ def page(found: dict[str, Any]) -> str:
 
 
 def _concurrent(one: dict[str, Any]) -> str:
-    each = one["each"]["cpu_us"]
+    cpu_us = one["each"]["cpu_us"]
     spans = [
         (name, *(one[f"{name}_mib"][part] for part in ("first", "most", "last")))
         for name in ("planner", "worker", "projector")
@@ -77,7 +77,7 @@ and ends. {on(one)}
 
 {table(("MiB of", "before", "most", "after"), spans)}
 
-CPU of an execution, ms: {", ".join(f"{name} {cpu / 1000:.1f}" for name, cpu in each.items())}.
+CPU of an execution, ms: {", ".join(f"{name} {cpu / 1000:.1f}" for name, cpu in cpu_us.items())}.
 """
 
 

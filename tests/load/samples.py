@@ -63,8 +63,8 @@ def take(stack: Stack, *, since: float, shared: Path) -> Sample:
     state = stack.state["processes"]
     held = {
         name: found
-        for name, one in state.items()
-        if one["pid"] and (found := _held(one["pid"], one.get("health_url"))) is not None
+        for name, item in state.items()
+        if item["pid"] and (found := _held(item["pid"], item.get("health_url"))) is not None
     }
     stored = asyncio.run(_stored(stack.url("postgres")))
     folder = stack.folder
@@ -87,7 +87,7 @@ def _held(pid: int, health_url: str | None) -> Held | None:
     try:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
-        memories = [found for one in family if (found := _memory(one)) is not None]
+        memories = [found for item in family if (found := _memory(item)) is not None]
         if not memories:
             return None
         times = process.cpu_times()
@@ -95,7 +95,7 @@ def _held(pid: int, health_url: str | None) -> Held | None:
             pid=pid,
             family_mib=_mib(sum(one.pss for one in memories)),
             family_private_mib=_mib(sum(one.uss for one in memories)),
-            files=sum(_files(one) for one in family),
+            files=sum(_files(item) for item in family),
             processes=len(memories),
             cpu_s=round(times.user + times.system + times.children_user + times.children_system, 1),
             answer_ms=None if health_url is None else _answer_ms(f"{health_url}/livez"),

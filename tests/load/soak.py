@@ -42,7 +42,7 @@ SAMPLED = 200
 console = Console()
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class SoakRequest(Struct, frozen=True, kw_only=True):
     """How long, how much, and where the samples go."""
 
     minutes: float = 60.0
@@ -71,9 +71,9 @@ class Tally(Struct, kw_only=True):
     held_back: int = 0
 
 
-def run(folder: Path, asked: Asked) -> dict[str, Any]:
+def run(folder: Path, soak_request: SoakRequest) -> dict[str, Any]:
     """Soak a stack of its own, then count; the samples are kept in their file as they come."""
-    asked.sample_file.write_bytes(b"")
+    soak_request.sample_file.write_bytes(b"")
     shared = Path(tempfile.mkdtemp(prefix="noetl-soak-", dir="/dev/shm"))
     options = ("--workers", str(WORKERS), "--set", f"WORKER_SHARED_DIRECTORY={shared}")
     try:
@@ -81,16 +81,16 @@ def run(folder: Path, asked: Asked) -> dict[str, Any]:
             work = Work(stack, served.url)
             with (
                 samples.sampling(
-                    stack, asked.sample_file, every_s=EVERY_S, shared=shared, say=_say
+                    stack, soak_request.sample_file, every_s=EVERY_S, shared=shared, say=_say
                 ),
                 work.pft_beside(folder),
             ):
-                work.go_on(asked.minutes * 60, asked.each_s)
+                work.go_on(soak_request.minutes * 60, soak_request.each_s)
                 work.drain()
             found = _concluded(stack, work.tally)
     finally:
         shutil.rmtree(shared, ignore_errors=True)
-    return {"minutes": asked.minutes, "each_s": asked.each_s, **found}
+    return {"minutes": soak_request.minutes, "each_s": soak_request.each_s, **found}
 
 
 def _say(line: str) -> None:
@@ -135,7 +135,7 @@ class Work:
         while self._open and time.monotonic() < until:
             self._look()
             time.sleep(BEAT_S)
-        self.tally.wrong += [f"{one.execution_id} ({one.kind.name}) open" for one in self._open]
+        self.tally.wrong += [f"{item.execution_id} ({item.kind.name}) open" for item in self._open]
 
     @contextmanager
     def pft_beside(self, folder: Path) -> Iterator[None]:
@@ -176,10 +176,12 @@ class Work:
 
     def _look(self) -> None:
         now = time.monotonic()
-        for one in self._open:
-            if one.kind.meanwhile and not one.is_touched and now - one.since > MEANWHILE_S:
-                one.is_touched = self._touch(one)
-        self._open = [one for one in self._open if now - one.since < BEAT_S or not self._ended(one)]
+        for item in self._open:
+            if item.kind.meanwhile and not item.is_touched and now - item.since > MEANWHILE_S:
+                item.is_touched = self._touch(item)
+        self._open = [
+            item for item in self._open if now - item.since < BEAT_S or not self._ended(item)
+        ]
 
     def _touch(self, one: Open) -> bool:
         """Cancel it, or send it what it waits for; tell whether that was taken."""
@@ -220,8 +222,8 @@ def difference(kind: Kind, shown: dict[str, Any]) -> str | None:
         return f"{shown['status']}, not {kind.ends}: {shown['error']}"
     if kind.error is not None and shown["error"]["kind"] != kind.error:
         return f"failed with {shown['error']}, not {kind.error}"
-    found = {name: shown["variables"].get(name) for name in kind.variables}
-    return None if found == kind.variables else f"{found}, not {kind.variables}"
+    variables = {name: shown["variables"].get(name) for name in kind.variables}
+    return None if variables == kind.variables else f"{variables}, not {kind.variables}"
 
 
 async def _prepare(dsn: str) -> None:
@@ -253,7 +255,7 @@ def _concluded(stack: Stack, tally: Tally) -> dict[str, Any]:
         "statuses": {"expected": dict(expected), "found": found},
         "audit": audited,
         "compared": len(chosen),
-        "differ": [one for one in chosen if not _is_replayed(stack, one)],
+        "differ": [item for item in chosen if not _is_replayed(stack, item)],
         "restarts": restarts(stack),
     }
 
@@ -286,7 +288,7 @@ def wrong(found: dict[str, Any]) -> list[str]:
     ]
     return [
         *found["wrong"],
-        *(f"{one} is not what its history folds to" for one in found["differ"]),
+        *(f"{item} is not what its history folds to" for item in found["differ"]),
         *([] if expected == seen else [f"executions by status: {seen}, not {expected}"]),
         *audit_wrong(found["audit"]),
         *(f"memory of {name} grows" for name in grown),

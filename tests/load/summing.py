@@ -23,7 +23,7 @@ _STORES: dict[str, Callable[[Sample], float]] = {
 
 def summed(samples: Sequence[Sample]) -> dict[str, Any]:
     """Judge every process that was there all the time, and tell how the stores grew."""
-    names = set.intersection(*(set(one.held) for one in samples))
+    names = set.intersection(*(set(sample.held) for sample in samples))
     kept = [name for name in samples[0].held if name in names]
     first, last = samples[0], samples[-1]
     grown = (last.ledger_mib - first.ledger_mib) * MIB / max(1, last.events - first.events)
@@ -31,11 +31,11 @@ def summed(samples: Sequence[Sample]) -> dict[str, Any]:
         "samples": len(samples),
         "memory": {
             name: msgspec.to_builtins(
-                trend([(one.at_s, one.held[name].family_private_mib) for one in samples])
+                trend([(sample.at_s, sample.held[name].family_private_mib) for sample in samples])
             )
             for name in kept
         },
-        "files": {name: max(one.held[name].files for one in samples) for name in kept},
+        "files": {name: max(sample.held[name].files for sample in samples) for name in kept},
         "stores": {about: _grown(samples, read) for about, read in _STORES.items()},
         "bytes_per_event": round(grown),
         "curve": _curve(samples, kept),
@@ -43,7 +43,7 @@ def summed(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _grown(samples: Sequence[Sample], read: Callable[[Sample], float]) -> dict[str, float]:
-    points = [(one.at_s, read(one)) for one in samples]
+    points = [(sample.at_s, read(sample)) for sample in samples]
     return {
         "first": points[0][1],
         "last": points[-1][1],
@@ -54,8 +54,8 @@ def _grown(samples: Sequence[Sample], read: Callable[[Sample], float]) -> dict[s
 def _curve(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, Any]:
     thin = samples[:: -(-len(samples) // _POINTS_MAX)]
     return {
-        "minutes": [round(one.at_s / 60, 1) for one in thin],
+        "minutes": [round(item.at_s / 60, 1) for item in thin],
         "family_mib": {
-            name: [round(one.held[name].family_private_mib, 1) for one in thin] for name in names
+            name: [round(item.held[name].family_private_mib, 1) for item in thin] for name in names
         },
     }

@@ -15,7 +15,7 @@ from tests.bench.client import Client
 from tests.bench.site import site
 from tests.bench.spread import share
 from tests.load import filling, mix
-from tests.load.walks import PAGES_MAX, WALKS, Ask, Known, Walk, uncovered
+from tests.load.walks import PAGES_MAX, WALKS, Ask, StackContents, Walk, uncovered
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 
@@ -38,7 +38,7 @@ FROM pg_stat_user_tables WHERE schemaname = 'noetl'
 console = Console()
 
 
-class Seen(Struct, kw_only=True):
+class WalkResult(Struct, kw_only=True):
     """What the requests to one address gave."""
 
     times_ms: list[float] = field(default_factory=list)
@@ -138,14 +138,14 @@ def _status(client: Client, execution_id: str) -> str | None:
     return answer.json()["status"] if answer.is_success else None
 
 
-def _known(stack: Stack, filled: dict[str, Any], real: dict[str, list[str]]) -> Known:
+def _known(stack: Stack, filled: dict[str, Any], real: dict[str, list[str]]) -> StackContents:
     client = Client(stack)
     refs = []
-    for execution_id in (one for some in real.values() for one in some):
+    for execution_id in (item for some in real.values() for item in some):
         listed = client.http.get(f"/api/result/{execution_id}/list").json()["results"]
-        refs += [one["ref"] for one in listed if one["ref"] is not None]
+        refs += [item["ref"] for item in listed if item["ref"] is not None]
     objects = client.http.get("/api/objects", params={"limit": 10}).json()["objects"]
-    return Known(
+    return StackContents(
         tenant={"tenant_id": filling.TENANT, "organization_id": filling.ORGANIZATION},
         filled={name: some for name, some in filled["ids"].items() if some},
         real=real,
@@ -157,11 +157,11 @@ def _known(stack: Stack, filled: dict[str, Any], real: dict[str, list[str]]) -> 
             "webhook": "paid",
         },
         refs=refs,
-        objects=[one["object_id"] for one in objects],
+        objects=[item["object_id"] for item in objects],
     )
 
 
-def walk_all(stack: Stack, known: Known, each: int) -> dict[str, Any]:
+def walk_all(stack: Stack, contents: StackContents, each: int) -> dict[str, Any]:
     """Walk every GET of the OpenAPI document; fails when there is one without a walk."""
     api, proof = stack.url("api"), stack.owner_headers
     with httpx.Client(base_url=api, headers=proof, timeout=PATIENCE_S) as client:
@@ -171,20 +171,20 @@ def walk_all(stack: Stack, known: Known, each: int) -> dict[str, Any]:
         assert not missing, f"not walked, or not there: {missing}"
         found = {}
         for address, walk in WALKS.items():
-            found[address] = _walked(client, walk, known, each).told()
+            found[address] = _walked(client, walk, contents, each).told()
             console.print(address, found[address])
     return found
 
 
-def _walked(client: httpx.Client, walk: Walk, known: Known, each: int) -> Seen:
-    seen = Seen()
-    for ask in walk(known, each):
+def _walked(client: httpx.Client, walk: Walk, contents: StackContents, each: int) -> WalkResult:
+    seen = WalkResult()
+    for ask in walk(contents, each):
         pages = _follow(client, ask, seen)
         seen.pages_most = max(seen.pages_most, pages)
     return seen
 
 
-def _follow(client: httpx.Client, ask: Ask, seen: Seen) -> int:
+def _follow(client: httpx.Client, ask: Ask, seen: WalkResult) -> int:
     """Ask, and for a list go on to its end; return how many pages it had."""
     params = dict(ask.params)
     for page in range(1, PAGES_MAX + 1):
@@ -234,13 +234,13 @@ def wrong(found: dict[str, Any]) -> list[str]:
     return [
         *(
             f"{address}: {status}"
-            for address, one in found["routes"].items()
-            for status in one["statuses"]
+            for address, item in found["routes"].items()
+            for status in item["statuses"]
             if not httpx.codes.is_success(int(status))
         ),
         *(
-            f"{address}: {one['bytes_most']} bytes"
-            for address, one in found["routes"].items()
-            if one["bytes_most"] > ANSWER_BYTES_MAX
+            f"{address}: {item['bytes_most']} bytes"
+            for address, item in found["routes"].items()
+            if item["bytes_most"] > ANSWER_BYTES_MAX
         ),
     ]

@@ -105,8 +105,8 @@ def _measured(folder: Path, size: Size, options: Sequence[str]) -> dict[str, Any
             left = asyncio.run(_noisy(stack.url("postgres")))["open"]
             asked_then = asked.value
             is_over.set()
-            for one in flood:
-                one.result()
+            for item in flood:
+                item.result()
         wait_until(
             lambda: _ended(stack) >= size.flood, timeout_s=PATIENCE_S, what="the flood has ended"
         )
@@ -145,7 +145,7 @@ def _api_of(stack: Stack, folder: Path) -> Iterator[str]:
     planner = psutil.Process(stack.pid("planner-1"))
     http, health = loopback.choose_ports(["http", "health"], before={}).values()
     own = {"TENANT_ID": NOISY, "HTTP_PORT": http, "HEALTH_PORT": health, "INSTANCE": "planner-2"}
-    environ = planner.environ() | {f"NOETL_PLANNER_{name}": str(one) for name, one in own.items()}
+    environ = planner.environ() | {f"NOETL_PLANNER_{name}": str(item) for name, item in own.items()}
     with (
         (folder / "planner-2.log").open("wb") as log,
         subprocess.Popen(

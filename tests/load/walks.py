@@ -20,7 +20,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     more: Callable[[Any], Params | None] | None = None
 
 
-class Known(Struct, kw_only=True):
+class StackContents(Struct, kw_only=True):
     """What there is to ask for.
 
     `filled` are executions by story, `real` those that the stack ran, each with steps that have a
@@ -47,7 +47,7 @@ class Known(Struct, kw_only=True):
         return [self.chance.choice(self.chance.choice(groups)) for _ in range(count)]
 
 
-Walk = Callable[[Known, int], Iterable[Ask]]
+Walk = Callable[[StackContents, int], Iterable[Ask]]
 
 
 def _after(name: str, key: str) -> Callable[[Any], Params | None]:
@@ -60,9 +60,9 @@ def _has_more(answer: Any) -> Params | None:
 
 
 def _each(path: str, params: Params | None = None) -> Walk:
-    def walk(known: Known, count: int) -> Iterator[Ask]:
-        for one in known.some(count):
-            yield Ask(path=path.format(execution_id=one), params=params or {})
+    def walk(contents: StackContents, count: int) -> Iterator[Ask]:
+        for item in contents.some(count):
+            yield Ask(path=path.format(execution_id=item), params=params or {})
 
     return walk
 
@@ -72,129 +72,129 @@ def _plain(path: str) -> Walk:
 
 
 def _named(path: str) -> Walk:
-    return lambda known, count: [Ask(path=path.format(**known.names))] * count
+    return lambda contents, count: [Ask(path=path.format(**contents.names))] * count
 
 
 def _of_place(path: str, params: Params | None = None, more: Any = None) -> Walk:
     """Ask about executions through an address that wants the tenant too."""
 
-    def walk(known: Known, count: int) -> Iterator[Ask]:
-        for one in known.some(count):
-            place = {**known.tenant, "execution_id": one, **(params or {})}
-            yield Ask(path=path.format(execution_id=one), params=place, more=more)
+    def walk(contents: StackContents, count: int) -> Iterator[Ask]:
+        for item in contents.some(count):
+            place = {**contents.tenant, "execution_id": item, **(params or {})}
+            yield Ask(path=path.format(execution_id=item), params=place, more=more)
 
     return walk
 
 
-def _executions(known: Known, count: int) -> Iterator[Ask]:
+def _executions(contents: StackContents, count: int) -> Iterator[Ask]:
     more = _after("before", "next_before")
     yield Ask(path="/api/executions", params={"limit": PAGE_MAX}, more=more)
     wanted: list[Params] = [
         *({"status": status} for status in ("FAILED", "CANCELLED", "RUNNING", "PAUSED")),
-        *({"path": path} for path in (*known.paths, "load/nothing")),
-        {"status": "FAILED", "path": known.paths[-1]},
+        *({"path": path} for path in (*contents.paths, "load/nothing")),
+        {"status": "FAILED", "path": contents.paths[-1]},
     ]
     for params in wanted:
         yield Ask(path="/api/executions", params={"limit": PAGE_MAX, **params}, more=more)
     for turn in range(count):
-        before: Params = {"before": known.some(1)[0]} if turn % 2 else {}
-        filters = known.chance.choice([{}, *wanted])
+        before: Params = {"before": contents.some(1)[0]} if turn % 2 else {}
+        filters = contents.chance.choice([{}, *wanted])
         yield Ask(path="/api/executions", params={**before, **filters})
 
 
-def _show(known: Known, count: int) -> Iterator[Ask]:
+def _show(contents: StackContents, count: int) -> Iterator[Ask]:
     def more(answer: Any) -> Params | None:
-        found = answer["pagination"]
-        return {"page": found["page"] + 1} if found["has_next"] else None
+        pagination = answer["pagination"]
+        return {"page": pagination["page"] + 1} if pagination["has_next"] else None
 
-    for one in known.some(count):
-        yield Ask(path=f"/api/executions/{one}", params={"page_size": 10}, more=more)
-
-
-def _events(known: Known, count: int) -> Iterator[Ask]:
-    for one in known.some(count):
-        yield Ask(path=f"/api/executions/{one}/events", params={"limit": 7}, more=_has_more)
+    for item in contents.some(count):
+        yield Ask(path=f"/api/executions/{item}", params={"page_size": 10}, more=more)
 
 
-def _steps(known: Known, count: int) -> Iterator[Ask]:
-    for one in known.some(count):
-        yield Ask(path=f"/api/executions/{one}/steps", params={"limit": 2}, more=_has_more)
+def _events(contents: StackContents, count: int) -> Iterator[Ask]:
+    for item in contents.some(count):
+        yield Ask(path=f"/api/executions/{item}/events", params={"limit": 7}, more=_has_more)
 
 
-def _frames(known: Known, count: int) -> Iterator[Ask]:
-    for one in known.some(count):
+def _steps(contents: StackContents, count: int) -> Iterator[Ask]:
+    for item in contents.some(count):
+        yield Ask(path=f"/api/executions/{item}/steps", params={"limit": 2}, more=_has_more)
+
+
+def _frames(contents: StackContents, count: int) -> Iterator[Ask]:
+    for item in contents.some(count):
         for params in ({}, {"status": "completed", "limit": 2}, {"offset": 1}):
-            yield Ask(path=f"/api/executions/{one}/frames", params=dict(params))
+            yield Ask(path=f"/api/executions/{item}/frames", params=dict(params))
 
 
-def _catalog(known: Known, count: int) -> Iterator[Ask]:
+def _catalog(contents: StackContents, count: int) -> Iterator[Ask]:
     for turn in range(count):
         yield Ask(path="/api/catalog", params={"limit": 1 + turn % PAGE_MAX})
 
 
 def _paths(address: str) -> Walk:
-    def walk(known: Known, count: int) -> Iterator[Ask]:
+    def walk(contents: StackContents, count: int) -> Iterator[Ask]:
         for turn in range(count):
-            yield Ask(path=address.format(path=known.paths[turn % len(known.paths)]))
+            yield Ask(path=address.format(path=contents.paths[turn % len(contents.paths)]))
 
     return walk
 
 
-def _refs(known: Known, count: int) -> Iterator[Ask]:
+def _refs(contents: StackContents, count: int) -> Iterator[Ask]:
     for turn in range(count):
-        params: Params = {"ref": known.refs[turn % len(known.refs)], "limit": 100}
+        params: Params = {"ref": contents.refs[turn % len(contents.refs)], "limit": 100}
         yield Ask(path="/api/result/resolve", params=params)
 
 
-def _heads(known: Known, count: int) -> Iterator[Ask]:
+def _heads(contents: StackContents, count: int) -> Iterator[Ask]:
     more = _after("after", "next_after")
-    yield Ask(path="/api/audit/heads", params={**known.tenant}, more=more)
-    for one in known.some(count):
-        yield Ask(path="/api/audit/heads", params={**known.tenant, "after": one, "limit": 100})
+    yield Ask(path="/api/audit/heads", params={**contents.tenant}, more=more)
+    for item in contents.some(count):
+        yield Ask(path="/api/audit/heads", params={**contents.tenant, "after": item, "limit": 100})
 
 
-def _state(known: Known, count: int) -> Iterator[Ask]:
-    for turn, one in enumerate(known.some(count)):
+def _state(contents: StackContents, count: int) -> Iterator[Ask]:
+    for turn, item in enumerate(contents.some(count)):
         at: Params = {"as_of_position": 2} if turn % 2 else {}
-        yield Ask(path="/api/replay/state", params={**known.tenant, "execution_id": one, **at})
+        yield Ask(path="/api/replay/state", params={**contents.tenant, "execution_id": item, **at})
 
 
-def _objects(known: Known, count: int) -> Iterator[Ask]:
+def _objects(contents: StackContents, count: int) -> Iterator[Ask]:
     more = _after("after", "next_after")
     yield Ask(path="/api/objects", params={"limit": PAGE_MAX}, more=more)
     yield Ask(path="/api/objects", params={"type": "order", "limit": 1}, more=more)
     yield Ask(path="/api/objects", params={"type": "nothing"})
-    for one in known.some(count):
-        yield Ask(path="/api/objects", params={"execution_id": one})
+    for item in contents.some(count):
+        yield Ask(path="/api/objects", params={"execution_id": item})
         yield Ask(path="/api/objects", params={"limit": 10, "deleted": "false"})
 
 
-def _object(known: Known, count: int) -> Iterator[Ask]:
+def _object(contents: StackContents, count: int) -> Iterator[Ask]:
     for turn in range(count):
-        name = known.objects[turn % len(known.objects)]
+        name = contents.objects[turn % len(contents.objects)]
         yield Ask(path=f"/api/objects/{name}")
 
 
-def _result(known: Known, count: int) -> Iterator[Ask]:
+def _result(contents: StackContents, count: int) -> Iterator[Ask]:
     for turn in range(count):
-        _, _, _, execution, _, step, *_ = known.refs[turn % len(known.refs)].split("/")
+        _, _, _, execution, _, step, *_ = contents.refs[turn % len(contents.refs)].split("/")
         yield Ask(path=f"/api/result/{execution}/{step}", params={"limit": 100})
 
 
-def _trace(known: Known, count: int) -> Iterator[Ask]:
+def _trace(contents: StackContents, count: int) -> Iterator[Ask]:
     for turn in range(count):
-        _, _, _, execution, _, step, *_ = known.refs[turn % len(known.refs)].split("/")
+        _, _, _, execution, _, step, *_ = contents.refs[turn % len(contents.refs)].split("/")
         yield Ask(path=f"/api/executions/{execution}/trace/{step}")
 
 
-def _items(known: Known, count: int) -> Iterator[Ask]:
+def _items(contents: StackContents, count: int) -> Iterator[Ask]:
     for turn in range(count):
-        one = known.real["loop"][turn % len(known.real["loop"])]
+        loop = contents.real["loop"][turn % len(contents.real["loop"])]
         params: Params = {"limit": 5} if turn % 2 else {"state": "failed"}
-        yield Ask(path=f"/api/executions/{one}/items/each", params=params, more=_has_more)
+        yield Ask(path=f"/api/executions/{loop}/items/each", params=params, more=_has_more)
 
 
-def _states(_: Known, count: int) -> Iterator[Ask]:
+def _states(_: StackContents, count: int) -> Iterator[Ask]:
     for turn in range(count):
         yield Ask(path="/api/state", params={"limit": 1 + turn % 100})
 
@@ -202,16 +202,16 @@ def _states(_: Known, count: int) -> Iterator[Ask]:
 def _state_of(path: str) -> Walk:
     """Ask about the one state that the load has set."""
 
-    def walk(known: Known, count: int) -> Iterator[Ask]:
+    def walk(contents: StackContents, count: int) -> Iterator[Ask]:
         for _ in range(count):
-            yield Ask(path=path, params={"path": known.paths[0], "name": "read"})
+            yield Ask(path=path, params={"path": contents.paths[0], "name": "read"})
 
     return walk
 
 
-def _variable(known: Known, count: int) -> Iterator[Ask]:
-    for one in known.real["steps"] * count:
-        yield Ask(path=f"/api/vars/{one}/third")
+def _variable(contents: StackContents, count: int) -> Iterator[Ask]:
+    for item in contents.real["steps"] * count:
+        yield Ask(path=f"/api/vars/{item}/third")
         count -= 1
         if count <= 0:
             return

@@ -20,15 +20,17 @@ def main() -> None:
     parser.add_argument("name", nargs="*", choices=[*registry.PROOFS, []], help="what to show")
     parser.add_argument("--page", action="store_true", help="only write the page again")
     parser.add_argument("--spec", type=Path, help="lineage: a folder with OpenLineage's files")
-    asked = parser.parse_args()
-    if not asked.name and not asked.page:
+    arguments = parser.parse_args()
+    if not arguments.name and not arguments.page:
         parser.error(f"name at least one of {', '.join(registry.PROOFS)}")
-    if registry.NEEDS_SPEC in asked.name and (asked.spec is None or not asked.spec.is_dir()):
+    if registry.NEEDS_SPEC in arguments.name and (
+        arguments.spec is None or not arguments.spec.is_dir()
+    ):
         parser.error(
             "lineage needs --spec FOLDER; docs/reference/lineage.md says which files belong there"
         )
-    for name in asked.name:
-        more = {"spec": asked.spec} if name == registry.NEEDS_SPEC else {}
+    for name in arguments.name:
+        more = {"spec": arguments.spec} if name == registry.NEEDS_SPEC else {}
         with tempfile.TemporaryDirectory(prefix=f"noetl-proof-{name}-") as folder:
             found = registry.PROOFS[name].prove(Path(folder), **more)
         console.print(name, found)

@@ -52,19 +52,19 @@ def section(found: dict[str, Any]) -> str:
     """Write what was found."""
     variants: dict[str, dict[str, Any]] = found["variants"]
     rows = "\n".join(
-        f"| {name.upper()} | {one['requests']:,} | {one['seconds']} | {one['requests_per_s']:,} | {one['frames']:,} "
-        f"| {one['rows_per_frame']} | {one['frame_events_per_frame']} | {one['command_events']:,} | {one['events']:,} "
-        f"| {one['connections']} |"
-        for name, one in variants.items()
+        f"| {name.upper()} | {item['requests']:,} | {item['seconds']} | {item['requests_per_s']:,} | {item['frames']:,} "
+        f"| {item['rows_per_frame']} | {item['frame_events_per_frame']} | {item['command_events']:,} | {item['events']:,} "
+        f"| {item['connections']} |"
+        for name, item in variants.items()
     )
     parts = list(next(iter(variants.values()))["memory_mib"])
     memory = "\n".join(
-        f"| {name.upper()} | {' | '.join(str(one['memory_mib'][part]) for part in parts)} |"
-        for name, one in variants.items()
+        f"| {name.upper()} | {' | '.join(str(item['memory_mib'][part]) for part in parts)} |"
+        for name, item in variants.items()
     )
     cpu = "\n".join(
-        f"| {name.upper()} | {' | '.join(str(one['cpu_s'][part]) for part in parts)} |"
-        for name, one in variants.items()
+        f"| {name.upper()} | {' | '.join(str(item['cpu_s'][part]) for part in parts)} |"
+        for name, item in variants.items()
     )
     head = f"| | {' | '.join(parts)} |\n|---|{'---:|' * len(parts)}"
     return f"""The reference workload at {found["facilities"]} facilities x {found["patients"]:,} patients with \

@@ -56,14 +56,14 @@ def prove(folder: Path) -> dict[str, Any]:
 def _asleep(stack: Stack, path: str) -> dict[str, Any]:
     execution_id = running.begin(stack, path, {})
     wait_until(
-        lambda: "frame.started" in {one["event_type"] for one in history(stack, execution_id)},
+        lambda: "frame.started" in {item["event_type"] for item in history(stack, execution_id)},
         timeout_s=60,
         what="a frame has started",
     )
     (sleeper, *_) = [
-        one["context"]["worker_id"]
-        for one in history(stack, execution_id)
-        if one["event_type"] == "frame.started"
+        item["context"]["worker_id"]
+        for item in history(stack, execution_id)
+        if item["event_type"] == "frame.started"
     ]
     stack.pause(sleeper)
     began = time.time()
@@ -83,9 +83,9 @@ def _asleep(stack: Stack, path: str) -> dict[str, Any]:
     assert_parity(stack, execution_id)
     events = history(stack, execution_id)
     counted = Counter(event["event_type"] for event in events)
-    abandoned = [one for one in events if one["event_type"] == "frame.abandoned"]
+    abandoned = [item for item in events if item["event_type"] == "frame.abandoned"]
     first_s = datetime.fromisoformat(abandoned[0]["created_at"]).timestamp() - began
-    assert {one["context"]["previous_worker"] for one in abandoned} == {sleeper}, abandoned
+    assert {item["context"]["previous_worker"] for item in abandoned} == {sleeper}, abandoned
     assert first_s < LEASE_S + SLACK_S, first_s
     assert counted["frame.committed"] == 2, counted
     return {
@@ -99,8 +99,8 @@ def history(stack: Stack, execution_id: str) -> list[dict[str, Any]]:
     """Everything that happened so far."""
     url = f"{stack.url('api')}/api/executions/{execution_id}/events"
     answer = http.get(url, params={"limit": 1000}, timeout=10)
-    found: list[dict[str, Any]] = answer.json()["events"] if answer.is_success else []
-    return found
+    events: list[dict[str, Any]] = answer.json()["events"] if answer.is_success else []
+    return events
 
 
 def section(found: dict[str, Any]) -> str:

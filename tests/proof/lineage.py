@@ -49,16 +49,18 @@ def prove(folder: Path, *, spec: Path) -> dict[str, Any]:
             run(opened, name)
         executions = opened.api.get("/executions", params={"limit": EXECUTIONS_MAX}).json()
         events = [
-            event for one in executions["executions"] for event in told(opened, one["execution_id"])
+            event
+            for execution in executions["executions"]
+            for event in told(opened, execution["execution_id"])
         ]
     assert len(gallery.names()) <= len(executions["executions"]) < EXECUTIONS_MAX
-    judged = [one for event in events for one in published.judge(event)]
-    exact = [one for one in judged if one.asked == one.by]
-    refused = [one for one in exact if one.wrong]
+    judged = [item for event in events for item in published.judge(event)]
+    exact = [item for item in judged if item.asked == item.by]
+    refused = [item for item in exact if item.wrong]
     assert not refused, refused[:3]
     states = Counter(event["eventType"] for event in events)
     assert set(states) == STATES, states
-    names = {one.what for one in judged}
+    names = {item.what for item in judged}
     wanted = {"event", *(name for facets in FACETS.values() for name in facets)}
     assert names == wanted, names ^ wanted
     assert_bites(published, next(event for event in events if event["outputs"]))
@@ -106,21 +108,21 @@ def assert_bites(published: Published, event: dict[str, Any]) -> None:
             del place[path[-1]]
         else:
             place[path[-1]] = value
-        assert any(one.wrong for one in published.judge(damaged)), name
+        assert any(item.wrong for item in published.judge(damaged)), name
 
 
 def counted(judged: list[Judgement]) -> list[dict[str, Any]]:
     """How often each file was asked, by which file it was answered, and how often that refused."""
     found: dict[tuple[str, str], list[Judgement]] = defaultdict(list)
-    for one in judged:
-        found[one.asked, one.by].append(one)
+    for item in judged:
+        found[item.asked, item.by].append(item)
     return [
         {
             "asked": asked,
             "by": by,
             "judged": len(ones),
-            "refused": sum(bool(one.wrong) for one in ones),
-            "words": sorted({words for one in ones for words in one.wrong})[:3],
+            "refused": sum(bool(item.wrong) for item in ones),
+            "words": sorted({words for item in ones for words in item.wrong})[:3],
         }
         for (asked, by), ones in sorted(found.items())
     ]
@@ -129,11 +131,11 @@ def counted(judged: list[Judgement]) -> list[dict[str, Any]]:
 def section(found: dict[str, Any]) -> str:
     """Write what was found."""
     rows = "\n".join(
-        f"| {_short(one['asked'])} | {_short(one['by'])} | {one['judged']:,} | {one['refused']:,} |"
-        for one in found["judged"]
+        f"| {_short(item['asked'])} | {_short(item['by'])} | {item['judged']:,} | {item['refused']:,} |"
+        for item in found["judged"]
     )
     states = ", ".join(f"{count:,} {state}" for state, count in found["states"].items())
-    other = [one for one in found["judged"] if one["asked"] != one["by"]]
+    other = [item for item in found["judged"] if item["asked"] != item["by"]]
     return f"""Every one of the {found["examples"]} examples is run: {found["executions"]} executions with those that they call, failed
 and cancelled ones among them. Each event that is told of them, and each of its facets by itself, is held against the file
 of the standard that it names. {found["events"]:,} events: {states}. {found["damage_refused"]} kinds of damage to an event are refused.
@@ -145,7 +147,7 @@ of the standard that it names. {found["events"]:,} events: {states}. {found["dam
 
 
 def _others(other: list[dict[str, Any]]) -> str:
-    said = sorted({f"`{words}`" for one in other for words in one["words"]})
+    said = sorted({f"`{words}`" for item in other for words in item["words"]})
     return f"""
 Where the two differ the folder had no file of the version that is named. An older one may refuse what a newer one
 allows, so that its refusals are shown and do not count. They said: {"; ".join(said) or "nothing"}.

@@ -107,9 +107,9 @@ def _captured(stack: Stack, served: Fixture) -> None:
     running.register(stack, text)
     run = pft.start(stack, served, variant="b-captured", facilities=1, patients=PATIENTS)
     run.wait(running.PATIENCE_S)
-    wanted = model.count_totals(Scale(1, PATIENTS))
-    found = {name: run.status()["variables"][name] for name in ("pages", "mds")}
-    assert found == {"pages": wanted.pages["assessments"], "mds": wanted.mds}, found
+    totals = model.count_totals(Scale(1, PATIENTS))
+    variables = {name: run.status()["variables"][name] for name in ("pages", "mds")}
+    assert variables == {"pages": totals.pages["assessments"], "mds": totals.mds}, variables
 
 
 def _plain(stack: Stack, served: Fixture) -> None:
@@ -132,24 +132,24 @@ def _asked(stack: Stack, play: Any) -> dict[str, Any]:
 
 def _reads(stack: Stack) -> Counter[tuple[str, str]]:
     """Sum `noetl_storage_reads_total` of all workers, as anybody would scrape it."""
-    found: Counter[tuple[str, str]] = Counter()
+    counter: Counter[tuple[str, str]] = Counter()
     for name in stack.names("worker"):
         url = stack.state["processes"][name]["health_url"]
         for line in httpx.get(f"{url}/metrics", timeout=10).text.splitlines():
             if line.startswith(names.STORAGE_READS.name):
                 labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
-                found[labels["tier"], labels["outcome"]] += int(float(line.rsplit(" ", 1)[1]))
-    return found
+                counter[labels["tier"], labels["outcome"]] += int(float(line.rsplit(" ", 1)[1]))
+    return counter
 
 
 def section(found: dict[str, Any]) -> str:
     """Write what was found."""
     columns = ("shared_hit", "shared_miss", "memory_hit", "memory_miss", "store_hit")
     rows = "\n".join(
-        f"| {name} | {'none asked' if one['ratio'] is None else one['ratio']} | "
-        + " | ".join(str(one.get(column, 0)) for column in columns)
+        f"| {name} | {'none asked' if item['ratio'] is None else item['ratio']} | "
+        + " | ".join(str(item.get(column, 0)) for column in columns)
         + " |"
-        for name, one in found["runs"].items()
+        for name, item in found["runs"].items()
     )
     return f"""`noetl_storage_reads_total` of two workers on one node with default settings, over three runs: {ROWS:,} rows fanned out in
 shards of {SHARD_ROWS} and reduced by a tree; PFT B for {PATIENTS:,} patients with frame capture on (`collect: all` on its cursor loops),

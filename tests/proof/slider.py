@@ -54,8 +54,8 @@ def _projected(stack: Stack, api: httpx.Client, asked: dict[str, str]) -> int:
     head = _get(api, "/replay/state", asked, projection="execution")[1]["head_version"]
 
     def is_shown() -> bool:
-        live = api.get("/replay/live", params=asked)
-        return bool(live.is_success and live.json()["version"] == head)
+        answer = api.get("/replay/live", params=asked)
+        return bool(answer.is_success and answer.json()["version"] == head)
 
     wait_until(is_shown, timeout_s=running.PATIENCE_S, what="the projection has caught up")
     assert stack.is_ready("projector-1")
@@ -76,7 +76,7 @@ def _looked_back(api: httpx.Client, asked: dict[str, str], events: int) -> dict[
     densities = []
     for _ in range(5):
         ms, density = _get(api, "/replay/density", asked, spans=SPANS)
-        assert sum(one["events"] for one in density["buckets"]) == events
+        assert sum(bucket["events"] for bucket in density["buckets"]) == events
         assert len(density["buckets"]) <= SPANS
         densities.append(ms)
     whole_ms, _ = _get(api, "/replay/state", asked)

@@ -86,7 +86,7 @@ def _outside_spark(stack: Stack, name: str) -> int:
     """The sum of what a worker and its own children held at most, each at its own worst moment."""
     pid = stack.pid(name)
     assert pid is not None
-    return sum(peaks.high_water_mib(each) for each in _own(psutil.Process(pid)))
+    return sum(peaks.high_water_mib(item) for item in _own(psutil.Process(pid)))
 
 
 def _own(process: psutil.Process) -> Iterator[int]:

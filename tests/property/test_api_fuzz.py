@@ -28,10 +28,10 @@ def served() -> schemathesis.BaseSchema:
     world = api.ApiWorld()
 
     async def fill() -> None:
-        known = KNOWN["execution_id"]
+        execution_id = KNOWN["execution_id"]
         await world.broker.ensure_streams()
-        await world.append(known, [*api.beginning(), *api.ending()])
-        await world.project(known)
+        await world.append(execution_id, [*api.beginning(), *api.ending()])
+        await world.project(execution_id)
 
     asyncio.run(fill())
     app = create_app(world.services())

@@ -52,7 +52,7 @@ def others(value: Any) -> Iterator[Any]:
             yield {**value, "put": "here by hand"}
             yield None
             for key, inner in value.items():
-                yield {name: one for name, one in value.items() if name != key}
+                yield {name: item for name, item in value.items() if name != key}
                 yield from ({**value, key: other} for other in others(inner))
         case list() | tuple():
             yield [*value, "put here by hand"]
@@ -86,7 +86,7 @@ def alterations(surface: str, row: rows.Row) -> Iterator[tuple[str, rows.Row]]:
     for column, value in rows.summed_row(surface, row).items():
         for other in others(value):
             yield column, {**row, column: other}
-        yield column, {name: one for name, one in row.items() if name != column}
+        yield column, {name: item for name, item in row.items() if name != column}
 
 
 MOMENTS = list(moments())
@@ -108,14 +108,14 @@ def test_a_change_of_any_field_of_any_row_moves_its_surface_and_no_other(
             for column, altered in alterations(surface, row):
                 kept[key] = altered
                 after = comparison.compute_surface_checksums(surfaces)
-                moved = {one for one in rows.SURFACES if after[one] != before[one]}
+                moved = {item for item in rows.SURFACES if after[item] != before[item]}
                 assert moved == {surface}, (surface, key, column)
             found = compare_surfaces(surfaces, replayed(STORIES[name], until=until))
-            assert [(one.surface, one.key) for one in found] == [(surface, key)]
+            assert [(item.surface, item.key) for item in found] == [(surface, key)]
             kept[key] = row
         for key in list(kept):
-            gone = {other: row for other, row in kept.items() if other != key}
-            assert codec.compute_checksum(gone) != before[surface], (surface, key)
+            fields = {other: row for other, row in kept.items() if other != key}
+            assert codec.compute_checksum(fields) != before[surface], (surface, key)
 
 
 def test_every_column_of_every_surface_is_covered_by_some_story() -> None:
@@ -131,17 +131,18 @@ def test_every_column_of_every_surface_is_covered_by_some_story() -> None:
 
 def projected(history: History, steps: list[VersionGap | version_order.EventRun]) -> Surfaces:
     """What a projector stores for messages as they came, with the ledger for what did not."""
-    live = read_models.build_empty_rows()
+    empty_rows = read_models.build_empty_rows()
     current = begun(history)
     for step in steps:
         is_gap = isinstance(step, VersionGap)
         fold.fold_history(
             current, history.envelopes[step.after : step.until] if is_gap else step.envelopes
         )
-        read_models.add_changes(live, [], current)
+        read_models.add_changes(empty_rows, [], current)
     keys = rows.KEY_BY_SURFACE
     return {
-        surface: {str(row[keys[surface]]): row for row in found} for surface, found in live.items()
+        surface: {str(row[keys[surface]]): row for row in found}
+        for surface, found in empty_rows.items()
     }
 
 
@@ -172,7 +173,7 @@ def test_a_rebuild_moves_no_checksum(name: str) -> None:
     history = STORIES[name]
     once = projected(history, [version_order.EventRun(envelopes=history.envelopes)])
     again = projected(
-        history, [version_order.EventRun(envelopes=[one]) for one in history.envelopes]
+        history, [version_order.EventRun(envelopes=[envelope]) for envelope in history.envelopes]
     )
     assert comparison.compute_surface_checksums(once) == comparison.compute_surface_checksums(again)
     over = {surface: {**again[surface], **once[surface]} for surface in rows.SURFACES}

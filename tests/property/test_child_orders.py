@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.families import Family, parks
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 
 from noetl_contracts.requests import facts
 from noetl_planner.domain.decision.draft import Limits
@@ -28,19 +28,19 @@ class Weather:
     def __init__(self, family: Family, chance: random.Random) -> None:
         self.family = family
         self.chance = chance
-        self.reports: list[tuple[Desk, facts.Fact]] = []
+        self.reports: list[tuple[PlannerHarness, facts.Fact]] = []
         self.taken: set[tuple[str, str, int]] = set()
 
     def work(self) -> None:
         """Let a worker take every command that nobody has taken."""
-        for desk in list(self.family.desks.values()):
-            for command in list(desk.commands.values()):
-                key = (desk.state.execution_id, command.command_id, command.attempt)
+        for harness in list(self.family.desks.values()):
+            for command in list(harness.commands.values()):
+                key = (harness.state.execution_id, command.command_id, command.attempt)
                 if key in self.taken:
                     continue
                 self.taken.add(key)
-                is_parent = desk is self.family.parent
-                self.reports.append((desk, parks(command) if is_parent else done(command)))
+                is_parent = harness is self.family.parent
+                self.reports.append((harness, parks(command) if is_parent else done(command)))
 
     def step(self) -> None:
         """Do one thing to one message that is on its way."""
@@ -48,11 +48,11 @@ class Weather:
         place = self.chance.randrange(len(waiting))
         fate = self.chance.random()
         if place < len(self.reports):
-            desk, fact = self.reports[place]
+            harness, fact = self.reports[place]
             if fate < 0.85:
                 self.reports.pop(place)
             if fate > 0.1:
-                self.family.tell(desk, fact)
+                self.family.tell(harness, fact)
             return
         batch = self.family.post[place - len(self.reports)]
         if fate < 0.85:
@@ -62,15 +62,17 @@ class Weather:
 
     def after_a_silence(self) -> None:
         """Nothing is on its way: leases end, and the reaper nudges."""
-        for desk in list(self.family.desks.values()):
-            for live in list(desk.state.commands.values()):
+        for harness in list(self.family.desks.values()):
+            for command in list(harness.state.commands.values()):
                 self.family.tell(
-                    desk,
+                    harness,
                     facts.CommandLost(
-                        command_id=live.command_id, attempt=live.attempt, reason="lease_expired"
+                        command_id=command.command_id,
+                        attempt=command.attempt,
+                        reason="lease_expired",
                     ),
                 )
-            self.family.tell(desk, facts.TimerDue(reason=facts.STALLED))
+            self.family.tell(harness, facts.TimerDue(reason=facts.STALLED))
 
 
 @settings(max_examples=150)
@@ -96,5 +98,5 @@ def test_every_item_starts_one_child_and_is_resumed_once(seed: int) -> None:
     for child in family.children():
         assert child.types().count("playbook.initialized") == 1
         assert child.types()[-1] == "playbook.completed"
-    keys = [one.idempotency_key for one in family.parent.history if one.idempotency_key]
+    keys = [item.idempotency_key for item in family.parent.history if item.idempotency_key]
     assert len(keys) == len(set(keys)), seed

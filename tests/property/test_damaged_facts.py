@@ -78,11 +78,13 @@ def test_a_spoilt_message_is_decided_or_buried_and_the_turn_goes_on(
 def test_whatever_may_be_said_can_be_said_at_once_and_in_any_order(world: World, name: str) -> None:
     for order in (1, -1):
         victim = world.begin(name)
-        told = informers.all_facts(world.state(victim))[::order]
-        letters = tell(
-            world, victim, *[codec.encode_json(world.batch(victim, one)) for one in told]
+        fact = informers.all_facts(world.state(victim))[::order]
+        dead_letters = tell(
+            world, victim, *[codec.encode_json(world.batch(victim, item)) for item in fact]
         )
-        assert {one.reason.partition(" is ")[0] for one in letters} <= PLANNERS_OWN
+        assert {
+            dead_letter.reason.partition(" is ")[0] for dead_letter in dead_letters
+        } <= PLANNERS_OWN
 
 
 def a_batch(world: World, victim: ExecutionId, **changes: Any) -> bytes:
@@ -96,12 +98,12 @@ def test_facts_of_another_tenant_move_nothing(world: World) -> None:
         if not is_known:
             world.planner._states.drop_state(victim)
         before = world.history(victim)
-        for told in informers.all_facts(world.state(victim)):
-            theirs = world.batch(victim, told, tenant_id="evil", organization_id="evil")
+        for fact in informers.all_facts(world.state(victim)):
+            theirs = world.batch(victim, fact, tenant_id="evil", organization_id="evil")
             data = codec.encode_json(theirs)
             subject = subjects.build_ingest_subject(0, TenantId("evil"), OrganizationId("evil"))
-            (letter,) = tell(world, victim, data, subject=subject)
-            assert letter.reason.partition(":")[0] in {
+            (dead_letter,) = tell(world, victim, data, subject=subject)
+            assert dead_letter.reason.partition(":")[0] in {
                 # Nobody else may say it; the stranger has no such playbook.
                 *("ForeignExecution", "MalformedMessage", "PlaybookMissing"),
             }
@@ -124,15 +126,15 @@ def test_what_cannot_be_of_this_shard_is_buried_with_its_reason(
     world: World, changes: dict[str, Any], reason: str
 ) -> None:
     victim = world.begin("step")
-    (letter,) = tell(world, victim, a_batch(world, victim, **changes))
-    assert reason in letter.reason
+    (dead_letter,) = tell(world, victim, a_batch(world, victim, **changes))
+    assert reason in dead_letter.reason
 
 
 def test_another_version_of_a_fact_is_buried(world: World) -> None:
     victim = world.begin("step")
     data = a_batch(world, victim).replace(b"timer_due", b"timer_due_v2")
-    (letter,) = tell(world, victim, data)
-    assert "MalformedMessage" in letter.reason
+    (dead_letter,) = tell(world, victim, data)
+    assert "MalformedMessage" in dead_letter.reason
 
 
 def test_a_fact_of_another_shard_is_refused_there() -> None:
@@ -152,9 +154,9 @@ def test_a_fact_of_another_shard_is_refused_there() -> None:
         headers={},
     )
     broker = MemoryBroker(topology.declare_topology(shard_count=1), SystemClock())
-    found = MemoryDelivery(broker, key=("s", "c"), stored=stored, delivered=1)
+    memory_delivery = MemoryDelivery(broker, key=("s", "c"), stored=stored, delivered=1)
     right = ids.find_shard(ExecutionId("7"), 4)
-    batch, faults = fact_intake.read_delivery(found, shard=right, shard_count=4)
+    batch, faults = fact_intake.read_delivery(memory_delivery, shard=right, shard_count=4)
     assert (batch.execution_id, faults) == ("7", [])
     with pytest.raises(MalformedMessage, match="SHARD_COUNT"):
-        fact_intake.read_delivery(found, shard=(right + 1) % 4, shard_count=4)
+        fact_intake.read_delivery(memory_delivery, shard=(right + 1) % 4, shard_count=4)

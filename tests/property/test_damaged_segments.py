@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.spoiling import spoiled
 from tests.support.storage import ORGANIZATION, TENANT
-from tests.support.tiering import Seen, open_shared
+from tests.support.tiering import TierCounts, open_shared
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
@@ -84,7 +84,7 @@ class World:
     """A store with one payload, and the node's copy of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.seen = Seen()
+        self.seen = TierCounts()
         self.tier: SharedTier = open_shared(folder, clock=SystemClock())
         self.store = TieredPayloads(MemoryPayloads(), watch=self.seen, shared=self.tier)
 

@@ -53,7 +53,7 @@ MESSAGES: dict[str, tuple[Callable[[bytes], Any], list[bytes]]] = {
     ),
     "event": (
         lambda data: stored_event.read_envelope(stored_event.decode_stored_event(data)),
-        [codec.encode_json(one) for history in HISTORIES for one in history[:9]],
+        [codec.encode_json(item) for history in HISTORIES for item in history[:9]],
     ),
     "fact batch": (facts.decode_fact_batch, [codec.encode_json(FACTS)]),
     "command": (

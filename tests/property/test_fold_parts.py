@@ -53,8 +53,8 @@ def empty(history: History) -> ExecutionState:
     return state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
 
 
-def same(one: ExecutionState, other: ExecutionState) -> bool:
-    return codec.encode_canonical(one) == codec.encode_canonical(other)
+def same(execution_state: ExecutionState, other: ExecutionState) -> bool:
+    return codec.encode_canonical(execution_state) == codec.encode_canonical(other)
 
 
 @FEW
@@ -118,11 +118,11 @@ def test_batches_in_any_order_any_number_of_times_are_folded_once(
 @FEW
 @given(histories())
 def test_an_event_survives_the_wire_and_the_columns(history: History) -> None:
-    for one in history.envelopes:
-        assert codec.decode_as(codec.encode_json(one), Envelope) == one
-        context, result, error = envelope.split_event_body(one.event)
-        kind = one.schema_name.removeprefix("noetl.")
-        assert envelope.join_event_body(kind, context, result, error) == one.event
+    for item in history.envelopes:
+        assert codec.decode_as(codec.encode_json(item), Envelope) == item
+        context, result, error = envelope.split_event_body(item.event)
+        kind = item.schema_name.removeprefix("noetl.")
+        assert envelope.join_event_body(kind, context, result, error) == item.event
 
 
 @FEW

@@ -90,19 +90,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def told_of(world: World, victim: ExecutionId) -> list[Fact]:
     """List what may be said, without what is the planner's own to say."""
     own = facts.ItemsCollected | facts.PartsCollected
-    return [one for one in informers.all_facts(world.state(victim)) if not isinstance(one, own)]
+    return [fact for fact in informers.all_facts(world.state(victim)) if not isinstance(fact, own)]
 
 
 def ends(world: World, victim: ExecutionId) -> Iterator[bytes]:
     """Say of every live command that it has ended well, so that what follows is read."""
-    for one in told_of(world, victim):
-        if isinstance(one, CommandCompleted | FrameClosed):
-            yield codec.encode_json(world.batch(victim, one))
+    for item in told_of(world, victim):
+        if isinstance(item, CommandCompleted | FrameClosed):
+            yield codec.encode_json(world.batch(victim, item))
 
 
-def with_free_values(world: World, data: st.DataObject, told: Fact) -> bytes:
+def with_free_values(world: World, data: st.DataObject, fact: Fact) -> bytes:
     """Put anything at a free place of a fact, and perhaps anything behind a reference."""
-    value = codec.decode_json(codec.encode_json(told))
+    value = codec.decode_json(codec.encode_json(fact))
     free = [(holder, key) for holder, key in places(value) if key in FREE]
     if free:
         holder, key = data.draw(st.sampled_from(free))
@@ -182,9 +182,9 @@ def test_what_is_no_result_is_buried_at_once_and_what_came_with_it_is_decided(
     before = CtxWriteRequested(request_id="r-1", patch={"before": 1})
     after = CtxWriteRequested(request_id="r-2", patch={"after": 2})
     batch = codec.encode_json(world.batch(victim, before, bad, after))
-    (letter,) = tell(world, victim, batch)
-    assert letter.reason.startswith("ResultMalformed: CommandCompleted.result: ")
-    assert letter.delivered == 1
+    (dead_letter,) = tell(world, victim, batch)
+    assert dead_letter.reason.startswith("ResultMalformed: CommandCompleted.result: ")
+    assert dead_letter.delivered == 1
     assert world.state(victim).ctx == {"before": 1, "after": 2}
     assert bad.command_id in world.state(victim).commands
 
@@ -193,8 +193,8 @@ def test_a_fact_of_no_schema_is_buried_and_what_came_with_it_is_decided(world: W
     victim = world.begin("step")
     write = CtxWriteRequested(request_id="r-1", patch={"kept": 1})
     told = [b'{"fact":"command_lost","command_id":7}', codec.encode_json(write), b'{"fact":"none"}']
-    (letter,) = tell(world, victim, facts.encode_fact_batch(world.batch(victim), told))
-    assert letter.reason.startswith("MalformedMessage: fact 0 does not fit its schema")
+    (dead_letter,) = tell(world, victim, facts.encode_fact_batch(world.batch(victim), told))
+    assert dead_letter.reason.startswith("MalformedMessage: fact 0 does not fit its schema")
     assert world.state(victim).ctx == {"kept": 1}
 
 
@@ -203,9 +203,9 @@ def test_what_is_nested_too_deep_is_buried(world: World, levels: int) -> None:
     victim = world.begin("step")
     told = codec.encode_json(a_completed(world, victim, patch={"k": "here"}))
     deep = told.replace(b'"here"', b"[" * levels + b"]" * levels)
-    (letter,) = tell(world, victim, facts.encode_fact_batch(world.batch(victim), [deep]))
-    assert letter.reason.startswith("MalformedMessage: ")
-    assert "nested" in letter.reason
+    (dead_letter,) = tell(world, victim, facts.encode_fact_batch(world.batch(victim), [deep]))
+    assert dead_letter.reason.startswith("MalformedMessage: ")
+    assert "nested" in dead_letter.reason
     assert world.state(victim).ctx == {}
 
 
@@ -223,13 +223,13 @@ def test_what_is_nested_as_deep_as_results_may_be_is_decided(world: World) -> No
 def test_a_stored_payload_that_is_no_result_fails_who_reads_it(world: World) -> None:
     victim = world.begin("step")
     reference = stored(world, {"tasks": 7})
-    told = codec.decode_json(codec.encode_json(a_completed(world, victim)))
-    told["result"] = {
+    answer = codec.decode_json(codec.encode_json(a_completed(world, victim)))
+    answer["result"] = {
         "status": "ok",
         "reference": reference,
         "context": {"shape": PIPELINE, "fields": {}},
     }
-    batch = facts.encode_fact_batch(world.batch(victim), [codec.encode_json(told)])
+    batch = facts.encode_fact_batch(world.batch(victim), [codec.encode_json(answer)])
     assert tell(world, victim, batch) == []
     assert world.state(victim).status is ExecutionStatus.FAILED
 
@@ -237,13 +237,13 @@ def test_a_stored_payload_that_is_no_result_fails_who_reads_it(world: World) -> 
 @pytest.mark.parametrize("name", ["frames", "shards", "slots"])
 def test_who_says_of_a_frame_what_is_said_of_a_step_ends_nothing(world: World, name: str) -> None:
     victim = world.begin(name)
-    for live in list(world.state(victim).commands.values()):
+    for command in list(world.state(victim).commands.values()):
         told = CommandCompleted(
-            command_id=live.command_id,
-            attempt=live.attempt,
+            command_id=command.command_id,
+            attempt=command.attempt,
             worker_id=informers.WORKER,
             result=informers.RESULT,
         )
         assert tell(world, victim, codec.encode_json(world.batch(victim, told))) == []
-    ended = [get_event_type(one.event) for one in world.history(victim)]
+    ended = [get_event_type(item.event) for item in world.history(victim)]
     assert "command.completed" not in ended

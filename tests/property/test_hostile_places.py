@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.attacks import TEMPLATES
-from tests.support.planning import Desk, closed, done, dry, opened
+from tests.support.planning import PlannerHarness, closed, done, dry, opened
 from tests.support.registered import registered
 from tests.support.slices import frame_done, gathered, level_gathered
 from tests.support.streams import chunk
@@ -102,20 +102,20 @@ PLACES = [
 ]
 
 
-def answers(desk: Desk) -> Iterator[facts.Fact]:
+def answers(harness: PlannerHarness) -> Iterator[facts.Fact]:
     """Say that all that was asked for has been done."""
-    assert desk.last is not None
-    for command in desk.sent():
-        yield from _ended(desk, command)
-    for run_id in desk.last.to_collect:
-        run = desk.state.runs.get(run_id)  # type: ignore[call-overload]  # a run's id
+    assert harness.last is not None
+    for command in harness.sent():
+        yield from _ended(harness, command)
+    for run_id in harness.last.to_collect:
+        run = harness.state.runs.get(run_id)  # type: ignore[call-overload]  # a run's id
         if run is None or run.loop is None:
             continue
         is_reduce = run.loop.mode == "reduce"
-        yield (level_gathered if is_reduce else gathered)(desk, run_id=run_id)
+        yield (level_gathered if is_reduce else gathered)(harness, run_id=run_id)
 
 
-def _ended(desk: Desk, command: Command) -> Iterator[facts.Fact]:
+def _ended(harness: PlannerHarness, command: Command) -> Iterator[facts.Fact]:
     match command.work:
         case FrameWork() | ReduceWork():
             yield frame_done(command)
@@ -126,34 +126,34 @@ def _ended(desk: Desk, command: Command) -> Iterator[facts.Fact]:
         case SlotWork() as work:
             yield dry(command, frames=0, next_index=work.next_index)
         case _:
-            task = desk.program.steps[command.step].tool[0]
+            task = harness.program.steps[command.step].tool[0]
             if task.stream is not None:
                 yield chunk(command, 0)
                 yield chunk(command, 1, more=False)
             yield done(command, {"n": 1})
 
 
-def played(desk: Desk) -> None:
+def played(harness: PlannerHarness) -> None:
     """Let workers answer, and time pass, until the execution ends."""
-    desk.start()
+    harness.start()
     for _ in range(TURNS_MAX):
-        if desk.state.is_terminal():
+        if harness.state.is_terminal():
             return
-        told = list(answers(desk))
-        if not told:
-            desk.wait(3600)
-        desk.tell(*told, facts.TimerDue(reason=facts.STALLED))
+        answer = list(answers(harness))
+        if not answer:
+            harness.wait(3600)
+        harness.tell(*answer, facts.TimerDue(reason=facts.STALLED))
 
 
-def check(desk: Desk) -> None:
-    assert desk.state.is_terminal(), desk.types()
-    for event in desk.events("playbook.failed"):
+def check(harness: PlannerHarness) -> None:
+    assert harness.state.is_terminal(), harness.types()
+    for event in harness.events("playbook.failed"):
         assert event.error.message
         assert len(event.error.message) <= MESSAGE_CHARACTERS_MAX
-    state = desk.state
-    known = build_empty_state(state.execution_id, state.tenant_id, state.organization_id)
-    kept = [codec.decode_as(codec.encode_json(one), Envelope) for one in desk.history]
-    again = fold_history(known, kept)
+    state = harness.state
+    empty_state = build_empty_state(state.execution_id, state.tenant_id, state.organization_id)
+    kept = [codec.decode_as(codec.encode_json(item), Envelope) for item in harness.history]
+    again = fold_history(empty_state, kept)
     assert again.checksum == state.checksum
     assert (again.ctx, again.workload, again.objects) == (state.ctx, state.workload, state.objects)
 
@@ -163,9 +163,9 @@ def check(desk: Desk) -> None:
 )
 def test_no_template_keeps_an_execution_from_its_end(text: str, place: str) -> None:
     for template in TEMPLATES:
-        desk = Desk(registered(text, (place, template)))
+        harness = PlannerHarness(registered(text, (place, template)))
         try:
-            played(desk)
-            check(desk)
+            played(harness)
+            check(harness)
         except Exception as failure:
             raise AssertionError(f"{template!r} at {place}: {failure!r}") from failure

@@ -18,7 +18,7 @@ usable = st.text(
     min_size=1,
     max_size=12,
 ).filter(lambda text: text not in {".", ".."})
-segments = st.one_of(usable, st.sampled_from([one for one in HARD if one != ".."]))
+segments = st.one_of(usable, st.sampled_from([item for item in HARD if item != ".."]))
 localities = st.dictionaries(st.sampled_from(LOCALITY_KEYS), segments, max_size=5)
 
 
@@ -26,9 +26,9 @@ localities = st.dictionaries(st.sampled_from(LOCALITY_KEYS), segments, max_size=
 @example(["tenant", "a/../b", "org", "%2e%2e", "x", "node", "y"])
 def test_what_was_built_is_parsed_and_what_was_parsed_is_built(parts: list[str]) -> None:
     text = locators.build_locator(*parts)
-    found = locators.parse_locator(text)
-    assert found.segments == tuple(parts)
-    assert str(found) == text
+    locator = locators.parse_locator(text)
+    assert locator.segments == tuple(parts)
+    assert str(locator) == text
     allowed = set(string.ascii_letters + string.digits + "-._~%/:")
     assert set(text) <= allowed
     assert text.count("/") == len(parts) + 1
@@ -38,15 +38,15 @@ def test_what_was_built_is_parsed_and_what_was_parsed_is_built(parts: list[str])
 def test_any_text_is_parsed_canonically_or_refused(text: str) -> None:
     for candidate in (text, locators.SCHEME + text):
         try:
-            found = locators.parse_locator(candidate)
+            locator = locators.parse_locator(candidate)
         except LocatorError:
             continue
-        assert str(found) == candidate
+        assert str(locator) == candidate
 
 
 def locality_of(locator: Locator) -> dict[str, str]:
-    found = {key: locator.find_segment(key) for key in LOCALITY_KEYS}
-    return {key: value for key, value in found.items() if value is not None}
+    segments = {key: locator.find_segment(key) for key in LOCALITY_KEYS}
+    return {key: value for key, value in segments.items() if value is not None}
 
 
 @given(segments, localities, st.lists(segments, min_size=1, max_size=4))
@@ -56,21 +56,21 @@ def test_a_resource_says_whose_where_and_what(
     text = locators.build_resource_locator(
         TenantId(tenant), ORGANIZATION, "stream", *identity, locality=locality
     )
-    found = locators.parse_locator(text)
-    assert found.find_segment("tenant") == tenant
-    assert found.find_segment("org") == ORGANIZATION
-    assert locality_of(found) == locality
-    assert found.get_kind_and_identity() == ("stream", tuple(identity))
+    locator = locators.parse_locator(text)
+    assert locator.find_segment("tenant") == tenant
+    assert locator.find_segment("org") == ORGANIZATION
+    assert locality_of(locator) == locality
+    assert locator.get_kind_and_identity() == ("stream", tuple(identity))
 
 
 @given(st.lists(st.sampled_from([*LOCALITY_KEYS, "tenant", "org", "x"]), min_size=1, max_size=6))
 def test_the_name_of_a_thing_is_never_read_as_its_owner_or_place(name: list[str]) -> None:
-    found = locators.parse_locator(
+    locator = locators.parse_locator(
         locators.build_named_locator(TENANT, ORGANIZATION, "/".join(name))
     )
-    assert (found.find_segment("tenant"), found.find_segment("org")) == (TENANT, ORGANIZATION)
-    assert locality_of(found) == {}
-    assert found.get_kind_and_identity() == ("named", tuple(name))
+    assert (locator.find_segment("tenant"), locator.find_segment("org")) == (TENANT, ORGANIZATION)
+    assert locality_of(locator) == {}
+    assert locator.get_kind_and_identity() == ("named", tuple(name))
 
 
 def test_the_examples_of_the_scheme_are_understood() -> None:

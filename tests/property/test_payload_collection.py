@@ -245,9 +245,9 @@ async def test_a_dry_run_changes_nothing_and_says_what_it_would_do() -> None:
     world.now += timedelta(days=3)
     before = dict(world.objects.bytes_by_key)
 
-    found = await world.collector.sweep_owner(OWNER, now=world.now, is_dry_run=True)
+    owner = await world.collector.sweep_owner(OWNER, now=world.now, is_dry_run=True)
 
-    assert (len(found.garbage), found.count_garbage_bytes, found.shelved) == (1, 15, 0)
+    assert (len(owner.garbage), owner.count_garbage_bytes, owner.shelved) == (1, 15, 0)
     assert world.objects.bytes_by_key == before
 
 
@@ -354,7 +354,7 @@ async def test_named_objects_go_when_what_they_are_for_is_gone() -> None:
     world.ledger.ended.add(7)
     await world.store.put_named("waves/7/new/frame-1", b"x", **PLACE)
     dry = await world.collector.sweep_owner(OWNER, now=world.now, is_dry_run=True)
-    assert {one.name for one in dry.names} == {name for name, stays in names.items() if not stays}
+    assert {item.name for item in dry.names} == {name for name, stays in names.items() if not stays}
 
     done = await world.collector.sweep_owner(OWNER, now=world.now, is_dry_run=False)
 

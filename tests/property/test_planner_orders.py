@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.planning import Desk, closed, done, dry, opened
+from tests.support.planning import PlannerHarness, closed, done, dry, opened
 
 from noetl_contracts.commands.command_work import Command, SlotWork, StepWork
 from noetl_contracts.requests import facts
@@ -52,8 +52,8 @@ class Source:
 class Transport:
     """Holds facts back, hands them over in any order, twice, or never."""
 
-    def __init__(self, desk: Desk, chance: random.Random) -> None:
-        self.desk = desk
+    def __init__(self, harness: PlannerHarness, chance: random.Random) -> None:
+        self.harness = harness
         self.chance = chance
         self.waiting: list[tuple[Command, tuple[facts.Fact, ...]]] = []
         self.source = Source()
@@ -61,7 +61,7 @@ class Transport:
 
     def work(self) -> None:
         """Let a worker execute every command that nobody has taken."""
-        for command in list(self.desk.commands.values()):
+        for command in list(self.harness.commands.values()):
             key = (command.command_id, command.attempt)
             if key not in self.taken:
                 self.taken.add(key)
@@ -107,14 +107,14 @@ class Transport:
         if fate > 0.2:
             self.waiting.pop(place)
         del command
-        self.desk.tell(*batch)
+        self.harness.tell(*batch)
 
     def lose_idle(self) -> None:
         """Nothing is on its way any more: whatever is still open has been lost."""
-        for live in list(self.desk.state.commands.values()):
-            self.desk.tell(
+        for command in list(self.harness.state.commands.values()):
+            self.harness.tell(
                 facts.CommandLost(
-                    command_id=live.command_id, attempt=live.attempt, reason="lease_expired"
+                    command_id=command.command_id, attempt=command.attempt, reason="lease_expired"
                 )
             )
 
@@ -123,39 +123,39 @@ class Transport:
 @given(st.integers(min_value=0, max_value=2**32))
 def test_any_order_duplicate_or_loss_ends_in_the_same_place(seed: int) -> None:
     # How often something may be lost is another test's subject.
-    desk = Desk(PLAYBOOK, limits=Limits(step_attempts_max=1000))
-    desk.start()
-    transport = Transport(desk, random.Random(seed))
+    harness = PlannerHarness(PLAYBOOK, limits=Limits(step_attempts_max=1000))
+    harness.start()
+    transport = Transport(harness, random.Random(seed))
     for _ in range(TURNS_MAX):
-        if desk.state.is_terminal():
+        if harness.state.is_terminal():
             break
         transport.work()
-        desk.wait(0.3)
+        harness.wait(0.3)
         if transport.waiting:
             transport.step()
         else:
             transport.lose_idle()
-            desk.tell(facts.TimerDue())
-    types = desk.types()
+            harness.tell(facts.TimerDue())
+    types = harness.types()
     assert types[-1] == "playbook.completed", (seed, types[-5:])
     assert types.count("stage.closed") == 1
     assert types.count("loop.done") == 1
-    committed = [event.frame_id for event in desk.events("frame.committed")]
+    committed = [event.frame_id for event in harness.events("frame.committed")]
     assert sorted(committed) == sorted(transport.source.owned), seed
-    assert _dispatches(desk) == _runs_until_committed(desk, transport.source), seed
-    assert sum(event.row_count for event in desk.events("frame.committed")) == sum(
+    assert _dispatches(harness) == _runs_until_committed(harness, transport.source), seed
+    assert sum(event.row_count for event in harness.events("frame.committed")) == sum(
         range(1, WINDOWS + 1)
     )
-    assert [event.step for event in desk.events("step.enter")] == ["before", "drain", "after"]
+    assert [event.step for event in harness.events("step.enter")] == ["before", "drain", "after"]
 
 
-def _dispatches(desk: Desk) -> Counter[str]:
-    return Counter(event.frame_id for event in desk.events("frame.dispatched"))
+def _dispatches(harness: PlannerHarness) -> Counter[str]:
+    return Counter(event.frame_id for event in harness.events("frame.dispatched"))
 
 
-def _runs_until_committed(desk: Desk, source: Source) -> Counter[str]:
+def _runs_until_committed(harness: PlannerHarness, source: Source) -> Counter[str]:
     """Count who ran each frame, up to the attempt that was believed: no try leaves no trace."""
-    fence_by_frame = {event.frame_id: event.fence for event in desk.events("frame.dispatched")}
+    fence_by_frame = {event.frame_id: event.fence for event in harness.events("frame.dispatched")}
     return Counter(
         {
             frame_id: sum(fence <= fence_by_frame[frame_id] for fence in fences)

@@ -104,8 +104,8 @@ def mutations(draw: st.DrawFn) -> Any:
 
 def answered(text: str, level: Level) -> ParsedPlaybook:
     parsed = parse_playbook(text, level=level)
-    assert (parsed.playbook is None) == any(each.is_error for each in parsed.problems)
-    positions = [(each.line, each.column) for each in parsed.problems]
+    assert (parsed.playbook is None) == any(problem.is_error for problem in parsed.problems)
+    positions = [(problem.line, problem.column) for problem in parsed.problems]
     assert positions == sorted(positions)
     lines = text.count("\n") + 1
     assert all(line >= 1 and column >= 1 for line, column in positions)

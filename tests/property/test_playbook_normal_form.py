@@ -177,11 +177,13 @@ def test_what_is_normalised_is_normal(workflow: list[dict[str, Any]]) -> None:
     named = [{"step": f"s{index}", **step} for index, step in enumerate(workflow)]
     parsed = read([*named, {"step": "last", "tool": {"kind": "noop"}}])
     if parsed.playbook is None:
-        assert {each.message for each in parsed.problems if each.is_error} <= REFUSED
+        assert {problem.message for problem in parsed.problems if problem.is_error} <= REFUSED
         return
     again = parse_playbook(msgspec.json.encode(build_document(parsed.playbook)).decode())
     assert again.playbook == parsed.playbook
-    assert not OLDER & {each.code for each in again.problems if each.path[:8] == "workflow"}
+    assert not OLDER & {
+        problem.code for problem in again.problems if problem.path[:8] == "workflow"
+    }
 
 
 words = st.sampled_from(
@@ -236,9 +238,9 @@ anything = st.recursive(
 def test_any_older_construct_gives_a_playbook_or_an_error(workflow: list[dict[str, Any]]) -> None:
     named = [{"step": f"s{index}", **step} for index, step in enumerate(workflow)]
     tolerant, strict = read(named), read(named, level=Level.STRICT)
-    assert (tolerant.playbook is None) == any(each.is_error for each in tolerant.problems)
-    found = [(each.code, each.path) for each in tolerant.problems]
-    assert found == told_at_both_levels(strict)
+    assert (tolerant.playbook is None) == any(problem.is_error for problem in tolerant.problems)
+    problems = [(problem.code, problem.path) for problem in tolerant.problems]
+    assert problems == told_at_both_levels(strict)
     if tolerant.playbook is not None:
         again = parse_playbook(msgspec.json.encode(build_document(tolerant.playbook)).decode())
         assert again.playbook == tolerant.playbook

@@ -46,9 +46,9 @@ def test_any_text_gives_an_answer(text: str) -> None:
 def test_any_workflow_gives_a_playbook_or_an_error(workflow: Any) -> None:
     text = written(workflow)
     parsed = parse_playbook(text)
-    assert (parsed.playbook is None) == any(each.is_error for each in parsed.problems)
+    assert (parsed.playbook is None) == any(problem.is_error for problem in parsed.problems)
     assert parse_playbook(text) == parsed
-    assert all(each.line >= 1 and each.column >= 1 for each in parsed.problems)
+    assert all(problem.line >= 1 and problem.column >= 1 for problem in parsed.problems)
     if parsed.playbook is not None:
         wire = msgspec.json.encode(parsed.playbook)
         assert msgspec.json.decode(wire, type=Playbook) == parsed.playbook
@@ -59,5 +59,5 @@ def test_any_workflow_gives_a_playbook_or_an_error(workflow: Any) -> None:
 def test_strict_finds_what_tolerant_finds(workflow: Any) -> None:
     tolerant = parse_playbook(written(workflow))
     strict = parse_playbook(written(workflow), level=Level.STRICT)
-    found = [(each.code, each.path) for each in tolerant.problems]
-    assert found == told_at_both_levels(strict)
+    problems = [(problem.code, problem.path) for problem in tolerant.problems]
+    assert problems == told_at_both_levels(strict)

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support import invariants, oracle
 from tests.support.oracle import Expected
-from tests.support.planning import Desk
+from tests.support.planning import PlannerHarness
 from tests.support.shaking import Shaker
 from tests.support.sketches import FRAMED, Sketch, text
 from tests.support.sketching import acyclic, cyclic
@@ -26,8 +26,10 @@ STRUCTURAL = {"internal", "unknown", "template", "validation", "config"}
 
 def bounded(examples: int) -> settings:
     """Bound a property; a profile may ask for more."""
-    asked = settings().max_examples
-    most = examples if asked == settings.get_profile("default").max_examples else asked
+    max_examples = settings().max_examples
+    most = (
+        examples if max_examples == settings.get_profile("default").max_examples else max_examples
+    )
     return settings(max_examples=most, suppress_health_check=ROUGH)
 
 
@@ -70,9 +72,9 @@ def assert_counts(sketch: Sketch, expected: Expected, history: Sequence[Envelope
         assert counted == (ended.success, ended.failed), node.name
 
 
-def assert_no_defect(desk: Desk) -> None:
+def assert_no_defect(harness: PlannerHarness) -> None:
     """A playbook that lint finds clean does not fail for the engine's reasons."""
-    failure = desk.state.failure
+    failure = harness.state.failure
     assert failure is None or failure.kind not in STRUCTURAL, failure
 
 
@@ -81,10 +83,10 @@ def assert_no_defect(desk: Desk) -> None:
 def test_a_workflow_comes_to_what_the_language_says_in_every_order(
     sketch: Sketch, seed: int, cuts: list[int], batch: int
 ) -> None:
-    desk = Shaker(sketch, random.Random(seed)).play()
-    assert_expected(sketch, oracle.play(sketch), desk.state, desk.history)
-    assert_no_defect(desk)
-    invariants.assert_sound(desk, sketch, cuts=cuts, batch=batch)
+    harness = Shaker(sketch, random.Random(seed)).play()
+    assert_expected(sketch, oracle.play(sketch), harness.state, harness.history)
+    assert_no_defect(harness)
+    invariants.assert_sound(harness, sketch, cuts=cuts, batch=batch)
 
 
 @bounded(10)
@@ -92,9 +94,9 @@ def test_a_workflow_comes_to_what_the_language_says_in_every_order(
 def test_a_large_workflow_comes_to_what_the_language_says(
     sketch: Sketch, seed: int, cuts: list[int]
 ) -> None:
-    desk = Shaker(sketch, random.Random(seed)).play()
-    assert_expected(sketch, oracle.play(sketch), desk.state, desk.history)
-    invariants.assert_sound(desk, sketch, cuts=cuts, batch=7)
+    harness = Shaker(sketch, random.Random(seed)).play()
+    assert_expected(sketch, oracle.play(sketch), harness.state, harness.history)
+    invariants.assert_sound(harness, sketch, cuts=cuts, batch=7)
 
 
 @bounded(100)
@@ -102,14 +104,14 @@ def test_a_large_workflow_comes_to_what_the_language_says(
 def test_cycles_end_by_their_counters_or_by_the_limit(
     sketch: Sketch, seed: int, cuts: list[int], batch: int
 ) -> None:
-    desk = Shaker(sketch, random.Random(seed)).play()
-    assert_no_defect(desk)
+    harness = Shaker(sketch, random.Random(seed)).play()
+    assert_no_defect(harness)
     assert sketch.steps_max is not None
-    assert desk.state.activations <= sketch.steps_max
-    failure = desk.state.failure
+    assert harness.state.activations <= sketch.steps_max
+    failure = harness.state.failure
     if failure is not None and failure.kind == "limit":
-        assert desk.state.activations == sketch.steps_max
-    invariants.assert_sound(desk, sketch, cuts=cuts, batch=batch)
+        assert harness.state.activations == sketch.steps_max
+    invariants.assert_sound(harness, sketch, cuts=cuts, batch=batch)
 
 
 @bounded(60)
@@ -117,11 +119,11 @@ def test_cycles_end_by_their_counters_or_by_the_limit(
 def test_a_cancelled_run_stops_and_starts_nothing_more(
     sketch: Sketch, seed: int, cuts: list[int]
 ) -> None:
-    desk = Shaker(sketch, random.Random(seed), may_hold=False).cancel()
-    types = desk.types()
+    harness = Shaker(sketch, random.Random(seed), may_hold=False).cancel()
+    types = harness.types()
     if "playbook.cancel.requested" in types:
         assert types[-1] == "execution.cancelled"
-    invariants.assert_sound(desk, sketch, cuts=cuts, batch=3)
+    invariants.assert_sound(harness, sketch, cuts=cuts, batch=3)
 
 
 @bounded(60)

@@ -29,24 +29,24 @@ weights = st.fixed_dictionaries({name: st.integers(1, 5) for name in "abcd"})
 def test_room_goes_to_whoever_has_least_for_its_weight(
     room: int, hungry: set[str], running: dict[str, int], weighed: dict[str, int]
 ) -> None:
-    given_ = allot_places(room, hungry=hungry, running=running, weights=weighed)
-    assert set(given_) == hungry
-    assert sum(given_.values()) == (room if hungry else 0)
-    for one in hungry:
+    places = allot_places(room, hungry=hungry, running=running, weights=weighed)
+    assert set(places) == hungry
+    assert sum(places.values()) == (room if hungry else 0)
+    for item in hungry:
         for other in hungry:
-            if given_[other]:
+            if places[other]:
                 # The last place of another was not one that this one had more right to.
-                has = (running.get(one, 0) + given_[one] + 1) / weighed[one]
-                assert (running.get(other, 0) + given_[other]) / weighed[other] <= has
+                has = (running.get(item, 0) + places[item] + 1) / weighed[item]
+                assert (running.get(other, 0) + places[other]) / weighed[other] <= has
 
 
 @given(st.integers(1, 60), weights, st.integers(0, 7))
 def test_of_an_empty_worker_each_gets_its_share_whole(
     room: int, weighed: dict[str, int], first: int
 ) -> None:
-    given_ = allot_places(room, hungry=weighed, running={}, weights=weighed, first=first)
+    places = allot_places(room, hungry=weighed, running={}, weights=weighed, first=first)
     total = sum(weighed.values())
-    assert all(given_[name] >= room * weighed[name] // total for name in weighed)
+    assert all(places[name] >= room * weighed[name] // total for name in weighed)
 
 
 class Work:
@@ -74,7 +74,7 @@ class Work:
 
 def lanes(broker: MemoryBroker, tenant_id: str | None = None) -> Intake:
     names = topology.list_worker_consumers("default", tenant_id=tenant_id)
-    return Intake([MemoryConsumer(broker, stream=topology.COMMANDS, name=one) for one in names])
+    return Intake([MemoryConsumer(broker, stream=topology.COMMANDS, name=name) for name in names])
 
 
 async def send(broker: MemoryBroker, tenant_id: str, count: int, *, has_share: bool) -> None:
@@ -122,15 +122,15 @@ async def served(*, weighed: dict[str, int], modest: int = 40) -> list[str]:
 
 
 async def test_who_sends_little_is_served_as_often_as_who_floods() -> None:
-    found = Counter(await served(weighed={}))
-    assert found[MODEST] == 40
+    counter = Counter(await served(weighed={}))
+    assert counter[MODEST] == 40
     # One for one, and what was running or on its way when the modest one came.
-    assert found[FLOOD] <= 40 + 2 * PLACES
+    assert counter[FLOOD] <= 40 + 2 * PLACES
 
 
 async def test_a_weight_of_three_serves_three_times_as_often() -> None:
-    found = Counter(await served(weighed={MODEST: 3}, modest=60))
-    assert found[FLOOD] <= 60 / 3 + 3 * PLACES
+    counter = Counter(await served(weighed={MODEST: 3}, modest=60))
+    assert counter[FLOOD] <= 60 / 3 + 3 * PLACES
 
 
 async def test_a_tenant_alone_has_the_whole_pool() -> None:
@@ -141,6 +141,6 @@ async def test_a_tenant_alone_has_the_whole_pool() -> None:
     intake = SharedIntake(shares, weights={})
     await send(broker, FLOOD, 20, has_share=False)
     async with asyncio.TaskGroup() as group:
-        taken = await intake.fetch_deliveries(group, free=20, messages_max=16, wait_s=0.1)
-        assert len(taken) == 16
+        deliveries = await intake.fetch_deliveries(group, free=20, messages_max=16, wait_s=0.1)
+        assert len(deliveries) == 16
         assert await intake.close() == []

@@ -36,7 +36,7 @@ def load_stored(name: str) -> list[StoredEvent]:
 
 def load(name: str) -> list[Envelope]:
     """The history as this release reads it."""
-    return [stored_event.read_envelope(one) for one in load_stored(name)]
+    return [stored_event.read_envelope(item) for item in load_stored(name)]
 
 
 def fingerprint(history: list[Envelope]) -> dict[str, str | int]:
@@ -56,7 +56,9 @@ def main() -> None:
     for name, story in itertools.chain(stories(), decided()):
         events, checksums = paths(name)
         if not events.exists():
-            events.write_bytes(b"".join(codec.encode_json(one) + b"\n" for one in story.envelopes))
+            events.write_bytes(
+                b"".join(codec.encode_json(envelope) + b"\n" for envelope in story.envelopes)
+            )
         if not checksums.exists():
             body = fingerprint(load(name))
             lines = ",\n".join(

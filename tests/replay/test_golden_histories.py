@@ -22,7 +22,7 @@ def test_there_are_golden_histories() -> None:
 
 
 def test_golden_histories_cover_the_event_types() -> None:
-    events = (one.event for name in NAMES for one in record.load(name))
+    events = (item.event for name in NAMES for item in record.load(name))
     seen = {str(event.__struct_config__.tag) for event in events}
     assert seen == set(CLASS_BY_TYPE)
 
@@ -36,11 +36,11 @@ def test_a_golden_history_folds_to_its_recorded_checksums(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_golden_history_is_a_sealed_chain(name: str) -> None:
     before = codec.CHECKSUM_NONE
-    for one in record.load_stored(name):
-        assert stored_event.is_stored_event_sealed(one, before), (
-            f"version {one.stream_version} was altered"
+    for item in record.load_stored(name):
+        assert stored_event.is_stored_event_sealed(item, before), (
+            f"version {item.stream_version} was altered"
         )
-        before = one.envelope_checksum
+        before = item.envelope_checksum
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,8 +49,8 @@ def test_a_golden_history_folds_alike_from_every_snapshot(name: str) -> None:
     first = history[0]
     begun = state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
     snapshots = []
-    for one in history:
-        begun = fold.fold_event(begun, one)
+    for item in history:
+        begun = fold.fold_event(begun, item)
         snapshots.append(snapshot.build_snapshot(begun))
     for cut, taken in enumerate(snapshots, start=1):
         restored = snapshot.restore_state(taken)
@@ -75,17 +75,17 @@ def test_what_an_envelope_covers_never_grows() -> None:
         "envelope_checksum",
         "ingest_time",
     }
-    for one in (one for name in NAMES for one in record.load_stored(name)):
-        assert b'"envelope_checksum":""' in stored_event.encode_covered_fields(one)
+    for item in (item for name in NAMES for item in record.load_stored(name)):
+        assert b'"envelope_checksum":""' in stored_event.encode_covered_fields(item)
 
 
 def test_the_corpus_holds_old_versions_of_events() -> None:
     """Two schemas have moved on since these histories were recorded, and both still fold."""
     old = {
-        one.schema_name
+        item.schema_name
         for name in NAMES
-        for one in record.load_stored(name)
-        if one.schema_version < upcasters.get_current_version(one.schema_name)
+        for item in record.load_stored(name)
+        if item.schema_version < upcasters.get_current_version(item.schema_name)
     }
     assert old == {"noetl.frame.abandoned", "noetl.frame.commit_rejected"}
 
@@ -93,13 +93,13 @@ def test_the_corpus_holds_old_versions_of_events() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_sealed_is_covered_field_by_field(name: str) -> None:
     before = codec.CHECKSUM_NONE
-    for one in record.load_stored(name):
-        for field in codec.decode_json(stored_event.encode_covered_fields(one)):
+    for item in record.load_stored(name):
+        for field in codec.decode_json(stored_event.encode_covered_fields(item)):
             if field in {"envelope_checksum", "ingest_time"}:
                 continue
-            changed = structs.replace(one, **{field: altered(getattr(one, field))})
+            changed = structs.replace(item, **{field: altered(getattr(item, field))})
             assert not stored_event.is_stored_event_sealed(changed, before), field
-        before = one.envelope_checksum
+        before = item.envelope_checksum
 
 
 def altered(value: Any) -> Any:
@@ -127,5 +127,5 @@ def test_a_replay_shows_the_same_rows_whatever_its_pages(name: str, size: int) -
     for start in range(0, len(history), size):
         replay.feed_events(history[start : start + size])
     expected = codec.decode_json(record.paths(name)[1].read_bytes())
-    found = comparison.compute_surface_checksums(replay.surfaces)
-    assert found == {surface: expected[surface] for surface in found}
+    surface_checksums = comparison.compute_surface_checksums(replay.surfaces)
+    assert surface_checksums == {surface: expected[surface] for surface in surface_checksums}

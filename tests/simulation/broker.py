@@ -77,7 +77,7 @@ class FaultyBroker(MemoryBroker):
         """Hand over messages that are due; sometimes it is the last that the broker does."""
         taken = super().take_due(stream, name, messages_max)
         now_s = self.monotonic_s()
-        self._handed[stream, name] += [(now_s, one.sequence, many) for one, many in taken]
+        self._handed[stream, name] += [(now_s, item.sequence, many) for item, many in taken]
         if taken and self._fate.happens("restart"):
             delay_s = self._fate.chance.random() * _UNWRITTEN_S
             asyncio.get_running_loop().call_later(

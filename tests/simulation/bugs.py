@@ -59,8 +59,8 @@ def _planner_acks_first() -> list[Patch]:
     commit = ShardPlanner._commit_decisions
 
     async def broken(self: ShardPlanner, decided: list[Any]) -> None:
-        for one in decided:
-            for delivery in one.work.deliveries:
+        for item in decided:
+            for delivery in item.work.deliveries:
                 await delivery.ack()
         await commit(self, decided)
 
@@ -126,9 +126,9 @@ def _loop_done_twice() -> list[Patch]:
         before = len(decision.envelopes)
         if any(run.run_id == fact.run_id for run in decision.state.runs.values()):
             collect(decision, fact)
-            ended = [one.event for one in decision.envelopes[before:]]
+            ended = [item.event for item in decision.envelopes[before:]]
             _ENDED.update(
-                {one.run_id: one for one in ended if isinstance(one, LoopDone | LoopFailed)}
+                {item.run_id: item for item in ended if isinstance(item, LoopDone | LoopFailed)}
             )
         elif fact.run_id in _ENDED:
             decision.emit(_ENDED[fact.run_id])
@@ -162,8 +162,10 @@ def _positions_unchecked() -> list[Patch]:
     apply = MemoryProjections.apply_rows
 
     async def broken(self: Any, *, positions: Any, **written: Any) -> list[str]:
-        known = self._store.position_by_execution
-        believed = {one: (known.get(one, 0), new) for one, (_, new) in positions.items()}
+        position_by_execution = self._store.position_by_execution
+        believed = {
+            item: (position_by_execution.get(item, 0), new) for item, (_, new) in positions.items()
+        }
         return await apply(self, positions=believed, **written)
 
     return [(MemoryProjections, "apply_rows", broken)]
@@ -173,8 +175,8 @@ def _attempt_unchecked() -> list[Patch]:
     live_command = commands.find_live_command
 
     def broken(decision: Any, command_id: Any, attempt: int, **about: Any) -> Any:
-        live = decision.state.commands.get(command_id)
-        return live or live_command(decision, command_id, attempt, **about)
+        command = decision.state.commands.get(command_id)
+        return command or live_command(decision, command_id, attempt, **about)
 
     return [(commands, "find_live_command", broken)]
 
@@ -225,9 +227,9 @@ def _stores_later() -> list[Patch]:
         before = set(self.bytes_by_key)
         ref = await put(self, data, **about)
         for key in self.bytes_by_key.keys() - before:
-            kept = self.bytes_by_key.pop(key)
+            byte = self.bytes_by_key.pop(key)
             loop = asyncio.get_running_loop()
-            loop.call_later(1.5, self.bytes_by_key.__setitem__, key, kept)
+            loop.call_later(1.5, self.bytes_by_key.__setitem__, key, byte)
         return ref
 
     return [(MemoryPayloads, "put_payload", broken)]
@@ -239,8 +241,8 @@ def _keeps_states() -> list[Patch]:
     async def broken(self: ShardPlanner, decided: Any) -> None:
         gone = list(decided)
         await give_back(self, gone)
-        for one in gone:
-            self._states.put_state_back(one.state)
+        for item in gone:
+            self._states.put_state_back(item.state)
 
     return [(ShardPlanner, "_return_deliveries", broken)]
 

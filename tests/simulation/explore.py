@@ -17,13 +17,15 @@ _SHOWN_MAX = 20
 
 def main() -> int:
     """Run what was asked for; 1 when an invariant was broken."""
-    asked = argparse.ArgumentParser(prog="python -m tests.simulation.explore")
-    asked.add_argument("--seed", type=int, help="run this seed alone and print its trace")
-    asked.add_argument("--seeds", type=int, default=2000, help="how many seeds to run")
-    asked.add_argument("--first", type=int, default=0, help="the first of them")
-    asked.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    asked.add_argument("--seconds", type=float, default=float("inf"), help="begin none after these")
-    given = asked.parse_args()
+    arguments = argparse.ArgumentParser(prog="python -m tests.simulation.explore")
+    arguments.add_argument("--seed", type=int, help="run this seed alone and print its trace")
+    arguments.add_argument("--seeds", type=int, default=2000, help="how many seeds to run")
+    arguments.add_argument("--first", type=int, default=0, help="the first of them")
+    arguments.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    arguments.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin none after these"
+    )
+    given = arguments.parse_args()
     if given.seed is not None:
         outcome = simulate(given.seed, keeps_trace=True)
         _say(outcome.trace)
@@ -65,17 +67,17 @@ def _batch(first: int, count: int) -> list[Outcome]:
 
 
 def _tell(outcomes: list[Outcome], wall_s: float) -> int:
-    broken = [one for one in outcomes if one.violations]
-    faults = sum((Counter(one.faults) for one in outcomes), Counter[str]())
+    broken = [outcome for outcome in outcomes if outcome.violations]
+    faults = sum((Counter(outcome.faults) for outcome in outcomes), Counter[str]())
     _say(
         f"{len(outcomes)} seeds in {wall_s:.0f} s: {len(broken)} broke an invariant; "
-        f"{sum(one.events for one in outcomes)} events, "
-        f"{sum(one.steps for one in outcomes)} steps, "
-        f"{sum(one.virtual_s for one in outcomes) / 3600:.1f} simulated hours"
+        f"{sum(outcome.events for outcome in outcomes)} events, "
+        f"{sum(outcome.steps for outcome in outcomes)} steps, "
+        f"{sum(outcome.virtual_s for outcome in outcomes) / 3600:.1f} simulated hours"
     )
     _say("faults: " + ", ".join(f"{name} {many}" for name, many in sorted(faults.items())))
-    for one in broken[:_SHOWN_MAX]:
-        _say(f"make test/simulation SEED={one.seed}  # {one.violations[0]}")
+    for item in broken[:_SHOWN_MAX]:
+        _say(f"make test/simulation SEED={item.seed}  # {item.violations[0]}")
     return 1 if broken else 0
 
 

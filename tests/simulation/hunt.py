@@ -19,7 +19,7 @@ _BEGIN, _END = "<!-- planted -->", "<!-- /planted -->"
 _WORDS_MAX = 110
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class CaughtBug(Struct, frozen=True, kw_only=True):
     """The seed that found a defect, after how many, and what it says; None when none did."""
 
     bug: int
@@ -28,18 +28,18 @@ class Found(Struct, frozen=True, kw_only=True):
     said: str
 
 
-def hunt(bug: int, seeds_max: int = SEEDS_MAX) -> Found:
+def hunt(bug: int, seeds_max: int = SEEDS_MAX) -> CaughtBug:
     """Run seeds with a defect until one objects."""
     tried = 0
     with BUGS[bug].planted():
         for tried, seed in enumerate(candidates(BUGS[bug], seeds_max), start=1):
             outcome = simulate(seed)
             if outcome.violations:
-                said = outcome.violations[0]
+                violation = outcome.violations[0]
                 # A patch that does not fit what it replaces is no defect of the planted kind.
-                assert ".<locals>." not in said, f"{BUGS[bug].name}: {said}"
-                return Found(bug=bug, seed=seed, tried=tried, said=said)
-    return Found(bug=bug, seed=None, tried=tried, said="")
+                assert ".<locals>." not in violation, f"{BUGS[bug].name}: {violation}"
+                return CaughtBug(bug=bug, seed=seed, tried=tried, said=violation)
+    return CaughtBug(bug=bug, seed=None, tried=tried, said="")
 
 
 def candidates(bug: Bug, seeds_max: int) -> list[int]:
@@ -58,10 +58,12 @@ def _roughness(fault: str, rates: dict[str, float]) -> float:
 
 def main() -> int:
     """Hunt all defects side by side and write the table; 1 when one was not found."""
-    asked = argparse.ArgumentParser(prog="python -m tests.simulation.hunt")
-    asked.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    asked.add_argument("--bug", type=int, help="hunt this one alone, by its number in the table")
-    given = asked.parse_args()
+    arguments = argparse.ArgumentParser(prog="python -m tests.simulation.hunt")
+    arguments.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    arguments.add_argument(
+        "--bug", type=int, help="hunt this one alone, by its number in the table"
+    )
+    given = arguments.parse_args()
     numbers = range(len(BUGS)) if given.bug is None else [given.bug - 1]
     found = []
     with ProcessPoolExecutor(given.processes) as pool:
@@ -73,18 +75,18 @@ def main() -> int:
     found.sort(key=lambda one: one.bug)
     if given.bug is None:
         _write(found)
-    return 0 if all(one.seed is not None for one in found) else 1
+    return 0 if all(item.seed is not None for item in found) else 1
 
 
-def _write(found: list[Found]) -> None:
+def _write(caught_bugs: list[CaughtBug]) -> None:
     lines = ["| # | planted | breaks | needs | found by seed | tried | what it says |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for one in found:
-        bug = BUGS[one.bug]
-        seed = "none" if one.seed is None else str(one.seed)
+    for caught_bug in caught_bugs:
+        bug = BUGS[caught_bug.bug]
+        seed = "none" if caught_bug.seed is None else str(caught_bug.seed)
         needs = ", ".join(bug.needs)
-        said = one.said[:_WORDS_MAX].replace("|", "\\|")
-        cells = (one.bug + 1, bug.name, bug.breaks, needs, seed, one.tried, said)
+        said = caught_bug.said[:_WORDS_MAX].replace("|", "\\|")
+        cells = (caught_bug.bug + 1, bug.name, bug.breaks, needs, seed, caught_bug.tried, said)
         lines.append(f"| {' | '.join(map(str, cells))} |")
     text = PAGE.read_text()
     head, _, rest = text.partition(_BEGIN)

@@ -56,11 +56,15 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 def main() -> int:
     """Run what is missing; 1 when a seed broke an invariant and was not run well again."""
-    asked = argparse.ArgumentParser(prog="python -m tests.simulation.longrun")
-    asked.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds in all, from 0 on")
-    asked.add_argument("--processes", type=int, default=1)
-    asked.add_argument("--again", action="store_true", help="run the broken seeds, and no others")
-    given = asked.parse_args()
+    arguments = argparse.ArgumentParser(prog="python -m tests.simulation.longrun")
+    arguments.add_argument(
+        "--seeds", type=int, default=SEEDS, help="how many seeds in all, from 0 on"
+    )
+    arguments.add_argument("--processes", type=int, default=1)
+    arguments.add_argument(
+        "--again", action="store_true", help="run the broken seeds, and no others"
+    )
+    given = arguments.parse_args()
     done = read(KEPT)
     todo = again(done) if given.again else missing(done, given.seeds)
     for batch in _run(todo, is_again=given.again, processes=given.processes):
@@ -71,27 +75,27 @@ def main() -> int:
     return 1 if still_broken(done) else 0
 
 
-def read(kept: Path) -> list[Batch]:
+def read(path: Path) -> list[Batch]:
     """Read the batches that are done."""
-    return msgspec.json.decode(kept.read_bytes(), type=list[Batch]) if kept.exists() else []
+    return msgspec.json.decode(path.read_bytes(), type=list[Batch]) if path.exists() else []
 
 
-def write(kept: Path, done: list[Batch]) -> None:
+def write(path: Path, done: list[Batch]) -> None:
     """Keep the batches that are done; whoever is killed here leaves the former file."""
-    beside = kept.with_suffix(".new")
+    beside = path.with_suffix(".new")
     beside.write_bytes(msgspec.json.format(msgspec.json.encode(done), indent=1) + b"\n")
-    beside.replace(kept)
+    beside.replace(path)
 
 
 def joined(done: list[Batch]) -> list[Batch]:
     """Make one of batches that follow each other on one commit."""
-    found: list[Batch] = []
+    batches: list[Batch] = []
     for batch in sorted(done, key=lambda one: (one.is_again, one.first)):
-        last = found[-1] if found else None
+        last = batches[-1] if batches else None
         if last is None or batch.is_again or not _is_next(last, batch):
-            found.append(batch)
+            batches.append(batch)
         else:
-            found[-1] = structs.replace(
+            batches[-1] = structs.replace(
                 last,
                 count=last.count + batch.count,
                 events=last.events + batch.events,
@@ -100,14 +104,14 @@ def joined(done: list[Batch]) -> list[Batch]:
                 faults=dict(sorted((Counter(last.faults) + Counter(batch.faults)).items())),
                 broken=(*last.broken, *batch.broken),
             )
-    return found
+    return batches
 
 
 def missing(done: list[Batch], seeds: int) -> list[tuple[int, int]]:
     """List what is not done, as first seeds and counts of at most `BATCH`."""
     found: list[tuple[int, int]] = []
     first = 0
-    ends = [(one.first, one.first + one.count) for one in done if not one.is_again]
+    ends = [(item.first, item.first + item.count) for item in done if not item.is_again]
     for begin, end in [*sorted(ends), (seeds, seeds)]:
         until = min(begin, seeds)
         found += [(at, min(BATCH, until - at)) for at in range(first, until, BATCH)]
@@ -126,25 +130,25 @@ def still_broken(done: list[Batch]) -> dict[int, Broken]:
     for batch in done:
         for seed in range(batch.first, batch.first + batch.count):
             found.pop(seed, None)
-        found |= {one.seed: one for one in batch.broken}
+        found |= {item.seed: item for item in batch.broken}
     return found
 
 
 def told(done: list[Batch]) -> str:
     """Say what came of all batches, in sentences for the page."""
-    runs = [one for one in done if not one.is_again]
-    faults = sum((Counter(one.faults) for one in runs), Counter[str]())
-    met = {one.seed for batch in done for one in batch.broken}
+    runs = [item for item in done if not item.is_again]
+    faults = sum((Counter(run.faults) for run in runs), Counter[str]())
+    met = {item.seed for batch in done for item in batch.broken}
     left = still_broken(done)
     commits = ", ".join(
-        f"{sum(one.count for one in runs if one.commit == commit):,} on {commit}"
-        for commit in dict.fromkeys(one.commit for one in runs)
+        f"{sum(run.count for run in runs if run.commit == commit):,} on {commit}"
+        for commit in dict.fromkeys(run.commit for run in runs)
     )
     sums = (
-        f"{sum(one.count for one in runs):,} seeds ({commits}): {len(met)} broke an invariant"
+        f"{sum(run.count for run in runs):,} seeds ({commits}): {len(met)} broke an invariant"
         f"{f', {len(met) - len(left)} of them no more' if met else ''};"
-        f" {sum(one.events for one in runs):,} events, {sum(one.steps for one in runs):,} steps,"
-        f" {sum(one.virtual_s for one in runs) / 3600:,.0f} simulated hours."
+        f" {sum(run.events for run in runs):,} events, {sum(run.steps for run in runs):,} steps,"
+        f" {sum(run.virtual_s for run in runs) / 3600:,.0f} simulated hours."
     )
     lines = [
         sums,
@@ -155,7 +159,7 @@ def told(done: list[Batch]) -> str:
     ]
     if left:
         lines += ["", "| seed | what it says |", "|---|---|"]
-        lines += [f"| {one.seed} | {one.said.replace('|', ' ')} |" for one in left.values()]
+        lines += [f"| {item.seed} | {item.said.replace('|', ' ')} |" for item in left.values()]
     return "\n".join(lines)
 
 
@@ -174,7 +178,7 @@ def _run(todo: list[tuple[int, int]], *, is_again: bool, processes: int) -> Iter
     spawning = multiprocessing.get_context("spawn")
     while some := list(islice(waiting, _BATCHES_PER_POOL)):
         with ProcessPoolExecutor(processes, mp_context=spawning) as pool:
-            asked = [pool.submit(_batch, *one, commit, is_again=is_again) for one in some]
+            asked = [pool.submit(_batch, *item, commit, is_again=is_again) for item in some]
             for ended in as_completed(asked):
                 yield ended.result()
 
@@ -187,14 +191,14 @@ def _batch(first: int, count: int, commit: str, *, is_again: bool) -> Batch:
         first=first,
         count=count,
         commit=commit,
-        events=sum(one.events for one in outcomes),
-        steps=sum(one.steps for one in outcomes),
-        virtual_s=round(sum(one.virtual_s for one in outcomes), 3),
-        faults=dict(sum((Counter(one.faults) for one in outcomes), Counter[str]())),
+        events=sum(outcome.events for outcome in outcomes),
+        steps=sum(outcome.steps for outcome in outcomes),
+        virtual_s=round(sum(outcome.virtual_s for outcome in outcomes), 3),
+        faults=dict(sum((Counter(outcome.faults) for outcome in outcomes), Counter[str]())),
         broken=tuple(
-            Broken(seed=one.seed, said=one.violations[0][:_SAID_MAX])
-            for one in outcomes
-            if one.violations
+            Broken(seed=outcome.seed, said=outcome.violations[0][:_SAID_MAX])
+            for outcome in outcomes
+            if outcome.violations
         ),
         is_again=is_again,
     )
@@ -210,13 +214,13 @@ def _git(*words: str) -> str:
     git = shutil.which("git")
     if git is None:
         return "unknown"
-    told = subprocess.run([git, *words], capture_output=True, text=True, check=True)  # noqa: S603 - git's name
-    return told.stdout.strip()
+    output = subprocess.run([git, *words], capture_output=True, text=True, check=True)  # noqa: S603 - git's name
+    return output.stdout.strip()
 
 
 def _say(batch: Batch) -> None:
-    for one in batch.broken:
-        sys.stdout.write(f"SEED={one.seed} {one.said}\n")
+    for item in batch.broken:
+        sys.stdout.write(f"SEED={item.seed} {item.said}\n")
     sys.stdout.write(f"{batch.first}..{batch.first + batch.count - 1} done on {batch.commit}\n")
     sys.stdout.flush()
 

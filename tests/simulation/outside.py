@@ -120,7 +120,7 @@ class Table:
         process.fate.note(process.name, "claims", *queue, at.frame_id, *taken)
         if process.fate.happens("lost_reply"):
             return _dead()
-        return Outcome(data={"rows": [{"at": one} for one in taken]})
+        return Outcome(data={"rows": [{"at": item} for item in taken]})
 
 
 def _dead() -> Outcome:

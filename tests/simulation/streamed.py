@@ -95,15 +95,15 @@ def assert_expected(stream: Streamed, state: ExecutionState, history: list[Envel
     assert state.status == "COMPLETED", state.failure
     is_bad = bool(stream.failing) and stream.failure != "best_effort"
     assert ("repair" in state.steps, "after" in state.steps) == (is_bad, not is_bad)
-    found = [one.event for one in history if isinstance(one.event, CallPartial)]
-    indexes = [one.chunk.index for one in found]
+    events = [item.event for item in history if isinstance(item.event, CallPartial)]
+    indexes = [event.chunk.index for event in events]
     assert indexes == list(range(len(indexes))), f"chunks {indexes}"
     if is_bad and stream.failure == "fail_fast":
         return
     rows = [stream.chunk_rows] * stream.chunks
     if rows:
         rows[-1] = stream.rows - stream.chunk_rows * (stream.chunks - 1)
-    assert [one.chunk.row_count for one in found] == rows
+    assert [event.chunk.row_count for event in events] == rows
     failed = len(stream.failing)
     counted = {"total": stream.chunks, "done": stream.chunks - failed, "failed": failed}
     assert state.ctx["chunks"] == counted

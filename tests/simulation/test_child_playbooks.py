@@ -92,7 +92,7 @@ async def ended(opened: LocalSystem, execution_id: ExecutionId) -> ExecutionStat
     async def is_projected() -> list[Envelope] | None:
         events = await opened.adapters.ledger.read_events(execution_id, events_max=5000)
         positions = await opened.adapters.projections.list_positions([execution_id])
-        is_over = any(get_event_type(one.event) in ENDS for one in events)
+        is_over = any(get_event_type(event.event) in ENDS for event in events)
         return events if is_over and positions.get(execution_id) == len(events) else None
 
     found = await eventually(is_projected, timeout_s=PATIENCE_S)
@@ -110,14 +110,14 @@ async def ended(opened: LocalSystem, execution_id: ExecutionId) -> ExecutionStat
 
 async def types(opened: LocalSystem, execution_id: ExecutionId) -> list[str]:
     events = await opened.adapters.ledger.read_events(execution_id, events_max=5000)
-    return [get_event_type(one.event) for one in events]
+    return [get_event_type(event.event) for event in events]
 
 
 async def children(opened: LocalSystem, parent: ExecutionId) -> list[dict[str, Any]]:
-    found = await opened.adapters.projections.list_executions(
+    executions = await opened.adapters.projections.list_executions(
         **opened.services.tenant_scope, status=None, path=None, before=None, executions_max=1000
     )
-    return [row for row in found if row["parent_execution_id"] == parent]
+    return [row for row in executions if row["parent_execution_id"] == parent]
 
 
 async def run(opened: LocalSystem, name: str, **workload: Any) -> ExecutionState:
@@ -306,8 +306,8 @@ workflow:
         if not cascade:
             assert "execution.cancelling" not in await types(opened, child["execution_id"])
             await control_requests.request_cancel(opened.services, child["execution_id"], "enough")
-        for one in (child, lowest):
-            assert (await ended(opened, one["execution_id"])).status == "CANCELLED"
+        for item in (child, lowest):
+            assert (await ended(opened, item["execution_id"])).status == "CANCELLED"
 
 
 async def test_a_wait_that_takes_too_long_fails_and_calls_the_child_off(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.http_pools import FRAMES, STEP, World, open_world, stage_of
-from tests.support.inprocess import Told, begin, ended, value
+from tests.support.inprocess import ExecutionRecord, begin, ended, value
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield opened
 
 
-async def finished(world: World, execution_id: Any) -> Told:
+async def finished(world: World, execution_id: Any) -> ExecutionRecord:
     return await ended(world.opened, execution_id)
 
 
@@ -31,9 +31,9 @@ async def test_a_strangers_result_is_a_step_s_result_like_any_other(world: World
     assert (code, heard["should_stop"]) == (200, False)
     code, verdict = await worker.end(claim, "complete", result={"text": "hi you"}, set={"n": 3})
     assert (code, verdict["status"]) == (200, "COMPLETED")
-    told = await finished(world, execution_id)
-    assert told.types[-1] == "playbook.completed"
-    last = (await value(world.opened, told, "use"))["tasks"]["use_task"]["raw"]
+    outcome = await finished(world, execution_id)
+    assert outcome.types[-1] == "playbook.completed"
+    last = (await value(world.opened, outcome, "use"))["tasks"]["use_task"]["raw"]
     assert last == ["hi you", 3]
     code, again = await worker.end(claim, "complete", result={"text": "again"})
     assert (code, again["code"]) == (409, "command_already_terminal")
@@ -42,7 +42,7 @@ async def test_a_strangers_result_is_a_step_s_result_like_any_other(world: World
 async def test_of_many_who_ask_for_one_command_one_gets_it(world: World) -> None:
     execution_id = await begin(world.opened, STEP)
     asked = [world.stranger(f"w{i}").claim("edge", wait_s=3) for i in range(6)]
-    claims = [one for one in await asyncio.gather(*asked) if one is not None]
+    claims = [item for item in await asyncio.gather(*asked) if item is not None]
     assert len(claims) == 1
     name = claims[0]["lease"]["worker_id"]
     other = world.stranger("thief")
@@ -52,8 +52,8 @@ async def test_of_many_who_ask_for_one_command_one_gets_it(world: World) -> None
     assert (
         await world.stranger(name).end(claims[0], "complete", result={"text": "a"}, set={"n": 1})
     )[0] == 200
-    told = await finished(world, execution_id)
-    assert told.types.count("command.completed") == 2
+    outcome = await finished(world, execution_id)
+    assert outcome.types.count("command.completed") == 2
 
 
 async def test_a_worker_that_wakes_after_its_lease_changes_nothing(world: World) -> None:
@@ -69,10 +69,10 @@ async def test_a_worker_that_wakes_after_its_lease_changes_nothing(world: World)
         code, refused = await sleeper.end(claim, verb, **body)
         assert (code, refused["code"], refused["current_attempt"]) == (409, "stale_lease", 2)
     assert (await heir.end(second, "complete", result={"text": "b"}, set={"n": 1}))[0] == 200
-    told = await finished(world, execution_id)
-    (rejected,) = told.of("command.rejected")
+    outcome = await finished(world, execution_id)
+    (rejected,) = outcome.of("command.rejected")
     assert (rejected.attempt, rejected.worker_id) == (1, "sleeper")
-    assert told.types.count("call.done") == 2
+    assert outcome.types.count("call.done") == 2
 
 
 async def test_a_command_is_given_back_and_failed(world: World) -> None:
@@ -87,8 +87,8 @@ async def test_a_command_is_given_back_and_failed(world: World) -> None:
     error = {"kind": "validation", "message": "cannot greet"}
     code, verdict = await worker.end(second, "fail", error=error)
     assert (code, verdict["status"]) == (200, "FAILED")
-    told = await finished(world, execution_id)
-    (failed,) = told.of("playbook.failed")
+    outcome = await finished(world, execution_id)
+    (failed,) = outcome.of("playbook.failed")
     assert (failed.error.kind, failed.error.message) == ("validation", "cannot greet")
 
 
@@ -115,15 +115,15 @@ async def test_frames_are_claimed_committed_and_gathered_in_order(world: World) 
         )
         assert (code, verdict["status"]) == (200, "COMPLETED")
         committed += 1
-    told = await finished(world, execution_id)
-    assert (await value(world.opened, told, "total"))["tasks"]["total_task"]["raw"] == [
+    outcome = await finished(world, execution_id)
+    assert (await value(world.opened, outcome, "total"))["tasks"]["total_task"]["raw"] == [
         n * 2 for n in range(10)
     ]
     code, late = await sleeper.end_frame(first, "commit", status="COMMITTED", output=[0] * 4)
     assert (code, late["code"]) == (409, "frame_already_terminal")
     assert late["status"] == 409
     assert late["terminal_event_id"]
-    assert told.types.count("frame.committed") == 3
+    assert outcome.types.count("frame.committed") == 3
     over = await worker.claim_frame(stage, execution_id=execution_id)
     assert (over["claim"], over["stage_status"]) == (None, "COMPLETED")
 
@@ -142,10 +142,10 @@ async def test_a_late_commit_of_a_frame_is_refused_and_recorded(world: World) ->
     error = {"kind": "timeout", "message": "gave up"}
     code, verdict = await worker.end_frame(again, "commit", status="FAILED", error=error)
     assert (code, verdict["status"]) == (200, "FAILED")
-    told = await finished(world, execution_id)
-    (refused,) = told.of("frame.commit_rejected")
+    outcome = await finished(world, execution_id)
+    (refused,) = outcome.of("frame.commit_rejected")
     assert refused.worker_id == "sleeper"
-    assert told.types[-1] == "playbook.failed"
+    assert outcome.types[-1] == "playbook.failed"
 
 
 async def test_a_pool_is_served_in_one_way_only(world: World) -> None:
@@ -220,10 +220,10 @@ async def test_the_nearest_work_is_claimed_first_and_none_that_is_too_far(world:
     assert left["lease"]["execution_id"] == first
     for name, claim in (("w2", near), ("w3", left)):
         assert (await world.stranger(name).end(claim, "complete", result=1))[0] == 200
-    told = await finished(world, second)
-    begun = told.of("command.started")[-1]
+    outcome = await finished(world, second)
+    begun = outcome.of("command.started")[-1]
     assert (begun.placement.distance, begun.placement.max_distance) == ("node", "node")
-    assert told.of("command.issued")[-1].source_locality == {"zone": "z1", "node": "n2"}
+    assert outcome.of("command.issued")[-1].source_locality == {"zone": "z1", "node": "n2"}
     assert (await finished(world, first)).of("command.started")[-1].placement.distance == "zone"
 
 

@@ -55,11 +55,11 @@ workflow:
 async def test_results_are_complete_and_in_item_order(
     opened: LocalSystem, spec: str, source: str
 ) -> None:
-    told = await run(opened, a_loop(source if source != "8" else "{{ 8 }}", spec))
-    assert told.state.ctx["all"] == list(range(8)), told.types
-    stats = told.state.ctx["stats"]
+    outcome = await run(opened, a_loop(source if source != "8" else "{{ 8 }}", spec))
+    assert outcome.state.ctx["all"] == list(range(8)), outcome.types
+    stats = outcome.state.ctx["stats"]
     assert (stats["total"], stats["success"], stats["failed"]) == (8, 8, 0)
-    assert told.state.ctx["status"] == "complete"
+    assert outcome.state.ctx["status"] == "complete"
 
 
 BOOM = "{kind: noop, spec: {policy: {rules: [{when: '{{ iter.it in workload.bad }}', then: {do: fail, message: boom}}]}}, result: '{{ iter.it }}'}"
@@ -77,31 +77,33 @@ async def test_a_failed_unit_leaves_its_record_in_its_place(opened: LocalSystem,
     playbook = a_loop("{{ range(5) | list }}", spec, tool=BOOM).replace(
         "'loop.done'", "'loop.failed'"
     )
-    told = await run(opened, playbook, bad=[1, 3])
+    outcome = await run(opened, playbook, bad=[1, 3])
     results = (
-        told.state.ctx["again"]
+        outcome.state.ctx["again"]
         if "fanout" in spec
-        else (await value(opened, told, "each"))["results"]
+        else (await value(opened, outcome, "each"))["results"]
     )
-    assert [one["error"]["message"] if isinstance(one, dict) else one for one in results] == [
+    assert [
+        result["error"]["message"] if isinstance(result, dict) else result for result in results
+    ] == [
         0,
         "boom",
         2,
         "boom",
         4,
     ]
-    kept = await value(opened, told, "each")
+    kept = await value(opened, outcome, "each")
     assert (kept["stats"]["success"], kept["stats"]["failed"]) == (3, 2)
 
 
 async def test_a_body_that_takes_whole_frames_gives_one_result_each(opened: LocalSystem) -> None:
     spec = "{mode: chunked, chunk_size: 4, frame: {process: frame}}"
-    told = await run(
+    outcome = await run(
         opened,
         a_loop("{{ range(10) | list }}", spec, tool="{kind: noop, result: '{{ iter.it | sum }}'}"),
     )
-    assert told.state.ctx["all"] == [6, 22, 17]
-    assert told.state.ctx["stats"]["total"] == 3
+    assert outcome.state.ctx["all"] == [6, 22, 17]
+    assert outcome.state.ctx["stats"]["total"] == 3
 
 
 REDUCED = """
@@ -124,8 +126,10 @@ workflow:
 async def test_a_reduce_takes_its_parts_in_index_order(
     opened: LocalSystem, spec: str, reduce: str
 ) -> None:
-    told = await run(opened, REDUCED.replace("SPEC", spec).replace("REDUCE", reduce))
-    assert told.state.ctx["total"] == "+".join(str(number) for number in range(20)), told.types
+    outcome = await run(opened, REDUCED.replace("SPEC", spec).replace("REDUCE", reduce))
+    assert outcome.state.ctx["total"] == "+".join(str(number) for number in range(20)), (
+        outcome.types
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,13 +147,13 @@ async def test_a_reduce_takes_its_parts_in_index_order(
 async def test_a_local_loop_is_one_command_and_gives_the_same(
     opened: LocalSystem, spec: str
 ) -> None:
-    told = await run(
+    outcome = await run(
         opened, a_loop("{{ range(8) | list }}", f"{{{spec}, policy: {{exec: local}}}}")
     )
-    assert told.state.ctx["all"] == list(range(8))
-    assert told.state.ctx["stats"]["success"] == 8
-    assert [one.step for one in told.of("command.issued")] == ["each", "after"]
-    assert told.state.ctx["status"] == "complete"
+    assert outcome.state.ctx["all"] == list(range(8))
+    assert outcome.state.ctx["stats"]["success"] == 8
+    assert [item.step for item in outcome.of("command.issued")] == ["each", "after"]
+    assert outcome.state.ctx["status"] == "complete"
 
 
 async def test_a_local_loop_counts_chunks_and_shards_as_others_do(opened: LocalSystem) -> None:
@@ -164,9 +168,9 @@ async def test_a_local_loop_counts_chunks_and_shards_as_others_do(opened: LocalS
                 f"{{{spec}{policy}}}",
                 tool="{kind: noop, result: '{{ iter.it | sum }}'}",
             )
-            told = await run(opened, playbook)
-            ctx = told.state.ctx
-            fanin = {key: one for key, one in ctx["fanin"].items() if key != "loop_id"}
+            outcome = await run(opened, playbook)
+            ctx = outcome.state.ctx
+            fanin = {key: item for key, item in ctx["fanin"].items() if key != "loop_id"}
             counted = {key: ctx["stats"][key] for key in ("total", "success", "failed")}
             found.append((ctx["all"], ctx["again"], counted, fanin))
         assert found[0] == found[1]
@@ -180,16 +184,16 @@ async def test_a_local_fan_out_tries_a_failed_shard_again_and_feeds_a_reduce(
     playbook = REDUCED.replace("SPEC", spec).replace("REDUCE", "{mode: tree, fan_in: 2}")
     task = """{kind: python, input: {n: "{{ iter._shard_attempt }}", i: "{{ iter.it }}"},
       code: "result = i if i != 7 or n > 1 else 1 / 0"}"""
-    told = await run(
+    outcome = await run(
         opened, playbook.replace("tool: {kind: noop, result: '{{ iter.it }}'}", f"tool: {task}", 1)
     )
-    results = (await value(opened, told, "each"))["results"]
-    assert results == list(range(20)), told.types
-    assert told.events[-1].event.__class__.__name__ == "PlaybookCompleted"
-    (done,) = told.of("loop.done")
+    results = (await value(opened, outcome, "each"))["results"]
+    assert results == list(range(20)), outcome.types
+    assert outcome.events[-1].event.__class__.__name__ == "PlaybookCompleted"
+    (done,) = outcome.of("loop.done")
     assert done.stats.retried == 1
-    parts = told.state.ctx["total"]
-    assert [int(one) for one in re.findall(r"[0-9]+", parts)] == list(range(20))
+    parts = outcome.state.ctx["total"]
+    assert [int(item) for item in re.findall(r"[0-9]+", parts)] == list(range(20))
 
 
 async def test_a_local_loop_stops_when_too_many_chunks_failed(opened: LocalSystem) -> None:
@@ -197,9 +201,11 @@ async def test_a_local_loop_stops_when_too_many_chunks_failed(opened: LocalSyste
     playbook = a_loop("{{ range(8) | list }}", f"{{{spec}}}", tool=BOOM).replace(
         "'loop.done'", "'loop.failed'"
     )
-    told = await run(opened, playbook, bad=[3])
-    kept = await value(opened, told, "each")
-    shown = [one if not isinstance(one, dict) else one["status"] for one in kept["results"]]
+    outcome = await run(opened, playbook, bad=[3])
+    kept = await value(opened, outcome, "each")
+    shown = [
+        result if not isinstance(result, dict) else result["status"] for result in kept["results"]
+    ]
     assert shown == [0, 1, 2, "error", None, None, None, None]
     stats = kept["stats"]
     assert (stats["success"], stats["failed"], stats["cancelled"]) == (3, 1, 4)
@@ -212,9 +218,11 @@ async def test_a_local_loop_that_fails_fast_leaves_nulls_in_their_places(
     playbook = a_loop("{{ range(5) | list }}", spec, tool=BOOM).replace(
         "'loop.done'", "'loop.failed'"
     )
-    told = await run(opened, playbook, bad=[2])
-    kept = await value(opened, told, "each")
-    assert [one if not isinstance(one, dict) else one["status"] for one in kept["results"]] == [
+    outcome = await run(opened, playbook, bad=[2])
+    kept = await value(opened, outcome, "each")
+    assert [
+        result if not isinstance(result, dict) else result["status"] for result in kept["results"]
+    ] == [
         0,
         1,
         "error",
@@ -248,9 +256,9 @@ async def test_results_that_take_long_to_gather_hold_up_nobody(
     quick = await run(opened, "\nworkflow:\n  - {step: only, tool: {kind: noop}}\n")
     assert quick.types[-1] == "playbook.completed"
     may_go_on.set()
-    told = await ended(opened, slow)
-    assert told.state.ctx["all"] == list(range(8))
-    assert told.types.count("loop.done") == 1
+    outcome = await ended(opened, slow)
+    assert outcome.state.ctx["all"] == list(range(8))
+    assert outcome.types.count("loop.done") == 1
     assert asked.count(slow) == len(asked)
 
 
@@ -286,10 +294,10 @@ async def test_a_reduce_gives_the_same_however_many_partitions_there_are(
     opened: LocalSystem,
 ) -> None:
     begun = [await begin(opened, PARTITIONED, partitions=many) for many in (1, 7, 64)]
-    told = [await ended(opened, one) for one in begun]
-    assert [one.state.failure for one in told] == [None] * 3
-    sums = {codec.digest_hex(codec.encode_canonical(one.state.ctx["total"])) for one in told}
-    assert len(sums) == 1, [one.state.ctx for one in told]
+    told = [await ended(opened, item) for item in begun]
+    assert [item.state.failure for item in told] == [None] * 3
+    sums = {codec.digest_hex(codec.encode_canonical(item.state.ctx["total"])) for item in told}
+    assert len(sums) == 1, [item.state.ctx for item in told]
     assert told[0].state.ctx["total"] == {"n": 200, "sum": 19_900, "last": 199}
-    assert [one.of("loop.fanin.completed")[0].retried for one in told] == [1, 3, 22]
-    assert {one.of("loop.fanin.completed")[0].status for one in told} == {"complete"}
+    assert [item.of("loop.fanin.completed")[0].retried for item in told] == [1, 3, 22]
+    assert {item.of("loop.fanin.completed")[0].status for item in told} == {"complete"}

@@ -102,8 +102,8 @@ async def test_only_what_failed_runs_again_and_the_result_is_that_of_a_run_that_
     listed = await items_of(person, again)
     assert [item["state"] for item in listed["items"]] == ["completed"] * 12
     assert [item["input"] for item in listed["items"]] == ITEMS
-    taken = [item["index"] for item in listed["items"] if item["taken_from"] == failed]
-    assert taken == [int(name) for name in ITEMS if name not in BAD]
+    indexes = [item["index"] for item in listed["items"] if item["taken_from"] == failed]
+    assert indexes == [int(name) for name in ITEMS if name not in BAD]
 
 
 GROUPED = """

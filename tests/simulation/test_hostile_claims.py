@@ -45,9 +45,9 @@ async def concluded(world: World, claim: Any, name: str = "owner") -> Any:
     """The owner still ends what it has, and the run ends as if nobody had meddled."""
     code, verdict = await world.stranger(name).end(claim, "complete", **GREETED)
     assert (code, verdict["status"]) == (200, "COMPLETED")
-    told = await ended(world.opened, claim["lease"]["execution_id"])
-    assert told.types[-1] == "playbook.completed"
-    return told
+    outcome = await ended(world.opened, claim["lease"]["execution_id"])
+    assert outcome.types[-1] == "playbook.completed"
+    return outcome
 
 
 FORGERIES: list[tuple[dict[str, Any], int]] = [
@@ -90,8 +90,8 @@ async def test_no_part_of_a_lease_can_be_made_up(world: World) -> None:
             assert code in {status, 404}, (forged, verb, refused)
             assert refused["detail"], (forged, verb)
     assert await world.events(claim["lease"]["execution_id"]) == before
-    for name, one in (("owner", claim), ("second", other)):
-        told = await concluded(world, one, name)
+    for name, item in (("owner", claim), ("second", other)):
+        told = await concluded(world, item, name)
         assert "command.rejected" not in told.types
 
 
@@ -129,8 +129,8 @@ async def test_requests_that_were_captured_change_nothing_when_they_are_sent_aga
     assert told.types.count("command.rejected") <= 2
     many = await world.events(claim["lease"]["execution_id"])
     for verb, body in VERBS * 2:
-        for one in (claim, again):
-            assert (await owner.end(one, verb, **body))[0] == 409
+        for item in (claim, again):
+            assert (await owner.end(item, verb, **body))[0] == 409
     rejected = await world.events(claim["lease"]["execution_id"]) - many
     assert rejected <= 2
 
@@ -142,8 +142,8 @@ async def test_who_claims_and_never_reports_uses_up_attempts_and_no_more(world: 
         claim = await world.stranger("owner").claim("edge", wait_s=10)
         assert claim is not None
     await world.lose(claim)
-    told = await ended(world.opened, claim["lease"]["execution_id"])
-    (failed,) = told.of("playbook.failed")
+    outcome = await ended(world.opened, claim["lease"]["execution_id"])
+    (failed,) = outcome.of("playbook.failed")
     assert failed.error.message
     assert (await world.stranger("owner").end(claim, "complete", **GREETED))[0] == 409
 
@@ -182,12 +182,12 @@ async def test_a_forged_reference_in_a_result_is_data_like_any_other(world: Worl
         )
         assert (code, verdict["status"]) == (200, "COMPLETED"), verdict
         execution_id = claim["lease"]["execution_id"]
-        told = await ended(world.opened, execution_id)
-        assert told.types[-1] == "playbook.completed"
-        kept = (await value(world.opened, told, "greet"))["tasks"]["greet_task"]["raw"]
-        assert kept == {**body, "big": [str(HUGE), str(-HUGE), str(2**64)]}
-        for one in told.events:
-            reference = getattr(getattr(one.event, "result", None), "reference", None)
+        outcome = await ended(world.opened, execution_id)
+        assert outcome.types[-1] == "playbook.completed"
+        raw = (await value(world.opened, outcome, "greet"))["tasks"]["greet_task"]["raw"]
+        assert raw == {**body, "big": [str(HUGE), str(-HUGE), str(2**64)]}
+        for event in outcome.events:
+            reference = getattr(getattr(event.event, "result", None), "reference", None)
             assert not isinstance(reference, PayloadRef) or reference.sha256 != "a" * 64
         claim = await claimed(world)
     await concluded(world, claim)
@@ -201,7 +201,7 @@ async def test_bodies_without_an_end_are_refused_with_the_way_out(world: World) 
     claim = await claimed(world)
     lease = dict(claim["lease"])
     path = f"/api/commands/{lease.pop('command_id')}/complete"
-    rest = "".join(f',"{name}":{_json(one)}' for name, one in lease.items()).encode() + b"}"
+    rest = "".join(f',"{name}":{_json(item)}' for name, item in lease.items()).encode() + b"}"
     mib = 1024 * 1024
     for content, status, code in (
         (nested(bodies.DEPTH_MAX) + rest, 422, "nested_too_deep"),
@@ -241,14 +241,14 @@ def _json(value: Any) -> str:
 async def test_a_frame_is_ended_by_its_own_lease_and_with_numbers_that_fit(world: World) -> None:
     execution_id = await begin(world.opened, FRAMES)
     stage = await stage_of(world, execution_id)
-    one, two = world.stranger("one"), world.stranger("two")
-    first = (await one.claim_frame(stage, wait_s=10))["claim"]
+    item, two = world.stranger("one"), world.stranger("two")
+    first = (await item.claim_frame(stage, wait_s=10))["claim"]
     second = (await two.claim_frame(stage, wait_s=10))["claim"]
     before = await world.events(execution_id)
     swapped = {**first, "lease": second["lease"]}
     stolen = {**second, "lease": {**second["lease"], "worker_id": "one"}}
     output = [0] * 4
-    for claim, who in ((swapped, two), (stolen, one)):
+    for claim, who in ((swapped, two), (stolen, item)):
         code, _ = await who.end_frame(claim, "commit", status="COMMITTED", output=output)
         assert code == 409
     error = {"kind": "timeout", "message": "gave up"}
@@ -260,18 +260,20 @@ async def test_a_frame_is_ended_by_its_own_lease_and_with_numbers_that_fit(world
         {"metrics": {str(n): n for n in range(100)}},
         {"metrics": {"x" * 1000: 1}},
     ):
-        code, refused = await one.end_frame(first, "commit", status="FAILED", error=error, **wrong)
+        code, refused = await item.end_frame(first, "commit", status="FAILED", error=error, **wrong)
         assert code == 400, (wrong, refused)
     assert await world.events(execution_id) == before
-    for claim, who in ((first, one), (second, two)):
+    for claim, who in ((first, item), (second, two)):
         rows = claim["frame"]["rows"]
         code, _ = await who.end_frame(claim, "commit", status="COMMITTED", output=rows)
         assert code == 200
-    last = (await one.claim_frame(stage, wait_s=10))["claim"]
+    last = (await item.claim_frame(stage, wait_s=10))["claim"]
     rows = last["frame"]["rows"]
-    assert (await one.end_frame(last, "commit", status="COMMITTED", output=rows))[0] == 200
-    told = await ended(world.opened, execution_id)
-    assert (await value(world.opened, told, "total"))["tasks"]["total_task"]["raw"] == [*range(10)]
+    assert (await item.end_frame(last, "commit", status="COMMITTED", output=rows))[0] == 200
+    outcome = await ended(world.opened, execution_id)
+    assert (await value(world.opened, outcome, "total"))["tasks"]["total_task"]["raw"] == [
+        *range(10)
+    ]
 
 
 async def test_a_flood_of_claims_waits_for_itself_alone(
@@ -301,14 +303,14 @@ async def test_a_flood_of_claims_waits_for_itself_alone(
         code, verdict = await world.stranger("owner").end(claim, "complete", **GREETED)
         assert (code, verdict["status"]) == (200, "COMPLETED")
         refused = [task.result() for task in flood if task.done()]
-        assert {one.status_code for one in refused} == {429}
-        assert {one.json()["code"] for one in refused} == {"too_many_claims"}
-        assert all(one.headers["Retry-After"] and one.json()["hint"] for one in refused)
+        assert {item.status_code for item in refused} == {429}
+        assert {item.json()["code"] for item in refused} == {"too_many_claims"}
+        assert all(item.headers["Retry-After"] and item.json()["hint"] for item in refused)
         # Whoever waits gets what comes, once, and then there is room again.
         second = await begin(world.opened, STEP)
         answers = [task.result() for task in flood[: len(flood)] if await _ended(task)]
-        taken = [one.json()["claim"] for one in answers if one.status_code == 200]
-        (found,) = [one for one in taken if one is not None]
+        claims = [answer.json()["claim"] for answer in answers if answer.status_code == 200]
+        (found,) = [item for item in claims if item is not None]
         assert found["lease"]["execution_id"] == second
     told = await concluded(world, found, found["lease"]["worker_id"])
     assert told.types.count("command.rejected") == 0

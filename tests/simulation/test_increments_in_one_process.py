@@ -64,9 +64,9 @@ async def _wait_for_end(opened: LocalSystem, execution_id: ExecutionId) -> list[
         history = await opened.adapters.ledger.read_events(execution_id)
         return history if history and get_event_type(history[-1].event) in ENDS else None
 
-    found = await eventually(has_ended, timeout_s=60)
-    assert found is not None
-    return found
+    envelopes = await eventually(has_ended, timeout_s=60)
+    assert envelopes is not None
+    return envelopes
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -85,8 +85,8 @@ async def test_overlapping_runs_move_the_state_forward_one_by_one(
     assert values == sorted(set(values))
     assert last is not None
     assert last.value == changes[-1].value
-    events = [one.event for history in histories for one in history]
-    assert _rows_of(events, histories) == {(one.execution_id, one.revision) for one in changes}
+    events = [item.event for history in histories for item in history]
+    assert _rows_of(events, histories) == {(item.execution_id, item.revision) for item in changes}
     _assert_read_without_gap(events, changes)
     ends = [event for event in events if isinstance(event, PlaybookFailed)]
     assert {end.error.kind for end in ends} <= {"state_conflict"}
@@ -98,16 +98,16 @@ def _rows_of(
     """Name what the table of changes has to hold by the events alone."""
     assert sum(isinstance(event, StateChanged) for event in events) >= 1
     return {
-        (one.execution_id, one.event.revision)
+        (item.execution_id, item.event.revision)
         for history in histories
-        for one in history
-        if isinstance(one.event, StateChanged)
+        for item in history
+        if isinstance(item.event, StateChanged)
     }
 
 
 def _assert_read_without_gap(events: list[Any], changes: list[StateChange]) -> None:
     """A run that moved the state has begun at or before the state that it moved."""
-    value_by_revision = {0: 0, **{one.revision: int(one.value.value) for one in changes}}
+    value_by_revision = {0: 0, **{change.revision: int(change.value.value) for change in changes}}
     for event in events:
         if isinstance(event, StateRead):
             increment = event.increment

@@ -26,7 +26,7 @@ def test_what_is_kept_is_not_run_again(tmp_path: Path) -> None:
     assert longrun.read(kept) == []
     longrun.write(kept, longrun.joined([batch(0, count=46_600), batch(46_700)]))
     done = longrun.read(kept)
-    assert [(one.first, one.count) for one in done] == [(0, 46_600), (46_700, 100)]
+    assert [(item.first, item.count) for item in done] == [(0, 46_600), (46_700, 100)]
     assert longrun.missing(done, 46_950) == [(46_600, 100), (46_800, 100), (46_900, 50)]
     assert longrun.missing(done, 50) == []
 
@@ -34,9 +34,9 @@ def test_what_is_kept_is_not_run_again(tmp_path: Path) -> None:
 def test_batches_that_follow_each_other_are_kept_as_one() -> None:
     other = structs.replace(batch(300), commit="def")
     again = batch(9, count=1, is_again=True)
-    one, rest, last = longrun.joined([batch(100, 107), again, batch(0, 7), batch(200), other])
-    assert (one.first, one.count, one.events, one.faults) == (0, 300, 30, {"lost_ack": 3})
-    assert [broken.seed for broken in one.broken] == [7, 107]
+    item, rest, last = longrun.joined([batch(100, 107), again, batch(0, 7), batch(200), other])
+    assert (item.first, item.count, item.events, item.faults) == (0, 300, 30, {"lost_ack": 3})
+    assert [broken.seed for broken in item.broken] == [7, 107]
     assert (rest, last) == (other, again)
 
 

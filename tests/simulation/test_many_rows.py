@@ -40,22 +40,22 @@ async def test_rows_by_the_thousand_cost_small_events_and_a_state_that_does_not_
 ) -> None:
     async with a_system(tmp_path) as opened:
         # It also holds what is projected against what is replayed.
-        told = await run(opened, PLAYBOOK)
-    assert told.state.ctx == {"total": FRAMES}
-    assert told.types.count("frame.committed") == FRAMES
-    assert told.types.count("stage.closed") == 1
-    assert sum(event.row_count for event in told.of("frame.committed")) == ROWS
-    assert sum(kind.startswith("frame.") for kind in told.types) <= 4 * FRAMES
+        outcome = await run(opened, PLAYBOOK)
+    assert outcome.state.ctx == {"total": FRAMES}
+    assert outcome.types.count("frame.committed") == FRAMES
+    assert outcome.types.count("stage.closed") == 1
+    assert sum(event.row_count for event in outcome.of("frame.committed")) == ROWS
+    assert sum(kind.startswith("frame.") for kind in outcome.types) <= 4 * FRAMES
     # The rows stay in the payload that the step has stored: the planner does not read them.
-    (started,) = told.of("loop.started")
-    (loaded,) = (one for one in told.of("call.done") if one.step == "load")
+    (started,) = outcome.of("loop.started")
+    (loaded,) = (item for item in outcome.of("call.done") if item.step == "load")
     assert started.collection_ref == loaded.result.reference
-    assert max(len(codec.encode_json(one)) for one in told.events) < EVENT_BYTES_MAX
-    sizes, first = [], told.events[0]
+    assert max(len(codec.encode_json(item)) for item in outcome.events) < EVENT_BYTES_MAX
+    sizes, first = [], outcome.events[0]
     state = build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
-    for place, envelope in enumerate(told.events):
+    for place, envelope in enumerate(outcome.events):
         fold_history(state, [envelope])
-        if told.types[place] == "frame.committed":
+        if outcome.types[place] == "frame.committed":
             sizes.append(len(snapshot.build_snapshot(state).state))
     middle = sizes[4:-4]
     assert max(middle) - min(middle) < STATE_GROWTH_BYTES_MAX, sizes

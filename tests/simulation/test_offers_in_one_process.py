@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.support.inprocess import Told, a_system, begin, ended, history
+from tests.support.inprocess import ExecutionRecord, a_system, begin, ended, history
 from tests.support.polling import eventually
 
 from noetl_chassis.loop import LoopHealth
@@ -57,14 +57,14 @@ def beat(name: str, node: str, free: int) -> WorkerHeartbeat:
 
 def haunt(opened: LocalSystem) -> None:
     """Let the planner think that a worker is where the inputs are, and another one far away."""
-    for one in (beat(GHOST, "n1", 9), beat("far", "n9", 9)):
-        opened.adapters.worker_presence.note_beat(one)
+    for item in (beat(GHOST, "n1", 9), beat("far", "n9", 9)):
+        opened.adapters.worker_presence.note_beat(item)
 
 
 def broker_of(opened: LocalSystem) -> MemoryBroker:
-    found = opened.adapters.hints
-    assert isinstance(found, MemoryBroker)
-    return found
+    hints = opened.adapters.hints
+    assert isinstance(hints, MemoryBroker)
+    return hints
 
 
 @asynccontextmanager
@@ -112,24 +112,26 @@ async def test_what_was_made_large_is_used_where_it_was_made(
     async with two_workers(tmp_path) as opened:
 
         async def are_both_heard() -> bool:
-            return len({one.worker_id for one in opened.adapters.worker_presence.list_beats()}) == 2
+            return (
+                len({beat.worker_id for beat in opened.adapters.worker_presence.list_beats()}) == 2
+            )
 
         await eventually(are_both_heard)
         asked = [await begin(opened, PLAYBOOK) for _ in range(4)]
         for execution_id in asked:
-            told = await ended(opened, execution_id)
-            assert told.types[-1] == "playbook.completed"
-            made, used = told.of("command.started")
+            outcome = await ended(opened, execution_id)
+            assert outcome.types[-1] == "playbook.completed"
+            made, used = outcome.of("command.started")
             assert (used.worker_id, used.attempt) == (made.worker_id, 1)
             assert used.placement.distance == "node"
-            assert told.of("command.issued")[-1].target == made.worker_id
+            assert outcome.of("command.issued")[-1].target == made.worker_id
 
 
 class Ghost:
     """A worker that hears its offers and does with them what a test wants."""
 
     def __init__(self, opened: LocalSystem) -> None:
-        self.desk = FactPublisher(
+        self.publisher = FactPublisher(
             publisher=opened.adapters.publisher,
             worker_id=GHOST,
             route=ReportRoute(routes=IngestRoutes(shard_count=1)),
@@ -137,7 +139,7 @@ class Ghost:
             clock=opened.adapters.clock,
             locality={"node": "n1"},
         )
-        self.offers = OfferIntake(fact_publisher=self.desk, hints=opened.adapters.hints)
+        self.offers = OfferIntake(fact_publisher=self.publisher, hints=opened.adapters.hints)
         self.heard: asyncio.Queue[tuple[Command, bytes]] = asyncio.Queue()
 
     async def listen(self) -> None:
@@ -149,12 +151,12 @@ class Ghost:
         )
 
     async def say(self, command: Command, fact: Fact, key: str) -> None:
-        await self.desk.publish_facts(command, [fact], key=key)
+        await self.publisher.publish_facts(command, [fact], key=key)
 
 
 async def until(opened: LocalSystem, execution_id: ExecutionId, kind: str) -> None:
     async def is_there() -> bool:
-        return kind in [get_event_type(one.event) for one in await history(opened, execution_id)]
+        return kind in [get_event_type(item.event) for item in await history(opened, execution_id)]
 
     await eventually(is_there, timeout_s=60)
 
@@ -172,13 +174,13 @@ async def test_an_offer_to_nobody_goes_to_the_pool_and_a_late_worker_runs_nothin
         command, data = await ghost.heard.get()
         await until(opened, execution_id, "command.reissued")
         assert await ghost.offers.request_grant(command, data) is None
-        told = await ended(opened, execution_id)
+        outcome = await ended(opened, execution_id)
         listening.cancel()
-    assert told.types[-1] == "playbook.completed"
-    (again,) = told.of("command.reissued")
+    assert outcome.types[-1] == "playbook.completed"
+    (again,) = outcome.of("command.reissued")
     assert (again.reason, again.attempt) == ("not_taken", 2)
-    assert GHOST not in {one.worker_id for one in told.of("command.started")}
-    assert told.types.count("call.done") == 2
+    assert GHOST not in {item.worker_id for item in outcome.of("command.started")}
+    assert outcome.types.count("call.done") == 2
 
 
 async def test_a_worker_that_dies_with_what_it_was_granted_loses_it_to_another(
@@ -199,10 +201,10 @@ async def test_a_worker_that_dies_with_what_it_was_granted_loses_it_to_another(
         assert await ghost.offers.request_grant(command, data) is not None
         # It dies here; its lease passes.
         await ghost.say(command, lost(command), "lost/1")
-        told = await ended(opened, execution_id)
+        outcome = await ended(opened, execution_id)
         await ghost.say(command, done(command), "late/1")
         listening.cancel()
-    assert_once(told, command.command_id)
+    assert_once(outcome, command.command_id)
 
 
 def lost(command: Command) -> CommandLost:
@@ -220,12 +222,14 @@ def done(command: Command) -> CommandCompleted:
     )
 
 
-def assert_once(told: Told, command_id: CommandId) -> None:
+def assert_once(execution_record: ExecutionRecord, command_id: CommandId) -> None:
     """The command was begun twice, and ended once, by the second who had it."""
-    begun = [one for one in told.of("command.started") if one.command_id == command_id]
-    assert [(one.attempt, one.worker_id == GHOST) for one in begun] == [(1, True), (2, False)]
-    finished: list[Any] = [
-        one for one in told.of("command.completed") if one.command_id == command_id
+    begun = [
+        item for item in execution_record.of("command.started") if item.command_id == command_id
     ]
-    assert [(one.attempt, one.worker_id == GHOST) for one in finished] == [(2, False)]
-    assert told.types[-1] == "playbook.completed"
+    assert [(item.attempt, item.worker_id == GHOST) for item in begun] == [(1, True), (2, False)]
+    finished: list[Any] = [
+        item for item in execution_record.of("command.completed") if item.command_id == command_id
+    ]
+    assert [(item.attempt, item.worker_id == GHOST) for item in finished] == [(2, False)]
+    assert execution_record.types[-1] == "playbook.completed"

@@ -95,12 +95,12 @@ async def test_an_older_playbook_runs_to_its_end(tmp_path: Path, server: Script)
             async def has_ended() -> ExecutionState | None:
                 read = opened.adapters.ledger.read_events
                 events = await read(execution_id, after_version=0, events_max=1000)
-                if not ENDS & {get_event_type(one.event) for one in events}:
+                if not ENDS & {get_event_type(item.event) for item in events}:
                     return None
                 first = events[0]
                 state = build_empty_state(execution_id, first.tenant_id, first.organization_id)
-                for each in events:
-                    state = fold_event(state, each)
+                for event in events:
+                    state = fold_event(state, event)
                 return state
 
             state = await eventually(has_ended, timeout_s=PATIENCE_S)

@@ -117,7 +117,7 @@ class ShakyBroker(MemoryBroker):
         while self._late and self._chance.random() < 0.5:
             super().store_message(self._late.pop())
         taken = super().take_due(stream, name, messages_max)
-        return [one for one in taken if not self._happens("lost", 0.15)]
+        return [item for item in taken if not self._happens("lost", 0.15)]
 
 
 def shaken(monkeypatch: pytest.MonkeyPatch, seed: int) -> list[ShakyBroker]:
@@ -164,18 +164,18 @@ async def ended(opened: LocalSystem, execution_id: ExecutionId) -> list[Envelope
     async def is_projected() -> list[Envelope] | None:
         events = await history(opened, execution_id)
         positions = await opened.adapters.projections.list_positions([execution_id])
-        is_over = any(get_event_type(one.event) in ENDS for one in events)
+        is_over = any(get_event_type(event.event) in ENDS for event in events)
         is_shown = positions.get(execution_id) == len(events)
         return events if is_over and is_shown else None
 
-    found = await eventually(is_projected, timeout_s=PATIENCE_S)
-    assert found is not None
-    return found
+    envelopes = await eventually(is_projected, timeout_s=PATIENCE_S)
+    assert envelopes is not None
+    return envelopes
 
 
 def effects(events: list[Envelope]) -> dict[tuple[str, str | None], int]:
     counted = Counter(
-        (get_event_type(one.event), getattr(one.event, "step", None)) for one in events
+        (get_event_type(event.event), getattr(event.event, "step", None)) for event in events
     )
     return {effect: counted[effect] for effect in EFFECTS}
 

@@ -53,10 +53,10 @@ async def open_wait(opened: LocalSystem, execution_id: ExecutionId) -> OpenWait:
     """The wait of an execution, once its projection shows it."""
 
     async def find() -> OpenWait | None:
-        found = await opened.services.projections.list_waits(
+        waits = await opened.services.projections.list_waits(
             **opened.services.tenant_scope, waits_max=99
         )
-        return next((one for one in found if one.execution_id == execution_id), None)
+        return next((wait for wait in waits if wait.execution_id == execution_id), None)
 
     found = await eventually(find, timeout_s=PATIENCE_S)
     assert found is not None
@@ -140,13 +140,13 @@ async def test_a_person_decides_once_among_the_options(tmp_path: Path) -> None:
         assert asked["title"] == f"Ship {execution_id}?"
         assert (asked["description"], asked["assignees"]) == ("It is ready.", ["ops"])
         assert asked["options"] == ["approve", "reject"]
-        door = f"/api/approvals/{asked['approval_id']}"
-        refused = await api.post(door, json={"decision": "aprove"})
+        address = f"/api/approvals/{asked['approval_id']}"
+        refused = await api.post(address, json={"decision": "aprove"})
         assert (refused.status_code, "approve" in refused.json()["hint"]) == (422, True)
         said = {"decision": "reject", "by": "ann", "comment": "no", "data": {"n": 2}}
-        assert (await api.post(door, json=said)).status_code == 202
-        assert (await api.post(door, json=said)).status_code == 200
-        assert (await api.post(door, json={**said, "decision": "approve"})).status_code == 409
+        assert (await api.post(address, json=said)).status_code == 202
+        assert (await api.post(address, json=said)).status_code == 200
+        assert (await api.post(address, json={**said, "decision": "approve"})).status_code == 409
         state = await ended(opened, execution_id)
         assert state.ctx == {"decision": "reject", "by": "ann", "why": "no", "n": 2}
         assert (await api.get("/api/approvals")).json()["approvals"] == []
@@ -176,7 +176,7 @@ async def renderer() -> AsyncIterator[Script]:
 
 
 def asked(renderer: Script) -> list[Any]:
-    return [codec.decode_json(one.body) for one in renderer.seen]
+    return [codec.decode_json(item.body) for item in renderer.seen]
 
 
 async def test_submitted_work_answers_by_its_token_which_is_kept_nowhere(
@@ -189,12 +189,12 @@ async def test_submitted_work_answers_by_its_token_which_is_kept_nowhere(
         token = sent["notify"].rpartition("/")[2]
         assert sent["key"].startswith(f"{execution_id}:")
         assert (await api.post("/api/callbacks/" + "0" * 63, json={})).status_code == 404
-        door = f"/api/callbacks/{token}"
-        assert (await api.post(door, json={"frames": 240})).status_code == 202
+        address = f"/api/callbacks/{token}"
+        assert (await api.post(address, json={"frames": 240})).status_code == 202
         state = await ended(opened, execution_id)
         assert state.ctx == {"frames": 240, "job": 7}, state.failure
-        assert (await api.post(door, json={"frames": 240})).status_code == 200
-        assert (await api.post(door, json={"frames": 241})).status_code == 409
+        assert (await api.post(address, json={"frames": 240})).status_code == 200
+        assert (await api.post(address, json={"frames": 241})).status_code == 409
         history = await opened.adapters.ledger.read_events(execution_id, events_max=500)
         assert token not in codec.encode_text(history)
         shown = await opened.adapters.projections.list_rows("command", execution_id)
@@ -241,4 +241,4 @@ async def test_cancelling_calls_off_what_was_submitted(tmp_path: Path, renderer:
         await open_wait(opened, execution_id)
         await control_requests.request_cancel(opened.services, execution_id, "enough")
         assert (await ended(opened, execution_id)).status == "CANCELLED"
-        assert [one.get("stop") for one in asked(renderer)] == [None, 7]
+        assert [item.get("stop") for item in asked(renderer)] == [None, 7]

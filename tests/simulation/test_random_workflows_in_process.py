@@ -24,7 +24,7 @@ SAMPLE = 8
 
 def sample(number: int) -> list[Sketch]:
     """Draw the same few workflows every time."""
-    found: list[Sketch] = []
+    sketches: list[Sketch] = []
 
     @seed(number)
     @settings(
@@ -35,16 +35,16 @@ def sample(number: int) -> list[Sketch]:
     )
     @given(acyclic(steps_max=8, is_real=True))
     def collect(sketch: Sketch) -> None:
-        found.append(sketch)
+        sketches.append(sketch)
 
     collect()
-    return sorted(found, key=lambda one: len(one.nodes))[-SAMPLE:]
+    return sorted(sketches, key=lambda one: len(one.nodes))[-SAMPLE:]
 
 
 async def test_workers_come_to_what_the_kernel_and_the_language_say(tmp_path: Path) -> None:
     sketches = sample(1)
     assert len(sketches) == SAMPLE
-    assert max(len(one.nodes) for one in sketches) > 3
+    assert max(len(item.nodes) for item in sketches) > 3
     async with running(tmp_path) as opened:
         ids = []
         for number, sketch in enumerate(sketches):
@@ -61,7 +61,7 @@ async def test_workers_come_to_what_the_kernel_and_the_language_say(tmp_path: Pa
             assert_expected(sketch, expected, state, events)
             invariants.assert_chained(events)
             invariants.assert_joins(events, sketch)
-            desk = Shaker(sketch, random.Random(0)).play()
-            assert_expected(sketch, expected, desk.state, desk.history)
+            harness = Shaker(sketch, random.Random(0)).play()
+            assert_expected(sketch, expected, harness.state, harness.history)
             if not expected.failures:
-                assert invariants.units(events) == invariants.units(desk.history)
+                assert invariants.units(events) == invariants.units(harness.history)

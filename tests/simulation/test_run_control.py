@@ -38,7 +38,7 @@ async def when(happened: Callable[[], bool]) -> None:
 
 async def test_a_loop_is_held_and_goes_on_exactly(person: Person, server: Script) -> None:
     async with closed_gate(server) as gate:
-        known = await person.begin(
+        known_names = await person.begin(
             f"""
 workflow:
   - step: each
@@ -47,24 +47,24 @@ workflow:
 """
         )
         await when(lambda: len(server.seen) == 2)
-        await person.post(known, "pause", reason="a look")
-        await person.until(known, "PAUSED")
+        await person.post(known_names, "pause", reason="a look")
+        await person.until(known_names, "PAUSED")
         gate.set()
 
         async def both_ended() -> bool:
-            return (await person.types(known)).count("call.done") == 2
+            return (await person.types(known_names)).count("call.done") == 2
 
         await eventually(both_ended, timeout_s=PATIENCE_S)
-        assert (await person.status(known))["status"] == "PAUSED"
+        assert (await person.status(known_names))["status"] == "PAUSED"
         assert len(server.seen) == 2
-        await person.post(known, "resume")
-        await person.until(known, "COMPLETED")
+        await person.post(known_names, "resume")
+        await person.until(known_names, "COMPLETED")
     assert sorted(seen.path for seen in server.seen) == [f"/{n}" for n in range(6)]
 
 
 async def test_a_slow_request_is_cancelled_in_the_middle(person: Person, server: Script) -> None:
     async with closed_gate(server):
-        known = await person.begin(
+        known_names = await person.begin(
             f"""
 workflow:
   - step: slow
@@ -74,37 +74,39 @@ workflow:
 """
         )
         await when(server.arrived.is_set)
-        await person.post(known, "cancel", reason="enough")
-        found = await person.until(known, "CANCELLED")
+        await person.post(known_names, "cancel", reason="enough")
+        found = await person.until(known_names, "CANCELLED")
     assert found["error"]["kind"] == "cancelled"
-    types = await person.types(known)
+    types = await person.types(known_names)
     assert types[-3:] == ["command.cancelled", "step.exit", "execution.cancelled"]
     (called_off,) = [
-        one for one in await person.events(known) if one["event_type"] == "command.cancelled"
+        item
+        for item in await person.events(known_names)
+        if item["event_type"] == "command.cancelled"
     ]
     assert called_off["error"]["kind"] == "cancelled"
     assert isinstance(called_off["context"]["command_id"], str)
-    again = await person.post(known, "cancel")
+    again = await person.post(known_names, "cancel")
     assert (again["accepted"], again["status"]) == (False, "CANCELLED")
 
 
 async def test_an_execution_ends_when_its_time_is_over(person: Person, server: Script) -> None:
     async with closed_gate(server):
-        known = await person.begin(
+        known_names = await person.begin(
             f"""
 executor: {{spec: {{timeout: 500ms}}}}
 workflow:
   - {{step: slow, tool: {{kind: http, url: "{server.url}", timeout: 600}}}}
 """
         )
-        found = await person.until(known, "FAILED")
+        found = await person.until(known_names, "FAILED")
     assert found["error"]["kind"] == "timeout"
-    assert "command.cancelled" in await person.types(known)
+    assert "command.cancelled" in await person.types(known_names)
 
 
 async def test_a_write_from_outside_reaches_the_next_step(person: Person, server: Script) -> None:
     async with closed_gate(server) as gate:
-        known = await person.begin(
+        known_names = await person.begin(
             f"""
 workflow:
   - {{step: slow, tool: {{kind: http, url: "{server.url}"}}, next: {{arcs: [{{step: use}}]}}}}
@@ -113,19 +115,19 @@ workflow:
         )
         await when(server.arrived.is_set)
         for name, value in (("n", 1), ("list", ["x" * 100] * 1_000), ("gone", True)):
-            answer = await person.api.put(f"/api/vars/{known}/{name}", json={"value": value})
+            answer = await person.api.put(f"/api/vars/{known_names}/{name}", json={"value": value})
             assert answer.status_code == 202, answer.text
 
         async def is_written() -> bool:
-            answer = await person.api.get(f"/api/vars/{known}/list")
+            answer = await person.api.get(f"/api/vars/{known_names}/list")
             return answer.status_code == 200 and len(answer.json()["value"]) == 1_000
 
         await eventually(is_written, timeout_s=PATIENCE_S)
-        assert (await person.api.delete(f"/api/vars/{known}/gone")).status_code == 202
+        assert (await person.api.delete(f"/api/vars/{known_names}/gone")).status_code == 202
         gate.set()
-        found = await person.until(known, "COMPLETED")
+        found = await person.until(known_names, "COMPLETED")
     assert found["variables"].keys() == {"n", "list"}
-    shown = (await person.api.get(f"/api/result/{known}/use")).json()
+    shown = (await person.api.get(f"/api/result/{known_names}/use")).json()
     assert shown["data"] == {"n": 1_001}
 
 
@@ -163,7 +165,7 @@ workflow:
 
 
 async def test_large_inputs_and_a_large_ctx_go_the_whole_way(person: Person) -> None:
-    known = await person.begin(
+    known_names = await person.begin(
         """
 workload: {rows: []}
 workflow:
@@ -178,8 +180,8 @@ workflow:
 """,
         workload={"rows": [{"i": n, "pad": "p" * 100} for n in range(20_000)]},
     )
-    await person.until(known, "COMPLETED")
-    shown = (await person.api.get(f"/api/result/{known}/count")).json()
+    await person.until(known_names, "COMPLETED")
+    shown = (await person.api.get(f"/api/result/{known_names}/count")).json()
     assert shown["data"] == {"n": 20_000, "last": 19_999, "text": 300_000}
-    events = await person.events(known)
+    events = await person.events(known_names)
     assert max(len(str(event["context"])) for event in events) < 20_000

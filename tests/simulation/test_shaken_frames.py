@@ -46,17 +46,17 @@ async def test_shaken_frames_end_in_the_same_state_with_the_same_rows(
     async with a_system(tmp_path, **SETTINGS) as opened:
         told = [await ended(opened, await begin(opened, PLAYBOOK)) for _ in range(2)]
         # What a seed loses is in the order of messages, and that is the machine's.
-        while len(told) < RUNS_MAX and not any(one.of("frame.abandoned") for one in told):
+        while len(told) < RUNS_MAX and not any(item.of("frame.abandoned") for item in told):
             told.append(await ended(opened, await begin(opened, PLAYBOOK)))
-    for one in told:
-        assert one.state.ctx == CTX, one.types[-5:]
-        counted = Counter(one.types)
+    for item in told:
+        assert item.state.ctx == CTX, item.types[-5:]
+        counted = Counter(item.types)
         assert counted["frame.committed"] == 4 + 6 + (3 + 2 + 1)
         assert counted["stage.closed"] == 3
         assert counted["loop.fanin.completed"] == 1
         rows_by_frame = defaultdict(set)
-        for event in one.of("frame.dispatched"):
+        for event in item.of("frame.dispatched"):
             rows_by_frame[event.frame_id].add((event.start, event.row_count))
         assert all(len(rows) == 1 for rows in rows_by_frame.values())
     assert min(brokers[0].shaken[what] for what in ("repeated", "delayed", "lost")) > 0
-    assert any(one.of("frame.abandoned") for one in told)
+    assert any(item.of("frame.abandoned") for item in told)

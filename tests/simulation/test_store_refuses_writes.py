@@ -155,7 +155,7 @@ async def test_an_execution_goes_on_when_a_full_store_has_room_again(
             assert small.status is ExecutionStatus.COMPLETED
             held = await state_of(opened, waiting)
             assert held is None or not held.is_terminal()
-            told = opened.services.store_waits.find_reason(waiting)
+            reason = opened.services.store_waits.find_reason(waiting)
             in_worker = payload_retry.WAITS.list_executions()
             store.is_full = False
             state = await ended(opened, waiting)
@@ -163,15 +163,17 @@ async def test_an_execution_goes_on_when_a_full_store_has_room_again(
             assert payload_retry.WAITS.list_executions() == ()
     # Who asks how it stands is told who waits: the planner, or the worker that has its result.
     if name == "result":
-        assert (told, in_worker) == (None, (waiting,))
+        assert (reason, in_worker) == (None, (waiting,))
     else:
-        assert (told, in_worker) == ("no space left on device", ())
+        assert (reason, in_worker) == ("no space left on device", ())
     assert state.status is ExecutionStatus.COMPLETED, state.failure
-    events = [one["event"] for one in logged]
-    assert events.count("shard taken") == 1
+    events = [item["event"] for item in logged]
+    assert events.count("shard lease acquired") == 1
     # No turn of the shard fails of it: only the execution waits, and the log says for what.
     assert "turn failed" not in events
     if name != "result":
-        waits = [one for one in logged if one["event"] == "execution waits for the payload store"]
-        assert {one["execution_id"] for one in waits} == {waiting}
-        assert {one["reason"] for one in waits} == {"no space left on device"}
+        waits = [
+            item for item in logged if item["event"] == "execution waits for the payload store"
+        ]
+        assert {wait["execution_id"] for wait in waits} == {waiting}
+        assert {wait["reason"] for wait in waits} == {"no space left on device"}

@@ -84,7 +84,7 @@ def state_of(history: list[Envelope]) -> ExecutionState:
 
 
 def of(history: list[Envelope], kind: str) -> list[Any]:
-    return [one.event for one in history if get_event_type(one.event) == kind]
+    return [item.event for item in history if get_event_type(item.event) == kind]
 
 
 @asynccontextmanager
@@ -107,18 +107,20 @@ async def test_ten_thousand_rows_go_in_ten_chunks(tmp_path: Path) -> None:
     state = state_of(history)
     assert state.status == "COMPLETED", state.failure
     partial = of(history, "call.partial")
-    assert [(one.chunk.index, one.chunk.row_count) for one in partial] == [
+    assert [(item.chunk.index, item.chunk.row_count) for item in partial] == [
         (index, 1_000) for index in range(10)
     ]
-    assert [one.chunk.has_more for one in partial] == [True] * 9 + [False]
+    assert [item.chunk.has_more for item in partial] == [True] * 9 + [False]
     assert state.ctx["chunks"] == {"total": 10, "done": 10, "failed": 0}
     seen = state.ctx["seen"]
     assert seen["shipped"] == [1_000] * 10
     assert (seen["stats"]["total"], seen["stats"]["success"]) == (10, 10)
     assert seen["about"] == [10_000, ["i"], True, 9_999]
-    last = max(one.stream_version for one in history if get_event_type(one.event) == "call.partial")
-    begun = [one for one in history if get_event_type(one.event) == "step.enter"]
-    assert [one.event.step for one in begun] == ["export", "ship", "wrap_up"]
+    last = max(
+        item.stream_version for item in history if get_event_type(item.event) == "call.partial"
+    )
+    begun = [item for item in history if get_event_type(item.event) == "step.enter"]
+    assert [item.event.step for item in begun] == ["export", "ship", "wrap_up"]
     assert begun[-1].stream_version > last
 
 
@@ -173,15 +175,15 @@ async def test_cancelling_ends_the_producer_and_its_targets(tmp_path: Path) -> N
         ledger = opened.adapters.ledger
 
         async def is_busy() -> bool:
-            found = await ledger.read_events(execution_id, after_version=0, events_max=1_000)
-            return len(of(found, "call.partial")) >= 3
+            events = await ledger.read_events(execution_id, after_version=0, events_max=1_000)
+            return len(of(events, "call.partial")) >= 3
 
         await eventually(is_busy, timeout_s=30)
         await control_requests.request_cancel(opened.services, execution_id, None, cascade=True)
 
         async def is_over() -> list[Envelope] | None:
-            found = await ledger.read_events(execution_id, after_version=0, events_max=1_000)
-            return found if of(found, "execution.cancelled") else None
+            events = await ledger.read_events(execution_id, after_version=0, events_max=1_000)
+            return events if of(events, "execution.cancelled") else None
 
         history = await eventually(is_over, timeout_s=60)
     assert history is not None
@@ -203,5 +205,5 @@ async def test_no_chunk_is_lost_or_taken_twice_whatever_the_broker_does(
         history = await ended(opened, execution_id)
     state = state_of(history)
     assert state.status == "COMPLETED", state.failure
-    assert [one.chunk.index for one in of(history, "call.partial")] == list(range(5))
+    assert [item.chunk.index for item in of(history, "call.partial")] == list(range(5))
     assert state.ctx["seen"]["shipped"] == [10] * 4 + [5]

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.support.inprocess import Told, a_system, run
+from tests.support.inprocess import ExecutionRecord, a_system, run
 
 from noetl_chassis.observability import instruments, names
 from noetl_contracts import codec
@@ -53,16 +53,17 @@ def reads() -> Counter[tuple[str, str]]:
     """Reads by tier and outcome, as they would be scraped."""
     sums = instruments._get_counter(names.STORAGE_READS)._sums
     return Counter(
-        {(dict(key)["tier"], dict(key)["outcome"]): int(one.total) for key, one in sums.items()}
+        {(dict(key)["tier"], dict(key)["outcome"]): int(item.total) for key, item in sums.items()}
     )
 
 
-def results(told: Told) -> str:
+def results(execution_record: ExecutionRecord) -> str:
     """A checksum of all stored results, whatever the order in which they came."""
     digests = [
-        one.event.result.reference.sha256
-        for one in told.events
-        if getattr(one.event, "result", None) is not None and one.event.result.reference is not None
+        event.event.result.reference.sha256
+        for event in execution_record.events
+        if getattr(event.event, "result", None) is not None
+        and event.event.result.reference is not None
     ]
     assert len(digests) >= 8
     return codec.compute_checksum(sorted(digests))

@@ -182,8 +182,8 @@ async def test_stages_of_children_know_the_stage_that_called_them(tmp_path: Path
         state = await ended(opened, execution_id)
         (outer,) = await stages(opened, execution_id)
         inner = [
-            await stages(opened, one["execution_id"])
-            for one in await children(opened, execution_id)
+            await stages(opened, item["execution_id"])
+            for item in await children(opened, execution_id)
         ]
     assert state.ctx["all"] == [f"1+{number + 1}" for number in range(6)]
     assert outer.parent_stage_id is None
@@ -196,7 +196,7 @@ async def test_stages_of_children_know_the_stage_that_called_them(tmp_path: Path
 async def stages(opened: LocalSystem, execution_id: ExecutionId) -> list[StageOpened]:
     """Every stage of an execution, as it opened; its row names the same parent."""
     history = await opened.adapters.ledger.read_events(execution_id, events_max=5000)
-    stages = [one.event for one in history if isinstance(one.event, StageOpened)]
+    stages = [item.event for item in history if isinstance(item.event, StageOpened)]
     rows = await opened.adapters.projections.list_rows("stage", execution_id)
     assert {row["stage_id"]: row["parent_stage_id"] for row in rows} == {
         stage.stage_id: stage.parent_stage_id for stage in stages

@@ -32,7 +32,7 @@ from noetl_replay.state import ExecutionState, build_empty_state
 from noetl_storage.memory.projections import MemoryProjections
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Asked, World
+    from tests.simulation.world import RequestedExecution, World
 
 _CANCELLED = "execution.cancelled"
 _STRUCTURAL = {"internal", "unknown", "template", "validation", "config"}
@@ -51,14 +51,14 @@ def unrest(world: "World") -> str:
         shown = store.position_by_execution.get(execution_id, 0)
         if shown != head.version:
             found.append(f"{execution_id} is projected to {shown} of {head.version}")
-    unsettled = [one for one in store.request_by_id.values() if one.settled_at is None]
-    found += [f"request {one.request.request_id} unsettled" for one in unsettled]
+    unsettled = [item for item in store.request_by_id.values() if item.settled_at is None]
+    found += [f"request {item.request.request_id} unsettled" for item in unsettled]
     return ", ".join(found)
 
 
 async def judge(world: "World") -> None:
     """Hold everything that is durable against the invariants."""
-    asked = {one.execution_id: one for one in world.asked}
+    asked = {item.execution_id: item for item in world.asked}
     for execution_id, history in world.store.history_by_execution.items():
         try:
             await _judge_one(world, asked.get(ExecutionId(execution_id)), history)
@@ -67,27 +67,29 @@ async def judge(world: "World") -> None:
     _judge_store(world)
 
 
-async def _judge_one(world: "World", asked: "Asked | None", history: list[Envelope]) -> None:
-    assert asked is not None or _is_child(history), "asked for once, begun twice"
-    assert [one.stream_version for one in history] == list(range(1, len(history) + 1))
+async def _judge_one(
+    world: "World", requested_execution: "RequestedExecution | None", history: list[Envelope]
+) -> None:
+    assert requested_execution is not None or _is_child(history), "asked for once, begun twice"
+    assert [item.stream_version for item in history] == list(range(1, len(history) + 1))
     invariants.assert_chained(history)
     state = await _assert_projected(world, history)
-    types = [get_event_type(one.event) for one in history]
+    types = [get_event_type(item.event) for item in history]
     await _assert_references(world, history)
     if history[0].execution_id not in world.witness.over:
         return
     assert_each_effect_once(history, types)
     assert state.failure is None or state.failure.kind not in _STRUCTURAL, state.failure
-    if asked is None:
+    if requested_execution is None:
         return
     is_cancelled = _CANCELLED in types
-    assert not is_cancelled or asked.cancel_after_s is not None, "cancelled by nobody"
-    match asked.workflow.plan:
+    assert not is_cancelled or requested_execution.cancel_after_s is not None, "cancelled by nobody"
+    match requested_execution.workflow.plan:
         case Streamed() as stream:
             if not is_cancelled:
                 streamed.assert_expected(stream, state, history)
         case Sketch() as sketch:
-            _assert_effects(world, sketch, asked.workflow.outside, history)
+            _assert_effects(world, sketch, requested_execution.workflow.outside, history)
             _assert_repeats_told(world, sketch, history)
             invariants.assert_joins(history, sketch)
             if sketch.is_acyclic and not is_cancelled:
@@ -105,8 +107,8 @@ def _assert_effects(
     """What a history says was done outside is there, under one key for each row."""
     execution_id = history[0].execution_id
     done = {row[1:3] for row in world.sink.row_by_key.values() if row[0] == execution_id}
-    for one in history:
-        event = one.event
+    for item in history:
+        event = item.event
         if isinstance(event, CallDone) and event.step in outside:
             node = sketch.node(event.step)
             if node.reduces is None and (node.units is None or event.item_index is not None):
@@ -119,8 +121,8 @@ def _assert_repeats_told(world: "World", sketch: Sketch, history: list[Envelope]
     root_by_frame: dict[str, str] = {}
     repeats: Counter[str] = Counter()
     ended: set[str] = set()
-    for one in history:
-        match one.event:
+    for item in history:
+        match item.event:
             case FrameDispatched(frame_id=frame_id, parent_frame_id=parent) as event:
                 if not _claims(sketch, event.step):
                     continue
@@ -146,15 +148,15 @@ def _claims(sketch: Sketch, step: str) -> bool:
 
 def assert_each_effect_once(history: list[Envelope], types: list[str]) -> None:
     """Every command, activation, loop, stage and frame ends once, and so does the run."""
-    events = [one.event for one in history]
+    events = [item.event for item in history]
     for begins, ends, name in (
         ({"command.issued"}, set(invariants.COMMAND_ENDS), "command_id"),
         ({"step.enter"}, {"step.exit"}, "run_id"),
         ({"loop.started"}, {"loop.done", "loop.failed"}, "run_id"),
         ({"stage.opened"}, {"stage.closed"}, "stage_id"),
     ):
-        begun = Counter(getattr(one, name) for one in events if get_event_type(one) in begins)
-        ended = Counter(getattr(one, name) for one in events if get_event_type(one) in ends)
+        begun = Counter(getattr(event, name) for event in events if get_event_type(event) in begins)
+        ended = Counter(getattr(event, name) for event in events if get_event_type(event) in ends)
         twice = {key for key, many in (begun | ended).items() if many > 1}
         assert not twice, f"{sorted(ends)} twice for {sorted(twice)}"
         assert ended.keys() <= begun.keys(), f"{sorted(ends)} of what never began"
@@ -183,9 +185,9 @@ async def _assert_projected(world: "World", history: list[Envelope]) -> Executio
 async def _assert_references(world: "World", history: list[Envelope]) -> None:
     """Whatever an event refers to is stored, under its own tenant."""
     tenant = history[0].tenant_id
-    for one in history:
-        assert one.tenant_id == tenant, "an event of another tenant"
-        for reference in references(one.event):
+    for item in history:
+        assert item.tenant_id == tenant, "an event of another tenant"
+        for reference in references(item.event):
             assert f"/{tenant}/" in reference.uri, f"{reference.uri} is another tenant's"
             assert await world.payloads.has_payload(reference), f"{reference.uri} points to nothing"
 
@@ -195,9 +197,9 @@ def references(value: Any) -> list[PayloadRef]:
     if isinstance(value, PayloadRef):
         return [value]
     if isinstance(value, dict):
-        return [found for one in value.values() for found in references(one)]
+        return [found for item in value.values() for found in references(item)]
     if isinstance(value, list | tuple):
-        return [found for one in value for found in references(one)]
+        return [found for item in value for found in references(item)]
     fields = getattr(value, "__struct_fields__", ())
     return [found for name in fields for found in references(getattr(value, name))]
 
@@ -214,8 +216,8 @@ def _judge_store(world: "World") -> None:
 def _kept(world: "World") -> Iterator[tuple[str, bytes]]:
     """Yield all bytes that anybody keeps."""
     for history in world.store.history_by_execution.values():
-        for one in history:
-            yield f"the ledger, {get_event_type(one.event)}", codec.encode_json(one)
+        for item in history:
+            yield f"the ledger, {get_event_type(item.event)}", codec.encode_json(item)
     yield from world.payloads.bytes_by_key.items()
     for name, stream in world.broker._streams.items():
         for message in stream.messages.values():
@@ -226,5 +228,5 @@ def _kept(world: "World") -> Iterator[tuple[str, bytes]]:
 def _first_words(failure: AssertionError) -> str:
     """Say what failed, and where when there are no words for it."""
     place = traceback.extract_tb(failure.__traceback__)[-1]
-    said = str(failure).split("\n", maxsplit=1)[0][:300]
-    return said or f"{place.filename.rpartition('/')[2]}:{place.lineno}: {place.line}"
+    part = str(failure).split("\n", maxsplit=1)[0][:300]
+    return part or f"{place.filename.rpartition('/')[2]}:{place.lineno}: {place.line}"

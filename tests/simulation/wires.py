@@ -177,9 +177,9 @@ class WiredConsumer:
             Consumer.fetch_batch.__name__,
             lambda: self._target.fetch_batch(messages_max=messages_max, wait_s=wait_s),
         )
-        for one in found:
-            self._note(one)
-        return [Wired(one, wire) for one in found if not fate.happens("lost_delivery")]
+        for item in found:
+            self._note(item)
+        return [Wired(item, wire) for item in found if not fate.happens("lost_delivery")]
 
     def _note(self, delivery: Any) -> None:
         process = self._wire.process

@@ -29,7 +29,12 @@ _LATE_S = 1.5
 _OVER = ("playbook.completed", "playbook.failed", "execution.cancelled")
 # Defects that a service survives by design, and that must not be there.
 _DEFECTS = frozenset(
-    {"decision failed", "work ended in a defect", "delivery not settled", "turn failed"}
+    {
+        "decision failed",
+        "command failed with an internal error",
+        "delivery not settled",
+        "turn failed",
+    }
 )
 
 
@@ -237,7 +242,7 @@ class Witness:
 
 def _is_defect(failure: BaseException) -> bool:
     if isinstance(failure, BaseExceptionGroup):
-        return any(_is_defect(one) for one in failure.exceptions)
+        return any(_is_defect(exception) for exception in failure.exceptions)
     return not isinstance(failure, NoetlError | TimeoutError)
 
 

@@ -50,7 +50,7 @@ _AWAY_S = 2.0
 _OVER = ("playbook.completed", "playbook.failed", "execution.cancelled")
 
 
-class Asked(Struct, kw_only=True):
+class RequestedExecution(Struct, kw_only=True):
     """An execution that somebody asked for."""
 
     workflow: Workflow
@@ -95,7 +95,7 @@ class World:
         )
         self.broker = FaultyBroker(declared, self.clock, fate=self.fate, on_death=self._lose_broker)
         self.witness.store, self.witness.broker = self.store, self.broker
-        self.asked: list[Asked] = []
+        self.asked: list[RequestedExecution] = []
         self.posts: list[Post] = []
         # The latest process of each post that answers, and its doors by tenant.
         self._doors: dict[str, tuple[Process, dict[str, ApiServices]]] = {}
@@ -108,8 +108,8 @@ class World:
         self.fate.is_healed = False
         self._begin()
         async with asyncio.TaskGroup() as tasks:
-            storms = [tasks.create_task(each) for each in (self._wipe(), self._part())]
-            wishes_ = [tasks.create_task(self._ask(each)) for each in self.asked]
+            storms = [tasks.create_task(item) for item in (self._wipe(), self._part())]
+            wishes_ = [tasks.create_task(self._ask(item)) for item in self.asked]
             await self._weathered(wishes_)
             self._heal()
             for storm in storms:
@@ -130,16 +130,16 @@ class World:
         for number in range(self.chance.randint(1, 2)):
             workflow = draw_workflow(self.chance, f"w{number}")
             asked = [self._asked(workflow) for _ in range(self.chance.randint(1, 2))]
-            for tenant in dict.fromkeys(one.tenant for one in asked):
+            for tenant in dict.fromkeys(item.tenant for item in asked):
                 doors = services.api(self, calm, tenant)
                 await playbooks.register_text(doors, workflow.source, level=Level.STRICT)
                 if CHILD in workflow.source:
                     await playbooks.register_text(doors, child(), level=Level.STRICT)
             self.asked += asked
 
-    def _asked(self, workflow: Workflow) -> Asked:
+    def _asked(self, workflow: Workflow) -> RequestedExecution:
         chance = self.chance
-        return Asked(
+        return RequestedExecution(
             workflow=workflow,
             tenant=chance.choice(TENANTS),
             after_s=chance.random() * 3.0,
@@ -170,15 +170,15 @@ class World:
         self.open_doors(process, lambda tenant: services.api(self, process, tenant))
         await process.stop.wait()
 
-    def open_doors(self, process: Process, door: Callable[[str], ApiServices]) -> None:
+    def open_doors(self, process: Process, build_services: Callable[[str], ApiServices]) -> None:
         """Let a process be asked, in the place of its predecessor."""
         post = process.name.rpartition(".")[0]
-        self._doors[post] = process, {tenant: door(tenant) for tenant in TENANTS}
+        self._doors[post] = process, {tenant: build_services(tenant) for tenant in TENANTS}
 
     async def _call(self, tenant: str, call: Callable[[ApiServices], Any]) -> Any:
         """Ask the API until it answers, as a client does."""
         while True:
-            alive = [one for one in self._doors.values() if not one[0].is_dead]
+            alive = [item for item in self._doors.values() if not item[0].is_dead]
             if alive:
                 process, doors = self.chance.choice(alive)
                 context = contextvars.Context()
@@ -192,44 +192,60 @@ class World:
                     raise answer.exception() or AssertionError
             await asyncio.sleep(0.5)
 
-    async def _ask(self, asked: Asked) -> None:
-        await asyncio.sleep(asked.after_s)
-        key = f"asked-{self.asked.index(asked)}"
-        body = ExecuteBody(path=asked.workflow.path, idempotency_key=key)
+    async def _ask(self, requested_execution: RequestedExecution) -> None:
+        await asyncio.sleep(requested_execution.after_s)
+        key = f"asked-{self.asked.index(requested_execution)}"
+        body = ExecuteBody(path=requested_execution.workflow.path, idempotency_key=key)
         accepted = await self._call(
-            asked.tenant, lambda doors: start_requests.execute_playbook(doors, body, None)
+            requested_execution.tenant,
+            lambda doors: start_requests.execute_playbook(doors, body, None),
         )
-        asked.execution_id = accepted.execution_id
+        requested_execution.execution_id = accepted.execution_id
         async with asyncio.TaskGroup() as tasks:
-            for signal in asked.workflow.signals:
-                tasks.create_task(self._signal(asked, signal))
-            if asked.cancel_after_s is not None:
+            for signal in requested_execution.workflow.signals:
+                tasks.create_task(self._signal(requested_execution, signal))
+            if requested_execution.cancel_after_s is not None:
                 tasks.create_task(
-                    self._wish(asked, asked.cancel_after_s, control_requests.request_cancel)
+                    self._wish(
+                        requested_execution,
+                        requested_execution.cancel_after_s,
+                        control_requests.request_cancel,
+                    )
                 )
-            if asked.pause_after_s is not None:
-                tasks.create_task(self._pause(asked))
+            if requested_execution.pause_after_s is not None:
+                tasks.create_task(self._pause(requested_execution))
 
-    async def _signal(self, asked: Asked, signal: Signal) -> None:
+    async def _signal(self, requested_execution: RequestedExecution, signal: Signal) -> None:
         await asyncio.sleep(self.chance.random() * 8.0)
-        key = signal_key(asked.execution_id or "", signal.step)
+        key = signal_key(requested_execution.execution_id or "", signal.step)
         await self._call(
-            asked.tenant, lambda doors: inbox.keep_signal(doors, key, {"n": signal.value})
+            requested_execution.tenant,
+            lambda doors: inbox.keep_signal(doors, key, {"n": signal.value}),
         )
 
-    async def _pause(self, asked: Asked) -> None:
+    async def _pause(self, requested_execution: RequestedExecution) -> None:
         """Hold an execution for a while; a wish may overtake another, so insist on the last."""
-        await self._wish(asked, asked.pause_after_s or 0.0, control_requests.request_pause)
+        await self._wish(
+            requested_execution,
+            requested_execution.pause_after_s or 0.0,
+            control_requests.request_pause,
+        )
         until_s = self.fate.weather.until_s + INSISTING_S
-        while asked.execution_id not in self.witness.over and self.loop.time() < until_s:
-            await self._wish(asked, self.chance.random() * 6.0, _resume)
+        while (
+            requested_execution.execution_id not in self.witness.over and self.loop.time() < until_s
+        ):
+            await self._wish(requested_execution, self.chance.random() * 6.0, _resume)
 
-    async def _wish(self, asked: Asked, after_s: float, wish: Any) -> None:
+    async def _wish(
+        self, requested_execution: RequestedExecution, after_s: float, wish: Any
+    ) -> None:
         await asyncio.sleep(after_s)
-        execution_id = asked.execution_id or ""
+        execution_id = requested_execution.execution_id or ""
         with contextlib.suppress(ApiError):
             # What its projection does not show, or shows as over, has nothing to wish for.
-            await self._call(asked.tenant, lambda doors: wish(doors, execution_id, None))
+            await self._call(
+                requested_execution.tenant, lambda doors: wish(doors, execution_id, None)
+            )
 
     async def _weathered(self, asking: list["asyncio.Task[None]"]) -> None:
         until_s = self.fate.weather.until_s
@@ -273,15 +289,15 @@ class World:
 
     def _is_over(self) -> bool:
         begun, over = self.store.head_by_execution, self.witness.over
-        return over >= begun.keys() and all(one.execution_id in over for one in self.asked)
+        return over >= begun.keys() and all(item.execution_id in over for item in self.asked)
 
     def _is_drained(self) -> bool:
         heads, positions = self.store.head_by_execution, self.store.position_by_execution
         return (
             self._is_over()
             and not self.store.message_by_id
-            and all(positions.get(one) == head.version for one, head in heads.items())
-            and all(one.settled_at is not None for one in self.store.request_by_id.values())
+            and all(positions.get(item) == head.version for item, head in heads.items())
+            and all(item.settled_at is not None for item in self.store.request_by_id.values())
         )
 
     async def _drained(self) -> None:

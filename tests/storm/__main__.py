@@ -48,8 +48,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--small", type=int, default=SMALL_MIN, help="small executions, at least")
-    asked = parser.parse_args()
-    report = Report(seed=asked.seed, minutes=asked.minutes, small_min=asked.small)
+    arguments = parser.parse_args()
+    report = Report(seed=arguments.seed, minutes=arguments.minutes, small_min=arguments.small)
     with tempfile.TemporaryDirectory(prefix="noetl-storm-") as folder:
         root = Path(folder)
         with running_stack(root / "stack", *SETTINGS, *ATTEMPTS) as stack:
@@ -89,9 +89,9 @@ class Storm:
             finally:
                 self._is_over.set()
             healed = time.monotonic()
-            for one in work:
+            for item in work:
                 with self._counting():
-                    one.result()
+                    item.result()
         for execution_id in self._pft_runs:
             with self._counting():
                 assert_parity(self._stack, execution_id)

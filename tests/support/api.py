@@ -222,10 +222,10 @@ class ApiWorld:
         head = await self.ledger.find_head(execution_id)
         after, checksum = (0, "") if head is None else (head.version, head.checksum)
         named = [
-            build_event_key(one)
-            if has_keys or isinstance(one, ExecutionEnd | PlaybookInitialized)
+            build_event_key(event)
+            if has_keys or isinstance(event, ExecutionEnd | PlaybookInitialized)
             else None
-            for one in events
+            for event in events
         ]
         stream = storage.a_stream(
             execution_id, events, after=after, checksum=checksum, keys=named, **fields

@@ -12,14 +12,14 @@ from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 def site_of(**fields: Any) -> UnitScope:
     """Where an attempt stands."""
-    known: dict[str, Any] = {
+    known_names: dict[str, Any] = {
         "execution_id": EXECUTION,
         "tenant_id": TENANT,
         "organization_id": ORGANIZATION,
         "step": "s",
         "unit": "step",
     }
-    return UnitScope(**{**known, **fields})
+    return UnitScope(**{**known_names, **fields})
 
 
 async def attempt(
@@ -63,6 +63,6 @@ def of_organization(path: str) -> str:
 
 def files_of(work_directory: Path) -> Path:
     """The folder of the organization's own files."""
-    found = work_directory / "tenant" / TENANT / "org" / ORGANIZATION / "files"
-    found.mkdir(parents=True, exist_ok=True)
-    return found
+    path = work_directory / "tenant" / TENANT / "org" / ORGANIZATION / "files"
+    path.mkdir(parents=True, exist_ok=True)
+    return path

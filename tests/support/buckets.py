@@ -31,4 +31,4 @@ def open_bucket(s3: S3Server) -> S3Store:
 
 def keys_of(bucket: S3Store, folder: str) -> list[str]:
     """The keys of a folder, in order."""
-    return sorted(one["path"] for page in obstore.list(bucket, folder) for one in page)
+    return sorted(item["path"] for page in obstore.list(bucket, folder) for item in page)

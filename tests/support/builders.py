@@ -220,10 +220,12 @@ class History:
 def nested(history: History) -> History:
     """The same history, in an execution that stage 77 of another one called; seals stay."""
     history.envelopes = [
-        structs.replace(one, event=structs.replace(one.event, parent_stage_id=StageId("77")))
-        if isinstance(one.event, loop_events.StageOpened)
-        else one
-        for one in history.envelopes
+        structs.replace(
+            envelope, event=structs.replace(envelope.event, parent_stage_id=StageId("77"))
+        )
+        if isinstance(envelope.event, loop_events.StageOpened)
+        else envelope
+        for envelope in history.envelopes
     ]
     return history
 

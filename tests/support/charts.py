@@ -38,7 +38,7 @@ def render_chart(folder: Path, chart: str, values: Manifest | None = None) -> li
 def pick_pods(manifests: list[Manifest]) -> list[Manifest]:
     """Pick the pod specifications of workloads and jobs."""
     return [
-        found["spec"]["template"]["spec"]
-        for found in manifests
-        if found["kind"] in ("Deployment", "StatefulSet", "Job")
+        manifest["spec"]["template"]["spec"]
+        for manifest in manifests
+        if manifest["kind"] in ("Deployment", "StatefulSet", "Job")
     ]

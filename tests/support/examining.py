@@ -106,16 +106,16 @@ def cases(*sections: str) -> list[Any]:
 
 
 def _cases(section: str, playbook: Path) -> list[Case]:
-    said = msgspec.yaml.decode(playbook.with_name(playbook.stem + SIDECAR).read_bytes())
-    many = said.get("cases")
-    named = {f"-{name}": one for name, one in many.items()} if many else {"": said}
+    answer = msgspec.yaml.decode(playbook.with_name(playbook.stem + SIDECAR).read_bytes())
+    many = answer.get("cases")
+    named = {f"-{name}": item for name, item in many.items()} if many else {"": answer}
     return [
         Case(
             name=f"{section}/{playbook.stem}{suffix}",
             playbook=playbook,
-            expectation=msgspec.convert(one or {}, Expectation),
+            expectation=msgspec.convert(item or {}, Expectation),
         )
-        for suffix, one in named.items()
+        for suffix, item in named.items()
     ]
 
 
@@ -130,60 +130,60 @@ class Examiner:
 
     def examine(self, case: Case) -> None:
         """Register, run and judge one case; raises `AssertionError` with all that differs."""
-        asked = case.expectation
+        expectation = case.expectation
         registered = self.client.post(
             "/api/catalog/register",
-            params={"level": asked.level},
+            params={"level": expectation.level},
             content=case.playbook.read_bytes(),
         )
-        if asked.refused is not None:
-            found = _refusal_differs(registered, asked.refused)
+        if expectation.refused is not None:
+            found = _refusal_differs(registered, expectation.refused)
         else:
             assert registered.status_code == 200, registered.text
-            codes = [one["code"] for one in registered.json()["diagnostics"]]
-            found = _differs("diagnostics", codes, asked.diagnostics)
-            found += self._catalog_differs(registered.json()["path"], asked)
-            found += self._executed_differs(registered.json(), asked)
-        assert not found, "\n".join([f"{case.name}: {asked.about}", *found])
+            codes = [diagnostic["code"] for diagnostic in registered.json()["diagnostics"]]
+            found = _differs("diagnostics", codes, expectation.diagnostics)
+            found += self._catalog_differs(registered.json()["path"], expectation)
+            found += self._executed_differs(registered.json(), expectation)
+        assert not found, "\n".join([f"{case.name}: {expectation.about}", *found])
 
-    def _catalog_differs(self, path: str, asked: Expectation) -> list[str]:
-        if not asked.catalog:
+    def _catalog_differs(self, path: str, expectation: Expectation) -> list[str]:
+        if not expectation.catalog:
             return []
         entry = self._get(f"/api/catalog/{path}")
-        seen = [(name, at(entry, name), value) for name, value in asked.catalog.items()]
+        seen = [(name, at(entry, name), value) for name, value in expectation.catalog.items()]
         return [
-            line for name, one, value in seen for line in _differs(f"catalog {name}", one, value)
+            line for name, item, value in seen for line in _differs(f"catalog {name}", item, value)
         ]
 
-    def _executed_differs(self, registered: Any, asked: Expectation) -> list[str]:
-        answer = self.execute(registered, asked)
-        if asked.unaccepted is not None:
+    def _executed_differs(self, registered: Any, expectation: Expectation) -> list[str]:
+        answer = self.execute(registered, expectation)
+        if expectation.unaccepted is not None:
             said = answer.json()
-            found = _differs("accepted", answer.status_code, asked.unaccepted.status)
-            found += _differs("code", said.get("code"), asked.unaccepted.code)
-            lacking = _lacking(said.get("detail"), asked.unaccepted.message)
-            return found + [f"{one!r} is not in {said}" for one in lacking]
+            found = _differs("accepted", answer.status_code, expectation.unaccepted.status)
+            found += _differs("code", said.get("code"), expectation.unaccepted.code)
+            lacking = _lacking(said.get("detail"), expectation.unaccepted.message)
+            return found + [f"{item!r} is not in {said}" for item in lacking]
         assert answer.status_code == 202, answer.text
-        return self._run_differs(str(answer.json()["execution_id"]), asked)
+        return self._run_differs(str(answer.json()["execution_id"]), expectation)
 
-    def _run_differs(self, execution_id: str, asked: Expectation) -> list[str]:
+    def _run_differs(self, execution_id: str, expectation: Expectation) -> list[str]:
         shown = self.wait(execution_id)
         events = self.events(execution_id)
-        found = _differs("status", shown["status"], asked.status)
-        if asked.error is not None:
-            found += _error_differs("error", shown["error"], asked.error)
-        elif shown["error"] is not None and asked.status != "FAILED":
+        found = _differs("status", shown["status"], expectation.status)
+        if expectation.error is not None:
+            found += _error_differs("error", shown["error"], expectation.error)
+        elif shown["error"] is not None and expectation.status != "FAILED":
             found.append(f"error: unexpected {shown['error']}")
-        found += self._values_differ(execution_id, asked)
-        for step, error in asked.errors.items():
+        found += self._values_differ(execution_id, expectation)
+        for step, error in expectation.errors.items():
             answer = self._result(execution_id, step)
             found += _error_differs(f"error of {step}", answer.get("error"), error)
-        found += _events_differ(events, asked)
-        if asked.warnings is not None:
-            found += _differs("warnings", shown.get("warnings"), asked.warnings)
-        if asked.completed_steps is not None:
+        found += _events_differ(events, expectation)
+        if expectation.warnings is not None:
+            found += _differs("warnings", shown.get("warnings"), expectation.warnings)
+        if expectation.completed_steps is not None:
             completed = sorted(shown["completed_steps"])
-            found += _differs("completed_steps", completed, sorted(asked.completed_steps))
+            found += _differs("completed_steps", completed, sorted(expectation.completed_steps))
         if found:
             found.append(f"execution {execution_id}: {shown['status']} {shown['error']}")
         return found
@@ -198,12 +198,12 @@ class Examiner:
         answer = self.client.post("/api/credentials", json=body)
         assert answer.is_success, answer.text
 
-    def execute(self, registered: Any, asked: Expectation) -> httpx.Response:
+    def execute(self, registered: Any, expectation: Expectation) -> httpx.Response:
         """Ask for a run of what was registered."""
         body = {
             "path": registered["path"],
             "version": registered["version"],
-            asked.sent_as: self._placed(asked.workload),
+            expectation.sent_as: self._placed(expectation.workload),
         }
         return self.client.post("/api/execute", json=body)
 
@@ -231,17 +231,17 @@ class Examiner:
     def _status(self, execution_id: str) -> Any:
         return self._get(f"/api/executions/{execution_id}/status")
 
-    def _values_differ(self, execution_id: str, asked: Expectation) -> list[str]:
+    def _values_differ(self, execution_id: str, expectation: Expectation) -> list[str]:
         found = []
         results: dict[str, Any] = {}
-        for path, value in asked.result.items():
+        for path, value in expectation.result.items():
             step, rest = _split(path)
             if step not in results:
                 results[step] = self._result(execution_id, step).get("data", MISSING)
             found += _differs(f"result {path}", at(results[step], rest), value)
-        if asked.ctx:
+        if expectation.ctx:
             ctx = self._get(f"/api/vars/{execution_id}")["variables"]
-            for path, value in asked.ctx.items():
+            for path, value in expectation.ctx.items():
                 found += _differs(f"ctx {path}", at(ctx, path), value)
         return found
 
@@ -259,9 +259,9 @@ class Examiner:
             case str() if value.startswith("$") and value[1:] in self.places:
                 return self.places[value[1:]]
             case dict():
-                return {key: self._placed(one) for key, one in value.items()}
+                return {key: self._placed(item) for key, item in value.items()}
             case list():
-                return [self._placed(one) for one in value]
+                return [self._placed(item) for item in value]
             case _:
                 return value
 
@@ -301,7 +301,7 @@ def _agrees(seen: Any, asked: Any) -> bool:
     match asked:
         case dict():
             same = seen.keys() == asked.keys()
-            return same and all(_agrees(seen[key], one) for key, one in asked.items())
+            return same and all(_agrees(seen[key], item) for key, item in asked.items())
         case list():
             same = len(seen) == len(asked)
             return same and all(map(_agrees, seen, asked))
@@ -327,7 +327,7 @@ def _satisfies(seen: Any, key: str, asked: Any) -> bool:
             return isinstance(seen, dict) and sorted(seen) == sorted(asked)
         case "$some":
             given = isinstance(seen, dict)
-            return given and all(_agrees(at(seen, path), one) for path, one in asked.items())
+            return given and all(_agrees(at(seen, path), item) for path, item in asked.items())
         case _:
             raise AssertionError(f"unknown matcher {key}")
 
@@ -344,7 +344,7 @@ def _is_type(seen: Any, name: str) -> bool:
 
 def _lacking(seen: Any, fragments: str | list[str]) -> list[str]:
     wanted = [fragments] if isinstance(fragments, str) else fragments
-    return [one for one in wanted if one not in str(seen)]
+    return [item for item in wanted if item not in str(seen)]
 
 
 def _error_differs(what: str, seen: Any, asked: ErrorSays) -> list[str]:
@@ -352,35 +352,35 @@ def _error_differs(what: str, seen: Any, asked: ErrorSays) -> list[str]:
         return [f"{what}: none, not {asked.kind}"]
     found = _differs(f"{what} kind", at(seen, "kind"), asked.kind)
     lacking = _lacking(at(seen, "message"), asked.message)
-    found += [f"{what} message: {one!r} is not in {at(seen, 'message')!r}" for one in lacking]
+    found += [f"{what} message: {item!r} is not in {at(seen, 'message')!r}" for item in lacking]
     for path, value in asked.fields.items():
         found += _differs(f"{what} {path}", at(seen, path), value)
     return found
 
 
-def _events_differ(events: list[dict[str, Any]], asked: Expectation) -> list[str]:
+def _events_differ(events: list[dict[str, Any]], expectation: Expectation) -> list[str]:
     seen: Counter[str] = Counter()
     for event in events:
         seen[event["event_type"]] += 1
         seen[f"{event['event_type']}@{event['node_name']}"] += 1
     found = []
-    for kind, count in asked.events.items():
+    for kind, count in expectation.events.items():
         found += _differs(f"events {kind}", seen[kind], count)
-    if asked.entered is not None:
-        entered = [one["node_name"] for one in events if one["event_type"] == "step.enter"]
-        found += _differs("entered", entered, asked.entered)
+    if expectation.entered is not None:
+        entered = [item["node_name"] for item in events if item["event_type"] == "step.enter"]
+        found += _differs("entered", entered, expectation.entered)
     return found
 
 
-def _refusal_differs(answer: httpx.Response, asked: Refusal) -> list[str]:
+def _refusal_differs(answer: httpx.Response, refusal: Refusal) -> list[str]:
     found = _differs("registration", answer.status_code, 422)
     problems = answer.json().get("diagnostics", [])
     fitting = [
-        one
-        for one in problems
-        if one["code"] == asked.code
-        and asked.path in {None, one["path"]}
-        and asked.line in {None, one["line"]}
-        and not _lacking(f"{one['message']} ({one['hint']})", asked.message)
+        problem
+        for problem in problems
+        if problem["code"] == refusal.code
+        and refusal.path in {None, problem["path"]}
+        and refusal.line in {None, problem["line"]}
+        and not _lacking(f"{problem['message']} ({problem['hint']})", refusal.message)
     ]
-    return found if fitting else [*found, f"no {asked} among {problems}"]
+    return found if fitting else [*found, f"no {refusal} among {problems}"]

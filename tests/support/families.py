@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from tests.support.planning import ROWS, WORKER, Desk, done
+from tests.support.planning import ROWS, WORKER, PlannerHarness, done
 
 from noetl_contracts.commands.command_work import Command
 from noetl_contracts.commands.waits import ChildWait
@@ -19,7 +19,7 @@ class Family:
     def __init__(self, *, limits: Limits | None = None, **playbooks: str) -> None:
         self.limits = limits
         self.playbooks = playbooks
-        self.desks: dict[ExecutionId, Desk] = {}
+        self.desks: dict[ExecutionId, PlannerHarness] = {}
         self.post: list[facts.FactBatch] = []
         self._minted = count(2000)
         self.parent = self._desk(PARENT, "parent")
@@ -28,42 +28,42 @@ class Family:
         """Request the parent."""
         self.tell(self.parent, facts.ExecutionRequested(path="parent", workload=dict(workload)))
 
-    def tell(self, desk: Desk, *told: facts.Fact) -> None:
+    def tell(self, harness: PlannerHarness, *told: facts.Fact) -> None:
         """Decide, and take what the decision tells others."""
-        desk.tell(*told)
-        assert desk.last is not None
-        self.post += desk.last.sent_facts
+        harness.tell(*told)
+        assert harness.last is not None
+        self.post += harness.last.sent_facts
 
     def deliver(self, batch: facts.FactBatch) -> None:
         """Hand a message to the execution that it is for."""
-        desk = self.desks.get(batch.execution_id)
-        if desk is None:
+        harness = self.desks.get(batch.execution_id)
+        if harness is None:
             (asked,) = batch.facts
             if not isinstance(asked, facts.ExecutionRequested):
                 return
-            desk = self._desk(batch.execution_id, asked.path)
-        self.tell(desk, *batch.facts)
+            harness = self._desk(batch.execution_id, asked.path)
+        self.tell(harness, *batch.facts)
 
     def deliver_all(self) -> None:
         """Hand over what is on its way until nothing is."""
         while self.post:
             self.deliver(self.post.pop(0))
 
-    def children(self) -> list[Desk]:
+    def children(self) -> list[PlannerHarness]:
         """Return every execution but the parent."""
-        return [desk for desk in self.desks.values() if desk is not self.parent]
+        return [harness for harness in self.desks.values() if harness is not self.parent]
 
-    def _desk(self, execution_id: ExecutionId, path: str) -> Desk:
-        desk = Desk(
+    def _desk(self, execution_id: ExecutionId, path: str) -> PlannerHarness:
+        harness = PlannerHarness(
             self.playbooks[path],
             limits=self.limits,
             execution_id=execution_id,
             minted=self._minted,
         )
         for other in self.desks.values():
-            desk.now = max(desk.now, other.now)
-        self.desks[execution_id] = desk
-        return desk
+            harness.now = max(harness.now, other.now)
+        self.desks[execution_id] = harness
+        return harness
 
 
 def parks(command: Command, *, visit: int = 1, attempt: int = 1, **fields: object) -> facts.Fact:

@@ -102,9 +102,9 @@ def differences(wanted: Any, found: Any, place: str = "") -> list[str]:
         return [] if found is not None else [f"{place} is missing"]
     if isinstance(wanted, dict) and isinstance(found, dict):
         return [
-            each
+            item
             for key, value in wanted.items()
-            for each in differences(value, found.get(key), f"{place}.{key}")
+            for item in differences(value, found.get(key), f"{place}.{key}")
         ]
     if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         pairs = enumerate(zip(wanted, found, strict=True))
@@ -196,17 +196,17 @@ class Gallery:
     def disparities(self, execution_id: str) -> list[str]:
         """Say where the projection is not what a replay gives, at the end and on the way there."""
         assert self._loop is not None
-        asked = asyncio.run_coroutine_threadsafe(
+        future = asyncio.run_coroutine_threadsafe(
             self._disparities(ExecutionId(execution_id)), self._loop
         )
-        return asked.result(READY_TIMEOUT_S)
+        return future.result(READY_TIMEOUT_S)
 
     async def _disparities(self, execution_id: ExecutionId) -> list[str]:
         assert self._system is not None
         # Whoever asked for it has seen the end; the very last events may still be on their way.
         told = await inprocess.settled(self._system, execution_id)
         on_the_way = await list_prefix_differences(told)
-        return [f"at version {place}: {one}" for place, one in on_the_way]
+        return [f"at version {place}: {item}" for place, item in on_the_way]
 
     def history(self, execution_id: str) -> list[dict[str, Any]]:
         """The events of an execution, in order."""
@@ -250,19 +250,21 @@ class Gallery:
         if meanwhile.approve is not None:
             self._approve(meanwhile.approve, execution_id)
         if meanwhile.cancel_after is not None:
-            wanted = meanwhile.cancel_after
+            cancel_after = meanwhile.cancel_after
             wait_until(
-                lambda: wanted in {event["event_type"] for event in self.history(execution_id)},
+                lambda: (
+                    cancel_after in {event["event_type"] for event in self.history(execution_id)}
+                ),
                 timeout_s=PATIENCE_S,
-                what=f"{wanted} of {execution_id}",
+                what=f"{cancel_after} of {execution_id}",
             )
-            asked = self.api.post(f"/executions/{execution_id}/cancel", json={"reason": "enough"})
-            assert asked.is_success, asked.text
+            answer = self.api.post(f"/executions/{execution_id}/cancel", json={"reason": "enough"})
+            assert answer.is_success, answer.text
 
     def _approve(self, decision: Approve, execution_id: str) -> None:
         def asked() -> list[dict[str, Any]]:
             every = self.api.get("/approvals").json()["approvals"]
-            return [one for one in every if one["execution_id"] == execution_id]
+            return [item for item in every if item["execution_id"] == execution_id]
 
         wait_until(lambda: bool(asked()), timeout_s=PATIENCE_S, what="an approval is asked for")
         (found,) = asked()

@@ -62,7 +62,7 @@ class Shop:
 
         async def find_approval() -> str | None:
             listed = (await self.ask(caller, "GET", "/api/approvals")).json()["approvals"]
-            found = [one for one in listed if execution_id in (None, one["execution_id"])]
+            found = [item for item in listed if execution_id in (None, item["execution_id"])]
             return found[0]["approval_id"] if found else None
 
         return f"/api/approvals/{await eventually(find_approval)}"

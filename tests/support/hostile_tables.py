@@ -74,7 +74,7 @@ def _written(kind: int, value: Any) -> bytes:
             return (
                 bytes([0xF0 | inner])
                 + varint(len(values))
-                + b"".join(_written(inner, one) for one in values)
+                + b"".join(_written(inner, item) for item in values)
             )
         case 12:
             return bytes(value)

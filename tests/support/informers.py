@@ -43,14 +43,17 @@ def all_facts(state: ExecutionState) -> list[Fact]:
     for run in state.runs.values():
         found.append(facts.ItemsCollected(run_id=run.run_id, result=RESULT))
         found.append(facts.PartsCollected(run_id=run.run_id, level=0, parts_ref=REF, parts=1))
-    for live in state.commands.values():
-        found += _of_command(live)
-        found += _of_frames(state, live)
+    for command in state.commands.values():
+        found += _of_command(command)
+        found += _of_frames(state, command)
     return found
 
 
-def _of_command(live: CommandState) -> Iterator[Fact]:
-    about: dict[str, Any] = {"command_id": live.command_id, "attempt": live.attempt}
+def _of_command(command_state: CommandState) -> Iterator[Fact]:
+    about: dict[str, Any] = {
+        "command_id": command_state.command_id,
+        "attempt": command_state.attempt,
+    }
     mine: dict[str, Any] = {**about, "worker_id": WORKER}
     yield facts.CommandStarted(**mine, locality={"zone": "z", "node": "n"}, max_distance="zone")
     yield facts.CommandHeartbeat(**mine, running=1, capacity=2)
@@ -64,9 +67,9 @@ def _of_command(live: CommandState) -> Iterator[Fact]:
         MessageWait(key="1/a", task="t", mode="signal", address="signal/k", timeout_s=60),
     ):
         yield facts.CommandParked(**mine, resume_ref=REF, wait=wait)
-    yield facts.MessageArrived(command_id=live.command_id, key="1/a", result=RESULT)
+    yield facts.MessageArrived(command_id=command_state.command_id, key="1/a", result=RESULT)
     yield facts.ChildEnded(
-        command_id=live.command_id,
+        command_id=command_state.command_id,
         key="1/a",
         child_execution_id=ExecutionId("77"),
         status="COMPLETED",
@@ -74,16 +77,16 @@ def _of_command(live: CommandState) -> Iterator[Fact]:
     )
 
 
-def _of_frames(state: ExecutionState, live: CommandState) -> Iterator[Fact]:
-    known = None if live.frame_id is None else state.frames.get(live.frame_id)
+def _of_frames(state: ExecutionState, command_state: CommandState) -> Iterator[Fact]:
+    known = None if command_state.frame_id is None else state.frames.get(command_state.frame_id)
     stages = [known.stage_id] if known is not None else list(state.stages)
     about: dict[str, Any] = {
-        "command_id": live.command_id,
-        "attempt": live.attempt,
+        "command_id": command_state.command_id,
+        "attempt": command_state.attempt,
         "worker_id": WORKER,
     }
     for stage in stages or [StageId("5")]:
-        slot, index, frame = live.slot or 0, 0, "6"
+        slot, index, frame = command_state.slot or 0, 0, "6"
         if known is not None:
             slot, index, frame = known.slot, known.frame_index, known.frame_id
         at = {"stage_id": stage, "frame_id": frame, "slot": slot, "frame_index": index}

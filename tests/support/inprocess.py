@@ -34,7 +34,7 @@ metadata: {name: t, path: tests/t}
 """
 
 
-class Told:
+class ExecutionRecord:
     """What became of an execution: its history, and what that folds to."""
 
     def __init__(self, events: list[Envelope], state: ExecutionState) -> None:
@@ -44,11 +44,11 @@ class Told:
     @property
     def types(self) -> list[str]:
         """Every event type in order."""
-        return [get_event_type(one.event) for one in self.events]
+        return [get_event_type(event.event) for event in self.events]
 
     def of(self, kind: str) -> list[Any]:
         """The events of one type."""
-        return [one.event for one in self.events if get_event_type(one.event) == kind]
+        return [event.event for event in self.events if get_event_type(event.event) == kind]
 
 
 @asynccontextmanager
@@ -121,7 +121,7 @@ def begin_of(events: list[Envelope]) -> ExecutionState:
     return build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
 
 
-async def ended(opened: LocalSystem, execution_id: ExecutionId) -> Told:
+async def ended(opened: LocalSystem, execution_id: ExecutionId) -> ExecutionRecord:
     """Wait for the end, and hold the projection against the replay."""
 
     async def is_projected() -> list[Envelope] | None:
@@ -138,10 +138,10 @@ async def ended(opened: LocalSystem, execution_id: ExecutionId) -> Told:
 
     events = await eventually(is_projected, timeout_s=PATIENCE_S)
     assert events is not None
-    return Told(events, await assert_replayed(opened, events))
+    return ExecutionRecord(events, await assert_replayed(opened, events))
 
 
-async def run(opened: LocalSystem, playbook: str, **workload: Any) -> Told:
+async def run(opened: LocalSystem, playbook: str, **workload: Any) -> ExecutionRecord:
     """Run a playbook to its end."""
     return await ended(opened, await begin(opened, playbook, **workload))
 
@@ -154,9 +154,9 @@ def folded(events: list[Envelope]) -> ExecutionState:
     )
 
 
-async def value(opened: LocalSystem, told: Told, step: str) -> Any:
+async def value(opened: LocalSystem, execution_record: ExecutionRecord, step: str) -> Any:
     """The kept form of a step's result, loaded if it is kept by reference."""
-    result = told.state.steps[step].result
+    result = execution_record.state.steps[step].result
     assert result is not None
     if result.reference is None:
         return result.context["data"]

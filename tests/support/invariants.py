@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.support.planning import Desk
+from tests.support.planning import PlannerHarness
 from tests.support.sketches import Sketch
 from tests.support.surface_comparison import compare_surfaces
 
@@ -18,35 +18,37 @@ COMMAND_ENDS = ("command.completed", "command.failed", "command.cancelled")
 ENDS = ("playbook.completed", "playbook.failed", "execution.cancelled")
 
 
-def assert_sound(desk: Desk, sketch: Sketch, *, cuts: Sequence[int], batch: int) -> None:
+def assert_sound(
+    harness: PlannerHarness, sketch: Sketch, *, cuts: Sequence[int], batch: int
+) -> None:
     """Check a whole history: its chain, its effects, its joins and what is folded from it."""
-    assert_chained(desk.history)
-    assert_each_effect_once(desk)
-    assert_joins(desk.history, sketch)
-    assert_folded(desk, cuts=cuts)
-    assert_rows(desk.history, batch=batch)
+    assert_chained(harness.history)
+    assert_each_effect_once(harness)
+    assert_joins(harness.history, sketch)
+    assert_folded(harness, cuts=cuts)
+    assert_rows(harness.history, batch=batch)
 
 
 def assert_chained(history: Sequence[Envelope]) -> None:
     """Every event follows the one before it, survives the wire, and has a key of its own."""
     before = codec.CHECKSUM_NONE
-    for one in history:
-        assert envelope.seal_envelope(one, before) == one, one
-        before = one.envelope_checksum
-        assert codec.decode_as(codec.encode_json(one), Envelope) == one
-    keys = Counter(one.idempotency_key for one in history if one.idempotency_key is not None)
+    for item in history:
+        assert envelope.seal_envelope(item, before) == item, item
+        before = item.envelope_checksum
+        assert codec.decode_as(codec.encode_json(item), Envelope) == item
+    keys = Counter(item.idempotency_key for item in history if item.idempotency_key is not None)
     assert [key for key, many in keys.items() if many > 1] == []
 
 
-def assert_each_effect_once(desk: Desk) -> None:
+def assert_each_effect_once(harness: PlannerHarness) -> None:
     """Every command that was issued ends once, every activation too, and so does the run."""
-    issued = [event.command_id for event in desk.events("command.issued")]
-    ended = [event.command_id for kind in COMMAND_ENDS for event in desk.events(kind)]
+    issued = [event.command_id for event in harness.events("command.issued")]
+    ended = [event.command_id for kind in COMMAND_ENDS for event in harness.events(kind)]
     assert sorted(issued) == sorted(ended)
-    entered = [event.run_id for event in desk.events("step.enter")]
-    left = [event.run_id for event in desk.events("step.exit")]
+    entered = [event.run_id for event in harness.events("step.enter")]
+    left = [event.run_id for event in harness.events("step.exit")]
     assert sorted(entered) == sorted(left)
-    types = desk.types()
+    types = harness.types()
     assert sum(types.count(kind) for kind in ENDS) == 1
     assert types[-1] in ENDS
 
@@ -60,8 +62,8 @@ def assert_joins(history: Sequence[Envelope], sketch: Sketch) -> None:
     tokens: set[str] = set()
     running: dict[str, str] = {}
     is_over = False
-    for one in history:
-        event = one.event
+    for item in history:
+        event = item.event
         match event:
             case execution_events.PlaybookInitialized():
                 tokens.add(event.entry_step)
@@ -104,18 +106,18 @@ def _assert_may_start(
     assert name == in_cycles[0], f"{name} starts before {in_cycles[0]}"
 
 
-def assert_folded(desk: Desk, *, cuts: Sequence[int]) -> None:
+def assert_folded(harness: PlannerHarness, *, cuts: Sequence[int]) -> None:
     """Folding the history gives the state that the planner held, from any snapshot too."""
-    held = codec.encode_canonical(desk.state)
-    whole = fold.fold_history(_begin(desk.history), desk.history)
+    held = codec.encode_canonical(harness.state)
+    whole = fold.fold_history(_begin(harness.history), harness.history)
     take_changes(whole)
     assert codec.encode_canonical(whole) == held
     for cut in cuts:
-        place = cut % len(desk.history)
-        part = fold.fold_history(_begin(desk.history), desk.history[:place])
+        place = cut % len(harness.history)
+        part = fold.fold_history(_begin(harness.history), harness.history[:place])
         restored = snapshot.restore_state(snapshot.build_snapshot(part))
         assert restored is not None
-        resumed = fold.fold_history(restored, desk.history[place:])
+        resumed = fold.fold_history(restored, harness.history[place:])
         take_changes(resumed)
         assert codec.encode_canonical(resumed) == held
 
@@ -137,25 +139,25 @@ def assert_rows(history: Sequence[Envelope], *, batch: int) -> None:
 def activations(history: Sequence[Envelope]) -> Counter[str]:
     """Count how often every step ran."""
     return Counter(
-        one.event.step for one in history if isinstance(one.event, step_events.StepEnter)
+        item.event.step for item in history if isinstance(item.event, step_events.StepEnter)
     )
 
 
 def units(history: Sequence[Envelope]) -> Counter[tuple[str, str]]:
     """Count the outcomes of commands by step."""
     counted = Counter[tuple[str, str]]()
-    for one in history:
-        if isinstance(one.event, step_events.CallDone | step_events.CallError):
-            counted[one.event.step, get_event_type(one.event)] += 1
+    for item in history:
+        if isinstance(item.event, step_events.CallDone | step_events.CallError):
+            counted[item.event.step, get_event_type(item.event)] += 1
     return counted
 
 
 def counted(history: Sequence[Envelope], name: str) -> tuple[int, int]:
     """Return how many units of a loop succeeded and failed by what it says at its end."""
     ends = [
-        one.event
-        for one in history
-        if isinstance(one.event, loop_events.LoopDone | loop_events.LoopFailed)
+        item.event
+        for item in history
+        if isinstance(item.event, loop_events.LoopDone | loop_events.LoopFailed)
     ]
     stats = [event.stats for event in ends if event.step == name]
     return (stats[-1].success, stats[-1].failed) if stats else (0, 0)

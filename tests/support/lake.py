@@ -27,10 +27,10 @@ _PAGE = Path(__file__).parents[2] / "docs/reference/event-lake.md"
 _SQL = re.compile(r"```sql\n(.*?)```", re.DOTALL)
 VIEW, *QUESTIONS = _SQL.findall(_PAGE.read_text())
 HISTORIES = [
-    of_the_month(one, number)
-    for number, one in enumerate([a_failed_run(), a_lost_worker(), a_cursor_loop()])
+    of_the_month(item, number)
+    for number, item in enumerate([a_failed_run(), a_lost_worker(), a_cursor_loop()])
 ]
-EVENTS = [to_stored_event(one) for history in HISTORIES for one in history.envelopes]
+EVENTS = [to_stored_event(envelope) for history in HISTORIES for envelope in history.envelopes]
 
 
 async def fill(folder: Path) -> Path:
@@ -69,13 +69,13 @@ def question(number: int, **words: str) -> str:
 def a_digest() -> str:
     """Return the digest of an object that an event refers to."""
     return next(
-        one.event["rows_ref"]["sha256"]
-        for one in EVENTS
-        if one.event["event_type"] == "frame.dispatched"
+        item.event["rows_ref"]["sha256"]
+        for item in EVENTS
+        if item.event["event_type"] == "frame.dispatched"
     )
 
 
 async def _events(histories: list[History]) -> AsyncIterator[StoredEvent]:
     for history in histories:
-        for one in history.envelopes:
-            yield to_stored_event(one)
+        for envelope in history.envelopes:
+            yield to_stored_event(envelope)

@@ -17,12 +17,12 @@ from noetl_replay.state import build_empty_state
 def moved(history: History, execution_id: ExecutionId, **owner: Any) -> History:
     """Tell the same of another execution; `owner` names the tenant and the organization."""
     other, before = History(execution_id), codec.CHECKSUM_NONE
-    for one in history.envelopes:
+    for item in history.envelopes:
         sealed = envelope.seal_envelope(
             structs.replace(
-                one,
+                item,
                 execution_id=execution_id,
-                event_id=EventId(str(int(execution_id) + one.stream_version)),
+                event_id=EventId(str(int(execution_id) + item.stream_version)),
                 stream_id=f"execution/{execution_id}",
                 **owner,
             ),
@@ -46,5 +46,5 @@ async def project(
         replay.feed_events(history.envelopes)
         for surface, found in replay.surfaces.items():
             rows.setdefault(surface, []).extend(found.values())
-    positions = {one.execution_id: (after, len(one.envelopes)) for one in histories}
+    positions = {item.execution_id: (after, len(item.envelopes)) for item in histories}
     assert await stores.projections.apply_rows(shard=shard, rows=rows, positions=positions) == []

@@ -168,7 +168,7 @@ def assert_sound(world: World, execution_id: ExecutionId) -> None:
     """A history is its owner's, chained, folds, and its rows can be stored."""
     history = world.history(execution_id)
     assert_chained(history)
-    owners = {(one.tenant_id, one.organization_id) for one in history}
+    owners = {(item.tenant_id, item.organization_id) for item in history}
     assert owners <= {(TENANT, ORGANIZATION)}
     folded = world.state(execution_id)
     shown = rows.build_changed_rows(folded, take_changes(folded))
@@ -179,7 +179,7 @@ def assert_sound(world: World, execution_id: ExecutionId) -> None:
         for name, value in row.items()
         if isinstance(value, int)
     }
-    assert {name: one for name, one in numbers.items() if abs(one) > NUMBER_MAX} == {}
+    assert {name: item for name, item in numbers.items() if abs(item) > NUMBER_MAX} == {}
 
 
 def tell(
@@ -204,11 +204,13 @@ def tell(
             world.send(data, **about)
         world.send(codec.encode_json(world.batch(neighbour, good)))
         world.settle()
-    assert [one for one in logged if one["event"] in {"decision failed", "turn failed"}] == []
+    assert [item for item in logged if item["event"] in {"decision failed", "turn failed"}] == []
     assert get_event_type(world.history(neighbour)[-1].event) == "playbook.completed"
     assert_sound(world, execution_id)
-    letters = world.buried()[before:]
-    told = [one for one in letters if one.data not in spoilt]
-    assert all(one.reason for one in letters)
-    assert {codec.decode_json(one.data)["producer"] for one in told} <= ({"p"} if is_any else set())
-    return letters
+    dead_letters = world.buried()[before:]
+    told = [dead_letter for dead_letter in dead_letters if dead_letter.data not in spoilt]
+    assert all(dead_letter.reason for dead_letter in dead_letters)
+    assert {codec.decode_json(item.data)["producer"] for item in told} <= (
+        {"p"} if is_any else set()
+    )
+    return dead_letters

@@ -61,10 +61,12 @@ def check(body: bytes | str) -> dict[str, Any]:
             name=event["job"]["name"],
             facets=_facets("job", event["job"]["facets"]),
         ),
-        inputs=[base.InputDataset(**_dataset(one)) for one in event["inputs"]],
+        inputs=[base.InputDataset(**_dataset(item)) for item in event["inputs"]],
         outputs=[
-            base.OutputDataset(**_dataset(one), outputFacets=_facets("output", one["outputFacets"]))
-            for one in event["outputs"]
+            base.OutputDataset(
+                **_dataset(output), outputFacets=_facets("output", output["outputFacets"])
+            )
+            for output in event["outputs"]
         ],
         producer=event["producer"],
     )
@@ -101,13 +103,13 @@ def _inner(name: str, value: Any) -> Any:
             run=parent_run.RootRun(**value["run"]), job=parent_run.RootJob(**value["job"])
         )
     if isinstance(value, list):
-        return [INNER[name](**one) for one in value]
+        return [INNER[name](**item) for item in value]
     return INNER[name](**value) if isinstance(value, dict) else value
 
 
 def _bare(value: Any) -> Any:
     """Leave out what says nothing: their classes leave it out or write it as they like."""
     if isinstance(value, dict):
-        bare = {name: _bare(one) for name, one in value.items()}
-        return {name: one for name, one in bare.items() if one not in (None, {}, [])}
-    return [_bare(one) for one in value] if isinstance(value, list) else value
+        bare = {name: _bare(item) for name, item in value.items()}
+        return {name: item for name, item in bare.items() if item not in (None, {}, [])}
+    return [_bare(item) for item in value] if isinstance(value, list) else value

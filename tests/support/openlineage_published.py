@@ -55,7 +55,7 @@ class Published:
             *self._errors({"$ref": by}, event),
         ]
         whole = Judgement(what="event", asked=_base(event["schemaURL"]), by=by, wrong=wrong)
-        return [whole, *(self._judge_facet(*each) for each in _facets(event))]
+        return [whole, *(self._judge_facet(*item) for item in _facets(event))]
 
     def _judge_facet(self, name: str, body: dict[str, Any]) -> Judgement:
         asked = _base(body["_schemaURL"])
@@ -83,15 +83,15 @@ class Published:
         if uri in self._document_by_id:
             return uri
         name = uri.rpartition("/")[2]
-        others = [one for one in self._document_by_id if one.rpartition("/")[2] == name]
+        others = [item for item in self._document_by_id if item.rpartition("/")[2] == name]
         if not others:
             raise SpecMissingError(f"{self._folder} has no file whose $id ends in {name}: {uri}")
         return max(others, key=_version)
 
 
 def _version(uri: str) -> tuple[int, ...]:
-    found = _VERSION.search(uri)
-    return tuple(map(int, found.groups())) if found is not None else ()
+    match = _VERSION.search(uri)
+    return tuple(map(int, match.groups())) if match is not None else ()
 
 
 def _base(address: str) -> str:

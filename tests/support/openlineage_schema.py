@@ -51,13 +51,13 @@ def _is_uri(value: object) -> bool:
 
 def validator(facets: dict[str, dict[str, Any]]) -> Draft202012Validator:
     """Build the schema of run events that have these facets and no others, by holder and name."""
-    classes = [one for named in facets.values() for one in named.values()]
+    classes = [item for named in facets.values() for item in named.values()]
     # Each facet by itself: classes of the same name are different things in different facets.
     (event,), parts = msgspec.json.schema_components([base.RunEvent], ref_template=_REF)
-    for one in classes:
-        name = one.__name__
+    for item in classes:
+        name = item.__name__
         template = f"#/$defs/{name}.{{name}}"
-        (_,), own = msgspec.json.schema_components([one], ref_template=template)
+        (_,), own = msgspec.json.schema_components([item], ref_template=template)
         parts |= {f"{name}.{of}": part for of, part in own.items()}
     for part in parts.values():
         _complete(part)
@@ -67,8 +67,8 @@ def validator(facets: dict[str, dict[str, Any]]) -> Draft202012Validator:
             parts[owner]["properties"][field] = {
                 "type": "object",
                 "properties": {
-                    name: {"$ref": f"#/$defs/{one.__name__}.{one.__name__}"}
-                    for name, one in named.items()
+                    name: {"$ref": f"#/$defs/{item.__name__}.{item.__name__}"}
+                    for name, item in named.items()
                 },
                 "additionalProperties": False,
             }

@@ -12,9 +12,9 @@ from msgspec import Struct
 from tests.support.sketches import (
     LOST,
     Above,
+    ArcSketch,
     Below,
     Condition,
-    Edge,
     Failed,
     Fanin,
     Node,
@@ -73,9 +73,9 @@ class _Play:
     def run(self) -> Expected:
         while self.tokens:
             name = next(
-                one
-                for one in self.tokens
-                if not any(one in self.reach[other] for other in self.tokens)
+                token
+                for token in self.tokens
+                if not any(token in self.reach[other] for other in self.tokens)
             )
             self.tokens.remove(name)
             self._run(self.sketch.node(name))
@@ -95,7 +95,7 @@ class _Play:
             self.expected.failures.add((node.name, ended.error or ""))
             return
         targets = [edge.to for edge in chosen] or self._without_match(node)
-        self.tokens += [one for one in dict.fromkeys(targets) if one not in self.tokens]
+        self.tokens += [item for item in dict.fromkeys(targets) if item not in self.tokens]
 
     def _admitted(self, node: Node) -> Ended | None:
         gate = node.gate
@@ -123,9 +123,9 @@ class _Play:
                 ended = Ended(status="FAILED", error=node.outcome, items=1)
             else:
                 ended = Ended(status="COMPLETED", number=node.outcome, items=1)
-        told = [index for index, one in enumerate(outcomes) if one != LOST]
-        if node.patch and told:
-            self.expected.ctx[f"p_{node.name}"] = told[-1]
+        indexes = [index for index, item in enumerate(outcomes) if item != LOST]
+        if node.patch and indexes:
+            self.expected.ctx[f"p_{node.name}"] = indexes[-1]
         return ended
 
     def _reduced(self, node: Node) -> Ended:
@@ -159,8 +159,8 @@ class _Play:
             return 0
         return ended.success if self.sketch.node(name).units is not None else ended.number
 
-    def _chosen(self, node: Node, ended: Ended) -> list[Edge]:
-        chosen: list[Edge] = []
+    def _chosen(self, node: Node, ended: Ended) -> list[ArcSketch]:
+        chosen: list[ArcSketch] = []
         for edge in node.edges:
             if ended.status == "FAILED" and edge.on is None and not _is_aware(edge.when):
                 continue
@@ -219,7 +219,7 @@ def loop_end(units: Units) -> Ended:
     failed_max = bound(units.failed_max, counted)
     for unit in units.units():
         items += len(unit)
-        bad = sum(isinstance(one, str) for one in unit)
+        bad = sum(isinstance(item, str) for item in unit)
         units_failed += bad > 0
         failed += bad if counts_items else bad > 0
         success += len(unit) - bad if counts_items else bad == 0

@@ -41,7 +41,9 @@ class Collector(ThreadingHTTPServer):
                     self.spans += [span for scope in spans.scope_spans for span in scope.spans]
             case "/v1/logs":
                 for lines in ExportLogsServiceRequest.FromString(body).resource_logs:
-                    self.lines += [one for scope in lines.scope_logs for one in scope.log_records]
+                    self.lines += [
+                        log_record for scope in lines.scope_logs for log_record in scope.log_records
+                    ]
             case "/v1/metrics":
                 for metrics in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                     self.metrics |= {
@@ -82,4 +84,7 @@ def collecting() -> Iterator[Collector]:
 
 def attributes(said: Any) -> dict[str, Any]:
     """The attributes of a span or a log record, as plain values."""
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in said.attributes}
+    return {
+        attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+        for attribute in said.attributes
+    }

@@ -60,10 +60,10 @@ def fixture(folder: Path, *arguments: str) -> Iterator[Fixture]:
         [*command, "--ledger-dir", str(ledger), *arguments], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        told = msgspec.json.decode(process.stdout.readline())
+        answer = msgspec.json.decode(process.stdout.readline())
         try:
             yield Fixture(
-                api=told["api"], control=told["control"], ledger_dir=ledger, pid=process.pid
+                api=answer["api"], control=answer["control"], ledger_dir=ledger, pid=process.pid
             )
         finally:
             process.terminate()

@@ -49,7 +49,7 @@ def program(text: str) -> Program:
     return Program(parsed.playbook, catalog_id=CatalogId("1"), catalog_version=1, digest="d" * 64)
 
 
-class Desk:
+class PlannerHarness:
     """One execution under the planner's judgement."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Desk:
 
     def events(self, kind: str) -> list[Any]:
         """Return the events of one type."""
-        return [one.event for one in self.history if get_event_type(one.event) == kind]
+        return [item.event for item in self.history if get_event_type(item.event) == kind]
 
     def _mint(self) -> EventId:
         return EventId(str(next(self._minted)))
@@ -139,12 +139,14 @@ class Desk:
 
 def done(command: Command, value: Any = None, **patch: Any) -> facts.CommandCompleted:
     """Report a step or item as done with a value."""
-    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=value)}, last="t")
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="python", raw=value)}, last="t")
     return facts.CommandCompleted(
         command_id=command.command_id,
         attempt=command.attempt,
         worker_id=WORKER,
-        result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
+        result=ResultEnvelope(
+            status="ok", context=result_envelope.build_inline_context(pipeline_result)
+        ),
         patch=patch,
     )
 
@@ -193,11 +195,13 @@ def dry(command: Command, *, frames: int, next_index: int) -> facts.SlotDry:
     )
 
 
-def run_all(desk: Desk, answers: Sequence[Any] = ()) -> None:
+def run_all(harness: PlannerHarness, answers: Sequence[Any] = ()) -> None:
     """Answer step commands in order until nothing is sent."""
     queue = list(answers)
-    while desk.last is not None and desk.last.commands:
-        desk.tell(*(done(command, queue.pop(0) if queue else None) for command in desk.sent()))
+    while harness.last is not None and harness.last.commands:
+        harness.tell(
+            *(done(command, queue.pop(0) if queue else None) for command in harness.sent())
+        )
 
 
 def _slot(command: Command) -> SlotWork:

@@ -40,7 +40,7 @@ def codes(parsed: ParsedPlaybook) -> list[str]:
 def told_at_both_levels(strict: ParsedPlaybook) -> list[tuple[str, str]]:
     """List what a strict reading says, without what the other one says nothing of."""
     return [
-        (each.code, each.path)
-        for each in strict.problems
-        if find_severity(each.code, Level.TOLERANT) is not None
+        (problem.code, problem.path)
+        for problem in strict.problems
+        if find_severity(problem.code, Level.TOLERANT) is not None
     ]

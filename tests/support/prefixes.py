@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 
 from tests.support.bus import memory_bus
-from tests.support.projecting import Desk
+from tests.support.projecting import ProjectorHarness
 from tests.support.storage import memory_stores
 from tests.support.surface_comparison import RowDifference, compare_surfaces
 
@@ -35,13 +35,13 @@ async def list_prefix_differences(history: Sequence[Envelope]) -> list[tuple[int
     state = build_empty_state(execution_id, first.tenant_id, first.organization_id)
     found = []
     async with memory_bus() as bus:
-        desk = Desk(memory_stores(), bus)
+        harness = ProjectorHarness(memory_stores(), bus)
         before = 0
         for turn, place in enumerate(places_of(history)):
             if turn % RESTARTS_EVERY == 0:
-                projector = desk.projector(gap_page_events=5)
+                projector = harness.projector(gap_page_events=5)
             part = history[before:place]
-            await desk.append_stream(
+            await harness.append_stream(
                 StreamAppend(
                     execution_id=execution_id,
                     tenant_id=first.tenant_id,
@@ -55,14 +55,14 @@ async def list_prefix_differences(history: Sequence[Envelope]) -> list[tuple[int
             state, changed = replay_surfaces(state, part)
             for surface, latest in changed.items():
                 replayed[surface].update(latest)
-            differences = compare_surfaces(await _live(desk, execution_id), replayed)
-            found += [(place, one) for one in differences]
+            differences = compare_surfaces(await _live(harness, execution_id), replayed)
+            found += [(place, difference) for difference in differences]
             before = place
     return found
 
 
-async def _live(desk: Desk, execution_id: ExecutionId) -> Surfaces:
-    projections = desk.stores.projections
+async def _live(harness: ProjectorHarness, execution_id: ExecutionId) -> Surfaces:
+    projections = harness.stores.projections
     return index_live_surfaces(
         {surface: await projections.list_rows(surface, execution_id) for surface in rows.SURFACES}
     )

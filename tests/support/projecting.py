@@ -24,7 +24,7 @@ SHARD_COUNT = 2
 OWNER = "planner-1"
 
 
-class Desk:
+class ProjectorHarness:
     """Appends to the ledger, sends messages, and compares what was projected with a replay."""
 
     def __init__(self, stores: Stores, bus: Bus) -> None:

@@ -36,25 +36,25 @@ def replayed(history: History) -> dict[str, Any]:
 def a_folder(history: History | None = None) -> Files:
     """The evidence of a history whose live rows are what they should be."""
     history = history or a_cursor_loop()
-    events = [stored_event.to_stored_event(one) for one in history.envelopes]
+    events = [stored_event.to_stored_event(envelope) for envelope in history.envelopes]
     last, report = events[-1], replayed(history)
     scope = EvidenceScope(
         execution_id=last.execution_id,
         tenant_id=last.tenant_id,
         organization_id=last.organization_id,
     )
-    live = evidence.build_exported_rows(
+    exported_rows = evidence.build_exported_rows(
         {surface: list(found.values()) for surface, found in report["surfaces"].items()},
         scope=scope,
         adapter="memory",
         version=last.stream_version,
         exported_at=NOON,
     )
-    found = payload_references.collect_references([one.event for one in events])
+    references = payload_references.collect_references([event.event for event in events])
     payloads = evidence.build_payload_report(
         [
-            PayloadCheck(sha256=digest, uri=one["uri"], status=evidence.RESOLVED)
-            for digest, one in found.items()
+            PayloadCheck(sha256=digest, uri=item["uri"], status=evidence.RESOLVED)
+            for digest, item in references.items()
         ]
     )
     steps = [
@@ -69,8 +69,8 @@ def a_folder(history: History | None = None) -> Files:
     files = {
         "events": evidence.encode_event_lines(events),
         "replay": codec.encode_json(report),
-        "live_rows": codec.encode_json(live),
-        "checksums": codec.encode_json(evidence.build_surface_checksums(live, report)),
+        "live_rows": codec.encode_json(exported_rows),
+        "checksums": codec.encode_json(evidence.build_surface_checksums(exported_rows, report)),
         "payloads": codec.encode_json(payloads),
         "manifest": codec.encode_json(
             evidence.build_manifest(

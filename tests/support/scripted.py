@@ -12,7 +12,7 @@ from msgspec import Struct
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class ReceivedRequest(Struct, frozen=True, kw_only=True):
     """One request that arrived."""
 
     method: str
@@ -27,7 +27,7 @@ class Script:
 
     def __init__(self) -> None:
         self.url = ""
-        self.seen: list[Seen] = []
+        self.seen: list[ReceivedRequest] = []
         self.arrived = asyncio.Event()
         self._answers: list[Answer] = []
 
@@ -36,7 +36,7 @@ class Script:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.seen.append(
-            Seen(
+            ReceivedRequest(
                 method=request.method,
                 path=request.path,
                 query=dict(request.query),

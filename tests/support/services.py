@@ -77,5 +77,5 @@ def service(name: str, environ: Mapping[str, str], *, log: Path) -> Iterator[Ser
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from tests.support.planning import ROWS, WORKER, Desk
+from tests.support.planning import ROWS, WORKER, PlannerHarness
 from tests.support.shaking_frames import Queue, SlotPlay, frame_answer, reduce_answer
 from tests.support.sketches import ATTEMPTS_MAX, LOST, Outcome, Sketch, patch_key, text
 from tests.support.slices import gathered, level_gathered
@@ -37,7 +37,7 @@ class Shaker:
         self.sketch = sketch
         self.chance = chance
         self.may_hold = may_hold
-        self.desk = Desk(text(sketch), limits=Limits(command_lease_s=5.0))
+        self.harness = PlannerHarness(text(sketch), limits=Limits(command_lease_s=5.0))
         self.waiting: list[Command | facts.Fact | SlotPlay] = []
         self.queues: dict[str, Queue] = {}
         self.late: list[facts.Fact] = []
@@ -48,58 +48,60 @@ class Shaker:
 
     def tell(self, *told: facts.Fact) -> None:
         """Decide, and take what the decision sends."""
-        self.desk.tell(*told)
-        decision = self.desk.last
+        self.harness.tell(*told)
+        decision = self.harness.last
         assert decision is not None
         self.batches.append(len(decision.envelopes))
         self.waiting += decision.commands
         for run_id in decision.to_collect:
-            run = next((one for one in self.desk.state.runs.values() if one.run_id == run_id), None)
+            run = next(
+                (item for item in self.harness.state.runs.values() if item.run_id == run_id), None
+            )
             if run is not None and run.loop is not None:
                 gather = level_gathered if run.loop.mode == "reduce" else gathered
-                self.waiting.append(gather(self.desk, run_id=run_id))
+                self.waiting.append(gather(self.harness, run_id=run_id))
 
-    def play(self) -> Desk:
+    def play(self) -> PlannerHarness:
         """Run the sketch to its end; raises `HungError` when it has none."""
         self.tell(facts.ExecutionRequested(path="p", workload={}))
         for _ in range(TURNS_MAX):
-            if self.desk.state.is_terminal():
+            if self.harness.state.is_terminal():
                 self._come_late()
-                return self.desk
+                return self.harness
             self._turn()
         raise HungError(f"no end after {TURNS_MAX} turns")
 
-    def cancel(self) -> Desk:
+    def cancel(self) -> PlannerHarness:
         """Run the sketch for a while, cancel it, and run it to its end."""
         self.tell(facts.ExecutionRequested(path="p", workload={}))
         for _ in range(self.chance.randrange(30)):
-            if not self.desk.state.is_terminal():
+            if not self.harness.state.is_terminal():
                 self._turn()
         self.tell(facts.CancelRequested())
         for _ in range(TURNS_MAX):
-            if self.desk.state.is_terminal():
+            if self.harness.state.is_terminal():
                 self._come_late()
-                return self.desk
+                return self.harness
             if self.waiting:
                 self._stop()
                 continue
-            self.desk.wait(60)
+            self.harness.wait(60)
             self.tell(facts.TimerDue())
         raise HungError(f"no end after {TURNS_MAX} turns")
 
     def _turn(self) -> None:
-        chance, desk = self.chance.random(), self.desk
-        desk.wait(0.1)
+        chance, harness = self.chance.random(), self.harness
+        harness.wait(0.1)
         if chance < 0.04:
             self._forget()
         elif chance < 0.08:
             self.tell(facts.TimerDue(reason=self.chance.choice(["timer", facts.STALLED])))
         elif chance < 0.12 and self.late:
             self.tell(self.chance.choice(self.late))
-        elif chance < 0.16 and self.may_hold and desk.state.paused_at is None:
+        elif chance < 0.16 and self.may_hold and harness.state.paused_at is None:
             self.holds += 1
             self.tell(facts.PauseRequested(request_id=f"pause-{self.holds}"))
-        elif desk.state.paused_at is not None and (chance > 0.8 or not self.waiting):
+        elif harness.state.paused_at is not None and (chance > 0.8 or not self.waiting):
             self.tell(facts.ResumeRequested(request_id=f"resume-{self.holds}"))
         elif self._parked() and (chance > 0.9 or not self.waiting):
             self._call()
@@ -107,19 +109,23 @@ class Shaker:
             self._deliver()
         else:
             # Whoever waits for an instant is woken; whoever waits for nothing else hangs.
-            wake_at = desk.last.wake_at if desk.last is not None else None
+            wake_at = harness.last.wake_at if harness.last is not None else None
             if wake_at is not None:
-                desk.now = max(desk.now, wake_at)
-            before = desk.state.version
+                harness.now = max(harness.now, wake_at)
+            before = harness.state.version
             self.tell(facts.TimerDue(reason=facts.STALLED))
-            has_moved = desk.state.version > before or wake_at is not None
-            if not self.waiting and not has_moved and not desk.state.is_terminal():
-                raise HungError(f"nothing is on its way: {desk.types()[-5:]}")
+            has_moved = harness.state.version > before or wake_at is not None
+            if not self.waiting and not has_moved and not harness.state.is_terminal():
+                raise HungError(f"nothing is on its way: {harness.types()[-5:]}")
 
     def _parked(self) -> list[CommandState]:
-        if self.desk.state.paused_at is not None:
+        if self.harness.state.paused_at is not None:
             return []
-        return [one for one in self.desk.state.commands.values() if one.parked is not None]
+        return [
+            command
+            for command in self.harness.state.commands.values()
+            if command.parked is not None
+        ]
 
     def _call(self) -> None:
         """Send what a parked command waits for."""
@@ -257,16 +263,16 @@ class Shaker:
 
     def _come_late(self) -> None:
         """Tell an execution that has ended what was still on its way: nothing may change."""
-        version = self.desk.state.version
-        left = [one for one in self.waiting if not isinstance(one, Command | SlotPlay)]
+        version = self.harness.state.version
+        left = [item for item in self.waiting if not isinstance(item, Command | SlotPlay)]
         self.tell(*self.late, *left, facts.TimerDue())
-        assert self.desk.state.version == version
+        assert self.harness.state.version == version
 
     def _forget(self) -> None:
         """Go on as a planner does that starts anew from a snapshot."""
-        restored = snapshot.restore_state(snapshot.build_snapshot(self.desk.state))
+        restored = snapshot.restore_state(snapshot.build_snapshot(self.harness.state))
         assert restored is not None
-        self.desk.state = restored
+        self.harness.state = restored
 
     def _outcome(self, command: Command) -> Outcome:
         node = self.sketch.node(command.step)
@@ -293,12 +299,16 @@ class Shaker:
                 error=error,
                 patch=patch,
             )
-        kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw={"n": outcome})}, last="t")
+        pipeline_result = PipelineResult(
+            tasks={"t": TaskResult(kind="python", raw={"n": outcome})}, last="t"
+        )
         return facts.CommandCompleted(
             command_id=command.command_id,
             attempt=command.attempt,
             worker_id=WORKER,
-            result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
+            result=ResultEnvelope(
+                status="ok", context=result_envelope.build_inline_context(pipeline_result)
+            ),
             patch=patch,
         )
 

@@ -33,7 +33,7 @@ def frame_answer(command: Command, node: Node, chance: random.Random) -> facts.F
     if may_leave and len(rows) > 1 and chance.random() < 0.3:
         left = chance.randrange(1, len(rows))
     ran = rows[: len(rows) - left]
-    failed = [one for one in ran if isinstance(one, str)]
+    failed = [item for item in ran if isinstance(item, str)]
     is_whole = node.units.process == "frame"
     return frame_done(
         command,
@@ -53,10 +53,14 @@ def reduce_answer(command: Command, node: Node) -> facts.FrameClosed:
         rows = command.work.end - command.work.start
         error = an_error(node.outcome, "as planned")
         return frame_done(command, rows_failed=rows, error=error, result=None)
-    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw={"n": node.outcome})}, last="t")
+    pipeline_result = PipelineResult(
+        tasks={"t": TaskResult(kind="python", raw={"n": node.outcome})}, last="t"
+    )
     return frame_done(
         command,
-        result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
+        result=ResultEnvelope(
+            status="ok", context=result_envelope.build_inline_context(pipeline_result)
+        ),
     )
 
 
@@ -68,9 +72,9 @@ class Queue(msgspec.Struct, kw_only=True):
 
     def claim(self, frame_id: FrameId, rows_max: int) -> list[Outcome]:
         """Take rows under an identity; a repetition finds the same ones."""
-        known = self.taken.get(frame_id)
-        if known is not None:
-            return known
+        outcomes = self.taken.get(frame_id)
+        if outcomes is not None:
+            return outcomes
         rows, self.left = self.left[:rows_max], self.left[rows_max:]
         if rows:
             self.taken[frame_id] = rows
@@ -119,7 +123,7 @@ class SlotPlay:
         return opened(self.command, self._index, rows=len(found))
 
     def _closed(self, index: int, rows: Sequence[Outcome]) -> facts.FrameClosed:
-        failed = [one for one in rows if isinstance(one, str)]
+        failed = [row for row in rows if isinstance(row, str)]
         return closed(
             self.command,
             index,
@@ -139,12 +143,12 @@ def _whole_loop(command: Command, rows: Sequence[Outcome], work: FrameWork) -> f
     ended: list[Sequence[Outcome]] = []
     for unit in units:
         ended.append(unit)
-        failed = [[one for one in each if isinstance(one, str)] for each in ended]
+        failed = [[item for item in each if isinstance(item, str)] for each in ended]
         many = sum(map(bool, failed)) if counts_units else sum(map(len, failed))
         if bound is not None and many > bound:
             break
-    bad = [one for unit in ended for one in unit if isinstance(one, str)]
-    units_bad = sum(any(isinstance(one, str) for one in unit) for unit in ended)
+    bad = [item for unit in ended for item in unit if isinstance(item, str)]
+    units_bad = sum(any(isinstance(item, str) for item in unit) for unit in ended)
     return frame_done(
         command,
         row_count=sum(map(len, ended)),
@@ -158,13 +162,13 @@ def _whole_loop(command: Command, rows: Sequence[Outcome], work: FrameWork) -> f
 def _until(rows: Sequence[Outcome], bound: int) -> Sequence[Outcome]:
     """Return the rows that run until more than `bound` of them have failed."""
     failed = 0
-    for index, one in enumerate(rows):
-        failed += isinstance(one, str)
+    for index, item in enumerate(rows):
+        failed += isinstance(item, str)
         if failed > bound:
             return rows[: index + 1]
     return rows
 
 
 def _results(count: int) -> ResultEnvelope:
-    kept = LoopResult(results=[None] * count)
-    return ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))
+    loop_result = LoopResult(results=[None] * count)
+    return ResultEnvelope(status="ok", context=result_envelope.build_inline_context(loop_result))

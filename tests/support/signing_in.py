@@ -190,9 +190,9 @@ class Browser:
         self, page: httpx.Response, login: str, *, is_granted: bool
     ) -> httpx.Response:
         if not is_granted:
-            found = re.search(r'href="([^"]*/abort)"', page.text)
-            assert found is not None, page.text
-            return await self.get(urljoin(str(page.url), found[1]))
+            match = re.search(r'href="([^"]*/abort)"', page.text)
+            assert match is not None, page.text
+            return await self.get(urljoin(str(page.url), match[1]))
         form = re.search(r'<form[^>]*action="([^"]+)"', page.text)
         assert form is not None, page.text
         fields = {}

@@ -26,9 +26,9 @@ class Ended:
 
 def an_environment(folder: Path, **changes: str) -> dict[str, str]:
     """The environment of a user whose sign-ins are in a folder, and who has no keyring."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
+    fields = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
     return {
-        **kept,
+        **fields,
         "NOETL_CONFIG": str(folder / "config"),
         "NOETL_HOME": str(folder / "home"),
         "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
@@ -78,8 +78,8 @@ async def read_note(process: asyncio.subprocess.Process, word: str) -> str:
     said = []
     while line := (await asyncio.wait_for(process.stderr.readline(), DONE_S)).decode():
         said.append(line)
-        if found := re.match(rf"{word}\s+(\S+)", line):
-            return found[1]
+        if match := re.match(rf"{word}\s+(\S+)", line):
+            return match[1]
     raise AssertionError(f"it did not say {word}: {''.join(said)}")
 
 

@@ -19,7 +19,7 @@ class Site(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answers)
+        super().__init__(("127.0.0.1", 0), SiteHandler)
         self.calls: Counter[str] = Counter()
         self.guard = threading.Lock()
 
@@ -35,7 +35,7 @@ class Site(ThreadingHTTPServer):
             return self.calls[name]
 
 
-class Answers(BaseHTTPRequestHandler):
+class SiteHandler(BaseHTTPRequestHandler):
     """What each address answers.
 
     `/echo` what was sent; `/status/<n>` that status; `/pages?page=&of=` a page of items;

@@ -85,7 +85,7 @@ class Write(Struct, frozen=True, kw_only=True):
     counts: bool = False
 
 
-class Edge(Struct, frozen=True, kw_only=True):
+class ArcSketch(Struct, frozen=True, kw_only=True):
     """An arc."""
 
     to: str
@@ -151,7 +151,7 @@ class Node(Struct, frozen=True, kw_only=True):
     writes: tuple[Write, ...] = ()
     mode: str = "exclusive"
     on_no_match: str = "complete"
-    edges: tuple[Edge, ...] = ()
+    edges: tuple[ArcSketch, ...] = ()
 
 
 class Sketch(Struct, frozen=True, kw_only=True):
@@ -168,7 +168,7 @@ class Sketch(Struct, frozen=True, kw_only=True):
 
     def node(self, name: str) -> Node:
         """Return the step of a name."""
-        return next(one for one in self.nodes if one.name == name)
+        return next(item for item in self.nodes if item.name == name)
 
     def targets(self, name: str) -> list[str]:
         """List where a step may lead, the implicit arc included."""
@@ -296,10 +296,10 @@ def _reduce(reduces: Reduction) -> dict[str, Any]:
 
 def _task(node: Node) -> dict[str, Any]:
     outcomes: Sequence[Outcome] = node.units.outcomes if node.units else (node.outcome,)
-    values = [one if isinstance(one, int) else 0 for one in outcomes]
+    values = [outcome if isinstance(outcome, int) else 0 for outcome in outcomes]
     place = _place(node)
     patch = {"set": {patch_key(node): f"{{{{ {place} }}}}"}} if node.patch else {}
-    failing = [index for index, one in enumerate(outcomes) if isinstance(one, str)]
+    failing = [index for index, item in enumerate(outcomes) if isinstance(item, str)]
     rules = [
         {
             "when": f"{{{{ {place} in {failing} }}}}",
@@ -336,12 +336,12 @@ def _value(node: Node, write: Write) -> Any:
     return f"{{{{ {node.name}.{field} | default(0) }}}}"
 
 
-def _arc(node: Node, edge: Edge) -> dict[str, Any]:
-    written: dict[str, Any] = {"step": edge.to}
-    if edge.on is not None:
-        written["on"] = edge.on
-    if edge.when is not None:
-        written["when"] = edge.when.text()
-    if edge.writes:
-        written["set"] = _set(node, edge.writes)
+def _arc(node: Node, arc_sketch: ArcSketch) -> dict[str, Any]:
+    written: dict[str, Any] = {"step": arc_sketch.to}
+    if arc_sketch.on is not None:
+        written["on"] = arc_sketch.on
+    if arc_sketch.when is not None:
+        written["when"] = arc_sketch.when.text()
+    if arc_sketch.writes:
+        written["set"] = _set(node, arc_sketch.writes)
     return written

@@ -8,9 +8,9 @@ from tests.support.sketches import (
     FRAMED,
     LOST,
     Above,
+    ArcSketch,
     Below,
     Condition,
-    Edge,
     Failed,
     Fanin,
     Gate,
@@ -123,12 +123,12 @@ class _Drawing:
     def condition(self, name: str, *, has_own: bool) -> Condition:
         """Draw a condition over what is settled when it is asked."""
         before = self._ancestors(name)
-        readable = [self.sure[one] for one in sorted(before) if one in self.sure]
+        readable = [self.sure[item] for item in sorted(before) if item in self.sure]
         if has_own and name in self.sure:
             readable.append(self.sure[name])
         choices: list[Above] = [Above(source="workload", name=key, bound=1) for key in WORKLOAD]
         choices += readable
-        choices += [Above(source="ctx", name=f"c_{one.name}", bound=0) for one in readable]
+        choices += [Above(source="ctx", name=f"c_{item.name}", bound=0) for item in readable]
         chosen = self.draw(st.sampled_from(choices))
         if chosen.source == "workload":
             return chosen
@@ -165,7 +165,7 @@ class _Drawing:
         kinds = ["loop_items_failed"] if units is not None else [*self.kinds, "policy"]
         return Failed(how=how, kind=self.draw(st.sampled_from(kinds)))
 
-    def edge(self, name: str, to: str, units: Units | None) -> Edge:
+    def edge(self, name: str, to: str, units: Units | None) -> ArcSketch:
         """Draw an arc between two steps."""
         ok, bad = _ON_PLAIN, _ON_PLAIN_FAILED
         if units is not None:
@@ -183,7 +183,7 @@ class _Drawing:
             case _:
                 on = self.draw(st.sampled_from([*ok, *bad]))
                 when = self.condition(name, has_own=True)
-        return Edge(to=to, on=on, when=when, writes=self.writes(name, is_arc=True))
+        return ArcSketch(to=to, on=on, when=when, writes=self.writes(name, is_arc=True))
 
     def gate(self, name: str, units: Units | None) -> Gate | None:
         """Draw an admission rule, for one step in six."""
@@ -293,10 +293,12 @@ def _modes(*, is_real: bool, has_tables: bool) -> Sequence[str]:
     return REAL_MODES if is_real else MODES
 
 
-def _turn(drawing: _Drawing, node: Node, to: str) -> Edge:
+def _turn(drawing: _Drawing, node: Node, to: str) -> ArcSketch:
     if drawing.draw(st.integers(0, 2)) == 0:
         return drawing.edge(node.name, to, node.units)
-    return Edge(to=to, when=Below(name=f"v_{node.name}", bound=drawing.draw(st.integers(1, 4))))
+    return ArcSketch(
+        to=to, when=Below(name=f"v_{node.name}", bound=drawing.draw(st.integers(1, 4)))
+    )
 
 
 def _links(drawing: _Drawing, names: Sequence[str], *, has_final: bool) -> list[list[int]]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.planning import WORKER, Desk
+from tests.support.planning import WORKER, PlannerHarness
 
 from noetl_contracts import codec
 from noetl_contracts.commands.command_work import Command, FrameWork, ReduceWork
@@ -31,7 +31,7 @@ def frame_done(command: Command, **changes: Any) -> facts.FrameClosed:
     work = command.work
     assert isinstance(work, FrameWork | ReduceWork)
     index = work.frame_index if isinstance(work, FrameWork) else work.level
-    kept = PipelineResult(tasks={"t": TaskResult(kind="noop", raw=1)}, last="t")
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="noop", raw=1)}, last="t")
     values: dict[str, Any] = {
         "command_id": command.command_id,
         "attempt": command.attempt,
@@ -41,7 +41,9 @@ def frame_done(command: Command, **changes: Any) -> facts.FrameClosed:
         "slot": work.unit,
         "frame_index": index,
         "row_count": work.end - work.start,
-        "result": ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
+        "result": ResultEnvelope(
+            status="ok", context=result_envelope.build_inline_context(pipeline_result)
+        ),
     }
     return facts.FrameClosed(**{**values, **changes})
 
@@ -73,46 +75,48 @@ def item_failed(command: Command, message: str = "boom") -> facts.CommandFailed:
 
 
 def gathered(
-    desk: Desk, results: list[Any] | None = None, *, run_id: str | None = None
+    harness: PlannerHarness, results: list[Any] | None = None, *, run_id: str | None = None
 ) -> facts.ItemsCollected:
     """Gather a loop's outcome as the shell does, its parts kept beside the counters."""
-    run_id = run_id or _asked(desk)
-    run = next(one for one in desk.state.runs.values() if one.run_id == run_id)
+    run_id = run_id or _asked(harness)
+    run = next(item for item in harness.state.runs.values() if item.run_id == run_id)
     assert run.loop is not None
-    stage = desk.state.stages.get(run.loop.stage_id or "")  # type: ignore[call-overload]  # an id or nothing
+    stage = harness.state.stages.get(run.loop.stage_id or "")  # type: ignore[call-overload]  # an id or nothing
     fanin = {
         **loop_ends.build_fanin_counters(run.loop),
-        **loop_parts.build_parts_entry(_parts(desk, run_id)),
+        **loop_parts.build_parts_entry(_parts(harness, run_id)),
     }
     stats = codec.to_builtins(loop_ends.count_loop_stats(run.loop, stage))
-    kept = LoopResult(results=results or [], stats=stats, fanin=fanin)
+    loop_result = LoopResult(results=results or [], stats=stats, fanin=fanin)
     return facts.ItemsCollected(
         run_id=run_id,
-        result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
+        result=ResultEnvelope(
+            status="ok", context=result_envelope.build_inline_context(loop_result)
+        ),
     )
 
 
-def level_gathered(desk: Desk, *, run_id: str | None = None) -> facts.PartsCollected:
+def level_gathered(harness: PlannerHarness, *, run_id: str | None = None) -> facts.PartsCollected:
     """Gather the outputs of a level of a reduce as the shell does."""
-    run_id = run_id or _asked(desk)
-    run = next(one for one in desk.state.runs.values() if one.run_id == run_id)
+    run_id = run_id or _asked(harness)
+    run = next(item for item in harness.state.runs.values() if item.run_id == run_id)
     assert run.loop is not None
     found = [
         codec.to_builtins(LoopPart(index=event.slot, key=str(event.slot), result=event.result))
-        for event in desk.events("frame.committed")
+        for event in harness.events("frame.committed")
         if event.stage_id == run.loop.stage_id and event.frame_index == run.loop.level
     ]
     data = codec.encode_json(sorted(found, key=lambda part: int(part["index"])))
-    desk.loaded[codec.digest_hex(data)] = codec.decode_json(data)
+    harness.loaded[codec.digest_hex(data)] = codec.decode_json(data)
     reference = parts_ref(data, rows=len(found))
     return facts.PartsCollected(
         run_id=run_id, level=run.loop.level, parts_ref=reference, parts=len(found)
     )
 
 
-def _asked(desk: Desk) -> str:
-    assert desk.last is not None
-    (run_id,) = desk.last.to_collect
+def _asked(harness: PlannerHarness) -> str:
+    assert harness.last is not None
+    (run_id,) = harness.last.to_collect
     return run_id
 
 
@@ -127,17 +131,17 @@ def parts_ref(data: bytes, *, rows: int) -> PayloadRef:
     )
 
 
-def _parts(desk: Desk, run_id: str) -> list[LoopPart]:
-    found: list[LoopPart] = []
-    for envelope in desk.history:
+def _parts(harness: PlannerHarness, run_id: str) -> list[LoopPart]:
+    loop_parts: list[LoopPart] = []
+    for envelope in harness.history:
         event = envelope.event
         if isinstance(event, FrameCommitted | FrameFailed):
-            stage = desk.state.stages.get(event.stage_id)
+            stage = harness.state.stages.get(event.stage_id)
             if stage is not None and stage.run_id == run_id:
-                found.append(_part(event.slot, event))
+                loop_parts.append(_part(event.slot, event))
         elif isinstance(event, CallDone | CallError) and event.run_id == run_id:
-            found.append(_part(event.item_index or 0, event))
-    return sorted(found, key=lambda part: part.index)
+            loop_parts.append(_part(event.item_index or 0, event))
+    return sorted(loop_parts, key=lambda part: part.index)
 
 
 def _part(index: int, event: Any) -> LoopPart:

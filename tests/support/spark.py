@@ -50,13 +50,13 @@ class Cluster:
 
     def executors(self) -> list[psutil.Process]:
         """The executors that run now, oldest first."""
-        found = [
+        children = [
             child
             for process in self._processes
             for child in _children(process.pid)
             if any(EXECUTOR in word for word in _words(child))
         ]
-        return sorted(found, key=lambda one: one.pid)
+        return sorted(children, key=lambda one: one.pid)
 
     def kill_executor(self, executor: psutil.Process | None = None) -> None:
         """Kill an executor, or the youngest, Java and all that it started."""
@@ -66,7 +66,7 @@ class Cluster:
     def executor_at(self, port: int) -> psutil.Process:
         """The executor that has connected to somebody from a port, by itself or what it started."""
         for executor in self.executors():
-            if any(port in _ports(one) for one in [executor, *_children(executor.pid)]):
+            if any(port in _ports(item) for item in [executor, *_children(executor.pid)]):
                 return executor
         raise AssertionError(f"no executor has a connection from port {port}")
 
@@ -115,9 +115,9 @@ def launcher_environ(folder: Path) -> dict[str, str]:
 
 def kill(processes: Iterable[psutil.Process]) -> None:
     """Kill processes, some of which may have ended meanwhile."""
-    for one in processes:
+    for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+            process.kill()
 
 
 def kill_drivers() -> None:
@@ -127,7 +127,7 @@ def kill_drivers() -> None:
 
 def drivers(pid: int) -> list[psutil.Process]:
     """The Java processes of a process's Spark sessions."""
-    return [one for one in _children(pid) if any("SparkSubmit" in word for word in _words(one))]
+    return [item for item in _children(pid) if any("SparkSubmit" in word for word in _words(item))]
 
 
 def _children(pid: int) -> list[psutil.Process]:
@@ -139,7 +139,7 @@ def _children(pid: int) -> list[psutil.Process]:
 
 def _ports(process: psutil.Process) -> set[int]:
     try:
-        return {one.laddr.port for one in process.net_connections("tcp")}
+        return {connection.laddr.port for connection in process.net_connections("tcp")}
     except psutil.NoSuchProcess:
         return set()
 

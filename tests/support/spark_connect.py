@@ -113,10 +113,10 @@ async def main(master: str, store: Path, folder: Path) -> None:
         codec.encode_text(
             {
                 "results": [
-                    None if one.result is None else one.result.context["data"]["results"][0]
-                    for one in closed
+                    None if item.result is None else item.result.context["data"]["results"][0]
+                    for item in closed
                 ],
-                "errors": [None if one.error is None else one.error.kind for one in closed],
+                "errors": [None if item.error is None else item.error.kind for item in closed],
             }
         )
     )

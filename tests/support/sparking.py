@@ -61,9 +61,9 @@ def spark_call(*, may_spread: bool = True, timeout_s: float = 240, **fields: Any
 async def stored(worker: Bench, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Keep rows as a step's result, and return the `_ref` that templates see."""
     raw = {"rows": rows, "columns": list(rows[0]), "row_count": len(rows)}
-    kept = PipelineResult(tasks={"t": TaskResult(kind="postgres", raw=raw)}, last="t")
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="postgres", raw=raw)}, last="t")
     ref: PayloadRef = await worker.payloads.put_payload(
-        codec.encode_json(kept),
+        codec.encode_json(pipeline_result),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type=JSON_MEDIA_TYPE,
@@ -76,9 +76,9 @@ async def stored(worker: Bench, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 async def answered(worker: Bench, call: Call) -> Any:
     """What a call gives; it must not fail."""
-    found: Outcome = await worker.tools.run(call)
-    assert found.error is None, found.error
-    return found.data
+    outcome: Outcome = await worker.tools.run(call)
+    assert outcome.error is None, outcome.error
+    return outcome.data
 
 
 async def kept(worker: Bench, raw: dict[str, Any]) -> dict[str, Any]:

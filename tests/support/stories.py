@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import structs
 from tests.support.builders import History
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 from tests.support.slices import an_error, frame_done, frame_failed, gathered, level_gathered, lost
 from tests.support.streams import begun, chunk, failed, gather, playbook
 
@@ -64,77 +64,77 @@ workflow:
 """
 
 
-def shards() -> Desk:
+def shards() -> PlannerHarness:
     """A fan-out with a shard that fails once and one that fails for good; then a tree."""
-    desk = Desk(SHARDS)
-    desk.start()
-    once, twice, *rest = desk.sent()
-    desk.tell(frame_failed(once), frame_failed(twice), *(frame_done(one) for one in rest))
-    desk.wait(1)
-    desk.tell(facts.TimerDue())
-    once, twice = desk.sent()
-    desk.tell(frame_done(once, patch={"seen": 1}), frame_failed(twice))
-    desk.tell(gathered(desk))
-    desk.tell(*(frame_done(one) for one in desk.sent()))
-    desk.tell(level_gathered(desk))
-    desk.tell(*(frame_done(one) for one in desk.sent()))
-    return desk
+    harness = PlannerHarness(SHARDS)
+    harness.start()
+    once, twice, *rest = harness.sent()
+    harness.tell(frame_failed(once), frame_failed(twice), *(frame_done(item) for item in rest))
+    harness.wait(1)
+    harness.tell(facts.TimerDue())
+    once, twice = harness.sent()
+    harness.tell(frame_done(once, patch={"seen": 1}), frame_failed(twice))
+    harness.tell(gathered(harness))
+    harness.tell(*(frame_done(item) for item in harness.sent()))
+    harness.tell(level_gathered(harness))
+    harness.tell(*(frame_done(item) for item in harness.sent()))
+    return harness
 
 
-def stream() -> Desk:
+def stream() -> PlannerHarness:
     """A stream whose producer is lost once, and of whose chunks one fails."""
     arc = ', when: "{{ chunk.index != 1 }}", set: {ctx.seen: "{{ chunk.index }}"}'
-    desk, producer = begun(playbook(arc=arc, in_flight=1))
-    desk.tell(*(chunk(producer, index) for index in range(3)))
-    (first,) = desk.sent()
-    desk.tell(facts.CommandLost(command_id=producer.command_id, attempt=1, reason="lease"))
-    (again,) = desk.sent()
-    desk.tell(chunk(again, 3, more=False), done(again, {"row_count": 8}))
-    desk.tell(failed(first))
-    while desk.sent():
-        desk.tell(*(done(one) for one in desk.sent()))
-    gather(desk, ["a", "b", "c"])
-    while desk.sent():
-        desk.tell(*(done(one) for one in desk.sent()))
-    return desk
+    harness, producer = begun(playbook(arc=arc, in_flight=1))
+    harness.tell(*(chunk(producer, index) for index in range(3)))
+    (first,) = harness.sent()
+    harness.tell(facts.CommandLost(command_id=producer.command_id, attempt=1, reason="lease"))
+    (again,) = harness.sent()
+    harness.tell(chunk(again, 3, more=False), done(again, {"row_count": 8}))
+    harness.tell(failed(first))
+    while harness.sent():
+        harness.tell(*(done(item) for item in harness.sent()))
+    gather(harness, ["a", "b", "c"])
+    while harness.sent():
+        harness.tell(*(done(item) for item in harness.sent()))
+    return harness
 
 
-def stopped_stream() -> Desk:
+def stopped_stream() -> PlannerHarness:
     """A stream that ends with its first failed chunk."""
-    desk, producer = begun(playbook(spec="spec: {policy: {failure: {mode: fail_fast}}}"))
-    desk.tell(*(chunk(producer, index) for index in range(4)))
-    desk.tell(failed(desk.sent()[0]))
-    gather(desk)
-    while desk.sent():
-        desk.tell(*(done(one) for one in desk.sent()))
-    return desk
+    harness, producer = begun(playbook(spec="spec: {policy: {failure: {mode: fail_fast}}}"))
+    harness.tell(*(chunk(producer, index) for index in range(4)))
+    harness.tell(failed(harness.sent()[0]))
+    gather(harness)
+    while harness.sent():
+        harness.tell(*(done(item) for item in harness.sent()))
+    return harness
 
 
-def chunks() -> Desk:
+def chunks() -> PlannerHarness:
     """Chunks: one lost and replayed, one cut short and continued; and a loop over nothing."""
-    desk = Desk(CHUNKS)
-    desk.start()
-    one, two = desk.sent()
-    desk.tell(lost(one), frame_done(two, row_count=1, rows_left=3, notes=["frame_oversize"]))
-    desk.tell(*(frame_done(each) for each in desk.sent()))
-    desk.tell(gathered(desk))
-    return desk
+    harness = PlannerHarness(CHUNKS)
+    harness.start()
+    one, two = harness.sent()
+    harness.tell(lost(one), frame_done(two, row_count=1, rows_left=3, notes=["frame_oversize"]))
+    harness.tell(*(frame_done(item) for item in harness.sent()))
+    harness.tell(gathered(harness))
+    return harness
 
 
-def resized() -> Desk:
+def resized() -> PlannerHarness:
     """A loop that is given more lanes, then fewer, while it runs; and one that is one command."""
-    desk = Desk(RESIZED)
-    desk.start()
-    desk.tell(facts.CtxWriteRequested(patch={"width": 3}, request_id="more"))
-    desk.tell(facts.CtxWriteRequested(patch={"width": 1}, request_id="fewer"))
-    while live := list(desk.state.commands):
-        desk.tell(*(done(desk.commands[one]) for one in live))
-    desk.tell(gathered(desk))
-    (whole,) = desk.sent()
+    harness = PlannerHarness(RESIZED)
+    harness.start()
+    harness.tell(facts.CtxWriteRequested(patch={"width": 3}, request_id="more"))
+    harness.tell(facts.CtxWriteRequested(patch={"width": 1}, request_id="fewer"))
+    while commands := list(harness.state.commands):
+        harness.tell(*(done(harness.commands[command]) for command in commands))
+    harness.tell(gathered(harness))
+    (whole,) = harness.sent()
     units = UnitsEnd(ok=2, failed=1, retried=1)
-    desk.tell(frame_done(whole, rows_failed=1, error=an_error("policy"), units=units))
-    desk.tell(gathered(desk))
-    return desk
+    harness.tell(frame_done(whole, rows_failed=1, error=an_error("policy"), units=units))
+    harness.tell(gathered(harness))
+    return harness
 
 
 POOLS = """
@@ -152,17 +152,17 @@ workflow:
 """
 
 
-def pools() -> Desk:
+def pools() -> PlannerHarness:
     """Steps of two pools, with what the request says; a lost command goes to its pool again."""
-    desk = Desk(POOLS)
-    desk.tell(facts.ExecutionRequested(path="p", pool="edge", priority=Priority.HIGH))
-    (train,) = desk.sent()
-    desk.tell(lost(train))
-    (train,) = desk.sent()
-    desk.tell(done(train))
-    (told,) = desk.sent()
-    desk.tell(done(told))
-    return desk
+    harness = PlannerHarness(POOLS)
+    harness.tell(facts.ExecutionRequested(path="p", pool="edge", priority=Priority.HIGH))
+    (train,) = harness.sent()
+    harness.tell(lost(train))
+    (train,) = harness.sent()
+    harness.tell(done(train))
+    (told,) = harness.sent()
+    harness.tell(done(told))
+    return harness
 
 
 INCREMENTS = """
@@ -180,17 +180,17 @@ workflow:
 """
 
 
-def increments() -> Desk:
+def increments() -> PlannerHarness:
     """Two steps that read increments: the first moves the state, the second finds nothing new."""
-    desk = Desk(INCREMENTS)
-    desk.values["orders"] = None
-    desk.start()
+    harness = PlannerHarness(INCREMENTS)
+    harness.values["orders"] = None
+    harness.start()
     value = StateValue(type=StateType.TIMESTAMP, value="2024-01-05T10:00:00+00:00")
     for proposed in (value, None):
-        (command,) = desk.sent()
+        (command,) = harness.sent()
         state = ProposedState(name="orders", value=proposed, rows=7)
-        desk.tell(structs.replace(done(command), state=state))
-    return desk
+        harness.tell(structs.replace(done(command), state=state))
+    return harness
 
 
 def decided() -> Iterator[tuple[str, History]]:
@@ -204,8 +204,8 @@ def decided() -> Iterator[tuple[str, History]]:
         ("pools", pools),
         ("increments", increments),
     ):
-        desk = tell()
-        assert desk.state.is_terminal(), desk.types()
-        history = History(ExecutionId(desk.state.execution_id))
-        history.envelopes = desk.history
+        harness = tell()
+        assert harness.state.is_terminal(), harness.types()
+        history = History(ExecutionId(harness.state.execution_id))
+        history.envelopes = harness.history
         yield name, history

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.planning import ROWS, WORKER, Desk
+from tests.support.planning import ROWS, WORKER, PlannerHarness
 
 from noetl_contracts.commands.command_work import Command, StepWork
 from noetl_contracts.errors import ErrorObject
@@ -70,19 +70,21 @@ def failed(command: Command, kind: str = "transform") -> facts.CommandFailed:
     )
 
 
-def begun(text: str) -> tuple[Desk, Command]:
+def begun(text: str) -> tuple[PlannerHarness, Command]:
     """Start a playbook whose first step streams; return its command, too."""
-    desk = Desk(text)
-    desk.start()
-    (producer,) = desk.sent()
+    harness = PlannerHarness(text)
+    harness.start()
+    (producer,) = harness.sent()
     assert producer.work == StepWork()
-    return desk, producer
+    return harness, producer
 
 
-def gather(desk: Desk, results: list[Any] | None = None) -> None:
+def gather(harness: PlannerHarness, results: list[Any] | None = None) -> None:
     """Do what the shell does: hand in the results of every target that has ended."""
-    assert desk.last is not None
-    kept = LoopResult(results=results or [], stats={})
-    envelope = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))
-    for run_id in desk.last.to_collect:
-        desk.tell(facts.ItemsCollected(run_id=run_id, result=envelope))
+    assert harness.last is not None
+    loop_result = LoopResult(results=results or [], stats={})
+    envelope = ResultEnvelope(
+        status="ok", context=result_envelope.build_inline_context(loop_result)
+    )
+    for run_id in harness.last.to_collect:
+        harness.tell(facts.ItemsCollected(run_id=run_id, result=envelope))

@@ -17,12 +17,12 @@ async def chunks_of(
     names = await payloads.list_names(
         build_chunk_prefix(execution_id), tenant_id=tenant_id, organization_id=organization_id
     )
-    found = []
+    log_chunks = []
     for name in names:
         data = await payloads.find_named(name, tenant_id=tenant_id, organization_id=organization_id)
         assert data is not None
-        found.append(codec.decode_as(data, LogChunk))
-    return found
+        log_chunks.append(codec.decode_as(data, LogChunk))
+    return log_chunks
 
 
 def lines_of(chunks: list[LogChunk]) -> list[LogLine]:

@@ -45,7 +45,7 @@ def ref_of(data: bytes, tenant: str = TENANT, **fields: Any) -> PayloadRef:
     return structs.replace(ref, **fields)
 
 
-class Seen:
+class TierCounts:
     """Counts what the reader tells."""
 
     def __init__(self) -> None:

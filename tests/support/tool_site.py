@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from tests.support.site import JSON, Answers, Site
+from tests.support.site import JSON, Site, SiteHandler
 
 ITEMS_OF_PAGE = 2
 HANG_S_MAX = 30.0
@@ -31,7 +31,7 @@ class ToolSite(Site):
         self.RequestHandlerClass = ToolAnswers
 
 
-class ToolAnswers(Answers):
+class ToolAnswers(SiteHandler):
     """What each address answers.
 
     `/echo` the parts of a request; `/status/<n>`; `/after/<s>` a 429 with Retry-After; `/hang/<s>`

@@ -109,8 +109,8 @@ class Reader:
         text, expected = self._filled(command.text), self._filled(command.expected)
         printed = self.run(text)
         for name, pattern in _NAMED.items():
-            if found := pattern.search(printed):
-                self._said[name] = found[1]
+            if match := pattern.search(printed):
+                self._said[name] = match[1]
         if not matches(printed, expected):
             yield f"{page.name}: $ {text}\n--- prints\n{printed}\n--- the page says\n{expected}"
 
@@ -122,12 +122,12 @@ class Reader:
 
 def matches(printed: str, expected: str) -> bool:
     """Compare the words of each line; without expected lines anything will do."""
-    wanted = [_words(line) for line in expected.rstrip().splitlines()]
-    if not wanted:
+    lines = [_words(line) for line in expected.rstrip().splitlines()]
+    if not lines:
         return True
     pattern = "".join(
         r"(?:.*\n)*?" if line == "..." else ".*".join(map(re.escape, line.split("..."))) + r"\n"
-        for line in wanted
+        for line in lines
     )
     found = "".join(f"{_words(line)}\n" for line in printed.rstrip().splitlines())
     return re.fullmatch(pattern, found) is not None

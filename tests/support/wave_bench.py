@@ -72,12 +72,12 @@ def frames_of(
     step: str, reference: PayloadRef, *, total: int, size: int, frame: Mapping[str, Any]
 ) -> list[Command]:
     """The commands of a collection's frames, as the planner would issue them."""
-    found, definition = [], step_of(step)
+    commands, definition = [], step_of(step)
     for unit in range(-(-total // size)):
         work = frame_of(unit, reference, total=total, size=size, frame=frame)
         command = command_of(definition, unit=f"frame-{unit}-0")
-        found.append(structs.replace(command, lane=SPARK_LANE, work=work, run_id=RUN))
-    return found
+        commands.append(structs.replace(command, lane=SPARK_LANE, work=work, run_id=RUN))
+    return commands
 
 
 @asynccontextmanager

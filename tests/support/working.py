@@ -178,11 +178,11 @@ class Bench(Struct, frozen=True, kw_only=True):
 
     async def batches(self) -> list[facts.FactBatch]:
         """Take every batch that waits for the planner."""
-        found = []
+        fact_batches = []
         for delivery in await self.ingest.fetch_batch(messages_max=1000, wait_s=0.01):
-            found.append(facts.decode_fact_batch(delivery.data))
+            fact_batches.append(facts.decode_fact_batch(delivery.data))
             await delivery.ack()
-        return found
+        return fact_batches
 
     async def facts(self) -> list[Fact]:
         """Take every fact that waits for the planner."""
@@ -231,14 +231,14 @@ def is_stored(view: Any) -> bool:
 
 def settings_of(**fields: Any) -> Settings:
     """Settings of a worker whose HTTP tool may reach this machine."""
-    known: dict[str, Any] = {
+    known_names: dict[str, Any] = {
         "nats_url": "nats://nowhere",
         "payload_url": "memory://",
         "secret_key": KEY,
         "http_allow": ("127.0.0.1",),
         "shard_count": 1,
     }
-    return Settings(**{**known, **fields})
+    return Settings(**{**known_names, **fields})
 
 
 @asynccontextmanager
@@ -251,7 +251,7 @@ async def bench(
     await broker.ensure_streams()
     payloads = MemoryPayloads() if store is None else store
     async with open_tools(config, payloads, clock) as (tools, mask):
-        desk = FactPublisher(
+        publisher = FactPublisher(
             publisher=broker,
             worker_id=WORKER,
             route=ReportRoute(routes=IngestRoutes(shard_count=1)),
@@ -264,7 +264,7 @@ async def bench(
                 tools=tools,
                 payloads=payloads,
                 remembered=PayloadCache(bytes_max=1024 * 1024),
-                fact_publisher=desk,
+                fact_publisher=publisher,
                 mask=mask,
                 hints=broker,
                 dead_letters=MemoryDeadLetters(broker),

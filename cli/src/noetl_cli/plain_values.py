@@ -43,18 +43,18 @@ class PlainParameter(RuntimeParam):
             raise NotPlainError
         origin: Any = get_origin(self.annotation)
         if origin is not list:
-            found = take_plain_value(value, self.annotation)
+            plain_value = take_plain_value(value, self.annotation)
             # A default is within its own bounds.
-            if isinstance(value, str) and not self._is_within_bounds(found):
+            if isinstance(value, str) and not self._is_within_bounds(plain_value):
                 raise NotPlainError
-            return found
+            return plain_value
         if not isinstance(value, list | tuple):
             raise NotPlainError
         (leaf,) = get_args(self.annotation)
-        found = [take_plain_value(item, leaf) for item in value]
-        if not all(map(self._is_within_bounds, found)):
+        plain_value = [take_plain_value(item, leaf) for item in value]
+        if not all(map(self._is_within_bounds, plain_value)):
             raise NotPlainError
-        return found
+        return plain_value
 
     def _is_within_bounds(self, found: Any) -> bool:
         least, most = self.parameter_info.min, self.parameter_info.max

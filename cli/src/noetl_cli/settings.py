@@ -111,8 +111,10 @@ def choose_owner(
 
 def build_audit_environ(access: AuditAccess) -> dict[str, str]:
     """Return the variables by which executors of an audit are told what they open."""
-    found: dict[str, str] = structs.asdict(access)
-    return {f"{AUDIT_PREFIX}{name.upper()}": value for name, value in found.items() if value}
+    audit_environ: dict[str, str] = structs.asdict(access)
+    return {
+        f"{AUDIT_PREFIX}{name.upper()}": value for name, value in audit_environ.items() if value
+    }
 
 
 def read_audit_access() -> AuditAccess:

@@ -48,7 +48,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "schedule": "Keep, list, pause and run schedules.",
         "webhook": "Keep, list and remove webhooks.",
         "trigger": "Keep, list, pause and remove triggers.",
-        "notify": "Start a playbook when executions fail or recover.",
+        "notify": "Start a playbook when executions fail, recover or are late.",
     },
     "Sign in": {
         "login": "Sign in at a server, with a code in any browser; tokens are kept and renewed.",

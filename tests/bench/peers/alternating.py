@@ -34,7 +34,7 @@ def measure(root: Path, names: Sequence[str]) -> dict[str, Any]:
         client = Client(stack)
         client.register(ONE)
         client.run("one")
-        for name in [one for one in NAMES if one in names]:
+        for name in [item for item in NAMES if item in names]:
             try:
                 python, _version = installed(name)
                 with running.engine(name, python, server, folder) as theirs:
@@ -63,5 +63,5 @@ def _in_turn(client: Client, engine: Engine) -> dict[str, Any]:
         "turns": TURNS,
         "ours_ms": spread(ours),
         "theirs_ms": spread(theirs),
-        "times": spread([one / other for one, other in zip(ours, theirs, strict=True)], digits=2),
+        "times": spread([item / other for item, other in zip(ours, theirs, strict=True)], digits=2),
     }

@@ -54,9 +54,9 @@ class Engine(Struct, frozen=True, kw_only=True):
         """Run a workload to its end; return what it told, with the CPU of all that took part."""
         with self.working(site=options.get("site", "")) as working:
             before = self._spent(working)
-            told = msgspec.json.decode(self._finish(self._command("drive", workload, **options)))
-            told["cpu_s"] += self._spent(working) - before
-        return told
+            answer = msgspec.json.decode(self._finish(self._command("drive", workload, **options)))
+            answer["cpu_s"] += self._spent(working) - before
+        return answer
 
     def begin(self, role: str, workload: str = "", **options: Any) -> "subprocess.Popen[bytes]":
         """Start its program without waiting for it."""

@@ -61,7 +61,7 @@ async def drive() -> None:
         async def jobs(name: str, payloads: list[Any]) -> None:
             encoded = [json.dumps(payload).encode() for payload in payloads]
             ids = await queries.enqueue([name] * len(encoded), encoded, [0] * len(encoded))
-            await asyncio.gather(*[watcher.wait_for(one) for one in ids])
+            await asyncio.gather(*[watcher.wait_for(entry) for entry in ids])
 
         size = FRAME if work == "w4_batched" else 1
         works: dict[str, Any] = {

@@ -199,26 +199,26 @@ def _workloads(engine: Engine, served: Site) -> dict[str, Any]:
 
 def _singles(engine: Engine) -> dict[str, Any]:
     peer = engine.peer
-    told = engine.drive("w1", units=peer.singles, rounds=peer.rounds)
-    series = [one * 1000 for one in told["singles"]]
+    outcome = engine.drive("w1", units=peer.singles, rounds=peer.rounds)
+    series = [one * 1000 for one in outcome["singles"]]
     parts = [series[at : at + peer.singles] for at in range(0, len(series), peer.singles)]
     return {
         "p50_ms": spread([share(part, 0.5) for part in parts]),
         "p95_ms": spread([share(part, 0.95) for part in parts]),
-        "cpu_us": round(1e6 * told["cpu_s"] / len(series)),
+        "cpu_us": round(1e6 * outcome["cpu_s"] / len(series)),
     }
 
 
 def _rates(engine: Engine, served: Site, workload: str, units: int) -> dict[str, Any]:
-    told = engine.drive(
+    outcome = engine.drive(
         workload, units=units, rounds=engine.peer.rounds, site=served.url, run=rows.new_run()
     )
     # One more round warms up, and costs as much.
     everything = units * (engine.peer.rounds + 1)
     return {
         "units": units,
-        "per_s": spread([units / one for one in told["seconds"]]),
-        "cpu_us": round(1e6 * told["cpu_s"] / everything),
+        "per_s": spread([units / item for item in outcome["seconds"]]),
+        "cpu_us": round(1e6 * outcome["cpu_s"] / everything),
     }
 
 

@@ -103,7 +103,7 @@ async def test_who_is_called_back_from_a_fetch_loses_nothing(bus: Bus) -> None:
     consumer.wake_fetch()
     found = await consumer.fetch_batch(messages_max=1, wait_s=LEASE_S)
     found = found or await consumer.fetch_batch(messages_max=1, wait_s=LEASE_S * 3)
-    assert [one.delivery_count for one in found] == [1]
+    assert [item.delivery_count for item in found] == [1]
     await found[0].ack()
 
 
@@ -168,14 +168,14 @@ async def test_messages_arrive_in_order_and_at_most_as_many_as_asked_for(bus: Bu
     consumer = bus.consumer(topology.INGEST, topology.build_planner_consumer(0))
     first = await consumer.fetch_batch(messages_max=300, wait_s=1)
     rest = await consumer.fetch_batch(messages_max=1000, wait_s=1)
-    assert [int(each.data) for each in [*first, *rest]] == list(range(700))
+    assert [int(item.data) for item in [*first, *rest]] == list(range(700))
     assert (len(first), await consumer.count_pending()) == (300, (0, 700))
 
 
 async def test_a_consumer_sees_only_what_its_filter_admits(bus: Bus) -> None:
     await bus.publisher.publish_batch([a_fact(1, shard=1), a_fact(2), a_command(1, pool="other")])
     zero = bus.consumer(topology.INGEST, topology.build_planner_consumer(0))
-    assert [each.data for each in await zero.fetch_batch(messages_max=9, wait_s=0.2)] == [b"2"]
+    assert [item.data for item in await zero.fetch_batch(messages_max=9, wait_s=0.2)] == [b"2"]
     assert await worker(bus).count_pending() == (0, 0)
 
 
@@ -206,7 +206,7 @@ async def test_two_readers_of_one_consumer_share_the_messages(bus: Bus) -> None:
     batches = await asyncio.gather(
         *(worker(bus).fetch_batch(messages_max=10, wait_s=0.5) for _ in range(2))
     )
-    sequences = [each.stream_sequence for batch in batches for each in batch]
+    sequences = [item.stream_sequence for batch in batches for item in batch]
     assert len(set(sequences)) == len(sequences) == 20
 
 
@@ -223,8 +223,8 @@ async def test_the_largest_message_is_taken_and_can_become_a_dead_letter(bus: Bu
     await bus.letters.bury_delivery(
         delivery, stream=topology.COMMANDS, consumer=WORKER, reason="nobody can read it"
     )
-    (letter,) = await bus.letters.list_letters(letters_max=10)
-    assert len(letter.data) == MESSAGE_BYTES_MAX
+    (dead_letter,) = await bus.letters.list_letters(letters_max=10)
+    assert len(dead_letter.data) == MESSAGE_BYTES_MAX
 
 
 async def test_without_a_stream_publishing_says_so(bus: Bus) -> None:
@@ -238,13 +238,16 @@ async def test_each_of_many_publishers_hears_of_its_own_message(bus: Bus) -> Non
     nowhere = Message(subject="noetl.nowhere.at.all", message_id="n", data=b"")
     messages = [nowhere if number % 7 == 3 else a_command(number) for number in range(50)]
     told = await asyncio.gather(
-        *(bus.publisher.publish_message(one) for one in messages), return_exceptions=True
+        *(bus.publisher.publish_message(message) for message in messages), return_exceptions=True
     )
-    assert [isinstance(one, MessagingUnavailable) for one in told] == [
-        one is nowhere for one in messages
+    assert [isinstance(item, MessagingUnavailable) for item in told] == [
+        message is nowhere for message in messages
     ]
     assert await bus.publisher.publish_batch([]) == []
-    assert await worker(bus).count_pending() == (sum(one is not nowhere for one in messages), 0)
+    assert await worker(bus).count_pending() == (
+        sum(message is not nowhere for message in messages),
+        0,
+    )
 
 
 async def test_a_missing_consumer_is_unavailable_not_fatal(bus: Bus) -> None:
@@ -262,18 +265,22 @@ async def test_a_buried_message_is_a_letter_that_can_be_sent_again(bus: Bus) -> 
     await bus.letters.bury_delivery(
         await one(consumer), stream=topology.COMMANDS, consumer=WORKER, reason=reason
     )
-    (letter,) = await bus.letters.list_letters(letters_max=10)
-    assert (letter.data, letter.stream, letter.consumer) == (b"poison", "NOETL_COMMANDS", WORKER)
-    assert letter.subject == "noetl.commands.default.io.acme.ops"
-    assert letter.reason.startswith("line one")
+    (dead_letter,) = await bus.letters.list_letters(letters_max=10)
+    assert (dead_letter.data, dead_letter.stream, dead_letter.consumer) == (
+        b"poison",
+        "NOETL_COMMANDS",
+        WORKER,
+    )
+    assert dead_letter.subject == "noetl.commands.default.io.acme.ops"
+    assert dead_letter.reason.startswith("line one")
     assert await bus.letters.count_letters() == 1
-    assert await bus.letters.get_letter(letter.sequence) == letter
+    assert await bus.letters.get_letter(dead_letter.sequence) == dead_letter
 
-    await bus.letters.requeue_letter(letter.sequence)
+    await bus.letters.requeue_letter(dead_letter.sequence)
     assert (await one(consumer)).data == b"poison"
     assert await bus.letters.count_letters() == 0
     with pytest.raises(KeyError):
-        await bus.letters.requeue_letter(letter.sequence)
+        await bus.letters.requeue_letter(dead_letter.sequence)
 
 
 async def test_letters_are_listed_from_a_number_on_and_removed_for_good(bus: Bus) -> None:
@@ -296,13 +303,13 @@ async def test_a_message_that_is_given_up_again_says_how_often_it_was_sent_again
     consumer, buried = worker(bus), []
     for _ in range(3):
         await bury(bus, await one(consumer))
-        (letter,) = await bus.letters.list_letters(letters_max=10)
-        buried.append(letter)
-        await bus.letters.requeue_letter(letter.sequence)
+        (dead_letter,) = await bus.letters.list_letters(letters_max=10)
+        buried.append(dead_letter)
+        await bus.letters.requeue_letter(dead_letter.sequence)
     await exhaust(bus, consumer)
     (last,) = await eventually(lambda: bus.letters.collect_given_up(letters_max=10))
-    assert [letter.requeued for letter in (*buried, last)] == [0, 1, 2, 3]
-    assert all(letter.buried_at is not None for letter in buried)
+    assert [dead_letter.requeued for dead_letter in (*buried, last)] == [0, 1, 2, 3]
+    assert all(dead_letter.buried_at is not None for dead_letter in buried)
 
 
 @pytest.mark.parametrize("stream", [topology.INGEST, topology.DEAD_LETTERS, "NOETL_OTHER"])
@@ -312,9 +319,9 @@ async def test_a_letter_is_sent_to_its_own_stream_alone(bus: Bus, stream: str) -
     await bus.letters.bury_delivery(
         await one(worker(bus)), stream=stream, consumer="c", reason="odd"
     )
-    (letter,) = await bus.letters.list_letters(letters_max=10)
+    (dead_letter,) = await bus.letters.list_letters(letters_max=10)
     with pytest.raises(MalformedMessage, match="cannot be sent again"):
-        await bus.letters.requeue_letter(letter.sequence)
+        await bus.letters.requeue_letter(dead_letter.sequence)
     assert await bus.letters.count_letters() == 1
 
 
@@ -322,8 +329,10 @@ async def test_a_message_out_of_deliveries_becomes_a_letter_and_leaves_its_queue
     await bus.publisher.publish_message(a_command(data=b"stubborn"))
     consumer = worker(bus)
     await exhaust(bus, consumer)
-    letters = await eventually(lambda: bus.letters.collect_given_up(letters_max=10))
-    assert [(letter.data, letter.delivered) for letter in letters] == [(b"stubborn", 3)]
+    dead_letters = await eventually(lambda: bus.letters.collect_given_up(letters_max=10))
+    assert [(dead_letter.data, dead_letter.delivered) for dead_letter in dead_letters] == [
+        (b"stubborn", 3)
+    ]
     assert await bus.letters.collect_given_up(letters_max=10) == []
     assert await bus.letters.count_letters() == 1
     await bus.publisher.publish_message(a_command(2, data=b"next"))
@@ -444,9 +453,9 @@ async def test_a_hint_that_nobody_hears_is_no_error(bus: Bus) -> None:
 
 async def test_a_consumer_says_whether_anybody_serves_it(bus: Bus) -> None:
     async def find() -> Backlog:
-        found = await bus.backlogs.find_backlog(stream=topology.COMMANDS, consumer=WORKER)
-        assert found is not None
-        return found
+        backlog = await bus.backlogs.find_backlog(stream=topology.COMMANDS, consumer=WORKER)
+        assert backlog is not None
+        return backlog
 
     await bus.publisher.publish_message(a_command())
 
@@ -476,9 +485,9 @@ async def test_each_pool_and_priority_has_a_queue_of_its_own(bus: Bus) -> None:
     await bus.publisher.publish_message(Message(subject=high, message_id="high", data=b"now"))
     await bus.publisher.publish_message(a_command(3, pool="elsewhere"))
     urgent = bus.consumer(topology.COMMANDS, topology.build_worker_consumer("default", "io-high"))
-    assert [one.data for one in await urgent.fetch_batch(messages_max=9, wait_s=LEASE_S)] == [
+    assert [item.data for item in await urgent.fetch_batch(messages_max=9, wait_s=LEASE_S)] == [
         b"now"
     ]
-    assert [one.data for one in await worker(bus).fetch_batch(messages_max=9, wait_s=0)] == [
+    assert [item.data for item in await worker(bus).fetch_batch(messages_max=9, wait_s=0)] == [
         b"work"
     ]

@@ -52,17 +52,17 @@ async def a_history(stores: Stores, *, events: int = 5) -> ExecutionId:
 
 async def test_histories_are_shown_as_they_were_sealed(stores: Stores) -> None:
     execution = await a_history(stores)
-    found = await stores.audit.read_stored_events(execution)
+    stored_events = await stores.audit.read_stored_events(execution)
     before = codec.CHECKSUM_NONE
-    for one in found:
-        assert stored_event.is_stored_event_sealed(one, before), one
-        assert one.altered == ()
-        before = one.envelope_checksum
+    for item in stored_events:
+        assert stored_event.is_stored_event_sealed(item, before), item
+        assert item.altered == ()
+        before = item.envelope_checksum
     assert [
-        stored_event.read_envelope(one) for one in found
+        stored_event.read_envelope(item) for item in stored_events
     ] == await stores.ledger_reader.read_events(execution)
     page = await stores.audit.read_stored_events(execution, after_version=1, events_max=2)
-    assert [one.stream_version for one in page] == [2, 3]
+    assert [item.stream_version for item in page] == [2, 3]
     assert await stores.audit.read_stored_events(an_execution()) == []
 
 
@@ -81,10 +81,15 @@ async def test_cuts_fall_where_time_and_events_say(stores: Stores) -> None:
 
 async def test_spans_of_a_run_hold_all_of_its_events(stores: Stores) -> None:
     execution = await a_history(stores)
-    found = await stores.audit.list_buckets(execution, buckets=4)
-    assert [(one.number, one.events) for one in found] == [(0, 1), (1, 1), (2, 1), (3, 2)]
-    assert (found[-1].first_version, found[-1].last_version) == (4, 5)
-    assert found[0].began_at == NOON + timedelta(milliseconds=1)
+    buckets = await stores.audit.list_buckets(execution, buckets=4)
+    assert [(bucket.number, bucket.events) for bucket in buckets] == [
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (3, 2),
+    ]
+    assert (buckets[-1].first_version, buckets[-1].last_version) == (4, 5)
+    assert buckets[0].began_at == NOON + timedelta(milliseconds=1)
     assert await stores.audit.list_buckets(an_execution(), buckets=4) == []
     (only,) = await stores.audit.list_buckets(await a_history(stores), buckets=1)
     assert only.events == 5
@@ -223,9 +228,9 @@ async def test_the_past_of_a_long_history_is_thinned_out(stores: Stores) -> None
         )
     kept = set()
     at = 200
-    while (found := await stores.past.find_snapshot_before(execution, at)) is not None:
-        kept.add(found.version)
-        at = found.version - 1
+    while (snapshot := await stores.past.find_snapshot_before(execution, at)) is not None:
+        kept.add(snapshot.version)
+        at = snapshot.version - 1
     gaps = [later - earlier for earlier, later in pairwise([*sorted(kept), 200])]
     assert 8 <= len(kept) <= 17
     assert max(gaps) <= 48

@@ -103,17 +103,21 @@ async def test_one_key_at_once_begins_one_execution(stores: Stores) -> None:
     fence = await a_fence(stores)
     requests = [a_request(idempotency_key="race") for _ in range(8)]
     answers = await asyncio.gather(
-        *(stores.ledger.append(_begins(fence, one)) for one in requests[:4]),
+        *(stores.ledger.append(_begins(fence, item)) for item in requests[:4]),
         *map(stores.requests.submit_request, requests[4:]),
         return_exceptions=True,
     )
-    refused = [one for one in answers if isinstance(one, BaseException)]
-    assert all(isinstance(one, RequestKnown) for one in refused)
-    kept = [one for one in requests if await stores.requests.find_request(one.request_id)]
+    refused = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert all(isinstance(item, RequestKnown) for item in refused)
+    kept = [
+        request for request in requests if await stores.requests.find_request(request.request_id)
+    ]
     assert len(kept) == 1
-    begun = [one for one in requests if await stores.ledger.read_events(one.execution_id)]
+    begun = [
+        request for request in requests if await stores.ledger.read_events(request.execution_id)
+    ]
     assert begun in (kept, [])
-    assert {one for one in answers if isinstance(one, str)} <= {kept[0].execution_id}
+    assert {answer for answer in answers if isinstance(answer, str)} <= {kept[0].execution_id}
 
 
 async def test_a_playbook_begins_only_as_the_latest_of_its_path(stores: Stores) -> None:

@@ -43,9 +43,9 @@ async def an_unprojected_execution(stores: Stores) -> ExecutionId:
 async def test_each_shard_counts_its_own_epochs(stores: Stores) -> None:
     assert await latest(stores) == []
     first = await committed(stores, 0, 2)
-    assert [(one.shard, one.epoch) for one in first] == [(0, 1), (2, 1)]
+    assert [(item.shard, item.epoch) for item in first] == [(0, 1), (2, 1)]
     second = await committed(stores)
-    assert [(one.shard, one.epoch) for one in second] == [(0, 2), (1, 1), (2, 2), (3, 1)]
+    assert [(item.shard, item.epoch) for item in second] == [(0, 2), (1, 1), (2, 2), (3, 1)]
     assert await latest(stores) == second
     assert await stores.checkpoints.list_latest_epochs([2, 1], shard_count=SHARDS) == second[1:3]
     assert await stores.checkpoints.list_latest_epochs([0], shard_count=SHARDS + 1) == []
@@ -62,7 +62,7 @@ async def test_an_epoch_vouches_for_nothing_young_and_never_goes_back(stores: St
 
 async def test_the_latest_event_never_goes_back(stores: Stores) -> None:
     seen = [(await committed(stores, 0, event_id=event))[0] for event in (7, 9, 3)]
-    assert [one.last_event_id for one in seen] == [7, 9, 9]
+    assert [item.last_event_id for item in seen] == [7, 9, 9]
 
 
 async def test_what_is_behind_is_not_vouched_for_until_it_is_projected(stores: Stores) -> None:
@@ -86,7 +86,7 @@ async def test_what_is_set_aside_is_named_and_does_not_hold_its_shard_up(stores:
     found = await committed(stores, set_aside=[execution])
     assert found[home].set_aside == [execution]
     assert found[home].through_at == found[home].committed_at
-    assert [one.set_aside for one in found if one.shard != home] == [[]] * (SHARDS - 1)
+    assert [item.set_aside for item in found if item.shard != home] == [[]] * (SHARDS - 1)
     assert await latest(stores) == found
 
 

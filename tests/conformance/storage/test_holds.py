@@ -31,8 +31,8 @@ async def test_an_owner_has_one_policy(stores: Stores) -> None:
     assert await holds.find_policy(OWNER) is None
     await holds.set_policy(OWNER, keep_days=30, action=RetentionAction.ARCHIVE, who="ann")
     await holds.set_policy(OWNER, keep_days=7, action=RetentionAction.DROP, who="bob")
-    found = await holds.find_policy(OWNER)
-    assert found is not None
-    assert (found.keep_days, found.action, found.set_by) == (7, RetentionAction.DROP, "bob")
+    policy = await holds.find_policy(OWNER)
+    assert policy is not None
+    assert (policy.keep_days, policy.action, policy.set_by) == (7, RetentionAction.DROP, "bob")
     assert await holds.find_policy(OTHER) is None
     assert await holds.list_units(OWNER, units_max=9) == []

@@ -109,10 +109,10 @@ async def test_a_key_is_found_until_and_after_it_is_revoked(stores: Stores) -> N
     assert await stores.identities.has_any_key()
     await stores.identities.note_key_use("noetl_1", NOON)
     await stores.identities.note_key_use("noetl_1", NOON - timedelta(hours=1))
-    found = await stores.identities.find_key("noetl_1")
-    assert found is not None
-    assert found.used_at == NOON
-    assert found.is_valid_at(NOON)
+    key = await stores.identities.find_key("noetl_1")
+    assert key is not None
+    assert key.used_at == NOON
+    assert key.is_valid_at(NOON)
     elsewhere = {**SCOPE, "organization_id": OrganizationId("other")}
     assert not await stores.identities.revoke_key("noetl_1", **elsewhere)
     assert await stores.identities.revoke_key("noetl_1", **SCOPE)
@@ -154,10 +154,10 @@ async def test_records_are_found_by_who_what_when_and_outcome(stores: Stores) ->
         await stores.administration.append_record(record)
 
     async def find_versions(**wanted: Any) -> list[int]:
-        found = await stores.administration.list_records(
+        records = await stores.administration.list_records(
             RecordFilter(**wanted), **SCOPE, after_version=0, records_max=9
         )
-        return [record.version for record in found]
+        return [record.version for record in records]
 
     assert await find_versions(who="Ann") == [1, 2]
     assert await find_versions(who="noetl_9") == [3, 4]

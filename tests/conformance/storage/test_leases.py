@@ -29,12 +29,12 @@ async def test_claimers_at_the_same_time_share_nothing(stores: Stores) -> None:
             for n in range(8)
         )
     )
-    taken = [lease.shard for claim in claims for lease in claim]
-    assert len(taken) == len(set(taken))
+    shards = [lease.shard for claim in claims for lease in claim]
+    assert len(shards) == len(set(shards))
     rest = await stores.shards.claim_shards(
         owner="z", lease_s=LONG_S, shards_max=16, shard_count=16
     )
-    assert sorted([*taken, *(lease.shard for lease in rest)]) == list(range(16))
+    assert sorted([*shards, *(lease.shard for lease in rest)]) == list(range(16))
 
 
 async def test_claiming_again_keeps_what_is_held(stores: Stores) -> None:

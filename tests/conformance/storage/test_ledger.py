@@ -52,14 +52,14 @@ async def test_a_history_reads_back_as_it_was_sealed(stores: Stores) -> None:
     )
     appended = await stores.ledger.append(an_append(await a_fence(stores), stream))
 
-    found = await stores.ledger_reader.read_events(execution)
+    events = await stores.ledger_reader.read_events(execution)
 
-    assert [one.event for one in found] == [one.event for one in stream.envelopes]
-    assert {one.ingest_time for one in found} == {appended.ingest_time}
+    assert [event.event for event in events] == [envelope.event for envelope in stream.envelopes]
+    assert {event.ingest_time for event in events} == {appended.ingest_time}
     previous = ""
-    for one in found:
-        assert seal_envelope(one, previous) == one
-        previous = one.envelope_checksum
+    for event in events:
+        assert seal_envelope(event, previous) == event
+        previous = event.envelope_checksum
     head = await stores.ledger_reader.find_head(execution)
     assert head is not None
     assert (head.version, head.checksum) == (3, previous)
@@ -100,7 +100,7 @@ async def test_reading_goes_on_after_a_version_and_is_bounded(stores: Stores) ->
 
     page = await stores.ledger_reader.read_events(execution, after_version=2, events_max=3)
 
-    assert [one.stream_version for one in page] == [3, 4, 5]
+    assert [item.stream_version for item in page] == [3, 4, 5]
     assert await stores.ledger_reader.read_events(execution, after_version=7) == []
     assert await stores.ledger_reader.read_events(an_execution()) == []
     assert await stores.ledger_reader.find_head(an_execution()) is None
@@ -156,7 +156,9 @@ async def test_a_key_is_used_once_in_an_execution(stores: Stores) -> None:
         )
 
     assert caught.value.key == key
-    assert [one.stream_version for one in await stores.ledger_reader.read_events(execution)] == [1]
+    assert [
+        event.stream_version for event in await stores.ledger_reader.read_events(execution)
+    ] == [1]
     elsewhere = a_stream(an_execution(), [a_run()], keys=[key])
     await stores.ledger.append(an_append(fence, elsewhere))
     await stores.ledger.append(
@@ -220,8 +222,8 @@ async def test_events_messages_and_settled_requests_come_together(stores: Stores
 
     ids = appended.outbox_ids
     assert ids == sorted(ids)
-    found = await stores.outbox.claim_rows(owner="outbox-1", lease_s=60, rows_max=10)
-    assert [one.outbox_id for one in found] == ids
+    rows = await stores.outbox.claim_rows(owner="outbox-1", lease_s=60, rows_max=10)
+    assert [item.outbox_id for item in rows] == ids
     await stores.outbox.settle_rows(ids)
     assert await stores.requests.redrive_requests(older_than_s=-1.0, requests_max=10) == 0
 
@@ -267,14 +269,14 @@ async def test_item_results_come_in_item_order(stores: Stores) -> None:
     ]
     await stores.ledger.append(an_append(fence, a_stream(execution, events)))
 
-    found = await stores.ledger_reader.list_item_results(execution, "1", results_max=9)
+    item_results = await stores.ledger_reader.list_item_results(execution, "1", results_max=9)
     first = await stores.ledger_reader.list_item_results(execution, "1", results_max=3)
     rest = await stores.ledger_reader.list_item_results(
         execution, "1", after_index=2, results_max=3
     )
 
     def indices(page: list[ItemEnd]) -> list[int | None]:
-        return [one.item_index for one in page]
+        return [item.item_index for item in page]
 
     broken = await stores.ledger_reader.list_failed_items(execution, "1", results_max=9)
     behind = await stores.ledger_reader.list_failed_items(
@@ -282,7 +284,7 @@ async def test_item_results_come_in_item_order(stores: Stores) -> None:
     )
 
     assert (broken, behind) == ([failed], [])
-    assert indices(found) == [0, 1, 2, 10]
+    assert indices(item_results) == [0, 1, 2, 10]
     assert (indices(first), indices(rest)) == ([0, 1, 2], [10])
 
 
@@ -327,7 +329,7 @@ async def test_frame_results_come_by_slot_and_frame_page_by_page(stores: Stores)
     )
 
     def places(page: list[FrameEnd]) -> list[tuple[int, int]]:
-        return [(one.slot, one.frame_index) for one in page]
+        return [(item.slot, item.frame_index) for item in page]
 
     assert (places(first), places(rest)) == ([(0, 0), (1, 0)], [(1, 1), (10, 0)])
 
@@ -382,11 +384,11 @@ async def test_many_histories_move_in_one_append(stores: Stores) -> None:
     fence = await a_fence(stores)
     executions = [an_execution() for _ in range(5)]
     await stores.ledger.append(
-        an_append(fence, *(a_stream(one, [a_run(), a_run()]) for one in executions[:3]))
+        an_append(fence, *(a_stream(item, [a_run(), a_run()]) for item in executions[:3]))
     )
-    mixed = [a_stream(one, [a_run()], after=2) for one in executions[:3]]
+    mixed = [a_stream(item, [a_run()], after=2) for item in executions[:3]]
     await stores.ledger.append(
-        an_append(fence, *mixed, *(a_stream(one, [a_run()]) for one in executions[3:]))
+        an_append(fence, *mixed, *(a_stream(item, [a_run()]) for item in executions[3:]))
     )
 
     heads = await stores.ledger_reader.list_heads([*executions, an_execution()])

@@ -31,10 +31,14 @@ def a_wait(**fields: Any) -> MessageWait:
 
 
 async def keep(
-    stores: Stores, letter: InboxMessage, *, open_wait: str | None = None, is_single: bool = False
+    stores: Stores,
+    dead_letter: InboxMessage,
+    *,
+    open_wait: str | None = None,
+    is_single: bool = False,
 ) -> InboxOutcome:
     reception, _ = await stores.requests.keep_message(
-        letter, open_wait=open_wait, is_single=is_single
+        dead_letter, open_wait=open_wait, is_single=is_single
     )
     return reception
 
@@ -100,11 +104,11 @@ async def test_the_first_letter_is_kept_repeated_and_refuses_another(stores: Sto
     assert await keep(stores, a_letter()) is InboxOutcome.REPEATED
     assert await keep(stores, a_letter("two")) is InboxOutcome.REFUSED
     assert await keep(stores, a_letter("two", address="signal/other")) is InboxOutcome.KEPT
-    found = await stores.requests.find_message(
+    message = await stores.requests.find_message(
         ADDRESS, tenant_id=TENANT, organization_id=ORGANIZATION
     )
-    assert found is not None
-    assert found.data == b"one"
+    assert message is not None
+    assert message.data == b"one"
 
 
 @pytest.mark.parametrize("is_single", [True, False])
@@ -145,9 +149,9 @@ async def test_waits_are_listed_by_address_and_mode_until_they_are_over(stores: 
     await show(stores, first, a_wait(), since_s=5)
     await show(stores, second, approval)
     place: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
-    found = await stores.projections.list_waits(**place, waits_max=9)
-    assert [one.execution_id for one in found] == [second, first]
-    assert found[0].wait == approval
+    waits = await stores.projections.list_waits(**place, waits_max=9)
+    assert [wait.execution_id for wait in waits] == [second, first]
+    assert waits[0].wait == approval
     (by_mode,) = await stores.projections.list_waits(**place, mode="approval", waits_max=9)
     (by_address,) = await stores.projections.list_waits(**place, address=ADDRESS, waits_max=9)
     (of_first,) = await stores.projections.list_waits(**place, execution_id=first, waits_max=9)

@@ -58,10 +58,10 @@ def a_row(version: int, body: str = '{"a": 1}', ordinal: int = 0) -> LineageRow:
 
 
 async def only_behind(stores: Stores, lineage_version: int = 1) -> LineageBehind | None:
-    found = await stores.lineage.list_lineage_behind(
+    lineage = await stores.lineage.list_lineage_behind(
         **ALL, lineage_version=lineage_version, executions_max=9
     )
-    return found[0] if found else None
+    return lineage[0] if lineage else None
 
 
 async def keep(
@@ -74,10 +74,10 @@ async def keep(
 
 async def test_only_events_of_steps_are_read(stores: Stores) -> None:
     execution = await a_history(stores)
-    found = await stores.steps.read_steps(execution, after_version=0, until_version=99)
-    assert [one.stream_version for one in found] == [1, 4, 5, 6]
+    steps = await stores.steps.read_steps(execution, after_version=0, until_version=99)
+    assert [step.stream_version for step in steps] == [1, 4, 5, 6]
     part = await stores.steps.read_steps(execution, after_version=1, until_version=5)
-    assert [one.stream_version for one in part] == [4, 5]
+    assert [item.stream_version for item in part] == [4, 5]
 
 
 async def test_a_position_moves_only_from_where_it_was_believed(stores: Stores) -> None:
@@ -105,11 +105,11 @@ async def test_what_was_settled_is_not_sent_again(stores: Stores) -> None:
     assert behind is not None
     await keep(stores, behind, [a_row(1), a_row(5), a_row(6)], until=6)
     waiting = await stores.lineage.list_undelivered_rows(**ALL, rows_max=9)
-    assert [one.version for one in waiting] == [1, 5, 6]
+    assert [item.version for item in waiting] == [1, 5, 6]
     await stores.lineage.settle_row(waiting[0])
     await stores.lineage.settle_row(waiting[1], refusal="422")
     left = await stores.lineage.list_undelivered_rows(**ALL, rows_max=9)
-    assert [(one.version, one.body) for one in left] == [(6, '{"a": 1}')]
+    assert [(item.version, item.body) for item in left] == [(6, '{"a": 1}')]
 
 
 async def test_what_is_told_again_is_sent_again_where_it_says_something_else(
@@ -119,8 +119,8 @@ async def test_what_is_told_again_is_sent_again_where_it_says_something_else(
     behind = await only_behind(stores)
     assert behind is not None
     await keep(stores, behind, [a_row(1), a_row(4), a_row(5), a_row(6)], until=6)
-    for one in await stores.lineage.list_undelivered_rows(**ALL, rows_max=9):
-        await stores.lineage.settle_row(one)
+    for undelivered_row in await stores.lineage.list_undelivered_rows(**ALL, rows_max=9):
+        await stores.lineage.settle_row(undelivered_row)
     assert await stores.lineage.forget_lineage(execution)
     assert not await stores.lineage.forget_lineage(an_execution())
     again = await only_behind(stores)
@@ -137,7 +137,7 @@ async def test_what_is_told_again_is_sent_again_where_it_says_something_else(
         (6, '{"a": 1}'),
     ]
     waiting = await stores.lineage.list_undelivered_rows(**ALL, rows_max=9)
-    assert [one.version for one in waiting] == [4]
+    assert [item.version for item in waiting] == [4]
 
 
 async def test_another_manner_of_telling_begins_anew(stores: Stores) -> None:

@@ -78,7 +78,7 @@ async def test_a_failure_is_due_and_then_what_completes_after_it(stores: Stores)
     await end(stores, "COMPLETED", recovered, ended_at=ENDED + timedelta(seconds=2))
     await end(stores, "COMPLETED", last, ended_at=ENDED + timedelta(seconds=3))
     due = await list_due(stores)
-    assert [(one.execution_id, one.cause) for one in due] == [
+    assert [(item.execution_id, item.cause) for item in due] == [
         (failed, Cause.FAILED),
         (recovered, Cause.RECOVERED),
     ]
@@ -91,7 +91,7 @@ async def test_what_completed_before_the_failure_has_not_recovered(stores: Store
     slow, quick = sorted((an_execution() for _ in range(2)), key=int)
     await end(stores, "COMPLETED", quick)
     await end(stores, "FAILED", slow, ended_at=ENDED + timedelta(seconds=1))
-    assert [one.execution_id for one in await list_due(stores)] == [slow]
+    assert [item.execution_id for item in await list_due(stores)] == [slow]
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,10 @@ async def test_each_rule_sends_for_itself(stores: Stores) -> None:
     await stores.notifications.put_rule(a_rule(name="boss"))
     await end(stores, "FAILED")
     due = await list_due(stores)
-    assert sorted(one.rule.name for one in due) == ["boss", "ops"]
-    assert [await stores.notifications.send_notification(one, a_request(one)) for one in due] == [
+    assert sorted(item.rule.name for item in due) == ["boss", "ops"]
+    assert [
+        await stores.notifications.send_notification(item, a_request(item)) for item in due
+    ] == [
         True,
         True,
     ]
@@ -179,7 +181,7 @@ async def test_a_failed_delivery_notifies_nobody(stores: Stores) -> None:
         await project(stores, request.execution_id, execution=[row])
     assert await list_due(stores) == []
     sent = await stores.notifications.list_sent_notifications(notifications_max=9, **PLACE)
-    assert [one.status for one in sent] == ["FAILED", "FAILED"]
+    assert [item.status for item in sent] == ["FAILED", "FAILED"]
 
 
 def a_late_rule(**fields: Any) -> NotificationRule:

@@ -70,10 +70,10 @@ def shown(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 async def test_each_object_is_listed_as_it_was_left_last(filled: Stores) -> None:
-    found = await filled.objects.list_objects(**PLACE, objects_max=9)
-    assert shown(found) == [("order/1", NEW), ("order/2", OLD), ("parcel/1", OLD)]
-    assert found[0]["attributes"] == {"minute": 2}
-    assert found[0]["updated_at"] == NOON + timedelta(minutes=2)
+    objects = await filled.objects.list_objects(**PLACE, objects_max=9)
+    assert shown(objects) == [("order/1", NEW), ("order/2", OLD), ("parcel/1", OLD)]
+    assert objects[0]["attributes"] == {"minute": 2}
+    assert objects[0]["updated_at"] == NOON + timedelta(minutes=2)
 
 
 async def test_a_list_is_narrowed_and_paged(filled: Stores) -> None:
@@ -90,8 +90,8 @@ async def test_a_list_is_narrowed_and_paged(filled: Stores) -> None:
 
 async def test_an_object_is_found_in_every_execution_that_changed_it(filled: Stores) -> None:
     objects = filled.objects
-    found = await objects.list_object_rows("order", "order/2", **PLACE, rows_max=9)
-    assert shown(found) == [("order/2", OLD), ("order/2", NEW)]
+    object_rows = await objects.list_object_rows("order", "order/2", **PLACE, rows_max=9)
+    assert shown(object_rows) == [("order/2", OLD), ("order/2", NEW)]
     assert len(await objects.list_object_rows("order", "order/2", **PLACE, rows_max=1)) == 1
     assert await objects.list_object_rows("order", "order/9", **PLACE, rows_max=9) == []
     assert await objects.list_object_rows("parcel", "order/2", **PLACE, rows_max=9) == []
@@ -99,7 +99,7 @@ async def test_an_object_is_found_in_every_execution_that_changed_it(filled: Sto
 
 async def test_the_changes_of_an_object_alone_fold_to_what_it_was(stores: Stores) -> None:
     shop = History(an_execution())
-    shop.add(*(one.event for one in a_shop().envelopes))
+    shop.add(*(envelope.event for envelope in a_shop().envelopes))
     await stores.ledger.append(an_append(await a_fence(stores), shop.stream()))
     for until in range(1, len(shop.envelopes) + 1):
         whole = HistoryReplay(build_empty_state(shop.execution_id, **PLACE))
@@ -113,8 +113,8 @@ async def test_the_changes_of_an_object_alone_fold_to_what_it_was(stores: Stores
                 until_version=until,
                 changes_max=2,
             ):
-                for one in page:
-                    fold_control.apply_object_change(state, one, one.event)  # type: ignore[arg-type]  # nothing else is listed
+                for item in page:
+                    fold_control.apply_object_change(state, item, item.event)  # type: ignore[arg-type]  # nothing else is listed
                 after = page[-1].stream_version
             thing = state.objects.get(object_id)
             row = None if thing is None else rows.build_object_row(state, thing)

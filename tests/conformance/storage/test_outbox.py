@@ -60,8 +60,8 @@ async def test_a_released_row_is_claimed_at_once(stores: Stores) -> None:
     ids = await append_messages(stores, 2)
     await stores.outbox.claim_rows(owner="a", lease_s=LONG_S, rows_max=9)
     await stores.outbox.release_rows(ids)
-    found = await stores.outbox.claim_rows(owner="b", lease_s=LONG_S, rows_max=9)
-    assert [row.outbox_id for row in found] == ids
+    rows = await stores.outbox.claim_rows(owner="b", lease_s=LONG_S, rows_max=9)
+    assert [row.outbox_id for row in rows] == ids
 
 
 async def test_a_leased_row_holds_back_the_later_ones_of_its_execution(stores: Stores) -> None:
@@ -70,12 +70,12 @@ async def test_a_leased_row_holds_back_the_later_ones_of_its_execution(stores: S
     await stores.outbox.claim_rows(owner="a", lease_s=LONG_S, rows_max=2)
     await stores.outbox.settle_rows(early[:1])
 
-    found = await stores.outbox.claim_rows(owner="b", lease_s=LONG_S, rows_max=9)
-    assert [row.outbox_id for row in found] == other
+    rows = await stores.outbox.claim_rows(owner="b", lease_s=LONG_S, rows_max=9)
+    assert [row.outbox_id for row in rows] == other
 
     await stores.outbox.settle_rows(early[1:2])
-    found = await stores.outbox.claim_rows(owner="b", lease_s=LONG_S, rows_max=9)
-    assert [row.outbox_id for row in found] == early[2:]
+    rows = await stores.outbox.claim_rows(owner="b", lease_s=LONG_S, rows_max=9)
+    assert [row.outbox_id for row in rows] == early[2:]
 
 
 async def test_the_writer_publishes_first_while_its_lease_lasts(stores: Stores) -> None:
@@ -165,8 +165,8 @@ async def test_the_same_key_answers_with_the_first_execution(stores: Stores) -> 
     elsewhere = a_request(idempotency_key="once", tenant_id="other")
     assert await stores.requests.submit_request(elsewhere) == elsewhere.execution_id
     keyless = [a_request(), a_request()]
-    for one in keyless:
-        assert await stores.requests.submit_request(one) == one.execution_id
+    for item in keyless:
+        assert await stores.requests.submit_request(item) == item.execution_id
 
 
 async def test_a_request_is_found_as_it_was_made(stores: Stores) -> None:
@@ -251,9 +251,11 @@ async def test_settled_requests_of_the_reaper_are_forgotten_unless_a_key_may_com
 
     assert await forget(LONG_S) == 0
     assert [await forget(), await forget(), await forget()] == [2, 1, 0]
-    kept = [await stores.requests.find_request(one.request_id) for one in (waiting, other, keyed)]
-    assert None not in kept
-    assert [await stores.requests.find_request(one.request_id) for one in over] == [None] * 3
+    requests = [
+        await stores.requests.find_request(item.request_id) for item in (waiting, other, keyed)
+    ]
+    assert None not in requests
+    assert [await stores.requests.find_request(item.request_id) for item in over] == [None] * 3
 
 
 async def test_only_stranded_requests_are_driven_again(stores: Stores) -> None:
@@ -270,7 +272,7 @@ async def test_only_stranded_requests_are_driven_again(stores: Stores) -> None:
     assert await stores.requests.redrive_requests(older_than_s=-1.0, requests_max=9) == 0
 
     again = await stores.outbox.claim_rows(owner="a", lease_s=LONG_S, rows_max=9)
-    assert {row.execution_id for row in again} == {one.execution_id for one in requests}
+    assert {row.execution_id for row in again} == {item.execution_id for item in requests}
     assert not {row.message_id for row in again} & {row.message_id for row in rows}
 
 

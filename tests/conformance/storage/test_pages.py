@@ -25,7 +25,7 @@ PLACE = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 def told(name: str) -> History:
     """A story under an identity of its own, and an event that is kept as text."""
     history = History(an_execution())
-    history.add(*(one.event for one in STORIES[name]().envelopes))
+    history.add(*(envelope.event for envelope in STORIES[name]().envelopes))
     last = StepExit(step="odd", run_id=RunId("99"), status=RunStatus.COMPLETED, patch=ODD)
     history.add(last)
     return history
@@ -42,11 +42,11 @@ async def kept(stores: Stores, history: History) -> None:
 
 
 async def page(stores: Stores, history: History, after: int = 0, most: int = 1000) -> HistoryPage:
-    found = await stores.pages.find_page(
+    history_page = await stores.pages.find_page(
         history.execution_id, **PLACE, after_version=after, events_max=most
     )
-    assert found is not None
-    return found
+    assert history_page is not None
+    return history_page
 
 
 async def test_every_event_is_shown_as_it_is_read(stores: Stores) -> None:
@@ -56,7 +56,7 @@ async def test_every_event_is_shown_as_it_is_read(stores: Stores) -> None:
         found = await page(stores, history)
         read = await stores.ledger_reader.read_events(history.execution_id)
         assert found.events == codec.convert_value(
-            codec.to_builtins([history_ports.build_shown_event(one) for one in read]),
+            codec.to_builtins([history_ports.build_shown_event(item) for item in read]),
             list[history_ports.ShownEvent],
         )
         (row,) = await stores.projections.list_rows("execution", history.execution_id)
@@ -71,8 +71,8 @@ async def test_a_page_begins_behind_a_version_and_ends_where_there_is_no_more(
     history = told(next(iter(STORIES)))
     await kept(stores, history)
     last = len(history.envelopes)
-    assert [one.version for one in (await page(stores, history, 2, 3)).events] == [3, 4, 5]
-    assert [one.version for one in (await page(stores, history, last - 1)).events] == [last]
+    assert [event.version for event in (await page(stores, history, 2, 3)).events] == [3, 4, 5]
+    assert [event.version for event in (await page(stores, history, last - 1)).events] == [last]
     beyond = await page(stores, history, last + 5)
     assert (beyond.events, beyond.version) == ([], last)
 
@@ -123,14 +123,16 @@ async def test_runs_are_found_by_what_began_and_ended_them(stores: Stores) -> No
     await kept(stores, history)
 
     async def versions(after: int, most: int) -> list[int]:
-        found = await stores.pages.find_run_events(
+        run_events = await stores.pages.find_run_events(
             history.execution_id, after_version=after, runs_max=most
         )
-        return [one.version for one in found]
+        return [run_event.version for run_event in run_events]
 
     assert await versions(0, 10) == [1, 2, 3, 5, 6, 7, 8, 9]
     assert await versions(0, 2) == [1, 2, 5, 6, 7]
     assert await versions(1, 1) == [2, 5, 6]
     assert await versions(3, 10) == []
-    found = await stores.pages.find_run_events(history.execution_id, after_version=0, runs_max=2)
-    assert found[3].context["patch"] == ODD
+    run_events = await stores.pages.find_run_events(
+        history.execution_id, after_version=0, runs_max=2
+    )
+    assert run_events[3].context["patch"] == ODD

@@ -173,7 +173,9 @@ async def test_a_result_holds_its_content_for_its_time(stores: Stores) -> None:
 
 
 async def test_executions_without_a_history_are_told_apart(stores: Stores) -> None:
-    known, strange = an_execution(), an_execution()
-    await append(stores, known, [a_run()], OWNER)
-    assert await stores.references.list_known_executions(OWNER, [known, strange]) == {known}
-    assert await stores.references.list_known_executions(OTHER, [known]) == set()
+    known_names, strange = an_execution(), an_execution()
+    await append(stores, known_names, [a_run()], OWNER)
+    assert await stores.references.list_known_executions(OWNER, [known_names, strange]) == {
+        known_names
+    }
+    assert await stores.references.list_known_executions(OTHER, [known_names]) == set()

@@ -239,7 +239,9 @@ async def test_content_is_listed_by_its_owner(case: Case) -> None:
     assert set(found) == {ref.sha256 for ref in refs}
     if not case.is_sealed:
         assert [found[ref.sha256].stored_bytes for ref in refs] == [3, 4]
-    assert [one.name async for page in case.store.iterate_objects(owner) for one in page] == ["n/1"]
+    assert [item.name async for page in case.store.iterate_objects(owner) for item in page] == [
+        "n/1"
+    ]
     texts = [piece async for piece in case.store.stream_content(owner, "n/1", is_name=True)]
     assert b"".join(texts) == b"x"
 
@@ -261,8 +263,8 @@ async def test_shelved_content_is_read_brought_back_and_purged(case: Case) -> No
     assert await case.store.restore_content(owner, ref.sha256)
     assert not await case.store.restore_content(owner, ref.sha256)
     pages = [page async for page in case.store.iterate_contents(owner)]
-    assert sorted(one.is_shelved for page in pages for one in page) == [False, True]
-    (shelved,) = [one for page in pages for one in page if one.is_shelved]
+    assert sorted(item.is_shelved for page in pages for item in page) == [False, True]
+    (shelved,) = [item for page in pages for item in page if item.is_shelved]
     earlier = structs.replace(shelved, modified_at=shelved.modified_at - timedelta(days=1))
     assert not await case.store.purge_content(owner, earlier)
     assert await case.store.purge_content(owner, shelved)
@@ -499,12 +501,12 @@ async def test_results_go_into_envelopes_and_come_back(case: Case) -> None:
     assert middle.reference is not None
     assert large.reference is not None
     # The playbook sees the first two as inline; only the first travels.
-    assert [one.context.get("is_inline", False) for one in (small, middle, large)] == [
+    assert [item.context.get("is_inline", False) for item in (small, middle, large)] == [
         False,
         True,
         False,
     ]
-    assert max(len(codec.encode_json(one)) for one in (small, middle, large)) < 2048
+    assert max(len(codec.encode_json(item)) for item in (small, middle, large)) < 2048
     for envelope, length in ((small, 10), (middle, 5000), (large, 70_000)):
         assert await result_values.load_result(load, envelope) == kept_form(length)
     assert await result_values.load_result(load, None) == {}

@@ -208,8 +208,8 @@ async def test_later_rows_replace_earlier_ones(stores: Stores) -> None:
 
     await project(stores, execution, old=1, new=5, frame=[stale, done])
 
-    found = await stores.projections.list_rows("frame", execution)
-    assert found == [done, frame_row(execution, "1000")]
+    rows = await stores.projections.list_rows("frame", execution)
+    assert rows == [done, frame_row(execution, "1000")]
     assert await stores.projections.list_positions([execution, an_execution()]) == {execution: 5}
 
 
@@ -271,8 +271,8 @@ async def test_an_unknown_surface_is_refused(stores: Stores) -> None:
 
 async def test_a_cleared_execution_can_be_projected_again(stores: Stores) -> None:
     execution, other = an_execution(), an_execution()
-    for one in (execution, other):
-        await project(stores, one, new=7, **every_surface(one))
+    for item in (execution, other):
+        await project(stores, item, new=7, **every_surface(item))
     await stores.projections.clear_execution(execution)
 
     for surface in KEY_BY_SURFACE:
@@ -368,13 +368,13 @@ async def test_commands_that_nobody_hears_of_are_overdue(stores: Stores) -> None
     }
     await stores.projections.apply_rows(shard=0, rows=rows, positions={live: (0, 1), ended: (0, 1)})
 
-    found = await stores.projections.list_overdue(grace_s=60.0, commands_max=10)
+    overdue = await stores.projections.list_overdue(grace_s=60.0, commands_max=10)
 
-    assert [(one.command_id, one.attempt, one.status) for one in found] == [
+    assert [(item.command_id, item.attempt, item.status) for item in overdue] == [
         ("2", 1, "RUNNING"),
         ("1", 3, "ISSUED"),
     ]
-    assert (found[0].execution_id, found[0].pool, found[0].lane) == (live, "default", "io")
+    assert (overdue[0].execution_id, overdue[0].pool, overdue[0].lane) == (live, "default", "io")
 
 
 async def test_many_silent_commands_of_one_place_hide_none_of_another(stores: Stores) -> None:
@@ -396,9 +396,9 @@ async def test_many_silent_commands_of_one_place_hide_none_of_another(stores: St
     ]
     rows = {"execution": [execution_row(live), execution_row(other)], "command": commands}
     await stores.projections.apply_rows(shard=0, rows=rows, positions={live: (0, 1), other: (0, 1)})
-    found = await stores.projections.list_overdue(grace_s=60.0, commands_max=2)
-    assert all(one.command_id.startswith("1") for one in found[:2])
-    assert sorted(one.command_id for one in found[2:]) == ["2", "3", "4", "5", "9"]
+    overdue = await stores.projections.list_overdue(grace_s=60.0, commands_max=2)
+    assert all(item.command_id.startswith("1") for item in overdue[:2])
+    assert sorted(item.command_id for item in overdue[2:]) == ["2", "3", "4", "5", "9"]
 
 
 async def test_commands_that_nobody_has_begun_are_listed(stores: Stores) -> None:
@@ -424,7 +424,7 @@ async def test_commands_that_nobody_has_begun_are_listed(stores: Stores) -> None
 
     async def listed(**fields: Any) -> list[str]:
         asked = {"tenant_id": TENANT, "organization_id": ORGANIZATION, "commands_max": 10, **fields}
-        return [one.command_id for one in await stores.projections.list_issued(**asked)]
+        return [item.command_id for item in await stores.projections.list_issued(**asked)]
 
     assert sorted(await listed(execution_id=live)) == ["1", "2", "4"]
     assert await listed(stage_id="201") == ["1"]
@@ -437,25 +437,28 @@ async def test_commands_that_nobody_has_begun_are_listed(stores: Stores) -> None
 
 
 async def test_what_is_urgent_is_seen_before_what_waits_longer(stores: Stores) -> None:
-    live = an_execution()
+    execution = an_execution()
     waiting: Row = {"status": "ISSUED", "pool": "edge"}
     old = NOON - timedelta(days=1)
     commands = [
-        *(command_row(live, f"1{n}", **waiting, heard_at=old, lane="io-low") for n in range(5)),
-        command_row(live, "2", **waiting, heard_at=NOON, lane="spark"),
-        command_row(live, "3", **waiting, heard_at=NOON, lane="io"),
-        command_row(live, "4", **waiting, heard_at=NOON, lane="io-high"),
-        command_row(live, "5", **waiting, heard_at=old, lane="io-high"),
-        command_row(live, "6", status="ISSUED", pool="far", heard_at=old, lane="io-high"),
+        *(
+            command_row(execution, f"1{n}", **waiting, heard_at=old, lane="io-low")
+            for n in range(5)
+        ),
+        command_row(execution, "2", **waiting, heard_at=NOON, lane="spark"),
+        command_row(execution, "3", **waiting, heard_at=NOON, lane="io"),
+        command_row(execution, "4", **waiting, heard_at=NOON, lane="io-high"),
+        command_row(execution, "5", **waiting, heard_at=old, lane="io-high"),
+        command_row(execution, "6", status="ISSUED", pool="far", heard_at=old, lane="io-high"),
     ]
-    await project(stores, live, execution=[execution_row(live)], command=commands)
+    await project(stores, execution, execution=[execution_row(execution)], command=commands)
 
     async def listed(*pools: str, commands_max: int = 4, **fields: Any) -> list[str]:
         asked = {"tenant_id": TENANT, "organization_id": ORGANIZATION, **fields}
         found = await stores.projections.list_urgent(
             **asked, pools=pools, commands_max=commands_max
         )
-        return [one.command_id for one in found]
+        return [item.command_id for item in found]
 
     assert await listed("edge", commands_max=3) == ["5", "4", "3"]
     assert (await listed("edge", commands_max=10))[3:] == [*(f"1{n}" for n in range(5)), "2"]
@@ -467,8 +470,8 @@ async def test_what_is_urgent_is_seen_before_what_waits_longer(stores: Stores) -
 async def test_one_frame_is_found_by_its_identity(stores: Stores) -> None:
     execution = an_execution()
     await project(stores, execution, frame=[frame_row(execution, "301"), frame_row(execution, "2")])
-    found = await stores.projections.find_frame(ExecutionId(execution), "301")
-    assert found == frame_row(execution, "301")
+    frame = await stores.projections.find_frame(ExecutionId(execution), "301")
+    assert frame == frame_row(execution, "301")
     assert await stores.projections.find_frame(ExecutionId(execution), "7") is None
 
 
@@ -522,7 +525,7 @@ async def test_frames_are_shared_out_over_bins_in_the_order_of_their_ids(stores:
     for bins_max in (1, 3, 10):
         found = await stores.projections.bin_frames(execution, bins_max=bins_max)
         assert found == bin_frames(frames, bins_max=bins_max)
-    assert [one.frames for one in found] == [1] * 7
+    assert [item.frames for item in found] == [1] * 7
     assert await stores.projections.bin_frames(an_execution(), bins_max=3) == []
 
 

@@ -38,17 +38,17 @@ def a_credential(name: str = "pg", version: int = 1) -> SealedCredential:
 async def test_a_changed_playbook_gets_the_next_version(stores: Stores) -> None:
     first, second = an_entry(), an_entry(digest="d2")
     assert (await stores.catalog.register_playbook(first)).version == 1
-    kept = await stores.catalog.register_playbook(second)
+    playbook = await stores.catalog.register_playbook(second)
 
-    assert kept.version == 2
-    assert kept.created_at is not None
-    assert structs.replace(kept, version=0, created_at=None) == second
-    assert await stores.catalog.find_playbook("demo/a", **PLACE) == kept
-    assert await stores.catalog.get_entry(second.catalog_id) == kept
+    assert playbook.version == 2
+    assert playbook.created_at is not None
+    assert structs.replace(playbook, version=0, created_at=None) == second
+    assert await stores.catalog.find_playbook("demo/a", **PLACE) == playbook
+    assert await stores.catalog.get_entry(second.catalog_id) == playbook
     earlier = await stores.catalog.find_playbook("demo/a", **PLACE, version=1)
     assert earlier is not None
     assert earlier.catalog_id == first.catalog_id
-    assert str(kept.model) == str(second.model)
+    assert str(playbook.model) == str(second.model)
 
 
 async def test_the_same_playbook_keeps_its_version(stores: Stores) -> None:
@@ -57,15 +57,15 @@ async def test_the_same_playbook_keeps_its_version(stores: Stores) -> None:
 
 
 async def test_several_playbooks_are_registered_together(stores: Stores) -> None:
-    known = await stores.catalog.register_playbook(an_entry())
+    playbook = await stores.catalog.register_playbook(an_entry())
     new = [an_entry(path="demo/z"), an_entry(), an_entry(path="demo/b")]
     kept = await stores.catalog.register_batch(new)
-    assert [(one.path, one.version) for one in kept] == [
+    assert [(item.path, item.version) for item in kept] == [
         ("demo/z", 1),
         ("demo/a", 1),
         ("demo/b", 1),
     ]
-    assert kept[1] == known
+    assert kept[1] == playbook
     assert await stores.catalog.find_playbook("demo/z", **PLACE) == kept[0]
     assert await stores.catalog.register_batch([]) == []
 
@@ -86,7 +86,7 @@ async def test_registering_at_once_numbers_without_a_gap(stores: Stores) -> None
 
 
 async def test_what_is_not_registered_is_not_found(stores: Stores) -> None:
-    kept = await stores.catalog.register_playbook(an_entry())
+    playbook = await stores.catalog.register_playbook(an_entry())
     assert await stores.catalog.find_playbook("demo/b", **PLACE) is None
     assert await stores.catalog.find_playbook("demo/a", **PLACE, version=9) is None
     assert (
@@ -96,7 +96,7 @@ async def test_what_is_not_registered_is_not_found(stores: Stores) -> None:
         is None
     )
     with pytest.raises(KeyError):
-        await stores.catalog.get_entry(str(int(kept.catalog_id) + 1))
+        await stores.catalog.get_entry(str(int(playbook.catalog_id) + 1))
 
 
 async def test_paths_are_listed_once_with_their_latest_version(stores: Stores) -> None:
@@ -104,9 +104,9 @@ async def test_paths_are_listed_once_with_their_latest_version(stores: Stores) -
         await stores.catalog.register_playbook(an_entry(path, digest))
     await stores.catalog.register_playbook(an_entry("c", tenant_id=TenantId("other")))
 
-    found = await stores.catalog.list_playbooks(**PLACE, entries_max=10)
+    playbooks = await stores.catalog.list_playbooks(**PLACE, entries_max=10)
 
-    assert [(entry.path, entry.version) for entry in found] == [("B", 1), ("a/x", 2), ("b", 1)]
+    assert [(entry.path, entry.version) for entry in playbooks] == [("B", 1), ("a/x", 2), ("b", 1)]
     assert len(await stores.catalog.list_playbooks(**PLACE, entries_max=2)) == 2
 
 

@@ -83,12 +83,12 @@ async def test_stored_results_are_replaced_and_cleared_with_their_execution(
     stores: Stores,
 ) -> None:
     execution, other = an_execution(), an_execution()
-    for one in (execution, other):
+    for item in (execution, other):
         await stores.projections.apply_rows(
             shard=0,
-            rows={"execution": rows_of(one)},
-            positions={one: (0, 1)},
-            results=[result(one, 1), result(one, 2, parent=1)],
+            rows={"execution": rows_of(item)},
+            positions={item: (0, 1)},
+            results=[result(item, 1), result(item, 2, parent=1)],
         )
     await stores.rebuilds.replace_rows(
         shard=0,

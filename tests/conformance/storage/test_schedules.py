@@ -47,7 +47,7 @@ async def fire(stores: Stores, schedule: Schedule) -> ExecutionId | None:
 
 
 async def test_a_schedule_is_kept_as_it_was_given(stores: Stores) -> None:
-    given = a_schedule(
+    schedule = a_schedule(
         version=3,
         workload={"region": "eu", "n": [1, 2.5, None]},
         timezone="Europe/Berlin",
@@ -55,8 +55,8 @@ async def test_a_schedule_is_kept_as_it_was_given(stores: Stores) -> None:
         catch_up_max=7,
         overlap=Overlap.SKIP,
     )
-    assert await stores.schedules.put_schedule(given) == given
-    assert await stores.schedules.find_schedule("hourly", **PLACE) == given
+    assert await stores.schedules.put_schedule(schedule) == schedule
+    assert await stores.schedules.find_schedule("hourly", **PLACE) == schedule
     assert await stores.schedules.find_schedule("hourly", tenant_id=TenantId("x"), **_org()) is None
     assert await stores.schedules.find_schedule("daily", **PLACE) is None
 
@@ -71,8 +71,8 @@ async def test_one_that_is_put_again_keeps_its_identity_and_its_past(stores: Sto
 
 
 async def test_a_time_is_fired_once_and_with_its_request(stores: Stores) -> None:
-    kept = await stores.schedules.put_schedule(a_schedule())
-    answers = await asyncio.gather(*[fire(stores, kept) for _ in range(4)])
+    schedule = await stores.schedules.put_schedule(a_schedule())
+    answers = await asyncio.gather(*[fire(stores, schedule) for _ in range(4)])
     (begun,) = [answer for answer in answers if answer is not None]
     assert await stores.requests.find_request(f"execute-{begun}") is not None
     assert (await stores.outbox.count_backlog())[0] == 1
@@ -82,8 +82,8 @@ async def test_a_time_is_fired_once_and_with_its_request(stores: Stores) -> None
 
 
 async def test_the_same_time_of_the_same_schedule_is_the_same_execution(stores: Stores) -> None:
-    kept = await stores.schedules.put_schedule(a_schedule())
-    begun = await fire(stores, kept)
+    schedule = await stores.schedules.put_schedule(a_schedule())
+    begun = await fire(stores, schedule)
     again = await stores.schedules.put_schedule(a_schedule())
     assert await fire(stores, again) == begun
     assert (await stores.outbox.count_backlog())[0] == 1
@@ -117,7 +117,7 @@ async def test_the_longest_due_come_first_and_only_enabled_ones(stores: Stores) 
     await stores.schedules.put_schedule(a_schedule("ended", next_at=None))
     await stores.schedules.put_schedule(a_schedule("to come", next_at=NOON + HOUR))
     due = await stores.schedules.list_due_schedules(now=NOON, schedules_max=9)
-    assert [one.name for one in due] == ["later", "late"]
+    assert [item.name for item in due] == ["later", "late"]
     assert len(await stores.schedules.list_due_schedules(now=NOON, schedules_max=1)) == 1
 
 
@@ -126,7 +126,7 @@ async def test_schedules_are_listed_by_name_and_removed(stores: Stores) -> None:
         await stores.schedules.put_schedule(a_schedule(name))
     await stores.schedules.put_schedule(a_schedule("theirs", tenant_id=TenantId("x")))
     listed = await stores.schedules.list_schedules(**PLACE, schedules_max=9)
-    assert [one.name for one in listed] == ["C", "a", "b"]
+    assert [item.name for item in listed] == ["C", "a", "b"]
     assert await stores.schedules.remove_schedule("b", **PLACE)
     assert not await stores.schedules.remove_schedule("b", **PLACE)
     assert len(await stores.schedules.list_schedules(**PLACE, schedules_max=9)) == 2

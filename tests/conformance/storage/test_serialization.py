@@ -13,7 +13,7 @@ import pytest
 from tests.corpus import record as corpus
 from tests.replay import record as histories
 from tests.support.storage import ORGANIZATION, TENANT
-from tests.support.tiering import Seen, open_shared
+from tests.support.tiering import TierCounts, open_shared
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec
@@ -39,12 +39,12 @@ def test_every_table_and_value_of_the_corpus_is_recorded() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recorded_table_says_what_it_said(name: str) -> None:
-    data, known = stored(name), DIGESTS["tables"][name]
+    data, known_names = stored(name), DIGESTS["tables"][name]
     table = encoding.read_table(data)
-    assert codec.digest_hex(data) == known["sha256"]
-    assert digest_schema(table.schema) == known["schema_digest"]
-    assert table.num_rows == known["row_count"]
-    assert corpus.checksum(table) == known["checksum"]
+    assert codec.digest_hex(data) == known_names["sha256"]
+    assert digest_schema(table.schema) == known_names["schema_digest"]
+    assert table.num_rows == known_names["row_count"]
+    assert corpus.checksum(table) == known_names["checksum"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,14 +63,14 @@ def test_duckdb_reads_the_same(name: str) -> None:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("stream", stream)
-        found = connection.sql("SELECT * FROM stream").to_arrow_table()
-    assert corpus.checksum(found) == DIGESTS["tables"][name]["checksum"]
+        arrow_table = connection.sql("SELECT * FROM stream").to_arrow_table()
+    assert corpus.checksum(arrow_table) == DIGESTS["tables"][name]["checksum"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_table_is_mapped_as_it_was_stored(name: str, tmp_path: Any) -> None:
     shared = open_shared(tmp_path, clock=SystemClock())
-    store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=shared)
+    store = TieredPayloads(MemoryPayloads(), watch=TierCounts(), shared=shared)
     ref = await store.put_payload(
         stored(name),
         tenant_id=TENANT,
@@ -78,8 +78,8 @@ async def test_a_table_is_mapped_as_it_was_stored(name: str, tmp_path: Any) -> N
         media_type=ARROW_MEDIA_TYPE,
         schema_digest=DIGESTS["tables"][name]["schema_digest"],
     )
-    found = await store.map_table(ref)
-    assert corpus.checksum(found) == DIGESTS["tables"][name]["checksum"]
+    table = await store.map_table(ref)
+    assert corpus.checksum(table) == DIGESTS["tables"][name]["checksum"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,10 +88,10 @@ def test_a_table_that_is_cut_off_is_refused_or_shorter_but_never_other(name: str
     data, whole = stored(name), encoding.read_table(stored(name))
     for cut in range(0, len(data), max(1, len(data) // 50)):
         try:
-            found = encoding.read_table(data[:cut])
+            table = encoding.read_table(data[:cut])
         except PayloadUnreadable:
             continue
-        assert found.equals(whole.slice(0, found.num_rows))
+        assert table.equals(whole.slice(0, table.num_rows))
 
 
 def test_values_have_their_recorded_digests() -> None:
@@ -110,11 +110,11 @@ def test_javascript_computes_the_same_digests_and_chains() -> None:
     names = histories.names()
     files = [histories.paths(name)[0] for name in names]
     assert NODE is not None
-    told = subprocess.run(  # noqa: S603 - our own script
+    output = subprocess.run(  # noqa: S603 - our own script
         [NODE, corpus.HERE / "canonical.mjs", corpus.VALUES, *files],
         capture_output=True,
         check=True,
     )
-    found = codec.decode_json(told.stdout)
+    found = codec.decode_json(output.stdout)
     assert found["values"] == DIGESTS["values"]
     assert found["chains"] == [histories.load(name)[-1].envelope_checksum for name in names]

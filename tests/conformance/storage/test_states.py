@@ -55,8 +55,8 @@ async def test_a_state_has_no_value_before_its_first_change(stores: Stores) -> N
 async def test_a_change_is_written_with_its_events(stores: Stores) -> None:
     execution = an_execution()
     await stores.ledger.append(appending(await a_fence(stores), execution, by(execution, 7, 1)))
-    found = await stores.states.find_state("p", "orders", **SCOPE)
-    assert found == StateRecord(name="orders", value=number(7), revision=1)
+    state = await stores.states.find_state("p", "orders", **SCOPE)
+    assert state == StateRecord(name="orders", value=number(7), revision=1)
     (change,) = await stores.states.list_changes("p", "orders", **SCOPE, changes_max=9)
     assert (change.execution_id, change.step) == (execution, "load")
     assert change.changed_at is not None
@@ -71,8 +71,8 @@ async def test_a_change_that_does_not_follow_leaves_nothing_behind(
     with pytest.raises(StateMoved, match="moved on since it was read: p orders"):
         await stores.ledger.append(appending(fence, execution, by(execution, 9, revision)))
     assert await stores.ledger_reader.find_head(execution) is None
-    found = await stores.states.find_state("p", "orders", **SCOPE)
-    assert found == StateRecord(name="orders", value=number(7), revision=1)
+    state = await stores.states.find_state("p", "orders", **SCOPE)
+    assert state == StateRecord(name="orders", value=number(7), revision=1)
     assert len(await stores.states.list_changes("p", "orders", **SCOPE, changes_max=9)) == 1
 
 
@@ -97,9 +97,9 @@ async def test_changes_are_listed_from_the_latest_and_by_pages(stores: Stores) -
     for revision in (1, 2, 3):
         await stores.states.change_state(a_change(revision * 10, revision))
     listed = await stores.states.list_changes("p", "orders", **SCOPE, changes_max=2)
-    assert [one.revision for one in listed] == [3, 2]
+    assert [item.revision for item in listed] == [3, 2]
     rest = await stores.states.list_changes("p", "orders", **SCOPE, before=2, changes_max=2)
-    assert [(one.value, one.changed_by, one.reason) for one in rest] == [
+    assert [(item.value, item.changed_by, item.reason) for item in rest] == [
         (number(10), "ann", "again")
     ]
 
@@ -109,15 +109,15 @@ async def test_states_are_listed_by_path_and_name(stores: Stores) -> None:
         await stores.states.change_state(a_change(1, 1, path=path, name=name))
     await stores.states.change_state(a_change(2, 2, path="p", name="b"))
     listed = await stores.states.list_states(**SCOPE, states_max=9)
-    assert [(one.path, one.name, one.revision) for one in listed] == [
+    assert [(item.path, item.name, item.revision) for item in listed] == [
         ("p", "a", 1),
         ("p", "b", 2),
         ("q", "a", 1),
     ]
     rest = await stores.states.list_states(**SCOPE, after=("p", "a"), states_max=1)
-    assert [(one.path, one.name) for one in rest] == [("p", "b")]
+    assert [(item.path, item.name) for item in rest] == [("p", "b")]
     of_one = await stores.states.list_states(**SCOPE, path="q", states_max=9)
-    assert [one.path for one in of_one] == ["q"]
+    assert [item.path for item in of_one] == ["q"]
 
 
 async def test_a_state_belongs_to_its_organization(stores: Stores) -> None:
@@ -139,5 +139,5 @@ async def test_a_state_belongs_to_its_organization(stores: Stores) -> None:
 async def test_every_type_comes_back_as_it_was(stores: Stores, value: StateValue) -> None:
     change = structs.replace(a_change(0, 1).change, value=value)
     await stores.states.change_state(OwnedStateChange(change=change, **SCOPE))
-    found = await stores.states.find_state("p", "orders", **SCOPE)
-    assert found == StateRecord(name="orders", value=value, revision=1)
+    state = await stores.states.find_state("p", "orders", **SCOPE)
+    assert state == StateRecord(name="orders", value=value, revision=1)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.support.storage import ORGANIZATION, TENANT
-from tests.support.tiering import Seen, open_shared, ref_of
+from tests.support.tiering import TierCounts, open_shared, ref_of
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts.payloads import PayloadRef
@@ -82,8 +82,8 @@ async def put(store: TieredPayloads, data: bytes) -> PayloadRef:
 
 async def test_a_read_falls_through_to_the_store_and_fills_what_is_nearer(tmp_path: Path) -> None:
     below = MemoryPayloads()
-    ref = await put(TieredPayloads(below, watch=Seen()), SMALL)
-    seen = Seen()
+    ref = await put(TieredPayloads(below, watch=TierCounts()), SMALL)
+    seen = TierCounts()
     store = TieredPayloads(
         below,
         watch=seen,
@@ -97,7 +97,7 @@ async def test_a_read_falls_through_to_the_store_and_fills_what_is_nearer(tmp_pa
 
 
 async def test_the_nearest_tier_that_has_it_answers_also_without_the_store(tmp_path: Path) -> None:
-    below, seen = MemoryPayloads(), Seen()
+    below, seen = MemoryPayloads(), TierCounts()
     disk = DiskTier(tmp_path / "disk", store_url="memory://", bytes_max=ROOM)
     store = TieredPayloads(below, watch=seen, disk=disk)
     ref = await put(store, SMALL)
@@ -116,14 +116,14 @@ async def test_a_store_that_refuses_leaves_nothing_in_any_tier(tmp_path: Path) -
 
     shared = open_shared(tmp_path, bytes_max=ROOM, clock=SystemClock())
     with pytest.raises(OSError, match="no room"):
-        await put(TieredPayloads(Full(), watch=Seen(), shared=shared), SMALL)
+        await put(TieredPayloads(Full(), watch=TierCounts(), shared=shared), SMALL)
     assert shared.used_bytes() == 0
     assert await shared.find_copy(ref_of(SMALL)) is None
 
 
 async def test_a_lent_file_outlives_its_eviction(tmp_path: Path) -> None:
     disk = DiskTier(tmp_path, store_url="memory://", bytes_max=ROOM)
-    store = TieredPayloads(MemoryPayloads(), watch=Seen(), disk=disk)
+    store = TieredPayloads(MemoryPayloads(), watch=TierCounts(), disk=disk)
     ref = await put(store, SMALL)
     async with store.lend_file(ref) as file:
         await disk.forget_copy(ref)
@@ -137,8 +137,8 @@ async def test_a_file_is_lent_whether_or_not_there_is_a_disk_tier(
 ) -> None:
     disk = DiskTier(tmp_path, store_url="memory://", bytes_max=ROOM) if has_disk else None
     below = MemoryPayloads()
-    store = TieredPayloads(below, watch=Seen(), disk=disk)
-    ref = await put(TieredPayloads(below, watch=Seen()), SMALL)
+    store = TieredPayloads(below, watch=TierCounts(), disk=disk)
+    ref = await put(TieredPayloads(below, watch=TierCounts()), SMALL)
     async with store.lend_file(ref) as file:
         assert file.read_bytes() == SMALL
     with pytest.raises(PayloadMissing):
@@ -153,7 +153,7 @@ async def test_what_the_store_seals_is_not_left_on_a_disk_in_the_clear(tmp_path:
 
     disk = DiskTier(tmp_path, store_url="memory://", bytes_max=ROOM)
     near = MemoryTier(bytes_max=ROOM)
-    store = TieredPayloads(Sealing(), watch=Seen(), near=[near], disk=disk)
+    store = TieredPayloads(Sealing(), watch=TierCounts(), near=[near], disk=disk)
     ref = await put(store, SMALL)
     async with store.lend_file(ref) as file:
         assert file.read_bytes() == SMALL
@@ -182,7 +182,7 @@ async def test_the_disk_is_found_again_by_the_next_process(tmp_path: Path) -> No
 
 async def test_everything_but_reading_is_the_stores(tmp_path: Path) -> None:
     below = MemoryPayloads()
-    store = TieredPayloads(below, watch=Seen(), near=[MemoryTier(bytes_max=ROOM)])
+    store = TieredPayloads(below, watch=TierCounts(), near=[MemoryTier(bytes_max=ROOM)])
     place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
     assert await store.put_named("a/b", b"first", **place) is None
     assert await store.put_named("a/b", b"second", **place) == b"first"

@@ -43,7 +43,7 @@ async def test_triggers_are_listed_by_name_and_owner(stores: Stores) -> None:
         await stores.triggers.put_trigger(structs.replace(ORDERS, name=name, subject=name))
     await stores.triggers.put_trigger(structs.replace(ORDERS, tenant_id=TenantId("x")))
     listed = await stores.triggers.list_triggers(**PLACE, triggers_max=9)
-    assert [one.name for one in listed] == ["a", "b"]
+    assert [item.name for item in listed] == ["a", "b"]
     assert len(await stores.triggers.list_triggers(**PLACE, triggers_max=1)) == 1
 
 

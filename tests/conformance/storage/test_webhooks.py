@@ -37,5 +37,5 @@ async def test_webhooks_are_listed_by_name_and_owner(stores: Stores) -> None:
         await stores.webhooks.put_webhook(structs.replace(HOOK, name=name))
     await stores.webhooks.put_webhook(structs.replace(HOOK, tenant_id=TenantId("x")))
     listed = await stores.webhooks.list_webhooks(**PLACE, webhooks_max=9)
-    assert [one.name for one in listed] == ["a", "b"]
+    assert [item.name for item in listed] == ["a", "b"]
     assert len(await stores.webhooks.list_webhooks(**PLACE, webhooks_max=1)) == 1

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.api import ApiWorld
-from tests.support.door import Door, Noetl, Outcome
+from tests.support.running_api import Noetl, Outcome, RunningApi
 
 from noetl_cli import __main__ as command_line
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
-    opened = Door(world=ApiWorld())
+def running_api() -> Iterator[RunningApi]:
+    opened = RunningApi(world=ApiWorld())
     opened.start()
     yield opened
     if opened.thread is not None and opened.thread.is_alive():
@@ -21,13 +21,13 @@ def door() -> Iterator[Door]:
 
 @pytest.fixture
 def noetl(
-    door: Door,
+    running_api: RunningApi,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Noetl:
     """The command line, pointed at the API, with a state folder of its own."""
-    monkeypatch.setenv("NOETL_SERVER", door.url)
+    monkeypatch.setenv("NOETL_SERVER", running_api.url)
     monkeypatch.setenv("NOETL_HOME", str(tmp_path_factory.mktemp("home")))
 
     def run(*arguments: str) -> Outcome:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 from tests.support.asking import http
-from tests.support.door import Noetl
+from tests.support.running_api import Noetl
 from tests.support.servers import wait_until
 from tests.support.services import free_port
 

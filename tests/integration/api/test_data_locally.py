@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import msgspec
-from tests.support.door import Noetl
+from tests.support.running_api import Noetl
 
 TEXT = """\
 apiVersion: noetl.io/v2
@@ -56,7 +56,11 @@ def test_rows_go_from_tool_to_tool(noetl: Noetl, tmp_path: Path) -> None:
     outcome = noetl("run", str(playbook), "-r", "local", "--json")
     events = [msgspec.json.decode(line) for line in outcome.out.splitlines()]
     assert events[-1]["event_type"] == "playbook.completed", outcome.out[-2000:]
-    done = [one for one in events if one["event_type"] == "call.done" and one["node_name"] == "end"]
+    done = [
+        event
+        for event in events
+        if event["event_type"] == "call.done" and event["node_name"] == "end"
+    ]
     about = done[-1]["result"]["context"]
     assert about["fields"] == {
         "sums": "134550,134850,135150",

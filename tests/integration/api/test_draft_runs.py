@@ -5,16 +5,16 @@ from pathlib import Path
 import msgspec
 from tests.support.api import PLAYBOOK, beginning, ending
 from tests.support.asking import http
-from tests.support.door import Door, Noetl
+from tests.support.running_api import Noetl, RunningApi
 
 from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
 
 CHANGED = PLAYBOOK.replace("demo/hello", "demo/hello") + "    desc: changed\n"
 
 
-def requests(door: Door) -> list[ExecutionRequested]:
+def requests(running_api: RunningApi) -> list[ExecutionRequested]:
     found = []
-    for kept in door.world.store.request_by_id.values():
+    for kept in running_api.world.store.request_by_id.values():
         batch = msgspec.json.decode(kept.request.data, type=FactBatch)
         found += [fact for fact in batch.facts if isinstance(fact, ExecutionRequested)]
     return found
@@ -28,7 +28,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 
 def test_a_file_runs_as_a_draft_and_a_schedule_runs_what_is_registered(
-    door: Door, noetl: Noetl, tmp_path: Path
+    running_api: RunningApi, noetl: Noetl, tmp_path: Path
 ) -> None:
     registered, changed = files(tmp_path)
     assert noetl("register", registered).out == "demo/hello version 1\n"
@@ -36,13 +36,13 @@ def test_a_file_runs_as_a_draft_and_a_schedule_runs_what_is_registered(
     assert noetl("run", changed, "--detach").code == 0
     assert noetl("schedule", "run", "daily").code == 0
     assert noetl("run", "demo/hello", "--detach").code == 0
-    assert [fact.version for fact in requests(door)] == [-1, 1, 1]
-    shown = http.get(f"{door.url}/api/catalog/demo/hello").json()
+    assert [fact.version for fact in requests(running_api)] == [-1, 1, 1]
+    shown = http.get(f"{running_api.url}/api/catalog/demo/hello").json()
     assert (shown["version"], shown["versions"], shown["source"]) == (1, [1], PLAYBOOK)
-    draft = http.get(f"{door.url}/api/catalog/demo/hello", params={"version": -1}).json()
+    draft = http.get(f"{running_api.url}/api/catalog/demo/hello", params={"version": -1}).json()
     assert (draft["version"], draft["versions"], draft["source"]) == (-1, [1], CHANGED)
-    listed = http.get(f"{door.url}/api/catalog").json()["playbooks"]
-    assert [(one["path"], one["version"]) for one in listed] == [("demo/hello", 1)]
+    listed = http.get(f"{running_api.url}/api/catalog").json()["playbooks"]
+    assert [(item["path"], item["version"]) for item in listed] == [("demo/hello", 1)]
 
 
 def test_a_draft_alone_is_no_playbook_that_a_schedule_or_a_run_by_path_finds(
@@ -55,11 +55,11 @@ def test_a_draft_alone_is_no_playbook_that_a_schedule_or_a_run_by_path_finds(
     assert noetl("schedule", "put", "daily", "demo/hello", "--cron", "0 6 * * *").code == 2
 
 
-def test_register_asks_for_both(door: Door, noetl: Noetl, tmp_path: Path) -> None:
+def test_register_asks_for_both(running_api: RunningApi, noetl: Noetl, tmp_path: Path) -> None:
     registered, changed = files(tmp_path)
     noetl("register", registered)
     assert noetl("run", changed, "--register", "--detach").code == 0
-    assert [fact.version for fact in requests(door)] == [2]
+    assert [fact.version for fact in requests(running_api)] == [2]
     refused = noetl("run", "demo/hello", "--register")
     assert (refused.code, "--register needs a file" in refused.err) == (2, True)
 
@@ -77,20 +77,20 @@ def test_playbooks_that_are_called_have_to_be_registered(noetl: Noetl, tmp_path:
     assert "demo/called" in noetl("catalog", "ls").out
 
 
-def test_a_draft_says_that_it_is_one(door: Door, noetl: Noetl, tmp_path: Path) -> None:
+def test_a_draft_says_that_it_is_one(running_api: RunningApi, noetl: Noetl, tmp_path: Path) -> None:
     registered, changed = files(tmp_path)
     noetl("register", registered)
     execution_id = noetl("run", changed, "--detach").out.strip()
-    door.append(execution_id, [*beginning(), *ending()])
-    accepted = http.post(f"{door.url}/api/execute", json={"content": CHANGED}).json()
+    running_api.append(execution_id, [*beginning(), *ending()])
+    accepted = http.post(f"{running_api.url}/api/execute", json={"content": CHANGED}).json()
     assert (accepted["path"], accepted["version"]) == ("demo/hello", -1)
     watched = noetl("run", changed, "--timeout", "0.2")
     assert "of demo/hello draft 1" in watched.err
 
 
-def test_what_is_asked_twice_or_not_at_all_is_refused(door: Door) -> None:
+def test_what_is_asked_twice_or_not_at_all_is_refused(running_api: RunningApi) -> None:
     def answer(**body: object) -> tuple[int, str]:
-        found = http.post(f"{door.url}/api/execute", json=body)
+        found = http.post(f"{running_api.url}/api/execute", json=body)
         return found.status_code, found.text
 
     assert answer(workload={})[0] in (400, 422)
@@ -102,17 +102,17 @@ def test_what_is_asked_twice_or_not_at_all_is_refused(door: Door) -> None:
     assert "E103" in text
 
 
-def test_the_same_key_answers_with_the_same_draft(door: Door) -> None:
+def test_the_same_key_answers_with_the_same_draft(running_api: RunningApi) -> None:
     def ask(content: str) -> dict[str, object]:
         found = http.post(
-            f"{door.url}/api/execute",
+            f"{running_api.url}/api/execute",
             json={"content": content},
             headers={"Idempotency-Key": "k"},
         )
         return {"status": found.status_code, **found.json()}
 
     first = ask(PLAYBOOK)
-    http.post(f"{door.url}/api/execute", json={"content": CHANGED})
+    http.post(f"{running_api.url}/api/execute", json={"content": CHANGED})
     again = ask(PLAYBOOK)
     assert (again["execution_id"], again["deduplicated"]) == (first["execution_id"], True)
     assert ask(CHANGED)["status"] == 409

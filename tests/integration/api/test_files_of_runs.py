@@ -7,7 +7,7 @@ import httpx
 import msgspec
 import pytest
 from tests.support.asking import http
-from tests.support.door import Door, Noetl
+from tests.support.running_api import Noetl, RunningApi
 
 from noetl_contracts.execution_files import CHUNK_HEAD, digest_chunk
 
@@ -85,17 +85,17 @@ def test_a_file_that_cannot_be_taken_along_is_refused_before_the_run(
     assert said in outcome.err
 
 
-def ask(door: Door, body: dict[str, Any], key: str | None = None) -> httpx.Response:
+def ask(running_api: RunningApi, body: dict[str, Any], key: str | None = None) -> httpx.Response:
     headers = {} if key is None else {"Idempotency-Key": key}
     asked = {"content": PLAYBOOK, **body}
-    return http.post(f"{door.url}/api/execute", json=asked, headers=headers)
+    return http.post(f"{running_api.url}/api/execute", json=asked, headers=headers)
 
 
 def test_a_planner_keeps_the_files_before_the_run_begins(
-    noetl: Noetl, people: Path, door: Door
+    noetl: Noetl, people: Path, running_api: RunningApi
 ) -> None:
     data = b"name,age\nada,36\n"
-    stored = http.post(f"{door.url}/api/files/chunks", content=data).json()
+    stored = http.post(f"{running_api.url}/api/files/chunks", content=data).json()
     assert stored == {"digest": digest_chunk(data)}
     assert not data.startswith(CHUNK_HEAD)
     file = {
@@ -104,10 +104,10 @@ def test_a_planner_keeps_the_files_before_the_run_begins(
         "chunk_bytes": 256,
         "chunks": [stored["digest"]],
     }
-    assert ask(door, {"files": [file]}, "one").status_code == 202
-    assert ask(door, {"files": [file]}, "one").json()["deduplicated"]
+    assert ask(running_api, {"files": [file]}, "one").status_code == 202
+    assert ask(running_api, {"files": [file]}, "one").json()["deduplicated"]
     # The same key with other files is another request.
-    assert ask(door, {"files": [{**file, "path": "b.csv"}]}, "one").status_code == 409
+    assert ask(running_api, {"files": [{**file, "path": "b.csv"}]}, "one").status_code == 409
     outcome = noetl("run", str(people), "--file", "data/people.csv", "--detach")
     assert outcome.code == 0, outcome
 
@@ -125,14 +125,16 @@ def test_a_planner_keeps_the_files_before_the_run_begins(
         {"path": "a/b"},
     ],
 )
-def test_files_that_make_no_sense_are_refused(door: Door, change: dict[str, Any]) -> None:
+def test_files_that_make_no_sense_are_refused(
+    running_api: RunningApi, change: dict[str, Any]
+) -> None:
     file = {"path": "a", "size_bytes": 9, "chunk_bytes": 256, "chunks": ["0" * 64]}
     others = [file] if change == {"path": "a/b"} else []
-    assert ask(door, {"files": [*others, {**file, **change}]}).status_code == 400
+    assert ask(running_api, {"files": [*others, {**file, **change}]}).status_code == 400
 
 
-def test_a_file_that_is_not_stored_is_refused_by_its_name(door: Door) -> None:
+def test_a_file_that_is_not_stored_is_refused_by_its_name(running_api: RunningApi) -> None:
     file = {"path": "a.csv", "size_bytes": 9, "chunk_bytes": 256, "chunks": ["0" * 64]}
-    answer = ask(door, {"files": [file]})
+    answer = ask(running_api, {"files": [file]})
     assert (answer.status_code, answer.json()["code"]) == (422, "file_not_stored")
     assert "a.csv" in answer.json()["detail"]

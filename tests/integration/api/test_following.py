@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.support.api import PLAYBOOK, beginning, ending
 from tests.support.asking import http
-from tests.support.door import Door, Noetl
+from tests.support.running_api import Noetl, RunningApi
 from tests.support.storage import an_execution
 
 from noetl_cli.planner import execution_stream
@@ -57,16 +57,16 @@ def loop_events(*, failed: int = 0) -> list[object]:
     return [*events, done]
 
 
-def play(door: Door, events: list[object]) -> threading.Thread:
+def play(running_api: RunningApi, events: list[object]) -> threading.Thread:
     """Answer the next accepted execution with a history."""
 
     def main() -> None:
-        requests = door.world.store.request_by_id
+        requests = running_api.world.store.request_by_id
         while not requests:
             threading.Event().wait(0.01)
         execution_id = next(iter(requests.values())).request.execution_id
         for event in events:
-            door.append(execution_id, [event])
+            running_api.append(execution_id, [event])
 
     thread = threading.Thread(target=main)
     thread.start()
@@ -74,9 +74,9 @@ def play(door: Door, events: list[object]) -> threading.Thread:
 
 
 def test_a_file_is_run_as_a_draft_and_watched_to_its_end(
-    door: Door, noetl: Noetl, file: Path
+    running_api: RunningApi, noetl: Noetl, file: Path
 ) -> None:
-    thread = play(door, [*beginning(), *loop_events(), *ending()])
+    thread = play(running_api, [*beginning(), *loop_events(), *ending()])
     outcome = noetl("run", str(file), "--output", "none")
     thread.join()
     assert outcome.code == 0, outcome
@@ -86,8 +86,8 @@ def test_a_file_is_run_as_a_draft_and_watched_to_its_end(
     assert "demo/hello draft 1" in outcome.err
 
 
-def test_json_is_every_event_on_a_line(door: Door, noetl: Noetl, file: Path) -> None:
-    thread = play(door, [*beginning(), *ending()])
+def test_json_is_every_event_on_a_line(running_api: RunningApi, noetl: Noetl, file: Path) -> None:
+    thread = play(running_api, [*beginning(), *ending()])
     outcome = noetl("run", str(file), "--json")
     thread.join()
     events = [msgspec.json.decode(line) for line in outcome.out.splitlines()]
@@ -95,26 +95,28 @@ def test_json_is_every_event_on_a_line(door: Door, noetl: Noetl, file: Path) -> 
     assert len({event["execution_id"] for event in events}) == 1
 
 
-def test_a_stream_of_some_types_shows_these_and_the_end(door: Door) -> None:
-    known = an_execution()
-    door.append(known, [*beginning(), *loop_events(), *ending()])
-    url = f"{door.url}/api/executions/{known}/stream"
+def test_a_stream_of_some_types_shows_these_and_the_end(running_api: RunningApi) -> None:
+    execution = an_execution()
+    running_api.append(execution, [*beginning(), *loop_events(), *ending()])
+    url = f"{running_api.url}/api/executions/{execution}/stream"
     wanted = {"event_type": ["frame.committed", "playbook.completed"]}
     lines = http.get(url, params=wanted).text.splitlines()
     shown = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
     assert shown == ["frame.committed", "playbook.completed", "end"]
 
 
-def test_a_type_that_no_event_has_is_refused(door: Door) -> None:
-    answer = http.get(f"{door.url}/api/executions/1/stream", params={"event_type": "frame.won"})
+def test_a_type_that_no_event_has_is_refused(running_api: RunningApi) -> None:
+    answer = http.get(
+        f"{running_api.url}/api/executions/1/stream", params={"event_type": "frame.won"}
+    )
     assert answer.status_code == 400
     assert "frame.won" in answer.json()["detail"]
 
 
 def test_failed_rows_of_a_completed_run_are_exit_code_4_and_harmless_text(
-    door: Door, noetl: Noetl, file: Path
+    running_api: RunningApi, noetl: Noetl, file: Path
 ) -> None:
-    thread = play(door, [*beginning(), *loop_events(failed=2), *ending()])
+    thread = play(running_api, [*beginning(), *loop_events(failed=2), *ending()])
     outcome = noetl("run", str(file), "--output", "none")
     thread.join()
     assert outcome.code == 4
@@ -122,17 +124,19 @@ def test_failed_rows_of_a_completed_run_are_exit_code_4_and_harmless_text(
     assert "\x1b" not in outcome.out
 
 
-def test_a_failed_run_names_its_error_and_exits_1(door: Door, noetl: Noetl, file: Path) -> None:
+def test_a_failed_run_names_its_error_and_exits_1(
+    running_api: RunningApi, noetl: Noetl, file: Path
+) -> None:
     error = ErrorObject(kind="template", message="'nme' is undefined", step="start")
-    thread = play(door, [*beginning(), PlaybookFailed(error=error, step="start")])
+    thread = play(running_api, [*beginning(), PlaybookFailed(error=error, step="start")])
     outcome = noetl("run", str(file))
     thread.join()
     assert outcome.code == 1
     assert "error in step start: template: 'nme' is undefined" in outcome.err
 
 
-def test_a_cancelled_run_exits_3(door: Door, noetl: Noetl, file: Path) -> None:
-    thread = play(door, [*beginning(), ExecutionCancelled(reason="enough")])
+def test_a_cancelled_run_exits_3(running_api: RunningApi, noetl: Noetl, file: Path) -> None:
+    thread = play(running_api, [*beginning(), ExecutionCancelled(reason="enough")])
     outcome = noetl("run", str(file))
     thread.join()
     assert outcome.code == 3
@@ -144,45 +148,47 @@ def test_time_that_is_up_exits_124_and_says_how_to_go_on(noetl: Noetl, file: Pat
     assert "noetl run --attach" in outcome.err
 
 
-def test_a_detached_run_prints_its_execution(door: Door, noetl: Noetl, file: Path) -> None:
+def test_a_detached_run_prints_its_execution(
+    running_api: RunningApi, noetl: Noetl, file: Path
+) -> None:
     outcome = noetl("run", str(file), "--detach", "--set", "who=moon", "--set", "deep.n=3")
     assert outcome.code == 0
-    (request,) = door.world.store.request_by_id.values()
+    (request,) = running_api.world.store.request_by_id.values()
     assert outcome.out.strip() == request.request.execution_id
-    asked = msgspec.json.decode(request.request.data)["facts"][0]
-    assert asked["workload"] == {"who": "moon", "deep": {"n": 3}}
+    fact = msgspec.json.decode(request.request.data)["facts"][0]
+    assert fact["workload"] == {"who": "moon", "deep": {"n": 3}}
     again = noetl("status", outcome.out.strip())
     assert "PENDING" in again.out
 
 
-def test_attaching_to_what_has_ended_shows_it_all(door: Door, noetl: Noetl) -> None:
+def test_attaching_to_what_has_ended_shows_it_all(running_api: RunningApi, noetl: Noetl) -> None:
     execution_id = an_execution()
-    door.append(execution_id, [*beginning(), *ending()])
-    door.call(door.world.project, execution_id)
+    running_api.append(execution_id, [*beginning(), *ending()])
+    running_api.call(running_api.world.project, execution_id)
     outcome = noetl("run", "--attach", execution_id)
     assert outcome.code == 0
     assert "start: done" in outcome.out
 
 
-def test_a_stream_after_the_end_is_over_at_once(door: Door) -> None:
+def test_a_stream_after_the_end_is_over_at_once(running_api: RunningApi) -> None:
     execution_id = an_execution()
-    door.append(execution_id, [*beginning(), *ending()])
-    door.call(door.world.project, execution_id)
-    answer = http.get(f"{door.url}/api/executions/{execution_id}/stream?after=4", timeout=10)
+    running_api.append(execution_id, [*beginning(), *ending()])
+    running_api.call(running_api.world.project, execution_id)
+    answer = http.get(f"{running_api.url}/api/executions/{execution_id}/stream?after=4", timeout=10)
     assert "event: end" in answer.text
 
 
-def test_a_planner_that_restarts_is_found_again(door: Door, noetl: Noetl) -> None:
+def test_a_planner_that_restarts_is_found_again(running_api: RunningApi, noetl: Noetl) -> None:
     execution_id = an_execution()
-    door.append(execution_id, beginning())
-    port = door.port
+    running_api.append(execution_id, beginning())
+    port = running_api.port
 
-    def restart(door: Door) -> None:
-        door.stop()
-        door.start(port)
-        door.append(execution_id, ending())
+    def restart(running_api: RunningApi) -> None:
+        running_api.stop()
+        running_api.start(port)
+        running_api.append(execution_id, ending())
 
-    thread = threading.Timer(0.5, restart, args=(door,))
+    thread = threading.Timer(0.5, restart, args=(running_api,))
     thread.start()
     outcome = noetl("run", "--attach", execution_id)
     thread.join()
@@ -192,12 +198,12 @@ def test_a_planner_that_restarts_is_found_again(door: Door, noetl: Noetl) -> Non
 
 
 def test_a_planner_that_stays_away_is_told_after_a_while(
-    door: Door, noetl: Noetl, monkeypatch: pytest.MonkeyPatch
+    running_api: RunningApi, noetl: Noetl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(execution_stream, "PATIENCE_S", 0.5)
     execution_id = an_execution()
-    door.append(execution_id, beginning())
-    thread = threading.Timer(0.3, door.stop)
+    running_api.append(execution_id, beginning())
+    thread = threading.Timer(0.3, running_api.stop)
     thread.start()
     outcome = noetl("run", "--attach", execution_id)
     thread.join()
@@ -237,10 +243,10 @@ def test_ctrl_c_once_detaches_and_twice_cancels(
     assert len(cancelled) == cancels
 
 
-def test_commands_are_named_in_lists(door: Door, noetl: Noetl) -> None:
+def test_commands_are_named_in_lists(running_api: RunningApi, noetl: Noetl) -> None:
     execution_id = an_execution()
-    door.append(execution_id, [*beginning(), *ending()])
-    door.call(door.world.project, execution_id)
+    running_api.append(execution_id, [*beginning(), *ending()])
+    running_api.call(running_api.world.project, execution_id)
     assert execution_id in noetl("ls").out
     assert execution_id not in noetl("ls", "--status", "failed").out
     events = noetl("events", execution_id, "--since", "2")

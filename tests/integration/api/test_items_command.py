@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from tests.support.api import beginning, ending
-from tests.support.door import Door, Noetl
+from tests.support.running_api import Noetl, RunningApi
 from tests.support.storage import an_execution
 
 from noetl_contracts import ids
@@ -19,7 +19,7 @@ COUNT = 12
 
 
 @pytest.fixture
-def known(door: Door) -> ExecutionId:
+def known(running_api: RunningApi) -> ExecutionId:
     """An execution whose loop had one item that failed."""
 
     def end(index: int) -> CallDone | CallError:
@@ -46,47 +46,47 @@ def known(door: Door) -> ExecutionId:
     events = [*beginning(), loop, *map(end, range(COUNT)), *ending()]
 
     async def keep() -> None:
-        await door.world.append(execution_id, events, has_keys=True)
-        await door.world.project(execution_id)
+        await running_api.world.append(execution_id, events, has_keys=True)
+        await running_api.world.project(execution_id)
 
-    door.call(keep)
+    running_api.call(keep)
     return execution_id
 
 
 def test_a_table_shows_index_state_attempts_input_and_error(
     noetl: Noetl, known: ExecutionId
 ) -> None:
-    told = noetl("items", known, "start", "--failed")
-    assert told.code == 0, told
-    head, row = told.out.splitlines()
+    answer = noetl("items", known, "start", "--failed")
+    assert answer.code == 0, answer
+    head, row = answer.out.splitlines()
     assert head.split() == ["INDEX", "STATE", "ATTEMPTS", "SECONDS", "INPUT", "ERROR"]
     assert row.split()[:4] == [str(BAD), "failed", "1", f"name-{BAD}"]
     assert row.endswith("!…")
-    assert "\x1b" not in told.out
+    assert "\x1b" not in answer.out
     # What the ledger counts stands beside the table.
-    assert "start: 12 in all" in told.err
+    assert "start: 12 in all" in answer.err
 
 
 def test_the_only_loop_need_not_be_named_and_json_has_an_item_a_line(
     noetl: Noetl, known: ExecutionId
 ) -> None:
-    told = noetl("items", known, "--output", "json", "--limit", "5")
-    items = [msgspec.json.decode(line) for line in told.out.splitlines()]
+    answer = noetl("items", known, "--output", "json", "--limit", "5")
+    items = [msgspec.json.decode(line) for line in answer.out.splitlines()]
     assert [item["index"] for item in items] == list(range(5))
-    assert f"More follow: noetl items {known} start --after 4" in told.err
+    assert f"More follow: noetl items {known} start --after 4" in answer.err
     rest = noetl("items", known, "start", "--output", "json", "--after", "4", "--all")
     assert len(rest.out.splitlines()) == COUNT - 5
     assert "More follow" not in rest.err
 
 
 def test_what_cannot_be_meant_is_refused(noetl: Noetl, known: ExecutionId) -> None:
-    told = noetl("items", known, "start", "--failed", "--state", "completed")
-    assert (told.code, "exclude each other" in told.err) == (2, True)
+    answer = noetl("items", known, "start", "--failed", "--state", "completed")
+    assert (answer.code, "exclude each other" in answer.err) == (2, True)
     assert noetl("items", known, "none").code == 2
     assert "is no index" in noetl("items", known, "start", "--after", "x").err
 
 
 def test_a_rerun_of_a_playbook_that_is_gone_says_so(noetl: Noetl, known: ExecutionId) -> None:
-    told = noetl("rerun", known, "--failed", "--detach")
-    assert told.code == 2
-    assert "try:" in told.err
+    answer = noetl("rerun", known, "--failed", "--detach")
+    assert answer.code == 2
+    assert "try:" in answer.err

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.door import Noetl, Outcome
+from tests.support.running_api import Noetl, Outcome
 
 from noetl_cli.local import history
 

@@ -7,7 +7,7 @@ import httpx
 import msgspec
 import pytest
 from tests.support.asking import http
-from tests.support.door import Noetl
+from tests.support.running_api import Noetl
 from tests.support.servers import wait_until
 from tests.support.services import free_port
 

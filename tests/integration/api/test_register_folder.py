@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.support.door import Noetl
+from tests.support.running_api import Noetl
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2

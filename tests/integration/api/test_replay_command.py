@@ -8,7 +8,7 @@ from msgspec import structs
 from tests.support import storage
 from tests.support.api import beginning, ending
 from tests.support.builders import a_cursor_loop
-from tests.support.door import Door, Noetl
+from tests.support.running_api import Noetl, RunningApi
 
 from noetl_chassis.seals.credential_seal import TEXT_PREFIX
 from noetl_contracts import codec
@@ -19,16 +19,16 @@ PLACE = ("--tenant", storage.TENANT, "--organization", storage.ORGANIZATION)
 
 
 @pytest.fixture
-def execution_id(door: Door) -> ExecutionId:
+def execution_id(running_api: RunningApi) -> ExecutionId:
     """An execution that has ended and is projected."""
-    found = storage.an_execution()
-    door.append(found, [one.event for one in a_cursor_loop().envelopes])
-    door.call(door.world.project, found)
-    return found
+    execution = storage.an_execution()
+    running_api.append(execution, [envelope.event for envelope in a_cursor_loop().envelopes])
+    running_api.call(running_api.world.project, execution)
+    return execution
 
 
-def history(door: Door, execution_id: ExecutionId) -> list[Any]:
-    return door.world.store.history_by_execution[execution_id]
+def history(running_api: RunningApi, execution_id: ExecutionId) -> list[Any]:
+    return running_api.world.store.history_by_execution[execution_id]
 
 
 def test_states_are_shown_and_compared(noetl: Noetl, execution_id: ExecutionId) -> None:
@@ -39,9 +39,9 @@ def test_states_are_shown_and_compared(noetl: Noetl, execution_id: ExecutionId) 
         noetl("replay", "state", execution_id, "--at", "3", "--json", *PLACE).out
     )
     assert (early["version"], early["status"]) == (3, "RUNNING")
-    told = noetl("replay", "diff", execution_id, "3", "5", *PLACE)
-    assert told.out.startswith("position 3 -> position 5\n")
-    assert "~ version: 3 -> 5" in told.out
+    answer = noetl("replay", "diff", execution_id, "3", "5", *PLACE)
+    assert answer.out.startswith("position 3 -> position 5\n")
+    assert "~ version: 3 -> 5" in answer.out
     last = str(early["head_version"])
     assert "no difference" in noetl("replay", "diff", execution_id, last, *PLACE).out
 
@@ -67,11 +67,11 @@ def test_what_is_wrong_ends_in_one_sentence(
 
 
 def test_evidence_is_written_and_checks_green_elsewhere(
-    noetl: Noetl, door: Door, tmp_path: Path
+    noetl: Noetl, running_api: RunningApi, tmp_path: Path
 ) -> None:
     execution_id = storage.an_execution()
-    door.append(execution_id, [*beginning(), *ending()])
-    door.call(door.world.project, execution_id)
+    running_api.append(execution_id, [*beginning(), *ending()])
+    running_api.call(running_api.world.project, execution_id)
     folder = tmp_path / "evidence"
     done = noetl("replay", "verify", execution_id, "--output", str(folder), *PLACE)
     assert (done.code, "agrees with every other" in done.out) == (0, True), done.out
@@ -90,17 +90,17 @@ def test_evidence_of_payloads_that_are_gone_says_so(
     assert (done.code, "payload_unresolved" in done.out) == (1, True)
     moved = folder.rename(tmp_path / "moved")
     again = noetl("replay", "check", str(moved), "--json")
-    told = codec.decode_json(again.out)
-    kinds = {problem["code"] for problem in told["problems"]}
+    answer = codec.decode_json(again.out)
+    kinds = {problem["code"] for problem in answer["problems"]}
     assert kinds == {"payload_unresolved", "step_failed"}
     twice = noetl("replay", "verify", execution_id, "--output", str(moved), *PLACE)
     assert (twice.code, "is not empty" in twice.err) == (2, True)
 
 
 def test_evidence_of_rows_that_were_changed_says_which(
-    noetl: Noetl, door: Door, execution_id: ExecutionId, tmp_path: Path
+    noetl: Noetl, running_api: RunningApi, execution_id: ExecutionId, tmp_path: Path
 ) -> None:
-    rows = door.world.store.row_by_key_by_surface["execution"]
+    rows = running_api.world.store.row_by_key_by_surface["execution"]
     rows[execution_id, execution_id]["rows"] = 4711
     folder = tmp_path / "evidence"
     done = noetl("replay", "verify", execution_id, "--output", str(folder), *PLACE)
@@ -109,13 +109,13 @@ def test_evidence_of_rows_that_were_changed_says_which(
 
 
 def test_an_audit_names_what_was_done(
-    noetl: Noetl, door: Door, execution_id: ExecutionId, tmp_path: Path
+    noetl: Noetl, running_api: RunningApi, execution_id: ExecutionId, tmp_path: Path
 ) -> None:
     heads = tmp_path / "heads.json"
     assert noetl("audit", "heads", "--output", str(heads), *PLACE).code == 0
     clean = noetl("audit", "verify", "--heads", str(heads), *PLACE)
     assert (clean.code, clean.out) == (0, "1 histories, 0 of them not as they were written.\n")
-    events = history(door, execution_id)
+    events = history(running_api, execution_id)
     events[4] = structs.replace(events[4], producer="somebody")
     changed = noetl("audit", "verify", execution_id, *PLACE)
     assert changed.code == 1
@@ -123,12 +123,12 @@ def test_an_audit_names_what_was_done(
 
 
 def test_an_audit_finds_histories_that_are_gone(
-    noetl: Noetl, door: Door, execution_id: ExecutionId, tmp_path: Path
+    noetl: Noetl, running_api: RunningApi, execution_id: ExecutionId, tmp_path: Path
 ) -> None:
     heads = tmp_path / "heads.json"
     noetl("audit", "heads", "--output", str(heads), *PLACE)
-    door.world.store.history_by_execution.clear()
-    door.world.store.head_by_execution.clear()
+    running_api.world.store.history_by_execution.clear()
+    running_api.world.store.head_by_execution.clear()
     gone = noetl("audit", "verify", "--heads", str(heads), *PLACE)
     assert gone.code == 1
     assert "were removed, as the exported head shows" in gone.out
@@ -144,12 +144,12 @@ def test_an_audit_finds_histories_that_are_gone(
 
 
 def test_evidence_with_sealed_values_shows_none_and_still_agrees(
-    noetl: Noetl, door: Door, tmp_path: Path
+    noetl: Noetl, running_api: RunningApi, tmp_path: Path
 ) -> None:
     sealed = f"{TEXT_PREFIX}{'ab' * 4}:{'x' * 40}"
     execution_id = storage.an_execution()
-    door.append(execution_id, [*beginning(), CtxPatched(patch={"token": sealed}), *ending()])
-    door.call(door.world.project, execution_id)
+    running_api.append(execution_id, [*beginning(), CtxPatched(patch={"token": sealed}), *ending()])
+    running_api.call(running_api.world.project, execution_id)
     folder = tmp_path / "evidence"
     done = noetl("replay", "verify", execution_id, "--output", str(folder), *PLACE)
     assert (done.code, "agrees with every other" in done.out) == (0, True), done.out

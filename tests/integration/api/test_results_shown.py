@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from pyarrow import parquet
 from tests.support.api import beginning
-from tests.support.door import Door, Noetl
+from tests.support.running_api import Noetl, RunningApi
 from tests.support.storage import an_execution
 
 from noetl_cli.planner import step_result
@@ -160,20 +160,22 @@ def test_a_failed_run_shows_its_error_and_no_result(noetl: Noetl, playbook: Path
 
 def of_rows(count: int) -> ResultEnvelope:
     raw = {"columns": ["n"], "rows": [{"n": number} for number in range(count)]}
-    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=raw)}, last="t")
-    return ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="python", raw=raw)}, last="t")
+    return ResultEnvelope(
+        status="ok", context=result_envelope.build_inline_context(pipeline_result)
+    )
 
 
 def test_a_planner_is_asked_for_the_last_result_or_a_named_one(
-    noetl: Noetl, door: Door, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    noetl: Noetl, running_api: RunningApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     execution_id = an_execution()
     calls = [
         CallDone(step=step, run_id=RunId("11"), command_id=CommandId("21"), result=of_rows(count))
         for step, count in (("start", 7), ("a/b", 5))
     ]
-    door.append(execution_id, [*beginning(), *calls])
-    door.call(door.world.project, execution_id)
+    running_api.append(execution_id, [*beginning(), *calls])
+    running_api.call(running_api.world.project, execution_id)
     last = noetl("result", execution_id)
     assert last.code == 0, last
     assert "step 'a/b'" in last.out

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.door import Noetl
+from tests.support.running_api import Noetl
 from tests.support.storage import ORGANIZATION, TENANT
 
 from noetl_contracts import codec

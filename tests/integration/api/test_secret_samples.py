@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.door import Noetl
+from tests.support.running_api import Noetl
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -3,7 +3,7 @@
 import msgspec
 from tests.support.api import beginning
 from tests.support.asking import http
-from tests.support.door import Door, Noetl
+from tests.support.running_api import Noetl, RunningApi
 from tests.support.storage import an_execution
 
 from noetl_contracts.commands.task_metrics import RequestMetrics, TaskMetrics
@@ -24,9 +24,9 @@ FETCHED = TaskMetrics(
 ERROR = ErrorObject(kind="db_error", message="no such table", step="load")
 
 
-def failing_run(door: Door) -> ExecutionId:
+def failing_run(running_api: RunningApi) -> ExecutionId:
     execution_id = an_execution()
-    door.append(
+    running_api.append(
         execution_id,
         [
             *beginning(),
@@ -47,12 +47,14 @@ def failing_run(door: Door) -> ExecutionId:
             PlaybookFailed(error=ERROR, step="load"),
         ],
     )
-    door.call(door.world.project, execution_id)
+    running_api.call(running_api.world.project, execution_id)
     return execution_id
 
 
-def test_a_status_shows_what_each_step_did_and_failed_with(door: Door, noetl: Noetl) -> None:
-    execution_id = failing_run(door)
+def test_a_status_shows_what_each_step_did_and_failed_with(
+    running_api: RunningApi, noetl: Noetl
+) -> None:
+    execution_id = failing_run(running_api)
     outcome = noetl("status", execution_id)
     assert outcome.code == 0, outcome
     lines = {line.split()[0]: line for line in outcome.out.splitlines() if line.strip()}
@@ -62,34 +64,36 @@ def test_a_status_shows_what_each_step_did_and_failed_with(door: Door, noetl: No
     assert "\x1b" not in outcome.out
     assert "db_error: no such table" in lines["load"]
     whole = msgspec.json.decode(noetl("status", execution_id, "--json").out)
-    assert [one["step"] for one in whole["steps"]] == ["start", "load"]
+    assert [step["step"] for step in whole["steps"]] == ["start", "load"]
     assert whole["steps"][0]["tasks"]["fetch"]["attempts"] == 2
     assert whole["has_more_steps"] is False
 
 
-def test_runs_come_in_pages(door: Door) -> None:
-    execution_id = failing_run(door)
-    url = f"{door.url}/api/executions/{execution_id}/steps"
+def test_runs_come_in_pages(running_api: RunningApi) -> None:
+    execution_id = failing_run(running_api)
+    url = f"{running_api.url}/api/executions/{execution_id}/steps"
     first = http.get(f"{url}?limit=1", timeout=10).json()
-    assert [one["step"] for one in first["steps"]] == ["start"]
+    assert [step["step"] for step in first["steps"]] == ["start"]
     assert first["has_more"] is True
     rest = http.get(f"{url}?limit=1&after={first['next_after']}", timeout=10).json()
-    assert [one["step"] for one in rest["steps"]] == ["load"]
+    assert [step["step"] for step in rest["steps"]] == ["load"]
     assert (rest["steps"][0]["came_from"], rest["has_more"]) == ("start", False)
     last = http.get(f"{url}?after={rest['next_after']}", timeout=10).json()
     assert last["steps"] == []
     assert last["next_after"] == rest["next_after"]
 
 
-def test_a_step_that_runs_has_no_end(door: Door) -> None:
+def test_a_step_that_runs_has_no_end(running_api: RunningApi) -> None:
     execution_id = an_execution()
-    door.append(execution_id, beginning())
-    door.call(door.world.project, execution_id)
-    (run,) = http.get(f"{door.url}/api/executions/{execution_id}/steps", timeout=10).json()["steps"]
+    running_api.append(execution_id, beginning())
+    running_api.call(running_api.world.project, execution_id)
+    (run,) = http.get(f"{running_api.url}/api/executions/{execution_id}/steps", timeout=10).json()[
+        "steps"
+    ]
     assert (run["status"], run["ended_at"]) == ("RUNNING", None)
     assert run["duration"] >= 0
 
 
-def test_an_unknown_execution_has_no_steps(door: Door) -> None:
-    assert http.get(f"{door.url}/api/executions/77/steps", timeout=10).status_code == 404
-    assert http.get(f"{door.url}/api/executions/x/steps", timeout=10).status_code == 404
+def test_an_unknown_execution_has_no_steps(running_api: RunningApi) -> None:
+    assert http.get(f"{running_api.url}/api/executions/77/steps", timeout=10).status_code == 404
+    assert http.get(f"{running_api.url}/api/executions/x/steps", timeout=10).status_code == 404

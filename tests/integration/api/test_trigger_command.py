@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.support.api import PLAYBOOK
-from tests.support.door import Noetl
+from tests.support.running_api import Noetl
 
 from noetl_contracts import codec
 
@@ -68,7 +68,7 @@ def test_subscriptions_of_a_folder_are_kept_after_its_playbooks(
     done = noetl("register", str(tmp_path), "--json")
     assert done.code == 0, done.err
     answer = codec.decode_json(done.out)
-    assert [one["name"] for one in answer["subscriptions"]] == ["orders"]
+    assert [subscription["name"] for subscription in answer["subscriptions"]] == ["orders"]
     assert len(answer["files"]) == 1
     (tmp_path / "c.yaml").write_text(SUBSCRIPTION)
     twice = noetl("register", str(tmp_path))

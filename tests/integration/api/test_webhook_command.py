@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.support.api import PLAYBOOK
-from tests.support.door import Noetl
+from tests.support.running_api import Noetl
 
 from noetl_contracts import codec
 

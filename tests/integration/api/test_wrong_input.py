@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.support.api import PLAYBOOK
-from tests.support.door import Door, Noetl
+from tests.support.running_api import Noetl, RunningApi
 
 
 def test_a_file_that_is_not_there_is_named(noetl: Noetl, tmp_path: Path) -> None:
@@ -15,14 +15,14 @@ def test_a_file_that_is_not_there_is_named(noetl: Noetl, tmp_path: Path) -> None
 
 
 def test_yaml_that_does_not_parse_has_line_and_column(
-    door: Door, noetl: Noetl, tmp_path: Path
+    running_api: RunningApi, noetl: Noetl, tmp_path: Path
 ) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("apiVersion: noetl.io/v2\nkind: [Playbook\nmetadata: x\n")
     outcome = noetl("run", str(file))
     assert outcome.code == 2
     assert f"{file}:3:" in outcome.err
-    assert not door.world.store.catalog
+    assert not running_api.world.store.catalog
 
 
 def test_an_unknown_step_in_an_arc_is_found_before_anything_runs(

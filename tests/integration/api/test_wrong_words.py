@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.api import ApiWorld
-from tests.support.door import Door, Noetl
+from tests.support.running_api import Noetl, RunningApi
 
 VERBS = ("approve", "approvals", "signal", "pause", "resume", "rerun", "plan", "lint", "schema")
 # What each verb needs to be worth sending.
@@ -27,9 +27,9 @@ NAMED = tuple(words for words in SENT if words[0] not in {"approvals", "signal"}
 
 
 @pytest.fixture(scope="module")
-def door() -> Iterator[Door]:
+def running_api() -> Iterator[RunningApi]:
     """One API for all: no wrong word changes it."""
-    opened = Door(world=ApiWorld())
+    opened = RunningApi(world=ApiWorld())
     opened.start()
     yield opened
     opened.stop()

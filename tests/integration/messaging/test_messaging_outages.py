@@ -75,7 +75,7 @@ async def reconnected(connection: Connection) -> None:
 
 async def fetched(consumer: JetStreamConsumer) -> list[bytes]:
     try:
-        return [each.data for each in await consumer.fetch_batch(messages_max=10, wait_s=0.2)]
+        return [item.data for item in await consumer.fetch_batch(messages_max=10, wait_s=0.2)]
     except MessagingUnavailable:
         return []
 
@@ -138,7 +138,7 @@ async def test_a_stopped_server_is_unavailable_and_messages_survive_it(
     publisher, consumer = JetStreamPublisher(connection), planner(connection, standing=standing)
     await publisher.publish_message(a_fact(1))
     waiting = asyncio.ensure_future(consumer.fetch_batch(messages_max=1, wait_s=0.1))
-    assert [each.data for each in await waiting] == [b"1"]
+    assert [item.data for item in await waiting] == [b"1"]
 
     await asyncio.to_thread(server.kill)
     await eventually(lambda: _is_refused(publisher))

@@ -52,9 +52,9 @@ async def publish(connection: Connection, *numbers: int) -> None:
 
 async def fetched(consumer: JetStreamConsumer, *, wait_s: float = 60.0) -> list[bytes]:
     found = await consumer.fetch_batch(messages_max=100, wait_s=wait_s)
-    for one in found:
-        await one.ack()
-    return [one.data for one in found]
+    for item in found:
+        await item.ack()
+    return [item.data for item in found]
 
 
 def a_reader(

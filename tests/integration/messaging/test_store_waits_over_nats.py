@@ -19,10 +19,10 @@ async def test_another_process_hears_who_waits_and_when_it_goes_on(nats: NatsSer
     clock = SystemClock()
     here, there = StoreWaits(clock), StoreWaits(clock)
     async with (
-        open_connection(nats.url_for("planner"), name="here") as one,
+        open_connection(nats.url_for("planner"), name="here") as connection,
         open_connection(nats.url_for("planner"), name="there") as other,
     ):
-        listening = asyncio.create_task(here.listen_to_planners(NatsHints(one)))
+        listening = asyncio.create_task(here.listen_to_planners(NatsHints(connection)))
         hints = NatsHints(other)
 
         async def is_heard() -> bool:

@@ -94,7 +94,7 @@ async def test_two_outboxes_publish_everything_once_and_stop_when_asked(world: W
             assert await stored(admin) == 200
             status, metrics = await asyncio.to_thread(one.get, "/metrics")
             assert (status, "noetl_outbox_rows" in metrics) == (200, True)
-            assert [await asyncio.to_thread(each.stop) for each in (one, two)] == [0, 0]
+            assert [await asyncio.to_thread(item.stop) for item in (one, two)] == [0, 0]
 
 
 async def test_a_killed_outbox_leaves_nothing_behind_that_another_does_not_publish(

@@ -11,7 +11,7 @@ from aiohttp import web
 from tests.support.builders import History, Slots
 from tests.support.bus import jetstream_bus
 from tests.support.polling import eventually
-from tests.support.projecting import Desk
+from tests.support.projecting import ProjectorHarness
 from tests.support.servers import NatsServer
 from tests.support.services import Service, service
 from tests.support.storage import migrated, postgres_stores
@@ -38,13 +38,13 @@ async def pool(database: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def desk(pool: Database, nats: NatsServer) -> AsyncIterator[Desk]:
+async def harness(pool: Database, nats: NatsServer) -> AsyncIterator[ProjectorHarness]:
     async with jetstream_bus(nats) as bus:
         async with open_connection(nats.url, name="apply") as connection:
             await JetStreamStreams(
                 connection, topology.declare_topology(), now=SystemClock().now
             ).ensure_streams()
-        yield Desk(postgres_stores(pool), bus)
+        yield ProjectorHarness(postgres_stores(pool), bus)
 
 
 def a_history(number: int) -> History:
@@ -58,9 +58,9 @@ def a_history(number: int) -> History:
     return history
 
 
-async def is_whole(desk: Desk, histories: list[History]) -> bool:
-    found = [await desk.find_position(history) for history in histories]
-    return found == [len(history.envelopes) for history in histories]
+async def is_whole(harness: ProjectorHarness, histories: list[History]) -> bool:
+    positions = [await harness.find_position(history) for history in histories]
+    return positions == [len(history.envelopes) for history in histories]
 
 
 async def has_died(process: Service) -> bool:
@@ -68,7 +68,7 @@ async def has_died(process: Service) -> bool:
 
 
 async def test_a_projector_killed_anywhere_leaves_what_a_replay_gives(
-    pool: Database, desk: Desk, nats: NatsServer, database: str, tmp_path: Path
+    pool: Database, harness: ProjectorHarness, nats: NatsServer, database: str, tmp_path: Path
 ) -> None:
     received: list[str] = []
     wired = {
@@ -85,19 +85,19 @@ async def test_a_projector_killed_anywhere_leaves_what_a_replay_gives(
     }
     async with receiver(received) as url:
         wired["OPENLINEAGE_URL"] = url
-        histories = await kill_everywhere(desk, wired, tmp_path)
+        histories = await kill_everywhere(harness, wired, tmp_path)
         with service("projector", wired, log=tmp_path / "last.log") as process:
             await asyncio.to_thread(process.wait_ready)
             for statement in (None, WIPE):
                 if statement is not None:
                     await pool.execute_statement(statement)
-                await eventually(lambda: is_whole(desk, histories), timeout_s=PATIENCE_S)
+                await eventually(lambda: is_whole(harness, histories), timeout_s=PATIENCE_S)
                 for history in histories:
-                    assert await desk.list_differences(history.envelopes) == []
+                    assert await harness.list_differences(history.envelopes) == []
             await eventually(lambda: are_told(received, histories), timeout_s=PATIENCE_S)
             assert await asyncio.to_thread(process.stop) == 0
     for history in histories:
-        rows = await desk.stores.lineage.list_lineage_rows(history.execution_id, rows_max=999)
+        rows = await harness.stores.lineage.list_lineage_rows(history.execution_id, rows_max=999)
         assert [row.body for row in rows] == told(history)
 
 
@@ -129,7 +129,8 @@ def told(history: History) -> list[str]:
         organization_id=first.organization_id,
     )
     return [
-        codec.encode_text(one.event) for one in build_lineage_events(begun, history.envelopes, {})
+        codec.encode_text(lineage_event.event)
+        for lineage_event in build_lineage_events(begun, history.envelopes, {})
     ]
 
 
@@ -137,19 +138,21 @@ async def are_told(received: list[str], histories: list[History]) -> bool:
     """Each event has come, and in the order of its history where repetitions are left out."""
     once = list(dict.fromkeys(received))
     expected = [told(history) for history in histories]
-    return all([body for body in once if body in set(one)] == one for one in expected)
+    return all([body for body in once if body in set(item)] == item for item in expected)
 
 
-async def kill_everywhere(desk: Desk, wired: dict[str, str], tmp_path: Path) -> list[History]:
+async def kill_everywhere(
+    harness: ProjectorHarness, wired: dict[str, str], tmp_path: Path
+) -> list[History]:
     """Let a process die at each point while it has a history of its own to project."""
     histories = []
     for number, point in enumerate(POINTS):
         history = a_history(number)
         histories.append(history)
-        await desk.append(history)
+        await harness.append(history)
         doomed = {**wired, VARIABLE.removeprefix("NOETL_"): f"{point}:kill@1"}
         with service("projector", doomed, log=tmp_path / f"{point}.log") as process:
-            await desk.send(history.batches(size=3))
+            await harness.send(history.batches(size=3))
             await eventually(lambda: has_died(process), timeout_s=PATIENCE_S)
             assert process.process.returncode == -signal.SIGKILL, point
     return histories

@@ -21,7 +21,7 @@ from tests.support.builders import (
 )
 from tests.support.bus import jetstream_bus
 from tests.support.polling import eventually
-from tests.support.projecting import Desk, run_dry
+from tests.support.projecting import ProjectorHarness, run_dry
 from tests.support.servers import NatsServer, nats_server
 from tests.support.storage import migrated, postgres_stores
 
@@ -37,10 +37,10 @@ STOP_S = 15.0
 
 
 @pytest.fixture
-async def desk(database: str, nats: NatsServer) -> AsyncIterator[Desk]:
+async def harness(database: str, nats: NatsServer) -> AsyncIterator[ProjectorHarness]:
     async with jetstream_bus(nats) as bus, migrated(database) as pool:
         await bus.streams.ensure_streams()
-        yield Desk(postgres_stores(pool), bus)
+        yield ProjectorHarness(postgres_stores(pool), bus)
 
 
 def a_long_history(frames: int = 60) -> History:
@@ -56,57 +56,57 @@ def a_long_history(frames: int = 60) -> History:
     return history
 
 
-async def test_what_postgres_stores_equals_a_replay(desk: Desk) -> None:
+async def test_what_postgres_stores_equals_a_replay(harness: ProjectorHarness) -> None:
     history = a_cursor_loop()
-    await desk.append(history)
-    await desk.send(history.batches(size=4))
-    await run_dry(desk.projector())
-    assert await desk.list_differences(history.envelopes) == []
+    await harness.append(history)
+    await harness.send(history.batches(size=4))
+    await run_dry(harness.projector())
+    assert await harness.list_differences(history.envelopes) == []
 
 
-async def test_two_projectors_at_once_project_every_version_once(desk: Desk) -> None:
+async def test_two_projectors_at_once_project_every_version_once(harness: ProjectorHarness) -> None:
     history = a_long_history()
-    await desk.append(history)
+    await harness.append(history)
     batches = history.batches(size=3)
-    await desk.send([*batches[::2], *batches[1::2], *batches[::3]])
-    await asyncio.gather(*(run_dry(desk.projector(batch_messages_max=7)) for _ in range(2)))
+    await harness.send([*batches[::2], *batches[1::2], *batches[::3]])
+    await asyncio.gather(*(run_dry(harness.projector(batch_messages_max=7)) for _ in range(2)))
 
     async def is_done() -> bool:
-        await asyncio.gather(*(run_dry(desk.projector()) for _ in range(2)))
+        await asyncio.gather(*(run_dry(harness.projector()) for _ in range(2)))
         # A message that lost the race too often is given up; the ledger has what it told.
-        await desk.projector().catch_up()
-        return await desk.find_position(history) == len(history.envelopes)
+        await harness.projector().catch_up()
+        return await harness.find_position(history) == len(history.envelopes)
 
     await eventually(is_done)
-    assert await desk.list_differences(history.envelopes) == []
+    assert await harness.list_differences(history.envelopes) == []
 
 
 async def test_a_wiped_jetstream_loses_nothing(database: str, tmp_path: Path) -> None:
-    with nats_server(tmp_path) as own:
-        async with jetstream_bus(own) as bus, migrated(database) as pool:
+    with nats_server(tmp_path) as server:
+        async with jetstream_bus(server) as bus, migrated(database) as pool:
             await bus.streams.ensure_streams()
-            await survive_a_wipe(Desk(postgres_stores(pool), bus), own)
+            await survive_a_wipe(ProjectorHarness(postgres_stores(pool), bus), server)
 
 
-async def survive_a_wipe(desk: Desk, server: NatsServer) -> None:
+async def survive_a_wipe(harness: ProjectorHarness, server: NatsServer) -> None:
     history = a_long_history(frames=20)
-    await desk.append(history)
-    await desk.send(history.batches(size=5)[:4])
-    projector = desk.projector()
+    await harness.append(history)
+    await harness.send(history.batches(size=5)[:4])
+    projector = harness.projector()
     await run_dry(projector)
     # In this thread: a server ends with the thread that started it.
     server.wipe()
 
     async def catches_up() -> bool:
         await projector.catch_up()
-        return await desk.find_position(history) == len(history.envelopes)
+        return await harness.find_position(history) == len(history.envelopes)
 
     await eventually(catches_up)
-    assert await desk.list_differences(history.envelopes) == []
+    assert await harness.list_differences(history.envelopes) == []
 
 
 async def test_the_process_projects_and_ends_on_sigterm(
-    database: str, nats: NatsServer, desk: Desk
+    database: str, nats: NatsServer, harness: ProjectorHarness
 ) -> None:
     chosen = loopback.choose_ports(["health"], before={})
     async with open_connection(nats.url, name="apply") as connection:
@@ -124,17 +124,17 @@ async def test_the_process_projects_and_ends_on_sigterm(
     )
     try:
         history = a_single_step()
-        await desk.append(history)
+        await harness.append(history)
 
         async def is_projected() -> bool:
             assert process.poll() is None, "the projector ended by itself"
-            return await desk.find_position(history) == len(history.envelopes)
+            return await harness.find_position(history) == len(history.envelopes)
 
         await eventually(is_projected, timeout_s=30.0)
-        assert await desk.list_differences(history.envelopes) == []
-        told = await asyncio.to_thread(read, f"http://127.0.0.1:{chosen['health']}/summary")
-        assert told["projector"]["events"] == len(history.envelopes)
-        assert told["projector"]["shards"] == list(range(16))
+        assert await harness.list_differences(history.envelopes) == []
+        thread = await asyncio.to_thread(read, f"http://127.0.0.1:{chosen['health']}/summary")
+        assert thread["projector"]["events"] == len(history.envelopes)
+        assert thread["projector"]["shards"] == list(range(16))
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, STOP_S) == 0
     finally:
@@ -143,27 +143,27 @@ async def test_the_process_projects_and_ends_on_sigterm(
 
 
 async def test_a_restored_ledger_stops_the_process_until_it_is_rebuilt(
-    database: str, nats: NatsServer, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    database: str, nats: NatsServer, harness: ProjectorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = a_single_step()
-    await desk.append(history, until=3)
+    await harness.append(history, until=3)
     ahead = {history.execution_id: (0, 9)}
-    await desk.stores.projections.apply_rows(shard=0, rows={}, positions=ahead)
+    await harness.stores.projections.apply_rows(shard=0, rows={}, positions=ahead)
     wired = {"NATS_URL": nats.url_for("projector"), "POSTGRES_DSN": database}
     process = start(wired, stderr=subprocess.PIPE)
-    _, said = await asyncio.to_thread(process.communicate, timeout=STOP_S)
+    _, output = await asyncio.to_thread(process.communicate, timeout=STOP_S)
     assert process.returncode == 1
-    assert "error: the ledger went backwards" in said.decode()
-    assert "Traceback" not in said.decode()
+    assert "error: the ledger went backwards" in output.decode()
+    assert "Traceback" not in output.decode()
     rebuild = ["noetl", "projection", "rebuild", "--all", "--postgres", database]
     place = ["--tenant", TENANT, "--organization", ORGANIZATION]
     monkeypatch.setattr(sys, "argv", [*rebuild, *place])
     with pytest.raises(SystemExit) as ended:
         await asyncio.to_thread(command_line.main)
     assert ended.value.code == 0
-    assert await desk.find_position(history) == 3
-    assert await desk.list_differences(history.envelopes[:3]) == []
-    await desk.projector().guard.check_positions()
+    assert await harness.find_position(history) == 3
+    assert await harness.list_differences(history.envelopes[:3]) == []
+    await harness.projector().guard.check_positions()
 
 
 def read(url: str) -> Any:
@@ -183,10 +183,10 @@ def read(url: str) -> Any:
 )
 def test_wrong_settings_end_in_one_line(fields: dict[str, str], sentence: str) -> None:
     process = start(fields, stderr=subprocess.PIPE)
-    _, said = process.communicate(timeout=STOP_S)
+    _, output = process.communicate(timeout=STOP_S)
     assert process.returncode == 2
-    assert sentence in said.decode()
-    assert "Traceback" not in said.decode()
+    assert sentence in output.decode()
+    assert "Traceback" not in output.decode()
 
 
 def start(fields: dict[str, str], *, stderr: int | None = None) -> subprocess.Popen[bytes]:

@@ -139,8 +139,8 @@ async def test_another_reaper_takes_over_from_a_killed_one(world: World) -> None
         service("reaper", world.environ, log=world.log) as one,
         service("reaper", world.environ, log=world.log) as two,
     ):
-        for each in (one, two):
-            await asyncio.to_thread(each.wait_ready)
+        for item in (one, two):
+            await asyncio.to_thread(item.wait_ready)
         await world.requests.submit_request(a_request())
         assert await resent()
         assert await eventually(resent)
@@ -172,8 +172,8 @@ async def test_two_reapers_fire_a_due_schedule_once_and_a_killed_leader_is_repla
         service("reaper", world.environ, log=world.log) as one,
         service("reaper", world.environ, log=world.log) as two,
     ):
-        for each in (one, two):
-            await asyncio.to_thread(each.wait_ready)
+        for item in (one, two):
+            await asyncio.to_thread(item.wait_ready)
         await put("first")
         (execution,) = await eventually(begun)
         fired = await world.schedules.find_schedule("first", tenant_id=ACME, organization_id=OPS)
@@ -232,8 +232,10 @@ async def test_a_reaper_puts_sealed_payloads_aside_that_nothing_mentions(
         garbage = await payloads.put_payload(b"garbage", media_type="text/plain", **place)
     for file in root.rglob("*"):
         os.utime(file, (0, 0))
-    said = StepExit(step="s", run_id=RunId("1"), status=RunStatus.COMPLETED, patch={"x": outer.uri})
-    stream = a_stream(an_execution(), [said])
+    step_exit = StepExit(
+        step="s", run_id=RunId("1"), status=RunStatus.COMPLETED, patch={"x": outer.uri}
+    )
+    stream = a_stream(an_execution(), [step_exit])
     await world.stores.ledger.append(an_append(await a_fence(world.stores), stream))
     environ = {
         **world.environ,
@@ -273,7 +275,9 @@ async def test_a_reaper_lets_a_month_go_by_its_policy_and_nothing_that_is_held(
     for history in histories:
         await retaining.keep(world.stores, fence, history)
     held, *others = [history.execution_id for history in histories]
-    before = [await retaining.replayed(world.stores.ledger_reader, one) for one in (held, *others)]
+    before = [
+        await retaining.replayed(world.stores.ledger_reader, item) for item in (held, *others)
+    ]
     holds = world.stores.holds
     await holds.place_hold(owner, execution_id=held, reason="case 7", who="ann")
     await holds.set_policy(owner, keep_days=0, action=RetentionAction.ARCHIVE, who="ann")
@@ -316,7 +320,7 @@ async def test_a_reaper_lets_a_month_go_by_its_policy_and_nothing_that_is_held(
     async with open_payloads(url) as store:
         archive = ArchiveReader(PostgresArchiveIndex(world.database), store)
         reader = ArchivedReader(PostgresLedger(world.database), archive)
-        assert [await retaining.replayed(reader, one) for one in (held, *others)] == before
+        assert [await retaining.replayed(reader, item) for item in (held, *others)] == before
     assert "histories leave the ledger" in world.log.read_text()
 
 

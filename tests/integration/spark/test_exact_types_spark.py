@@ -41,7 +41,12 @@ def table_of(values: list[TypedValue]) -> dict[str, Any]:
     """A table of one row, with a column for each value."""
     names = [f"v{place}" for place in range(len(values))]
     row = {name: value.json_form for name, value in zip(names, values, strict=True)}
-    return {"columns": names, "types": [one.kind for one in values], "rows": [row], "row_count": 1}
+    return {
+        "columns": names,
+        "types": [item.kind for item in values],
+        "rows": [row],
+        "row_count": 1,
+    }
 
 
 async def stored_table(worker: Bench, table: dict[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ REFUSED = {
     *("38 digits", "39 digits", "wide decimal", "numeric that is none"),
     *("endless date", "endless moment ", "endless moment with a zone"),
 }
-FITTING = [one for one in VALUES if one.postgres is not None and one.name not in REFUSED]
+FITTING = [item for item in VALUES if item.postgres is not None and item.name not in REFUSED]
 # Spark has no such type: it holds the text that PostgreSQL writes.
 TEXTS = {
     "interval": "1 year 2 mons -3 days +04:05:06.5",
@@ -124,7 +124,7 @@ def read_shares(options: dict[str, str]) -> tuple[list[str], list[list[pa.Record
     source = PostgresSource(options)
     schema = source.schema()
     reader = source.reader(schema)
-    shares = [list(reader.read(one)) for one in reader.partitions()]
+    shares = [list(reader.read(item)) for item in reader.partitions()]
     return format_schema(to_arrow_schema(schema, timezone="UTC")), shares
 
 
@@ -149,7 +149,7 @@ async def db(reads: Reads, database: str) -> AsyncIterator[Any]:
 
 
 async def test_every_type_is_read_as_it_is(reads: Reads, db: Any) -> None:
-    columns = ", ".join(f"{one.postgres} as v{place}" for place, one in enumerate(FITTING))
+    columns = ", ".join(f"{item.postgres} as v{place}" for place, item in enumerate(FITTING))
     types, (row,) = await reads.rows_of(query=f"select {columns}")
     for (name, shown), value, kind in zip(row.items(), FITTING, types, strict=True):
         assert shown == TEXTS.get(value.name, value.json_form), (name, value)
@@ -158,7 +158,7 @@ async def test_every_type_is_read_as_it_is(reads: Reads, db: Any) -> None:
 
 
 async def test_what_spark_does_not_hold_is_refused_by_its_column(reads: Reads, db: Any) -> None:
-    forms = [one.postgres for one in VALUES if one.name in REFUSED and one.postgres is not None]
+    forms = [item.postgres for item in VALUES if item.name in REFUSED and item.postgres is not None]
     forms += ["array[[1, 2], [3, 4]]", "array[1e30::numeric]", "array['infinity'::date]", "1e-19"]
     for form in forms:
         about = await reads.refusal_of(query=f"select 1 as a, {form} as v0")
@@ -174,7 +174,7 @@ async def test_numbers_keep_the_digits_that_they_declare(reads: Reads, db: Any) 
         "insert into digits values (1.5, 99999999999999999999999999999999999999, 0.1, 0.00012)"
     )
     types, rows = await reads.rows_of(table=["digits"])
-    assert types == [f"decimal128({one})" for one in ("18, 4", "38, 0", "38, 18", "5, 5")]
+    assert types == [f"decimal128({item})" for item in ("18, 4", "38, 0", "38, 18", "5, 5")]
     assert rows == [{"a": 1.5, "b": "9" * 38, "c": 0.1, "d": 0.00012}]
     average = "select avg(i) as a, sum(i::int8) as s from generate_series(1, 2) i"
     assert (await reads.rows_of(query=average))[1] == [{"a": 1.5, "s": 3}]
@@ -228,7 +228,7 @@ async def test_shares_hold_each_row_once_and_are_alike(reads: Reads, db: Any) ->
         # A table has pages that wait for rows, of which the shares by pages know nothing.
         most = 3_100 if "column" in share else 5_000
         assert len(found) == 1 or max(sizes) < most, (share, sizes)
-        ids = [one for batches in found for batch in batches for one in batch["id"].to_pylist()]
+        ids = [item for batches in found for batch in batches for item in batch["id"].to_pylist()]
         assert len(set(ids)) == 10_002, share
     query = {"query": "select * from keyed where id > $1", "values": [10]}
     by_name = await asyncio.to_thread(lambda: reads.read(**query, partitions=3, column="name"))

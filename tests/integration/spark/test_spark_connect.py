@@ -13,10 +13,10 @@ def test_frames_of_a_wave_end_on_a_connect_server_as_anywhere(tmp_path: Path) ->
     store = tmp_path / "store"
     store.mkdir()
     with spark_connect.connect_server(tmp_path, executor_environ(store)) as master:
-        found = spark_connect.run_client(master, store, tmp_path / "client")
+        client = spark_connect.run_client(master, store, tmp_path / "client")
     sums = [sum(range(at, at + SIZE)) for at in range(0, ROWS, SIZE)]
     failed = BAD // SIZE
-    assert found["errors"] == ["transform" if at == failed else None for at in range(len(sums))]
-    assert [one for at, one in enumerate(found["results"]) if at != failed] == [
-        one for at, one in enumerate(sums) if at != failed
+    assert client["errors"] == ["transform" if at == failed else None for at in range(len(sums))]
+    assert [item for at, item in enumerate(client["results"]) if at != failed] == [
+        item for at, item in enumerate(sums) if at != failed
     ]

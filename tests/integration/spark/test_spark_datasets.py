@@ -172,10 +172,10 @@ async def test_rows_that_do_not_fit_are_told_beside_the_result(
     assert failed.error.kind == "schema"
     assert "line 4" in failed.error.message
     diverted = {**source, "on_bad_row": "divert"}
-    given = await answered(worker, spark_call(sql="SELECT * FROM b", inputs={"b": diverted}))
-    assert given["rows"] == [{"id": 1, "n": 2}]
-    assert given["rejected"]["b"]["row_count"] == 2
-    assert {row["line"] for row in given["rejected"]["b"]["rows"]} == {3, 4}
+    inputs = await answered(worker, spark_call(sql="SELECT * FROM b", inputs={"b": diverted}))
+    assert inputs["rows"] == [{"id": 1, "n": 2}]
+    assert inputs["rejected"]["b"]["row_count"] == 2
+    assert {row["line"] for row in inputs["rejected"]["b"]["rows"]} == {3, 4}
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ async def worker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Benc
 
 async def defects(worker: Bench, some: list[dict[str, Any]]) -> list[str]:
     found = [await defect(worker, call_of("spark", fields, timeout_s=20)) for fields in some]
-    return [one for one in found if one is not None]
+    return [item for item in found if item is not None]
 
 
 async def test_no_value_of_a_field_is_a_defect(worker: Bench) -> None:
@@ -82,8 +82,8 @@ async def test_no_value_in_an_input_is_a_defect(worker: Bench, database: str) ->
 
 async def test_no_value_of_a_function_is_a_defect(worker: Bench) -> None:
     trusted = trusting(worker)
-    given = "def main(spark, inputs, params):\n    return params['v']"
-    some = [{"code": given, "params": {"v": value}} for value in HOSTILE]
+    inputs = "def main(spark, inputs, params):\n    return params['v']"
+    some = [{"code": inputs, "params": {"v": value}} for value in HOSTILE]
     some += [{"code": value} for value in HOSTILE]
     found = await defects(trusted, some)
     assert not found, "\n".join(found)

@@ -103,7 +103,7 @@ async def test_executors_are_asked_for_as_pods_that_find_the_driver_and_their_ke
             (pod,) = await eventually(pods, timeout_s=120)
     forget_keys()
     (container,) = pod["spec"]["containers"]
-    environ = {one["name"]: one for one in container["env"]}
+    environ = {item["name"]: item for item in container["env"]}
     assert (container["image"], pod["spec"]["serviceAccountName"]) == (
         "registry.example/noetl-worker:1",
         "noetl-spark",
@@ -123,9 +123,9 @@ async def test_executors_are_asked_for_as_pods_that_find_the_driver_and_their_ke
 
 def test_executors_ask_for_no_key_that_the_secret_may_lack(tmp_path: Path) -> None:
     config = settings_of(spark_master="k8s://http://api", payload_url="s3://store", **OWN)
-    asked = wiring.build_spark_options(config, tmp_path).kubernetes.secret_keys
-    assert "NOETL_WORKER_SECRET_KEY" in asked
-    assert "NOETL_WORKER_PAYLOAD_SEAL_KEY" not in asked
+    secret_keys = wiring.build_spark_options(config, tmp_path).kubernetes.secret_keys
+    assert "NOETL_WORKER_SECRET_KEY" in secret_keys
+    assert "NOETL_WORKER_PAYLOAD_SEAL_KEY" not in secret_keys
 
 
 @pytest.mark.parametrize(

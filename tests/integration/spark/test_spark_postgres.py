@@ -20,7 +20,7 @@ REFUSED = {
     *("38 digits", "39 digits", "wide decimal", "numeric that is none"),
     *("endless date", "endless moment ", "endless moment with a zone"),
 }
-FITTING = [one for one in VALUES if one.postgres is not None and one.name not in REFUSED]
+FITTING = [item for item in VALUES if item.postgres is not None and item.name not in REFUSED]
 LISTS = (
     "array['a\"b', null, '', 'c,\\d']::text[]",
     "array[1.50, null]::numeric(10,2)[]",
@@ -46,9 +46,9 @@ async def worker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Benc
 async def dsn(worker: Bench, postgres: PostgresServer) -> AsyncIterator[str]:
     """One database for all tests: a worker knows a credential's fields for a while."""
     name = f"test_{secrets.token_hex(6)}"
-    found = await postgres.create_database(name)
-    await worker.put_credential("db", {"dsn": found})
-    yield found
+    database = await postgres.create_database(name)
+    await worker.put_credential("db", {"dsn": database})
+    yield database
     await postgres.drop_database(name)
 
 
@@ -65,7 +65,7 @@ async def asked(worker: Bench, sql: str, **inputs: dict[str, Any]) -> Any:
 
 
 async def test_every_type_comes_back_equal_from_a_copy(worker: Bench, db: Any) -> None:
-    forms = [str(one.postgres) for one in FITTING] + list(LISTS)
+    forms = [str(item.postgres) for item in FITTING] + list(LISTS)
     columns = ", ".join(f"{form} as v{place}" for place, form in enumerate(forms))
     await db.execute(f"create table typed as select {columns}; create table copy (like typed)")
     move = {

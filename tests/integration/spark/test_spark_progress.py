@@ -23,10 +23,10 @@ def main(spark, inputs):
 
 @pytest.mark.timeout(300)
 async def test_session_start_and_tasks_are_told_while_they_run(tmp_path: Path) -> None:
-    told: list[SparkProgress] = []
+    spark_progress: list[SparkProgress] = []
 
     async def tell(progress: SparkProgress) -> None:
-        told.append(progress)
+        spark_progress.append(progress)
 
     async with spark_bench(tmp_path, spark_master="local[2]") as worker:
         trusted = trusting(worker)
@@ -34,18 +34,18 @@ async def test_session_start_and_tasks_are_told_while_they_run(tmp_path: Path) -
         outcome = await trusted.tools.run(call)
         assert outcome.error is None, outcome.error
         assert outcome.data == {"sum": sum(range(TASKS))}
-        heard = len(told)
+        heard = len(spark_progress)
         # The session is there: its start is told once.
         quick = structs.replace(spark_call(sql="SELECT 1 AS one"), tell_progress=tell)
         assert (await trusted.tools.run(quick)).error is None
-        assert {one.phase for one in told[heard:]} <= {"job"}
+        assert {item.phase for item in spark_progress[heard:]} <= {"job"}
 
-    phases = [one.phase for one in told[:heard]]
+    phases = [item.phase for item in spark_progress[:heard]]
     assert phases == sorted(phases, key=["session", "queue", "job"].index)
     assert phases[0] == "session"
-    stages = [stage for one in told[:heard] for stage in one.stages]
+    stages = [stage for item in spark_progress[:heard] for stage in item.stages]
     assert {stage.tasks for stage in stages} == {TASKS}
     done = [stage.tasks_done for stage in stages]
     assert done == sorted(done)
     assert any(0 < count < TASKS for count in done)
-    assert max(one.jobs for one in told[:heard]) == 1
+    assert max(item.jobs for item in spark_progress[:heard]) == 1

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def _statements() -> list[str]:
-    scripts = [one.values[1] for one in read_scripts("spark")]
+    scripts = [item.values[1] for item in read_scripts("spark")]
     return [
         text
         for script in scripts

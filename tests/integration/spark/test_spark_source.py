@@ -59,7 +59,7 @@ def read(home: StoreAddress, refs: list[PayloadRef], *, is_union: bool = False) 
     options = payload_source.build_options(home, refs, is_union=is_union, partitions=3)
     schema = NoetlSource(options).schema()
     reader = NoetlReader(options, schema)
-    batches = [batch for one in reader.partitions() for batch in reader.read(one)]
+    batches = [batch for item in reader.partitions() for batch in reader.read(item)]
     assert all(batch.schema.names == schema.names for batch in batches)
     return [row for batch in batches for row in batch.to_pylist()]
 
@@ -82,7 +82,8 @@ def test_a_spread_table_tells_its_columns_unopened_and_is_read_in_groups(
 ) -> None:
     tables = [pa.table({"i": [n, n + 1], "t": [f"a{n}", None]}) for n in (0, 2, 4, 6)]
     parts = [
-        put(home, part_writer.encode_table(one, "parquet"), PARQUET_MEDIA_TYPE, 2) for one in tables
+        put(home, part_writer.encode_table(table, "parquet"), PARQUET_MEDIA_TYPE, 2)
+        for table in tables
     ]
     rows = SpreadTable(
         row_count=8,
@@ -116,7 +117,7 @@ def test_a_large_object_is_decoded_in_slices(
         reader = NoetlReader(options, NoetlSource(options).schema())
         partitions = reader.partitions()
         assert len(partitions) == 3
-        sizes = [sum(b.num_rows for b in reader.read(one)) for one in partitions]
+        sizes = [sum(b.num_rows for b in reader.read(partition)) for partition in partitions]
         assert sum(sizes) == 1_000
         assert min(sizes) > 0
         assert [row["i"] for row in read(home, [ref])] == list(range(1_000))
@@ -162,9 +163,9 @@ def test_a_table_has_its_name_when_all_parts_are_there_and_keeps_it(home: StoreA
         NoetlSource(options).schema()
     writer.commit([*messages, None])
     writer.commit([*messages, None])
-    found = NoetlSource(options)
-    reader = found.reader(found.schema())
-    rows = [row for one in reader.partitions() for b in reader.read(one) for row in b.to_pylist()]
+    noetl_source = NoetlSource(options)
+    reader = noetl_source.reader(noetl_source.schema())
+    rows = [row for item in reader.partitions() for b in reader.read(item) for row in b.to_pylist()]
     assert rows == [{"i": 1}, {"i": 2}, {"i": 3}]
     with pytest.raises(SparkRefusal, match="there already"):
         writer.commit(messages[:1])

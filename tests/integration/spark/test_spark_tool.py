@@ -42,7 +42,7 @@ def trusted(worker: Bench) -> Bench:
 
 async def test_queries_read_stored_results_and_give_small_ones_inline(worker: Bench) -> None:
     orders = await stored(worker, ORDERS)
-    given = await answered(
+    inputs = await answered(
         worker,
         spark_call(
             sql="CREATE TEMPORARY VIEW few AS SELECT * FROM o WHERE id < :most; "
@@ -52,7 +52,7 @@ async def test_queries_read_stored_results_and_give_small_ones_inline(worker: Be
             params={"most": 9},
         ),
     )
-    assert given == {
+    assert inputs == {
         "rows": [{"region": "east", "head": "Ann", "n": 6, "total": 13.5}],
         "row_count": 1,
         "columns": ["region", "head", "n", "total"],
@@ -81,7 +81,7 @@ async def test_large_results_stay_in_the_store_in_parts(worker: Bench) -> None:
     assert result.context["columns"] == ["id", "region", "amount", "at"]
     found = await worker.value(result)
     assert {row["region"] for row in found["rows"]} == {"east", "west"}
-    assert sum(row["amount"] for row in found["rows"]) == sum(one["amount"] for one in ORDERS)
+    assert sum(row["amount"] for row in found["rows"]) == sum(item["amount"] for item in ORDERS)
     assert found["rows"][0]["at"] == "2026-01-02T03:04:05+00:00"
 
 
@@ -224,7 +224,7 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
             " from generate_series(1, 1000) i;"
             "create table copied(id bigint primary key, title text, price numeric, at timestamptz)"
         )
-        given = await answered(
+        inputs = await answered(
             worker,
             spark_call(
                 sql="SELECT count(*) AS n, count(DISTINCT id) AS d, count(name) AS named,"
@@ -241,7 +241,7 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
                 },
             ),
         )
-        assert given["rows"] == [
+        assert inputs["rows"] == [
             {
                 "n": 1_000,
                 "d": 1_000,
@@ -283,12 +283,12 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
             call_of("transfer", move, auth="db", timeout_s=240),
             increment=CursorScan("at", StateType.TIMESTAMP),
         )
-        told = await answered(worker, read)
+        answer = await answered(worker, read)
         shown = latest.astimezone(UTC).isoformat()
-        assert told["increment"] == {"cursor": shown, "rows": 1_000}
+        assert answer["increment"] == {"cursor": shown, "rows": 1_000}
         await connection.execute("update shop set at = at + interval '1 day'")
         again = structs.replace(read, increment=CursorScan("at", StateType.TIMESTAMP))
-        assert await answered(worker, again) == told
+        assert await answered(worker, again) == answer
         unread = {**move, "mapping": {"id": "id"}}
         lacking = structs.replace(
             call_of("transfer", unread, auth="db", timeout_s=240),

@@ -55,7 +55,7 @@ async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wav
     folder = tmp_path_factory.mktemp("waves")
     store, work = folder / "store", folder / "work"
     store.mkdir()
-    kept = dict(os.environ)
+    environ = dict(os.environ)
     set_variables(
         {
             **executor_environ(store),
@@ -78,7 +78,7 @@ async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wav
             sparks=sparks, bench=bench, gates=work / "tenant/acme/org/west/files/gates"
         )
     os.environ.clear()
-    os.environ.update(kept)
+    os.environ.update(environ)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -105,7 +105,7 @@ async def test_every_frame_of_a_wave_gives_what_it_would_give_anywhere(
     facts = await run_all(session.bench, commands)
     closed = [fact for fact in facts if isinstance(fact, FrameClosed)]
     assert results(closed) == [[sum(range(at, at + 5))] for at in range(0, 100, 5)]
-    assert [fact.command_id for fact in closed] == [one.command_id for one in commands]
+    assert [fact.command_id for fact in closed] == [command.command_id for command in commands]
 
 
 async def test_a_frame_that_fails_fails_alone(session: WaveSession) -> None:
@@ -121,9 +121,10 @@ async def test_a_frame_that_fails_fails_alone(session: WaveSession) -> None:
 async def test_what_ended_is_told_while_the_wave_goes_on(session: WaveSession) -> None:
     commands = await frames(session, WAIT, count=30)
     running = [
-        asyncio.ensure_future(session.bench.waves.run_command_frame(one)) for one in commands
+        asyncio.ensure_future(session.bench.waves.run_command_frame(command))
+        for command in commands
     ]
-    await until(lambda: all(one.done() for one in running[1:]))
+    await until(lambda: all(item.done() for item in running[1:]))
     assert not running[0].done()
     (session.gates / "open").touch()
     fact = await running[0]
@@ -154,9 +155,10 @@ async def test_a_driver_that_dies_gives_back_exactly_what_had_not_ended(
 ) -> None:
     commands = await frames(session, WAIT, count=30)
     running = [
-        asyncio.ensure_future(session.bench.waves.run_command_frame(one)) for one in commands
+        asyncio.ensure_future(session.bench.waves.run_command_frame(command))
+        for command in commands
     ]
-    await until(lambda: sum(one.done() for one in running) >= 2)
+    await until(lambda: sum(item.done() for item in running) >= 2)
     kill_drivers()
     facts = await asyncio.gather(*running)
     lost = [fact for fact in facts if isinstance(fact, CommandLost)]
@@ -164,7 +166,7 @@ async def test_a_driver_that_dies_gives_back_exactly_what_had_not_ended(
     assert len(lost) + sum(isinstance(fact, FrameClosed) for fact in facts) == 6
     (session.gates / "open").touch()
     lost_ids = {fact.command_id for fact in lost}
-    again = [_next(one) for one in commands if one.command_id in lost_ids]
+    again = [_next(command) for command in commands if command.command_id in lost_ids]
     assert all(isinstance(fact, FrameClosed) for fact in await run_all(session.bench, again))
 
 

@@ -45,9 +45,9 @@ async def test_the_stack_comes_up_attaches_keeps_its_data_and_goes(stack: Stack)
 
     stack.noetl("down")
     # The payloads are in files: an S3 server would have none of them.
-    said = stack.noetl("up", "--servers-only", code=2)
-    assert "This folder's payloads are in files (--no-s3)" in said
-    assert "Start it with --no-s3" in said
+    answer = stack.noetl("up", "--servers-only", code=2)
+    assert "This folder's payloads are in files (--no-s3)" in answer
+    assert "Start it with --no-s3" in answer
     assert not [name for name in first["processes"] if psutil.pid_exists(stack.pid(name) or 0)]
     stack.noetl("up", *FAST)
     assert stack.state["ports"] == first["ports"]
@@ -56,9 +56,9 @@ async def test_the_stack_comes_up_attaches_keeps_its_data_and_goes(stack: Stack)
     left = [stack.pid("postgres"), stack.pid("nats")]
     with (stack.folder / "logs" / "postgres.log").open() as log:
         stack.noetl("down", "--purge")
-        said = log.read()
+        answer = log.read()
     # Nothing was written to the disk for the sake of data that is gone.
-    assert said.count("fast shutdown") == said.count("immediate shutdown") == 1
+    assert answer.count("fast shutdown") == answer.count("immediate shutdown") == 1
     assert not [pid for pid in left if pid is not None and psutil.pid_exists(pid)]
 
 
@@ -117,9 +117,9 @@ def test_purging_refuses_a_folder_that_is_not_a_stacks(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_database_is_named_without_its_password(stack: Stack) -> None:
-    said = stack.noetl("up", *FAST, "--postgres", "postgresql://me:pw-x@127.0.0.1:9/db", code=1)
-    assert "127.0.0.1:9" in said
-    assert "pw-x" not in said
+    answer = stack.noetl("up", *FAST, "--postgres", "postgresql://me:pw-x@127.0.0.1:9/db", code=1)
+    assert "127.0.0.1:9" in answer
+    assert "pw-x" not in answer
 
 
 def test_the_supervisor_in_the_foreground_ends_on_interrupt(stack: Stack) -> None:
@@ -143,5 +143,5 @@ def test_two_at_once_end_with_one_stack(stack: Stack) -> None:
         subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603 - our own command line
         for _ in range(2)
     ]
-    assert [one.wait(PATIENCE_S) for one in both] == [0, 0]
+    assert [item.wait(PATIENCE_S) for item in both] == [0, 0]
     assert stack.state["phase"] == "ready"

@@ -78,8 +78,8 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 
 def pid(board: StateBoard) -> int | None:
-    found = board.current_state.processes.get("stand-in")
-    return found.pid if found else None
+    process = board.current_state.processes.get("stand-in")
+    return process.pid if process else None
 
 
 async def test_a_killed_process_is_started_again(place: StackHome, board: StateBoard) -> None:

@@ -81,8 +81,8 @@ async def test_a_wiped_broker_has_no_streams(tmp_path: Path) -> None:
 
         await asyncio.to_thread(server.restart, hard=True)
         client = await connect_nats(server.url)
-        kept = await client.jetstream().stream_info("KEPT")
-        assert kept.state.messages == 1
+        info = await client.jetstream().stream_info("KEPT")
+        assert info.state.messages == 1
         await client.close()
 
         await asyncio.to_thread(server.wipe)

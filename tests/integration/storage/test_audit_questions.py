@@ -52,12 +52,12 @@ async def test_every_question_has_an_answer_for_its_tenant_alone(
         history.add(told.envelopes[0].event)
         asked = structs.replace(history.envelopes[0], meta=actors.build_actor_meta(ADA))
         history.envelopes[0] = envelope.seal_envelope(asked, "")
-        history.add(*(one.event for one in told.envelopes[1:]))
+        history.add(*(item.event for item in told.envelopes[1:]))
         await stores.ledger.append(an_append(fence, history.stream()))
         for tenant, is_answered in ((TENANT, True), ("other", False)):
             async with opened.open_transaction() as transaction:
                 await transaction.execute_statement(f"set local role {readers[tenant]}")
-                found = await transaction.fetch_rows(query, int(history.execution_id))
+                rows = await transaction.fetch_rows(query, int(history.execution_id))
             if place == 0 and is_answered:
-                assert [dict(row)["asked_by"] for row in found] == [codec.to_builtins(ADA)]
-            assert bool(found) is is_answered, question
+                assert [dict(row)["asked_by"] for row in rows] == [codec.to_builtins(ADA)]
+            assert bool(rows) is is_answered, question

@@ -56,7 +56,7 @@ def histories() -> list[History]:
     for place, make in enumerate(STORIES.values()):
         told = make()
         twin = History(ExecutionId(str(int(told.execution_id) + (place << 22))))
-        twin.add(*(one.event for one in told.envelopes))
+        twin.add(*(envelope.event for envelope in told.envelopes))
         found.append(twin)
     return found
 
@@ -73,8 +73,8 @@ async def project(stores: Any, history: History) -> None:
 async def archive(url: str, whole: list[History]) -> None:
     async def events() -> AsyncIterator[StoredEvent]:
         for history in whole:
-            for one in history.envelopes:
-                yield stored_event.to_stored_event(one)
+            for envelope in history.envelopes:
+                yield stored_event.to_stored_event(envelope)
 
     unit = ManifestUnit(
         manifest_id="7",
@@ -143,31 +143,31 @@ async def here(site: Site) -> list[AuditResult]:
 
 
 async def test_each_damage_is_named_and_nothing_else(site: Site, here: list[AuditResult]) -> None:
-    assert [one.execution_id for one in here] == sorted(
-        (one.execution_id for one in histories()), key=int
+    assert [item.execution_id for item in here] == sorted(
+        (item.execution_id for item in histories()), key=int
     )
-    bad = {one.execution_id: one for one in here if not one.is_ok}
+    bad = {item.execution_id: item for item in here if not item.is_ok}
     assert bad.keys() == set(site.damaged.values())
     for kind, execution_id in site.damaged.items():
         assert any(said.startswith(kind) for said in bad[execution_id].damage), bad[execution_id]
-    by_id = {one.execution_id: one for one in here}
+    by_id = {item.execution_id: item for item in here}
     assert [by_id[key].source for key in site.archived] == ["archive", "archive+ledger"]
     assert [str(by_id[key].projected) for key in site.archived] == ["absent", "same"]
 
 
 @pytest.mark.timeout(400)
 async def test_spark_finds_the_same(site: Site, here: list[AuditResult]) -> None:
-    kept = dict(os.environ)
+    environ = dict(os.environ)
     audits = await planned(site)
-    found = await engines.audit_on_spark(
+    spark = await engines.audit_on_spark(
         SparkTarget(master="local[2]", folder=site.folder / "spark", memory_bytes=512 * 1024**2),
         site.access,
         lambda processes: shares.split_shares(audits, WHOLE, processes=processes),
         lambda _: None,
     )
     os.environ.clear()
-    os.environ.update(kept)
-    assert sorted(found, key=lambda one: int(one.execution_id)) == here
+    os.environ.update(environ)
+    assert sorted(spark, key=lambda one: int(one.execution_id)) == here
 
 
 async def test_a_report_says_the_same_in_parquet_and_json(
@@ -191,14 +191,14 @@ async def test_an_archive_alone_can_be_audited(site: Site) -> None:
         audits = shares.plan_audits([], await audit_sources.list_manifests(sources, WHOLE))
     cut = shares.split_shares(audits, WHOLE, processes=1)
     found = await engines.audit_locally(access, cut, lambda _: None)
-    assert [(one.execution_id, one.is_ok, one.source) for one in found] == [
+    assert [(item.execution_id, item.is_ok, item.source) for item in found] == [
         (key, True, "archive") for key in site.archived
     ]
 
 
 async def test_a_part_that_was_changed_is_named(site: Site) -> None:
     store = site.folder / "store"
-    (part,) = [one for one in store.rglob("*-0.parquet*") if one.is_file()]
+    (part,) = [item for item in store.rglob("*-0.parquet*") if item.is_file()]
     kept = part.read_bytes()
     part.chmod(0o600)
     part.write_bytes(kept[:-1])
@@ -210,5 +210,5 @@ async def test_a_part_that_was_changed_is_named(site: Site) -> None:
         found = await engines.audit_locally(access, cut, lambda _: None)
     finally:
         part.write_bytes(kept)
-    assert all(one.damage[0].startswith("archive: ") for one in found if not one.is_ok)
+    assert all(item.damage[0].startswith("archive: ") for item in found if not item.is_ok)
     assert not found[0].is_ok

@@ -91,8 +91,8 @@ async def test_connections_at_hand_are_there_for_whoever_waits(tmp_path: Path) -
     with postgres_server(tmp_path) as server:
         opening = open_database(server.admin_dsn(), must_be_durable=False, connections_max=2)
         async with opening as database:
-            asked = [database.get_value("select pg_sleep(0.001) is null") for _ in range(40)]
-            assert not any(await asyncio.gather(*asked))
+            values = [database.get_value("select pg_sleep(0.001) is null") for _ in range(40)]
+            assert not any(await asyncio.gather(*values))
             async with (
                 database.hold_lock("one") as is_first,
                 database.hold_lock("one") as is_second,
@@ -111,8 +111,8 @@ async def test_connections_at_hand_are_there_for_whoever_waits(tmp_path: Path) -
             with contextlib.suppress(StorageUnavailable):
                 await database.execute_statement("select pg_terminate_backend($1)", backend)
             await eventually(lambda: answers(database), what="what has died is not used again")
-            asked = [database.get_value("select 7") for _ in range(8)]
-            assert set(await asyncio.gather(*asked)) == {7}
+            values = [database.get_value("select 7") for _ in range(8)]
+            assert set(await asyncio.gather(*values)) == {7}
 
 
 async def answers(database: Database) -> bool:

@@ -37,10 +37,10 @@ SHOWN = "select * from noetl.event_envelope where execution_id = $1 order by str
 async def shown(database: str, execution_id: str) -> list[asyncpg.Record]:
     connection = await asyncpg.connect(database)
     try:
-        found: list[asyncpg.Record] = await connection.fetch(SHOWN, int(execution_id))
+        records: list[asyncpg.Record] = await connection.fetch(SHOWN, int(execution_id))
     finally:
         await connection.close()
-    return found
+    return records
 
 
 def said(event: ShownEvent) -> dict[str, Any]:
@@ -55,10 +55,10 @@ def said(event: ShownEvent) -> dict[str, Any]:
 
 
 def plain(record: asyncpg.Record, names: dict[str, Any]) -> dict[str, Any]:
-    found = {name: record[name] for name in names}
+    records = {name: record[name] for name in names}
     for name in ("payload_ref", "meta"):
-        found[name] = None if found[name] is None else codec.decode_json(found[name])
-    return found
+        records[name] = None if records[name] is None else codec.decode_json(records[name])
+    return records
 
 
 async def test_every_kind_of_event_is_shown_alike(database: str) -> None:
@@ -68,7 +68,7 @@ async def test_every_kind_of_event_is_shown_alike(database: str) -> None:
         references = 0
         for story in STORIES.values():
             history = History(an_execution())
-            history.add(*(one.event for one in story().envelopes))
+            history.add(*(envelope.event for envelope in story().envelopes))
             await stores.ledger.append(an_append(fence, history.stream()))
             events = await stores.ledger_reader.read_events(history.execution_id)
             records = await shown(database, history.execution_id)
@@ -87,7 +87,7 @@ async def test_producers_of_every_release_are_located_alike(database: str) -> No
     envelopes = []
     checksum = codec.CHECKSUM_NONE
     for after, producer in enumerate(ODD):
-        (one,) = sealed(
+        (item,) = sealed(
             execution,
             [event],
             after=after,
@@ -96,8 +96,8 @@ async def test_producers_of_every_release_are_located_alike(database: str) -> No
             tenant_id=owner[0],
             organization_id=owner[1],
         )
-        envelopes.append(one)
-        checksum = one.envelope_checksum
+        envelopes.append(item)
+        checksum = item.envelope_checksum
     stream = StreamAppend(
         execution_id=execution,
         tenant_id=owner[0],
@@ -109,8 +109,8 @@ async def test_producers_of_every_release_are_located_alike(database: str) -> No
         stores = postgres_stores(opened)
         await stores.ledger.append(an_append(await a_fence(stores), stream))
     records = await shown(database, execution)
-    assert [one["producer"] for one in records] == [
-        history_ports.build_shown_event(one).producer for one in envelopes
+    assert [record["producer"] for record in records] == [
+        history_ports.build_shown_event(envelope).producer for envelope in envelopes
     ]
 
 

@@ -75,7 +75,7 @@ async def _deadlocked(database: Database) -> None:
             )
 
     told = await asyncio.gather(take(0, 1), take(1, 0), return_exceptions=True)
-    (failure,) = [one for one in told if one is not None]
+    (failure,) = [item for item in told if item is not None]
     raise failure
 
 

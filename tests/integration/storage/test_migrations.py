@@ -30,8 +30,8 @@ async def empty(database: str) -> AsyncIterator[Database]:
 
 async def test_migrating_twice_takes_each_step_once(empty: Database) -> None:
     steps = migrate.list_migrations()
-    taken = await migrate.apply_migrations(empty)
-    assert [name[:4] for name in taken] == [f"{step.version:04d}" for step in steps]
+    migrations = await migrate.apply_migrations(empty)
+    assert [name[:4] for name in migrations] == [f"{step.version:04d}" for step in steps]
     assert await migrate.apply_migrations(empty) == []
     assert await migrate.verify_schema(empty) == len(steps)
 
@@ -43,8 +43,8 @@ async def test_two_migrators_at_once_take_each_step_once(database: str) -> None:
 
     outcomes = await asyncio.gather(*(run() for _ in range(4)))
 
-    taken = [name for outcome in outcomes for name in outcome]
-    assert len(taken) == len(set(taken)) == len(migrate.list_migrations())
+    names = [name for outcome in outcomes for name in outcome]
+    assert len(names) == len(set(names)) == len(migrate.list_migrations())
 
 
 async def test_a_step_that_breaks_off_is_undone_and_resumed(
@@ -150,8 +150,8 @@ async def test_the_database_places_executions_on_the_same_shards(empty: Database
     await migrate.apply_migrations(empty)
     for count in (1, 3, 16, 128):
         for execution in [an_execution() for _ in range(50)]:
-            found = await empty.get_value("select noetl.shard_of($1, $2)", int(execution), count)
-            assert found == ids.find_shard(execution, count)
+            value = await empty.get_value("select noetl.shard_of($1, $2)", int(execution), count)
+            assert value == ids.find_shard(execution, count)
 
 
 async def test_results_with_anything_but_a_reference_are_refused(empty: Database) -> None:

@@ -116,9 +116,9 @@ class World(Struct, frozen=True, kw_only=True):
         return told
 
     async def count(self, *executions: ExecutionId) -> int:
-        wanted = [int(one) for one in executions or self.executions]
-        found: int = await self.database.get_value(_COUNT, wanted)
-        return found
+        wanted = [int(execution) for execution in executions or self.executions]
+        value: int = await self.database.get_value(_COUNT, wanted)
+        return value
 
     async def has_partition(self) -> bool:
         query = f"select to_regclass('noetl.{PARTITION}') is not null"
@@ -142,7 +142,7 @@ async def a_world(dsn: str, url: str, **keys: str) -> AsyncIterator[World]:
         await make_partition(database)
         stores = postgres_stores(database)
         stories = [a_single_step(), a_cursor_loop(), a_failed_run(), a_shop()]
-        histories = [of_the_month(one, number) for number, one in enumerate(stories)]
+        histories = [of_the_month(item, number) for number, item in enumerate(stories)]
         fence = await a_fence(stores)
         for history in histories:
             await keep(stores, fence, history)
@@ -180,19 +180,19 @@ async def seen(world: World) -> list[Any]:
             await reader.find_head(execution),
             await reader.find_by_key(execution, last.idempotency_key or ""),
         ]
-        bodies = [one.event for one in history.envelopes]
-        for run in sorted({getattr(one, "run_id", "0") for one in bodies}):
+        bodies = [envelope.event for envelope in history.envelopes]
+        for run in sorted({getattr(body, "run_id", "0") for body in bodies}):
             found.append(await reader.find_outcome(execution, run))
             found.append(await reader.list_item_results(execution, run, results_max=9))
-        for stage in sorted({getattr(one, "stage_id", None) or "0" for one in bodies}):
+        for stage in sorted({getattr(body, "stage_id", None) or "0" for body in bodies}):
             found.append(await reader.list_frame_results(execution, stage, results_max=9))
     return found
 
 
 async def test_a_month_leaves_as_a_partition_and_reads_as_before(world: World) -> None:
     before = await seen(world)
-    told = await world.run()
-    assert [one.status for one in told] == [
+    outcome = await world.run()
+    assert [item.status for item in outcome] == [
         "planned",
         "archived",
         "verified",
@@ -226,9 +226,9 @@ async def test_rows_go_where_the_partition_has_to_stay(world: World) -> None:
     )
     waiting = await world.run()
     assert waiting[-1].status is UnitStatus.VERIFIED
-    assert await world.count() == sum(len(one.envelopes) for one in world.histories)
-    told = await world.run(can_delete=True)
-    assert (told[-1].status, told[-1].histories) == (UnitStatus.DROPPED, 3)
+    assert await world.count() == sum(len(history.envelopes) for history in world.histories)
+    outcome = await world.run(can_delete=True)
+    assert (outcome[-1].status, outcome[-1].histories) == (UnitStatus.DROPPED, 3)
     assert await world.has_partition()
     assert await world.count() == await world.count(held) == len(world.histories[1].envelopes)
     assert await seen(world) == before
@@ -303,7 +303,9 @@ async def test_a_unit_that_is_in_doubt_keeps_no_other(world: World) -> None:
     [first, *_] = world.histories
     name = f"archive/v1/tenant={TENANT}/organization={ORGANIZATION}/month={MONTH}/1-0.parquet"
     other = of_the_month(a_failed_run(), 99)
-    stranger = parquet.encode([stored_event.to_stored_event(one) for one in other.envelopes])
+    stranger = parquet.encode(
+        [stored_event.to_stored_event(envelope) for envelope in other.envelopes]
+    )
     await world.store.put_named(name, stranger, **PLACE)
     with pytest.raises(PayloadCorrupt, match="holds other events"):
         await world.run(histories_max=1, can_delete=True)
@@ -319,14 +321,14 @@ async def test_what_comes_after_the_archive_follows_it(world: World) -> None:
     await keep(world.stores, await a_fence(world.stores), whole, after=len(history.envelopes))
     read = await world.audit().read_stored_events(history.execution_id)
     assert read == [
-        structs.replace(stored_event.to_stored_event(one), ingest_time=there.ingest_time)
-        for one, there in zip(whole.envelopes, read, strict=True)
+        structs.replace(stored_event.to_stored_event(item), ingest_time=there.ingest_time)
+        for item, there in zip(whole.envelopes, read, strict=True)
     ]
-    told = await world.run()
-    assert told[-1].status is UnitStatus.DROPPED
+    outcome = await world.run()
+    assert outcome[-1].status is UnitStatus.DROPPED
     assert [
-        one.stream_version for one in await world.reader().read_events(history.execution_id)
-    ] == [one.stream_version for one in whole.envelopes]
+        event.stream_version for event in await world.reader().read_events(history.execution_id)
+    ] == [envelope.stream_version for envelope in whole.envelopes]
 
 
 async def test_the_archivist_needs_no_more_than_its_role(world: World) -> None:
@@ -373,8 +375,8 @@ async def test_whoever_is_killed_is_followed_by_one_who_finishes(
         )
         assert done.returncode == -9, done.stderr
         assert await checksums(world) == before
-        told = await world.run()
-        assert told[-1].status is UnitStatus.DROPPED
+        outcome = await world.run()
+        assert outcome[-1].status is UnitStatus.DROPPED
         assert not await world.has_partition()
         assert await checksums(world) == before
 
@@ -415,7 +417,7 @@ async def test_a_dry_run_says_what_a_run_then_does(world: World) -> None:
     assert said["plans"][0]["due"] == [{"month": MONTH, "histories": 4, "events": events}]
     assert await world.count() == events
     [done] = await asyncio.to_thread(typed, world, *command)
-    assert [one["status"] for one in done["done"]] == ["dropped"]
+    assert [item["status"] for item in done["done"]] == ["dropped"]
     assert await world.count() == 0
     # What was projected can be projected anew from the archive.
     rebuilt = await asyncio.to_thread(typed, world, "projection", "rebuild", world.executions[1])

@@ -19,7 +19,7 @@ import pytest
 from msgspec import structs
 from tests.support.polling import eventually
 from tests.support.storage import ORGANIZATION, TENANT
-from tests.support.tiering import NODE, Seen, open_shared, ref_of
+from tests.support.tiering import NODE, TierCounts, open_shared, ref_of
 
 from noetl_chassis.clock import ManualClock, SystemClock
 from noetl_contracts.payloads import PayloadRef, SharedHint
@@ -96,12 +96,12 @@ async def test_record_batches_lie_where_the_segment_is_mapped(tmp_path: Path) ->
     await tier.keep_copy(ref_of(data), data)
     mapped = tier.map_bytes(ref_of(data))
     before = pa.total_allocated_bytes()
-    found = read_mapped_table(mapped)
-    assert found.equals(table)
+    mapped_table = read_mapped_table(mapped)
+    assert mapped_table.equals(table)
     buffers = [
         buffer
         for name in ("i", "s")
-        for buffer in found[name].chunk(0).buffers()
+        for buffer in mapped_table[name].chunk(0).buffers()
         if buffer is not None
     ]
     assert len(buffers) == 3
@@ -109,7 +109,7 @@ async def test_record_batches_lie_where_the_segment_is_mapped(tmp_path: Path) ->
         assert mapped.address <= buffer.address < mapped.address + mapped.size
     assert pa.total_allocated_bytes() == before
     segment_of(tmp_path, ref_of(data)).unlink()
-    assert found["s"][999].as_py() == "row 999"
+    assert mapped_table["s"][999].as_py() == "row 999"
 
 
 @pytest.fixture
@@ -128,14 +128,14 @@ async def test_a_large_table_is_read_without_being_held(memory_folder: Path) -> 
     assert len(data) > 256 * MEBIBYTE
     assert await tier.keep_copy(ref, data)
     del data
-    store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=tier)
+    store = TieredPayloads(MemoryPayloads(), watch=TierCounts(), shared=tier)
     pa.default_memory_pool().release_unused()
     alone, allocated = resident("RssAnon"), pa.total_allocated_bytes()
     everything = resident("VmRSS")
-    found = await store.map_table(ref)
+    table = await store.map_table(ref)
     assert resident("VmRSS") - everything < 10 * MEBIBYTE
-    assert sum(batch["i"][0].as_py() for batch in found.to_batches()) == 7 * BATCHES
-    assert found.num_rows == BATCH_ROWS * BATCHES
+    assert sum(batch["i"][0].as_py() for batch in table.to_batches()) == 7 * BATCHES
+    assert table.num_rows == BATCH_ROWS * BATCHES
     assert resident("RssAnon") - alone < 10 * MEBIBYTE
     assert pa.total_allocated_bytes() - allocated < MEBIBYTE
     tier.close()
@@ -166,7 +166,7 @@ def doubts() -> dict[str, Any]:
 
 @pytest.mark.parametrize("doubt", list(doubts()))
 async def test_every_doubt_is_only_a_miss(tmp_path: Path, doubt: str) -> None:
-    tier, seen = open_shared(tmp_path, clock=SystemClock()), Seen()
+    tier, seen = open_shared(tmp_path, clock=SystemClock()), TierCounts()
     store = TieredPayloads(MemoryPayloads(), watch=seen, shared=tier)
     ref = await store.put_payload(
         DATA, tenant_id=TENANT, organization_id=ORGANIZATION, media_type="text/plain"
@@ -251,7 +251,7 @@ async def test_another_schema_than_promised_is_a_miss(tmp_path: Path) -> None:
     table = pa.table({"i": [1]})
     data = arrow(table)
     tier = open_shared(tmp_path, clock=SystemClock())
-    store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=tier)
+    store = TieredPayloads(MemoryPayloads(), watch=TierCounts(), shared=tier)
     await tier.keep_copy(ref_of(data), data)
     assert await store.map_table(ref_of(data, schema_digest=digest_schema(table.schema))) == table
     assert await store.map_table(ref_of(data, schema_digest="0" * 64)) is None
@@ -260,7 +260,7 @@ async def test_another_schema_than_promised_is_a_miss(tmp_path: Path) -> None:
 async def test_a_flipped_byte_in_a_table_is_found_when_it_is_asked_for(tmp_path: Path) -> None:
     data = arrow(pa.table({"i": pa.array([1, 2, 3], pa.int64())}))
     tier = open_shared(tmp_path, clock=SystemClock())
-    store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=tier)
+    store = TieredPayloads(MemoryPayloads(), watch=TierCounts(), shared=tier)
     await tier.keep_copy(ref_of(data), data)
     file = segment_of(tmp_path, ref_of(data))
     changed = file.read_bytes().replace((2).to_bytes(8, "little"), (9).to_bytes(8, "little"))
@@ -270,7 +270,7 @@ async def test_a_flipped_byte_in_a_table_is_found_when_it_is_asked_for(tmp_path:
 
 async def test_bytes_that_are_no_arrow_stream_are_a_miss_as_a_table(tmp_path: Path) -> None:
     tier = open_shared(tmp_path, clock=SystemClock())
-    store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=tier)
+    store = TieredPayloads(MemoryPayloads(), watch=TierCounts(), shared=tier)
     await tier.keep_copy(ref_of(DATA), DATA)
     assert await store.map_table(ref_of(DATA)) is None
 

@@ -119,8 +119,8 @@ def test_a_request_is_signed_as_botocore_signs_it(
     assert headers.get("X-Amz-Security-Token") == token
 
     lower = {name.lower(): value for name, value in headers.items()}
-    given = lower.pop("authorization")
-    signed = given.partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    authorization = lower.pop("authorization")
+    signed = authorization.partition("SignedHeaders=")[2].partition(",")[0].split(";")
     assert {"host", "x-amz-date", "x-amz-content-sha256"} <= set(signed)
     assert token is None or "x-amz-security-token" in signed
     at = datetime.strptime(lower["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
@@ -135,4 +135,4 @@ def test_a_request_is_signed_as_botocore_signs_it(
         Credentials(keys.access_key, keys.secret_key, token), "s3", "eu-west-1"
     )
     signer.add_auth(again)
-    assert given.replace(" ", "") == again.headers["Authorization"].replace(" ", "")
+    assert authorization.replace(" ", "") == again.headers["Authorization"].replace(" ", "")

@@ -103,8 +103,8 @@ def test_files_are_moved_and_made_as_ever(unprivileged: tuple[str, int, Path]) -
 
 def test_a_network_exists_only_where_it_is_granted(unprivileged: tuple[str, int, Path]) -> None:
     listing = "cat /proc/net/dev | wc -l"
-    own = len(Path("/proc/net/dev").read_text().splitlines())
-    assert int(run(unprivileged, listing, network=True).stdout) == own
+    count = len(Path("/proc/net/dev").read_text().splitlines())
+    assert int(run(unprivileged, listing, network=True).stdout) == count
     assert int(run(unprivileged, listing).stdout) == 3  # two lines of headings, and loopback
 
 

@@ -79,5 +79,7 @@ def test_what_stands_on_the_task_wins_over_what_is_nested() -> None:
 
 async def test_a_step_of_this_kind_fails_its_command(worker: Bench) -> None:
     step = "- {step: s, tool: {kind: container, image: 'alpine:3.20'}}"
-    (fact,) = [one for one in await worker.run(command_of(step)) if isinstance(one, CommandFailed)]
+    (fact,) = [
+        item for item in await worker.run(command_of(step)) if isinstance(item, CommandFailed)
+    ]
     assert fact.error.kind == "config"

@@ -86,11 +86,11 @@ async def run_test(kind: str, fields: dict[str, Any], **given: Any) -> Outcome:
 async def found_by(kind: str, fields: dict[str, Any], **given: Any) -> dict[str, Any]:
     outcome = await run_test(kind, fields, **given)
     assert outcome.error is None, outcome.error
-    found = outcome.data
-    assert isinstance(found, dict)
-    assert (found["credential"], found["type"], found["version"]) == ("theirs", kind, 1)
-    assert found.pop("latency_ms") >= 0
-    return found
+    data = outcome.data
+    assert isinstance(data, dict)
+    assert (data["credential"], data["type"], data["version"]) == ("theirs", kind, 1)
+    assert data.pop("latency_ms") >= 0
+    return data
 
 
 async def error_of(kind: str, fields: dict[str, Any], **given: Any) -> ErrorObject:
@@ -209,7 +209,7 @@ async def test_an_account_of_aws_says_whose_keys_they_are(aws: str) -> None:
     assert "check endpoint and region" in away.message
 
 
-@pytest.mark.parametrize("kind", [name for name, one in TYPES.items() if one.untestable])
+@pytest.mark.parametrize("kind", [name for name, item in TYPES.items() if item.untestable])
 async def test_a_type_that_cannot_be_tested_says_why(kind: str) -> None:
     error = await error_of(kind, {"any": SECRET})
     assert error.kind == "config"
@@ -217,7 +217,7 @@ async def test_a_type_that_cannot_be_tested_says_why(kind: str) -> None:
 
 
 async def test_every_type_is_tested_or_says_why_not() -> None:
-    assert all(bool(one.tested_by) != bool(one.untestable) for one in TYPES.values())
+    assert all(bool(item.tested_by) != bool(item.untestable) for item in TYPES.values())
 
 
 async def test_the_version_that_was_just_stored_is_tested(database: str) -> None:

@@ -137,8 +137,8 @@ async def test_a_dataset_is_filled_once(worker: Bench, s3: S3Server, bucket: S3S
         await worker.tools.run(repeated("transfer", attempt=number, source=rows, target=lake))
         for number in (1, 2)
     ]
-    assert [one.data["written"]["is_repeated"] for one in found] == [False, True]
-    assert [one.data["rows_transferred"] for one in found] == [2, 2]
+    assert [item.data["written"]["is_repeated"] for item in found] == [False, True]
+    assert [item.data["rows_transferred"] for item in found] == [2, 2]
     assert len([key for key in keys_of(bucket, "filled") if key.endswith(".parquet")]) == 1
 
 
@@ -281,7 +281,7 @@ async def test_a_query_of_postgres_writes_a_dataset(
         )
         for number in (1, 2)
     ]
-    assert [one.data["written"]["is_repeated"] for one in found] == [False, True]
+    assert [item.data["written"]["is_repeated"] for item in found] == [False, True]
     many = await worker.tools.run(
         repeated("postgres", attempt=1, auth="db", query="select 1; select 2", sink=sink)
     )

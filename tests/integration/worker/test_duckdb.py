@@ -30,14 +30,14 @@ async def worker(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 def site(**fields: Any) -> UnitScope:
-    known: dict[str, Any] = {
+    known_names: dict[str, Any] = {
         "execution_id": EXECUTION,
         "tenant_id": TENANT,
         "organization_id": ORGANIZATION,
         "step": "s",
         "unit": "step",
     }
-    return UnitScope(**{**known, **fields})
+    return UnitScope(**{**known_names, **fields})
 
 
 def call(query: Any, *, at: UnitScope | None = None, timeout_s: float = 30, **fields: Any) -> Call:
@@ -67,9 +67,9 @@ async def rows(worker: Bench, query: Any, **fields: Any) -> Any:
 
 
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "tenant" / TENANT / "org" / ORGANIZATION / "files"
-    found.mkdir(parents=True, exist_ok=True)
-    return found
+    path = tmp_path / "tenant" / TENANT / "org" / ORGANIZATION / "files"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ async def test_each_statement_has_its_result(worker: Bench) -> None:
     assert found.error is None
     raw = found.data
     assert raw["statement_count"] == 5
-    assert [one["row_count"] for one in raw["commands"]] == [0, 2, 1, 2, 2]
+    assert [command["row_count"] for command in raw["commands"]] == [0, 2, 1, 2, 2]
     assert raw["commands"][2]["rows"] == [{"n": 2}]
     # The last statement that returned rows is in front.
     assert raw["rows"] == [{"i": 3}, {"i": 3}]
@@ -215,7 +215,7 @@ async def test_tasks_of_an_execution_share_a_database_and_others_do_not(worker: 
 async def test_accesses_to_one_database_wait_for_each_other(worker: Bench) -> None:
     assert (await run(worker, "create table n as select 0 as i")).error is None
     found = await asyncio.gather(*(run(worker, "update n set i = i + 1") for _ in range(12)))
-    assert [one.error for one in found] == [None] * 12
+    assert [item.error for item in found] == [None] * 12
     assert (await run(worker, "from n")).data["rows"] == [{"i": 12}]
 
 

@@ -39,9 +39,9 @@ def bucket(s3: S3Server) -> S3Store:
 
 
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "tenant" / TENANT / "org" / ORGANIZATION / "files"
-    found.mkdir(parents=True, exist_ok=True)
-    return found
+    path = tmp_path / "tenant" / TENANT / "org" / ORGANIZATION / "files"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 async def run(
@@ -293,7 +293,7 @@ async def test_statements_reach_neither_the_bucket_nor_the_credential(
         assert s3.secret_key not in told
     both = await answer(worker, "FROM p JOIN q USING (id)", inputs={**source, **local})
     assert both["rows"] == [{"id": 1}]
-    assert [one.name for one in (organization / "q").iterdir()] == ["a.parquet"]
+    assert [item.name for item in (organization / "q").iterdir()] == ["a.parquet"]
 
 
 async def test_a_database_keeps_what_the_repeated_attempt_makes_again(

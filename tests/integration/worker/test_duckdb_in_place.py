@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct, structs
 from tests.support.calls import VISITS
 from tests.support.servers import S3Server
-from tests.support.tiering import Seen, open_shared
+from tests.support.tiering import TierCounts, open_shared
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, settings_of
 
 from noetl_chassis.clock import SystemClock
@@ -63,7 +63,7 @@ class Near(Struct, frozen=True, kw_only=True):
 
     store: TieredPayloads
     tools: Tools
-    seen: Seen
+    seen: TierCounts
 
     async def put(self, data: bytes, media_type: str) -> PayloadRef:
         return await self.store.put_payload(
@@ -110,7 +110,7 @@ async def near(
 ) -> AsyncIterator[Near]:
     async with AsyncExitStack() as stack:
         below = await stack.enter_async_context(open_payloads(url, **keys))
-        seen = Seen()
+        seen = TierCounts()
         store = TieredPayloads(below, watch=seen, **(tiers or {}))
         config = settings_of(work_directory=str(folder / "work"))
         opened = open_tools(config, store, SystemClock(), near=store)
@@ -170,7 +170,7 @@ async def spread_over(place: Near, format_: str, table: pa.Table = TABLE) -> Pay
     """Keep a table as Spark does: each part an object, and a result that names them."""
     write = as_arrow if format_ == "arrow" else as_parquet
     cut = [table.slice(start, 300) for start in range(0, table.num_rows, 300)]
-    parts = [await place.put(write(one), encoding.get_media_type(format_)) for one in cut]  # type: ignore[arg-type]  # both are forms
+    parts = [await place.put(write(item), encoding.get_media_type(format_)) for item in cut]  # type: ignore[arg-type]  # both are forms
     found = SpreadTable(
         row_count=table.num_rows,
         payload_bytes=GIBIBYTE,
@@ -179,8 +179,8 @@ async def spread_over(place: Near, format_: str, table: pa.Table = TABLE) -> Pay
         parts=parts,
     )
     raw = {"rows": spread_table.build_marker(found), "columns": table.schema.names}
-    kept = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
-    ref = await place.put(codec.encode_json(kept), SPREAD_MEDIA_TYPE)
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
+    ref = await place.put(codec.encode_json(pipeline_result), SPREAD_MEDIA_TYPE)
     # What a reader gets is the rows: more than would ever be decoded.
     return structs.replace(ref, payload_bytes=GIBIBYTE)
 
@@ -268,9 +268,9 @@ async def test_a_large_parquet_file_is_counted_in_little_memory(
     del part
     pa.default_memory_pool().release_unused()
     before = peak = anonymous()
-    asked = asyncio.ensure_future(plain.rows("SELECT sum(c1) AS s FROM o", ref, is_result=True))
-    while not asked.done():
-        await asyncio.wait({asked}, timeout=0.005)
+    future = asyncio.ensure_future(plain.rows("SELECT sum(c1) AS s FROM o", ref, is_result=True))
+    while not future.done():
+        await asyncio.wait({future}, timeout=0.005)
         peak = max(peak, anonymous())
-    assert asked.result() == [{"s": 6 * sum(range(MEBIBYTE))}]
+    assert future.result() == [{"s": 6 * sum(range(MEBIBYTE))}]
     assert peak - before < 90 * MEBIBYTE

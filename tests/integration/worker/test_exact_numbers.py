@@ -57,8 +57,8 @@ async def test_a_decimal_a_long_integer_and_a_moment_stay_what_they_are(
 ) -> None:
     output = "" if kept is None else f"      output: {kept}\n"
     read = await completed(worker, READ + output)
-    found = StepResult(status="ok", result=read.result)
-    add = await completed(worker, ADD % passed, steps={"read": found})
+    step_result = StepResult(status="ok", result=read.result)
+    add = await completed(worker, ADD % passed, steps={"read": step_result})
     (row,) = (await worker.value(add.result))["rows"]
     assert row == {
         "total": "0.30",

@@ -55,10 +55,10 @@ async def to_arrow(worker: Bench, table: Table, _: TypedValue) -> Outcome:
 
 
 async def _kept(worker: Bench, table: Table, format_: str) -> Outcome:
-    kept = await attempt(worker, "artifact", {"action": "put", "data": table, "format": format_})
-    if kept.error is not None:
-        return kept
-    found = await data_of(worker, "artifact", {"action": "get", "result_ref": kept.data["ref"]})
+    outcome = await attempt(worker, "artifact", {"action": "put", "data": table, "format": format_})
+    if outcome.error is not None:
+        return outcome
+    found = await data_of(worker, "artifact", {"action": "get", "result_ref": outcome.data["ref"]})
     return Outcome(data=found["data"])
 
 
@@ -94,10 +94,10 @@ async def to_postgres_table(worker: Bench, table: Table, value: TypedValue) -> O
     return _effect(moved, found)
 
 
-def _effect(moved: Outcome, found: Outcome) -> Outcome:
+def _effect(moved: Outcome, outcome: Outcome) -> Outcome:
     if moved.error is None:
-        return found
-    assert found.data["rows"] == [], "what was refused has written nothing"
+        return outcome
+    assert outcome.data["rows"] == [], "what was refused has written nothing"
     return moved
 
 
@@ -185,7 +185,7 @@ async def test_nanoseconds_are_not_rounded_by_a_target_of_microseconds(
 async def test_an_unlike_type_of_a_value_is_refused_with_its_row(worker: Bench) -> None:
     rows = [{"v": 1}, {"v": "x"}]
     table = {"columns": ["v"], "types": ["int64"], "rows": rows}
-    found = await to_duckdb(worker, table, VALUES[0])
-    assert found.error is not None
-    assert found.error.kind == "schema"
-    assert "input 't': column 'v', row 1: 'x'" in found.error.message
+    duckdb = await to_duckdb(worker, table, VALUES[0])
+    assert duckdb.error is not None
+    assert duckdb.error.kind == "schema"
+    assert "input 't': column 'v', row 1: 'x'" in duckdb.error.message

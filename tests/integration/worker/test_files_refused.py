@@ -36,10 +36,10 @@ EXECUTION, ORGANIZATION = "", "noetl://files/"
 @pytest.fixture(params=[EXECUTION, ORGANIZATION], ids=["execution", "organization"])
 async def prefix(request: pytest.FixtureRequest, worker: Bench, tmp_path: Path) -> str:
     """What stands before the names of files: those of the execution, or of the organization."""
-    found: str = request.param
-    folder = files_of(tmp_path) if found else tmp_path / "made"
+    param: str = request.param
+    folder = files_of(tmp_path) if param else tmp_path / "made"
     fill(folder)
-    if found == EXECUTION:
+    if param == EXECUTION:
         for path in folder.rglob("*"):
             if path.is_file():
                 name = str(path.relative_to(folder))
@@ -49,7 +49,7 @@ async def prefix(request: pytest.FixtureRequest, worker: Bench, tmp_path: Path) 
                     {"code": WRITE},
                     given={"name": name, "data": b64encode(path.read_bytes()).decode()},
                 )
-    return found
+    return param
 
 
 WRITE = """
@@ -183,5 +183,9 @@ async def test_content_that_is_a_folder_is_not_asked_for_again(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE, errno.EDQUOT])
 def test_what_may_pass_is_tried_again(number: int) -> None:
-    found = classify_file_error(OSError(number, "no"), "rows.csv", source="transfer")
-    assert (found.kind, found.retryable, found.source) == ("storage_access", True, "transfer")
+    file_error = classify_file_error(OSError(number, "no"), "rows.csv", source="transfer")
+    assert (file_error.kind, file_error.retryable, file_error.source) == (
+        "storage_access",
+        True,
+        "transfer",
+    )

@@ -142,7 +142,7 @@ async def test_a_failed_row_leaves_its_record_and_the_others_run(worker: Bench, 
         worker, await frame_of(worker, step, end=4, frame={"row_concurrency": lanes})
     )
     found = await results(worker, fact)
-    assert [one if isinstance(one, int) else one["error"]["message"] for one in found] == [
+    assert [item if isinstance(item, int) else item["error"]["message"] for item in found] == [
         0,
         "boom",
         2,
@@ -345,7 +345,7 @@ async def test_too_many_failures_cancel_the_rows_in_flight(worker: Bench) -> Non
     policy = {"row_concurrency": 2, "failed_max": 0}
     fact = await closed(worker, await frame_of(worker, step, end=4, frame=policy))
     found = await results(worker, fact)
-    assert [None if one is None else one["error"]["message"] for one in found] == [
+    assert [None if item is None else item["error"]["message"] for item in found] == [
         found[0]["error"]["message"],
         None,
         None,

@@ -201,7 +201,7 @@ async def test_retry_after_holds_back_every_request_to_the_host(
     loop = asyncio.get_running_loop()
     started = loop.time()
     found = await asyncio.gather(*(send(worker, {"url": server.url}) for _ in range(3)))
-    assert [kind_of(one) for one in found] == [None, None, None]
+    assert [kind_of(item) for item in found] == [None, None, None]
     assert loop.time() - started > 0.9
 
 
@@ -336,7 +336,7 @@ async def test_what_the_client_calls_text_is_text(worker: Bench, server: Script)
 
 async def test_files_travel_as_multipart(worker: Bench, server: Script) -> None:
     result = PipelineResult(tasks={"t": TaskResult(kind="python", raw={"a": [1]})}, last="t")
-    kept = await worker.payloads.put_payload(
+    payload = await worker.payloads.put_payload(
         codec.encode_json(result),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
@@ -346,8 +346,8 @@ async def test_files_travel_as_multipart(worker: Bench, server: Script) -> None:
         b"ARROW1", tenant_id=TENANT, organization_id=ORGANIZATION, media_type="application/x-arrow"
     )
     refs = [
-        {"kind": "result_ref", "sha256": one.sha256, "media_type": one.media_type}
-        for one in (kept, arrow)
+        {"kind": "result_ref", "sha256": item.sha256, "media_type": item.media_type}
+        for item in (payload, arrow)
     ]
     server.answers(says({}))
     files = {"text": "hällo", "value": [1], "stored": refs[0], "table": refs[1], "gone": None}
@@ -377,13 +377,13 @@ async def test_files_travel_as_multipart(worker: Bench, server: Script) -> None:
 async def test_a_reference_of_another_organization_names_nothing(
     worker: Bench, server: Script
 ) -> None:
-    kept = await worker.payloads.put_payload(
+    payload = await worker.payloads.put_payload(
         b'"secret"',
         tenant_id=TENANT,
         organization_id=OrganizationId("east"),
         media_type="text/plain",
     )
-    ref = {"kind": "result_ref", "sha256": kept.sha256, "media_type": "text/plain"}
+    ref = {"kind": "result_ref", "sha256": payload.sha256, "media_type": "text/plain"}
     found = await send(worker, {"url": server.url, "method": "POST", "files": {"f": ref}})
     assert kind_of(found) == "reference_not_available"
     found = await send(

@@ -48,14 +48,14 @@ def request(url: str, *, method: str = "GET", **headers: str) -> HttpRequest:
 
 async def fetch(
     opened: HttpClient,
-    asked: HttpRequest,
+    http_request: HttpRequest,
     *,
     patience: Timeout | None = None,
     bytes_max: int = 1 << 20,
 ) -> HttpResponse:
     patience = patience or Timeout(total=30)
     return await opened.fetch_response(
-        asked, time_limits=patience, is_verified=True, bytes_max=bytes_max
+        http_request, time_limits=patience, is_verified=True, bytes_max=bytes_max
     )
 
 
@@ -178,7 +178,7 @@ async def test_no_more_connections_are_opened_than_allowed(server: Script) -> No
     server.answers(count)
     async with client(connections_max=3) as opened:
         found = await asyncio.gather(*(fetch(opened, request(server.url)) for _ in range(60)))
-    assert {one.status for one in found} == {200}
+    assert {item.status for item in found} == {200}
     assert most <= 3
 
 

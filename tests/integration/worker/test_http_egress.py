@@ -25,13 +25,13 @@ class Names:
     """A name server whose answers a test writes down; the last one is given for ever."""
 
     def __init__(self, **answers: list[list[str]]) -> None:
-        self.answers = {name.replace("_", "."): list(each) for name, each in answers.items()}
+        self.answers = {name.replace("_", "."): list(item) for name, item in answers.items()}
         self.asked: list[str] = []
 
     def __call__(self, host: str) -> list[str]:
         self.asked.append(host)
-        known = self.answers[host.rstrip(".").lower()]
-        return known[0] if len(known) == 1 else known.pop(0)
+        answer = self.answers[host.rstrip(".").lower()]
+        return answer[0] if len(answer) == 1 else answer.pop(0)
 
 
 @asynccontextmanager

@@ -54,9 +54,9 @@ class Office(Struct, frozen=True, kw_only=True):
             self.taken.extend(facts.decode_fact_batch(delivery.data).facts)
             await delivery.ack()
         return [
-            one
-            for one in self.taken
-            if isinstance(one, kind) and getattr(one, "command_id", "") == command.command_id
+            item
+            for item in self.taken
+            if isinstance(item, kind) and getattr(item, "command_id", "") == command.command_id
         ]
 
 
@@ -81,7 +81,7 @@ async def office(nats: NatsServer) -> AsyncIterator[Office]:
 async def stop(nats: NatsServer, office: Office) -> AsyncIterator[asyncio.Event]:
     config = settings_of(lease_s=LEASE_S, nats_url=nats.url_for("worker"))
     clock, payloads = SystemClock(), MemoryPayloads()
-    asked = asyncio.Event()
+    event = asyncio.Event()
     async with (
         open_connection(nats.url_for("worker"), name="worker") as bus,
         open_tools(config, payloads, clock) as (tools, mask),
@@ -103,9 +103,9 @@ async def stop(nats: NatsServer, office: Office) -> AsyncIterator[asyncio.Event]
         )
         worker = wiring.build_worker(adapters, config, instance=WORKER)
         pulse = LoopHealth("commands", stale_s=30)
-        group.create_task(worker.run(stop=asked, loop_health=pulse, drain_s=0.1))
-        yield asked
-        asked.set()
+        group.create_task(worker.run(stop=event, loop_health=pulse, drain_s=0.1))
+        yield event
+        event.set()
 
 
 @pytest.fixture
@@ -179,11 +179,11 @@ async def test_what_does_not_decode_becomes_a_dead_letter(office: Office) -> Non
     command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
     marker = command.command_id.encode()
     await office.send(command, data=b'{"bad": "' + marker + b'"}')
-    letters = JetStreamDeadLetters(office.admin)
+    dead_letters = JetStreamDeadLetters(office.admin)
 
     async def is_buried() -> bool:
-        found = await letters.list_letters(letters_max=100)
-        return any(marker in letter.data for letter in found)
+        found = await dead_letters.list_letters(letters_max=100)
+        return any(marker in dead_letter.data for dead_letter in found)
 
     await eventually(is_buried)
 
@@ -201,8 +201,8 @@ async def test_many_small_commands_run_at_once(office: Office, server: Script) -
 
     async def all_done() -> bool:
         found = [await office.facts(CommandCompleted, command) for command in commands[-1:]]
-        done = [one for one in office.taken if isinstance(one, CommandCompleted)]
-        return bool(found) and {one.command_id for one in done} >= {
+        done = [item for item in office.taken if isinstance(item, CommandCompleted)]
+        return bool(found) and {item.command_id for item in done} >= {
             command.command_id for command in commands
         }
 

@@ -79,7 +79,7 @@ class Redelivered(DeafDelivery):
         self.delivery_count = 2
 
 
-class Late(DeafDelivery):
+class LateDelivery(DeafDelivery):
     """A delivery that was on its way until its lease was over."""
 
     def __init__(self, delivery: Delivery) -> None:
@@ -166,7 +166,7 @@ async def test_a_command_that_comes_after_its_lease_is_left_to_its_next_holder(
     worker: Bench,
 ) -> None:
     command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
-    delivery = Late(await taken(worker, command))
+    delivery = LateDelivery(await taken(worker, command))
     await worker.lane.attend_delivery(delivery)
     assert await worker.facts() == []
     assert not delivery.was_acked
@@ -292,9 +292,9 @@ async def test_a_malformed_command_is_buried(worker: Bench) -> None:
     await worker.broker.publish_message(Message(subject=subject, message_id="x", data=b'{"a": 1}'))
     (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
     await worker.lane.attend_delivery(delivery)
-    (letter,) = await MemoryDeadLetters(worker.broker).list_letters(letters_max=10)
-    assert letter.data == b'{"a": 1}'
-    assert "does not fit its schema" in letter.reason
+    (dead_letter,) = await MemoryDeadLetters(worker.broker).list_letters(letters_max=10)
+    assert dead_letter.data == b'{"a": 1}'
+    assert "does not fit its schema" in dead_letter.reason
     assert await worker.facts() == []
 
 

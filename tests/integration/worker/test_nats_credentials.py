@@ -38,8 +38,8 @@ class Key(Struct, frozen=True):
 
     @property
     def public(self) -> str:
-        found: bytes = self.pair.public_key
-        return found.decode()
+        public_key: bytes = self.pair.public_key
+        return public_key.decode()
 
 
 class Secured(Struct, frozen=True):
@@ -61,7 +61,7 @@ def jwt_of(subject: Key, *, issuer: Key, name: str, **claims: Any) -> str:
         {"typ": "JWT", "alg": "ed25519-nkey"},
         {**body, "name": name, "nats": {"version": 2, **claims}},
     ]
-    text = ".".join(encoded(codec.encode_json(one)) for one in parts)
+    text = ".".join(encoded(codec.encode_json(part)) for part in parts)
     return f"{text}.{encoded(issuer.pair.sign(text.encode()))}"
 
 
@@ -79,12 +79,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     nats.prepare_nats(server)
     creds = with_operator(server.directory / "nats.conf", server, monitor_port=chosen["monitor"])
     probe = HttpProbe(url=f"http://127.0.0.1:{chosen['monitor']}/healthz")
-    live = NatsServer(server, home=home, probe=probe)
+    nats_server = NatsServer(server, home=home, probe=probe)
     try:
-        live.start()
-        yield Secured(url=f"nats://127.0.0.1:{live.port}", creds=creds)
+        nats_server.start()
+        yield Secured(url=f"nats://127.0.0.1:{nats_server.port}", creds=creds)
     finally:
-        live.kill()
+        nats_server.kill()
 
 
 def with_operator(path: Path, server: nats.NatsServer, *, monitor_port: int) -> str:
@@ -95,8 +95,8 @@ def with_operator(path: Path, server: nats.NatsServer, *, monitor_port: int) -> 
     limits = {"limits": {**UNLIMITED, "wildcards": True}}
     bare = {"limits": {**UNLIMITED, "wildcards": True, "mem_storage": 0, "disk_storage": 0}}
     jwts = {
-        one.public: jwt_of(one, issuer=operator, name=name, type="account", **more)
-        for one, name, more in ((system, "SYS", bare), (account, "tasks", limits))
+        item.public: jwt_of(item, issuer=operator, name=name, type="account", **more)
+        for item, name, more in ((system, "SYS", bare), (account, "tasks", limits))
     }
     preloaded = "\n".join(f"  {public}: {jwt}" for public, jwt in jwts.items())
     path.write_text(f"""\
@@ -145,11 +145,11 @@ async def test_a_seed_of_another_user_is_refused(secured: Secured) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *[("creds", one) for one in (5, "rubbish", BEGUN.format(jwt="a.b.c"))],
+        *[("creds", item) for item in (5, "rubbish", BEGUN.format(jwt="a.b.c"))],
         ("creds", SEED.format(seed="SUAAA")),
         ("creds", BEGUN.format(jwt="a.b.c") + SEED.format(seed="SUAAA")),
-        *[("url", one) for one in ("", 5, "::", "nats://", "nats://[a", "nats://h:s3cret")],
-        *[("url", one) for one in ("nats://127.0.0.1:99999", "http://127.0.0.1:4222")],
+        *[("url", item) for item in ("", 5, "::", "nats://", "nats://[a", "nats://h:s3cret")],
+        *[("url", item) for item in ("nats://127.0.0.1:99999", "http://127.0.0.1:4222")],
         ("user", {"name": "ann"}),
         ("token", ["t"]),
     ],

@@ -189,11 +189,11 @@ async def test_objects_are_kept_whole(worker: Bench, bucket: str) -> None:
     assert got["data"] == text
     assert (await data(worker, "object_get", bucket=bucket, name="j"))["data"] == {"a": [1]}
     listed = await data(worker, "object_list", bucket=bucket)
-    assert [one["name"] for one in listed["objects"]] == ["dir/a b.txt", "j"]
+    assert [item["name"] for item in listed["objects"]] == ["dir/a b.txt", "j"]
     await data(worker, "object_delete", bucket=bucket, name="j")
     assert kind_of(await run(worker, "object_get", bucket=bucket, name="j")) == "not_found"
     listed = await data(worker, "object_list", bucket=bucket)
-    assert [one["name"] for one in listed["objects"]] == ["dir/a b.txt"]
+    assert [item["name"] for item in listed["objects"]] == ["dir/a b.txt"]
 
 
 async def test_a_link_to_another_bucket_is_not_followed(
@@ -325,5 +325,5 @@ async def test_a_step_reads_the_keys_of_what_it_got(worker: Bench, bucket: str) 
       - {{name: say, kind: noop, result: "{{{{ get.user }}}} {{{{ get.value.user }}}}"}}
 """
     found = await worker.run(command_of(step))
-    (fact,) = [one for one in found if isinstance(one, CommandCompleted)]
+    (fact,) = [item for item in found if isinstance(item, CommandCompleted)]
     assert await worker.value(fact.result) == "ann ann"

@@ -135,15 +135,17 @@ async def test_a_delay_that_cannot_be_rendered_says_where_and_keeps_the_writes(
 
 async def stored(worker: Bench, raw: Any) -> dict[str, StepResult]:
     """Results of an earlier step `big`, kept by reference."""
-    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=raw)}, last="t")
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="python", raw=raw)}, last="t")
     reference = await worker.payloads.put_payload(
-        codec.encode_json(kept),
+        codec.encode_json(pipeline_result),
         tenant_id=TENANT,
         organization_id=ORGANIZATION,
         media_type=JSON_MEDIA_TYPE,
     )
     envelope = ResultEnvelope(
-        status="ok", reference=reference, context=result_envelope.build_reference_context(kept, {})
+        status="ok",
+        reference=reference,
+        context=result_envelope.build_reference_context(pipeline_result, {}),
     )
     return {"big": StepResult(status="COMPLETED", result=envelope)}
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.scripted import Script, Seen, says, script
+from tests.support.scripted import ReceivedRequest, Script, says, script
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts.commands.command_work import ItemWork
@@ -41,8 +41,8 @@ def page(number: int, *, more: bool) -> Any:
     return says({"page": number, "more": more, "rows": [{"n": number}, {"n": number * 10}]})
 
 
-def pages(seen: list[Seen]) -> list[str | None]:
-    return [one.query.get("page") for one in seen]
+def pages(seen: list[ReceivedRequest]) -> list[str | None]:
+    return [item.query.get("page") for item in seen]
 
 
 REPEAT = """
@@ -64,7 +64,7 @@ async def test_a_repeat_follows_the_pages_and_collects_them(worker: Bench, serve
     end = await completed(worker, REPEAT.format(url=server.url, bound=50))
     value = await worker.value(end.result)
     assert pages(server.seen) == ["1", "2"]
-    assert [one.query["size"] for one in server.seen] == ["2", "2"]
+    assert [item.query["size"] for item in server.seen] == ["2", "2"]
     assert value["data"] == [{"n": 1}, {"n": 10}, {"n": 2}, {"n": 20}]
     assert value["pull_task"]["body"]["page"] == 2
     assert end.notes == []
@@ -169,7 +169,7 @@ async def test_each_item_of_a_loop_repeats_for_itself(worker: Bench, server: Scr
     item = ItemWork(index=3, item={"url": f"{server.url}/f"}, total=5)
     end = await completed(worker, step, work=item)
     assert pages(server.seen) == [None, None, "2", None]
-    assert [json.loads(one.body) for one in server.seen if one.method == "POST"] == [
+    assert [json.loads(entry.body) for entry in server.seen if entry.method == "POST"] == [
         [{"n": 1}, {"n": 10}],
         [{"n": 2}, {"n": 20}],
     ]
@@ -213,7 +213,7 @@ async def test_an_error_retry_lets_a_later_success_pass(worker: Bench, server: S
       - {{when: "{{{{ result.more }}}}", next_call: {{url: "{server.url}/{{{{ result.page + 1 }}}}"}}, collect: {{path: rows, into: all}}}}
 """
     end = await completed(worker, step)
-    assert [one.path for one in server.seen] == ["/", "/", "/2"]
+    assert [item.path for item in server.seen] == ["/", "/", "/2"]
     assert len((await worker.value(end.result))["all"]) == 4
 
 
@@ -226,7 +226,7 @@ async def test_a_sink_that_fails_fails_the_step(worker: Bench, server: Script) -
     sink: {{tool: http, method: POST, url: "{server.url}/sink", json: {{all: "{{{{ result.rows }}}}"}}}}
 """
     end = await failed(worker, step)
-    assert [one.path for one in server.seen] == ["/", "/sink", "/sink"]
+    assert [item.path for item in server.seen] == ["/", "/sink", "/sink"]
     assert (end.error.task, end.error.code) == ("s_sink", "HTTP_500")
 
 
@@ -247,7 +247,7 @@ async def test_a_case_does_what_its_condition_says(worker: Bench, server: Script
     server.answers(page(2, more=False), says({}))
     end = await completed(worker, CASE.format(url=server.url))
     assert end.patch == {"page": 2}
-    assert [one.path for one in server.seen] == ["/", "/told"]
+    assert [item.path for item in server.seen] == ["/", "/told"]
 
 
 async def test_a_case_goes_past_a_call_whose_condition_does_not_hold(
@@ -256,7 +256,7 @@ async def test_a_case_goes_past_a_call_whose_condition_does_not_hold(
     server.answers(page(1, more=False))
     end = await completed(worker, CASE.format(url=server.url))
     assert end.patch == {"small": True}
-    assert [one.path for one in server.seen] == ["/"]
+    assert [item.path for item in server.seen] == ["/"]
 
 
 async def test_a_case_fails_the_step_with_its_message(worker: Bench, server: Script) -> None:

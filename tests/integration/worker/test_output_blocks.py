@@ -438,7 +438,7 @@ async def test_each_row_of_a_frame_has_what_it_stored(worker: Bench) -> None:
     assert done.error is None
     assert done.result is not None
     found = await worker.value(done.result)
-    assert [one["n"] for one in found["results"]] == [0, 1, 2]
+    assert [result["n"] for result in found["results"]] == [0, 1, 2]
 
 
 async def test_what_was_stored_is_known_after_a_wait(worker: Bench) -> None:
@@ -463,7 +463,7 @@ async def test_what_was_stored_is_known_after_a_wait(worker: Bench) -> None:
     assert isinstance(done, CommandCompleted), done
     found = (await worker.value(done.result))["results"]["fin"]
     assert found["counts"] == 15
-    assert [one["ref"] for one in found["refs"]] == [
+    assert [ref["ref"] for ref in found["refs"]] == [
         f"noetl://execution/{EXECUTION}/result/s/{RUN}/get"
     ] * 3
 

@@ -29,21 +29,21 @@ PROMISED = {
 @pytest.fixture
 async def story(database: str) -> History:
     """A cursor loop in the ledger and in the projections."""
-    told = builders.a_cursor_loop()
+    cursor_loop = builders.a_cursor_loop()
     async with open_database(database, must_be_durable=False) as opened:
         await migrate.apply_migrations(opened)
         stores = postgres_stores(opened)
         held = await stores.shards.claim_shards(owner="p", lease_s=600, shards_max=1, shard_count=1)
         fence = ShardFence(shard=held[0].shard, owner="p", epoch=held[0].epoch)
-        await stores.ledger.append(Append(fence=fence, streams=[told.stream()], messages=[]))
-        folded = state.build_empty_state(told.execution_id, TENANT, ORGANIZATION)
-        folded = fold.fold_history(folded, told.envelopes)
+        await stores.ledger.append(Append(fence=fence, streams=[cursor_loop.stream()], messages=[]))
+        folded = state.build_empty_state(cursor_loop.execution_id, TENANT, ORGANIZATION)
+        folded = fold.fold_history(folded, cursor_loop.envelopes)
         await stores.projections.apply_rows(
             shard=0,
             rows=rows.build_changed_rows(folded, state.take_changes(folded)),
-            positions={told.execution_id: (0, folded.version)},
+            positions={cursor_loop.execution_id: (0, folded.version)},
         )
-    return told
+    return cursor_loop
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_a_playbook_reads_what_the_language_promises(
     columns = PROMISED[view]
     found = await asked(worker, f"select {columns} from noetl.{view}")  # noqa: S608 - our own text
     assert found, view
-    assert {one["execution_id"] for one in found} == {int(story.execution_id)}
+    assert {item["execution_id"] for item in found} == {int(story.execution_id)}
     assert list(found[0]) == columns.replace(" ", "").split(",")
 
 
@@ -78,8 +78,8 @@ async def test_the_frames_of_a_stage_are_counted_by_their_status(worker: Bench) 
     (stage,) = await asked(worker, "select step_name, kind, status, frames from noetl.stage")
     assert (stage["kind"], stage["status"]) == ("loop", "COMPLETED")
     counted = await asked(worker, "select status, count(*) as n from noetl.frame group by status")
-    assert {one["status"] for one in counted} <= {"COMPLETED", "FAILED"}
-    assert sum(one["n"] for one in counted) == stage["frames"]
+    assert {item["status"] for item in counted} <= {"COMPLETED", "FAILED"}
+    assert sum(item["n"] for item in counted) == stage["frames"]
 
 
 async def test_the_reader_writes_nothing(worker: Bench) -> None:

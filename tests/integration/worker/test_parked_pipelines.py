@@ -51,7 +51,7 @@ async def parked(worker: Bench, command: Command) -> CommandParked:
 
 def resumed(command: Command, fact: CommandParked, value: Any = None, **ended: Any) -> Command:
     """The command as the planner sends it once the wait is over."""
-    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=value)}, last="t")
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="python", raw=value)}, last="t")
     resume = Resume(
         key=fact.wait.key,
         ref=fact.resume_ref,
@@ -59,7 +59,9 @@ def resumed(command: Command, fact: CommandParked, value: Any = None, **ended: A
         child_execution_id=CHILD,
         result=None
         if ended
-        else ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
+        else ResultEnvelope(
+            status="ok", context=result_envelope.build_inline_context(pipeline_result)
+        ),
         **ended,
     )
     return structs.replace(command, attempt=command.attempt + 1, resume=resume)
@@ -402,7 +404,7 @@ async def test_a_stopped_wait_runs_its_cancel_task_and_reports_nothing_else(work
     fact, wait = await held(worker, command)
     assert wait.cancels
     facts = await worker.run(answered(command, fact, None, STOPPED))
-    assert [type(one) for one in facts] == [CommandStarted, CommandStopped]
+    assert [type(item) for item in facts] == [CommandStarted, CommandStopped]
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ async def test_variables_and_inputs_wait_sealed_and_open_again(
     fact = await parked(worker, command)
     assert isinstance(fact.wait, MessageWait)
     assert fact.wait.title == "May ***?"
-    kept = (await worker.payloads.read_payload(fact.resume_ref)).decode()
-    assert secret not in kept
-    assert len(SEALED.findall(kept)) == 3
+    payload = (await worker.payloads.read_payload(fact.resume_ref)).decode()
+    assert secret not in payload
+    assert len(SEALED.findall(payload)) == 3
     result, _ = await completed(worker, resumed(command, fact, {"decision": "approve"}))
     assert result == [len(secret), True, secret[:3]]
 

@@ -111,11 +111,11 @@ async def test_retries_follow_the_rule_and_count_attempts(worker: Bench, server:
     assert [seen.headers["X-Attempt"] for seen in server.seen] == ["1", "2", "3"]
     assert len({seen.headers["Idempotency-Key"] for seen in server.seen}) == 1
     assert end.patch == {"tries": 2}
-    assert [(one.task, one.attempt, one.kind, one.code) for one in end.tries] == [
+    assert [(item.task, item.attempt, item.kind, item.code) for item in end.tries] == [
         ("s_task", 1, "server_error", "HTTP_503"),
         ("s_task", 2, "server_error", "HTTP_503"),
     ]
-    assert all("answered 503" in one.message for one in end.tries)
+    assert all("answered 503" in item.message for item in end.tries)
     assert end.tries[0].at <= end.tries[1].at
     assert (await worker.value(end.result))["data"] == {"ok": True}
 
@@ -139,7 +139,7 @@ async def test_an_exhausted_retry_skips_the_else_and_fails(worker: Bench, server
         end.error.task,
         end.error.attempt,
     ) == (*("server_error", 503, "s", "s_task", 2),)
-    assert [(one.attempt, one.kind) for one in end.error.tries] == [(1, "server_error")]
+    assert [(item.attempt, item.kind) for item in end.error.tries] == [(1, "server_error")]
     assert end.result is not None
     assert (await worker.value(end.result))["body"] == {"why": "busy"}
     assert len(server.seen) == 2
@@ -437,6 +437,6 @@ async def test_of_many_failed_tries_the_latest_are_kept_and_name_their_attempts(
     worker.mask.learn_secrets({"token": "canary-canary"})
     end = failed(await worker.run(command_of(step)))
     assert end.error.attempt == 25
-    assert [one.attempt for one in end.error.tries] == list(range(5, 25))
-    assert all(len(one.message) <= 300 for one in end.error.tries)
+    assert [item.attempt for item in end.error.tries] == list(range(5, 25))
+    assert all(len(item.message) <= 300 for item in end.error.tries)
     assert "canary" not in str(end.error)

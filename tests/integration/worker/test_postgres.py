@@ -156,10 +156,10 @@ async def test_each_statement_has_its_result(worker: Bench) -> None:
     )
     assert found.error is None
     commands = found.data["commands"]
-    assert [one["message"] for one in commands] == [
+    assert [command["message"] for command in commands] == [
         *("CREATE TABLE", "INSERT 0 2", "SELECT 1", "UPDATE 2"),
     ]
-    assert [one["row_count"] for one in commands] == [0, 2, 1, 2]
+    assert [command["row_count"] for command in commands] == [0, 2, 1, 2]
     assert found.data["rows"] == [{"n": 2}]
     assert found.data["statement_count"] == 4
 
@@ -248,7 +248,7 @@ async def test_a_statement_that_the_server_forgot_goes_without_a_name(worker: Be
     for n in range(3):
         assert await rows(worker, "select :n::int as often", {"n": n}) == [{"often": n}]
         await rows(worker, "select forget()")
-    assert not [one for one in await rows(worker, PREPARED) if one["name"]]
+    assert not [item for item in await rows(worker, PREPARED) if item["name"]]
 
 
 async def test_a_timeout_cancels_the_statement_on_the_server(worker: Bench, database: str) -> None:
@@ -451,7 +451,7 @@ async def test_sql_comes_from_wherever_it_is(database: str, tmp_path: Path) -> N
         assert await rows(worker, None, {"n": 1}, script={"uri": "q.sql"}) == [{"n": 2}]
         assert await rows(worker, None, {"n": 1}, query_b64=encoded) == [{"n": 3}]
         listed = await run(worker, ["select 1 as a", "select 2 as a; select 3 as a"])
-        assert [one["rows"] for one in listed.data["commands"]] == [
+        assert [command["rows"] for command in listed.data["commands"]] == [
             [{"a": 1}],
             [{"a": 2}],
             [{"a": 3}],
@@ -523,7 +523,7 @@ async def test_a_task_may_have_a_pool_of_its_own_size(worker: Bench, database: s
     hints = {"name": "narrow", "max_size": 1, "min_size": 1}
     sleeping = [run(worker, "select pg_sleep(0.05)", pool=hints) for _ in range(4)]
     found = await asyncio.gather(*sleeping)
-    assert [one.error for one in found] == [None] * 4
+    assert [item.error for item in found] == [None] * 4
     observer = await asyncpg.connect(database)
     count = await observer.fetchval(
         "select count(*) from pg_stat_activity"
@@ -587,7 +587,7 @@ async def test_short_statements_share_few_connections_and_slow_ones_get_more(
 
             # None of them ends before all six run: whoever waits for them gets connections.
             met = await asyncio.gather(*(run(worker, _MEETING, timeout_s=30) for _ in range(6)))
-            assert [one.error for one in met] == [None] * 6
+            assert [item.error for item in met] == [None] * 6
             await eventually(_shown(watcher, 2))
         finally:
             await watcher.close()

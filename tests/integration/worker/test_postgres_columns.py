@@ -65,9 +65,9 @@ async def batches(table: pa.Table, size: int = 2) -> AsyncGenerator[pa.RecordBat
 
 async def everything(session: PostgresSession, query: str, *values: Any, **types: Any) -> pa.Table:
     async with session.connection.transaction():
-        found = read_columns(session, query, values, types=types)
-        async with aclosing(found):
-            return pa.Table.from_batches([batch async for batch in found])
+        columns = read_columns(session, query, values, types=types)
+        async with aclosing(columns):
+            return pa.Table.from_batches([batch async for batch in columns])
 
 
 async def write(session: PostgresSession, parts: list[str], table: pa.Table) -> int:
@@ -192,9 +192,9 @@ async def test_a_large_query_is_read_in_little_memory(session: PostgresSession) 
     total = rows = held = 0
     before = pa.total_allocated_bytes()
     async with session.connection.transaction():
-        found = read_columns(session, query)
-        async with aclosing(found):
-            async for batch in found:
+        columns = read_columns(session, query)
+        async with aclosing(columns):
+            async for batch in columns:
                 rows += batch.num_rows
                 total += batch.nbytes
                 held = max(held, pa.total_allocated_bytes() - before)

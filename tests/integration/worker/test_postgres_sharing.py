@@ -72,7 +72,7 @@ async def test_concurrent_runs_share_transactions_and_each_is_committed(
     worker: Bench, table: "asyncpg.Connection[Any]"
 ) -> None:
     outcomes = await asyncio.gather(*(save(worker, number) for number in range(100, 150)))
-    assert [one.error for one in outcomes] == [None] * 50
+    assert [outcome.error for outcome in outcomes] == [None] * 50
     assert await table.fetchval("select count(*) from kept") == 50
     assert await table.fetchval("select count(distinct part) from kept") < 10
 
@@ -82,7 +82,7 @@ async def test_a_run_that_the_database_refuses_fails_alone(
 ) -> None:
     numbers = [1, 2, 13, 3, 2, 4]
     outcomes = await asyncio.gather(*(save(worker, number) for number in numbers))
-    kinds = [None if one.error is None else one.error.pg_code for one in outcomes]
+    kinds = [None if outcome.error is None else outcome.error.pg_code for outcome in outcomes]
     assert kinds == [None, None, "23514", None, "23505", None]
     found = await table.fetch("select id from kept order by id")
     assert [row["id"] for row in found] == [1, 2, 3, 4]
@@ -92,7 +92,7 @@ async def test_a_value_that_does_not_fit_fails_alone(
     worker: Bench, table: "asyncpg.Connection[Any]"
 ) -> None:
     outcomes = await asyncio.gather(*(save(worker, value) for value in [1, "many", 2]))
-    kinds = [None if one.error is None else one.error.kind for one in outcomes]
+    kinds = [None if outcome.error is None else outcome.error.kind for outcome in outcomes]
     assert kinds == [None, "validation", None]
     assert await table.fetchval("select count(*) from kept") == 2
 
@@ -155,8 +155,8 @@ async def test_items_that_nobody_collects_share_transactions(
     for index in range(30):
         await worker.send(command_of(step, work=ItemWork(index=index, total=30, item=index)))
     deliveries = await worker.commands.fetch_batch(messages_max=30, wait_s=5)
-    await asyncio.gather(*(worker.lane.attend_delivery(one) for one in deliveries))
-    ended = [one for one in await worker.facts() if isinstance(one, CommandCompleted)]
+    await asyncio.gather(*(worker.lane.attend_delivery(delivery) for delivery in deliveries))
+    ended = [item for item in await worker.facts() if isinstance(item, CommandCompleted)]
     assert len(ended) == await table.fetchval("select count(*) from kept") == 30
     assert await table.fetchval("select count(distinct part) from kept") < 30
 

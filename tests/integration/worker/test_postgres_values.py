@@ -40,8 +40,8 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def literal(one: PostgresValue) -> str:
-    return f"{quoted(one.literal)}::{one.type_name}"
+def literal(postgres_value: PostgresValue) -> str:
+    return f"{quoted(postgres_value.literal)}::{postgres_value.type_name}"
 
 
 async def shown(worker: Bench, expression: str, params: Any = None) -> Any:
@@ -52,48 +52,48 @@ async def shown(worker: Bench, expression: str, params: Any = None) -> Any:
 
 async def test_what_is_read_is_exact(worker: Bench) -> None:
     wrong = []
-    for one in VALUES:
-        ((found),) = await rows(worker, f"select {literal(one)} as v")
-        if (found["v"], type(found["v"])) != (one.json_form, type(one.json_form)):
-            wrong.append((one.type_name, one.literal, found["v"]))
+    for item in VALUES:
+        ((found),) = await rows(worker, f"select {literal(item)} as v")
+        if (found["v"], type(found["v"])) != (item.json_form, type(item.json_form)):
+            wrong.append((item.type_name, item.literal, found["v"]))
     assert wrong == []
 
 
 async def test_what_was_read_is_bound_as_the_same_value(worker: Bench) -> None:
     wrong = []
-    for one in VALUES:
-        found = await shown(worker, f"$1::{one.type_name}", [one.json_form])
-        expected = await shown(worker, literal(one))
+    for item in VALUES:
+        found = await shown(worker, f"$1::{item.type_name}", [item.json_form])
+        expected = await shown(worker, literal(item))
         # A number has no zeros behind its last digit.
         if found != expected and found.replace("1.5)", "1.50)") != expected:
-            wrong.append((one.type_name, one.literal, found))
+            wrong.append((item.type_name, item.literal, found))
     assert wrong == []
 
 
 async def test_arrays_hold_the_same_values(worker: Bench) -> None:
     wrong = []
-    for one in VALUES:
-        if one.type_name == "int4multirange":
+    for item in VALUES:
+        if item.type_name == "int4multirange":
             continue
-        kind = f"{one.type_name}[]"
-        array = f"array[{literal(one)}, null]"
+        kind = f"{item.type_name}[]"
+        array = f"array[{literal(item)}, null]"
         ((found),) = await rows(worker, f"select {array} as v")
-        if found["v"] != [one.json_form, None]:
-            wrong.append((kind, one.literal, found["v"]))
+        if found["v"] != [item.json_form, None]:
+            wrong.append((kind, item.literal, found["v"]))
             continue
-        if one.type_name in {"point", "path", "polygon", "circle"}:
+        if item.type_name in {"point", "path", "polygon", "circle"}:
             # The client takes a shape in an array for an array, and refuses to write it.
             error = await error_of(worker, f"select $1::{kind} as v", [found["v"]])
             assert error.kind == "validation"
             continue
-        if one.type_name in {"point", "path", "polygon", "circle"}:
+        if item.type_name in {"point", "path", "polygon", "circle"}:
             # The client takes a shape in an array for an array, and refuses to write it.
             error = await error_of(worker, f"select $1::{kind} as v", [found["v"]])
             assert error.kind == "validation"
             continue
         same = f"select $1::{kind} is not distinct from {array}::{kind} as same"
         if (await rows(worker, same, [found["v"]]))[0]["same"] is not True:
-            wrong.append((kind, one.literal, "bound"))
+            wrong.append((kind, item.literal, "bound"))
     assert wrong == []
 
 
@@ -102,13 +102,13 @@ async def test_a_transfer_moves_the_same_values(worker: Bench, tmp_path: Path, w
     """Straight from table to table, by columns or rows, and through a file."""
     files_of(tmp_path)
     wrong = []
-    for index, one in enumerate(VALUES):
+    for index, item in enumerate(VALUES):
         # A shape is a list as JSON, and an empty field of CSV is null.
-        if one.type_name in SHAPES or (way == "csv" and one.literal == ""):
+        if item.type_name in SHAPES or (way == "csv" and item.literal == ""):
             continue
         await rows(
             worker,
-            f"create table source_{index} as select {literal(one)} as v union all select null;"
+            f"create table source_{index} as select {literal(item)} as v union all select null;"
             f" create table target_{index} (like source_{index})",
         )
         read = {"type": "postgres", "auth": "db", "query": f"select v from source_{index}"}
@@ -124,7 +124,7 @@ async def test_a_transfer_moves_the_same_values(worker: Bench, tmp_path: Path, w
         expected = await rows(worker, text.format(f"source_{index}"))
         found = await rows(worker, text.format(f"target_{index}"))
         if found != expected:
-            wrong.append((one.type_name, one.literal, found, expected))
+            wrong.append((item.type_name, item.literal, found, expected))
     assert wrong == []
 
 

@@ -174,7 +174,7 @@ async def test_tenants_do_not_share_a_process(worker: Bench) -> None:
 async def test_calls_run_at_once_up_to_the_number_of_processes(worker: Bench) -> None:
     code = "time.sleep(0.2)\nreturn os.environ['HOME']"
     found = await asyncio.gather(*(run(worker, code) for _ in range(4)))
-    assert len({one.data for one in found}) == 2
+    assert len({item.data for item in found}) == 2
 
 
 async def test_inputs_are_private_copies(worker: Bench) -> None:
@@ -217,7 +217,7 @@ async def test_code_comes_from_wherever_it_is(tmp_path: Path, field: str) -> Non
     step["tool"] = [{**task, "fields": source}]
     async with bench(script_directory=str(tmp_path)) as worker:
         found = await worker.run(command_of(step, ctx={"k": 6}))
-        (fact,) = [one for one in found if isinstance(one, CommandCompleted)]
+        (fact,) = [item for item in found if isinstance(item, CommandCompleted)]
         assert await worker.value(fact.result) == [5, 6, text]
 
 

@@ -96,7 +96,7 @@ async def test_an_environment_is_made_once_for_tasks_that_come_together(wheels: 
     async with worker_of(wheels, python_processes_max=4) as worker:
         asked = (run(worker, PLACE, requirements=["greeting"]) for _ in range(4))
         found = await asyncio.gather(*asked)
-        assert len({one.data[1] for one in found}) == 1
+        assert len({item.data[1] for item in found}) == 1
 
 
 async def test_each_organization_has_environments_of_its_own(wheels: Path) -> None:
@@ -114,7 +114,7 @@ async def test_old_environments_are_removed_when_nobody_uses_them(wheels: Path) 
         first = await run(worker, PLACE, requirements=["greeting==1.0"])
         second = await run(worker, PLACE, requirements=["greeting==2.0"])
         third = await run(worker, PLACE, requirements=["greeting==1.0"])
-        assert [one.data[0] for one in (first, second, third)] == ["one", "two", "one"]
+        assert [item.data[0] for item in (first, second, third)] == ["one", "two", "one"]
         places = Path(first.data[1]).parents[2]
         assert len(list(places.iterdir())) <= 2
 
@@ -127,8 +127,8 @@ async def test_hashes_are_held(wheels: Path, installer: str) -> None:
         found = await run(worker, PLACE, requirements=[f"greeting==3.0 {right}"])
         assert found.error is None, found.error
         assert found.data[0] == "three"
-        told = message_of(await run(worker, PLACE, requirements=[f"greeting==3.0 {wrong}"]))
-        assert "hash" in told.lower()
+        outcome = message_of(await run(worker, PLACE, requirements=[f"greeting==3.0 {wrong}"]))
+        assert "hash" in outcome.lower()
         bare = message_of(await run(worker, PLACE, requirements=["greeting==3.0"]))
         assert "NOETL_WORKER_PYTHON_REQUIREMENTS=any" in bare
 

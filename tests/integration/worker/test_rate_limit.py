@@ -82,14 +82,14 @@ async def test_two_workers_together_keep_to_the_rate(nats: NatsServer, server: S
     limit = f"{{key: shop, rate: {RATE}, per: 1s, burst: {BURST}}}"
     async with (
         open_connection(nats.url, name="admin") as admin,
-        open_connection(nats.url_for("worker"), name="one") as one,
+        open_connection(nats.url_for("worker"), name="one") as connection,
         open_connection(nats.url_for("worker"), name="two") as two,
     ):
         await JetStreamStreams(
             admin, topology.declare_topology(shard_count=1), now=SystemClock().now
         ).ensure_streams()
         async with (
-            bench(JetStreamRegisters(one)) as first,
+            bench(JetStreamRegisters(connection)) as first,
             bench(JetStreamRegisters(two)) as second,
         ):
             await asyncio.gather(

@@ -36,8 +36,8 @@ def busy(temporary: Path) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield process
     finally:
-        for one in [*began.children(recursive=True), began] if began.is_running() else []:
-            one.kill()
+        for item in [*began.children(recursive=True), began] if began.is_running() else []:
+            item.kill()
         process.wait()
 
 
@@ -62,18 +62,20 @@ async def test_what_a_killed_worker_left_goes_when_the_next_one_begins(
         assert set(held) < set(left_in(temporary))
     assert left_in(temporary) == held
 
-    for one in psutil.Process(busy.pid).children(recursive=True):
-        one.kill()
+    for item in psutil.Process(busy.pid).children(recursive=True):
+        item.kill()
     busy.send_signal(signal.SIGKILL)
     busy.wait()
     assert left_in(temporary) == held
     # What else runs in this process may have set the level below which nothing is said.
-    said = CapturingLogger()
-    monkeypatch.setattr(tool_factory, "log", said)
+    capturing_logger = CapturingLogger()
+    monkeypatch.setattr(tool_factory, "log", capturing_logger)
     async with bench():
         assert not set(held) & set(left_in(temporary))
-    told = [call.kwargs["folders"] for call in said.calls if "folders" in call.kwargs]
-    assert told == [len(held)]
+    folders = [
+        call.kwargs["folders"] for call in capturing_logger.calls if "folders" in call.kwargs
+    ]
+    assert folders == [len(held)]
     assert left_in(temporary) == []
 
 

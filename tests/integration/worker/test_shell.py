@@ -60,7 +60,7 @@ async def test_a_script_gives_its_output_and_code(worker: Bench) -> None:
 async def test_scripts_run_in_order_in_one_directory(worker: Bench) -> None:
     found = await run(worker, ["echo one > f", "cat f; echo two"])
     assert found.data["stdout"] == "one\ntwo\n"
-    assert [one["stdout"] for one in found.data["results"]] == ["", "one\ntwo\n"]
+    assert [result["stdout"] for result in found.data["results"]] == ["", "one\ntwo\n"]
 
 
 async def test_the_first_script_that_fails_ends_the_task(worker: Bench) -> None:
@@ -139,8 +139,8 @@ async def test_private_directories_go_away_and_files_of_the_execution_stay(worke
     )
     directories = [Path(line) for line in found.data["stdout"].split()]
     assert len(directories) == 3
-    assert all(one.is_absolute() for one in directories)
-    assert not any(one.exists() for one in directories)
+    assert all(directory.is_absolute() for directory in directories)
+    assert not any(directory.exists() for directory in directories)
     assert (await run(worker, "cat note")).data["text"] == "kept"
     assert (await run(worker, "cat note", cwd=".")).data["text"] == "kept"
 
@@ -256,7 +256,7 @@ async def test_long_output_is_kept_by_reference(worker: Bench) -> None:
     tool: {kind: shell, commands: ["head -c 1500000 /dev/zero | tr '\\\\0' x"]}
 """
     (fact,) = [
-        one for one in await worker.run(command_of(step)) if isinstance(one, CommandCompleted)
+        item for item in await worker.run(command_of(step)) if isinstance(item, CommandCompleted)
     ]
     assert fact.result.reference is not None
     assert (await worker.value(fact.result))["stdout"] == "x" * 1_500_000
@@ -287,7 +287,7 @@ async def test_every_spelling_of_the_scripts_is_read(worker: Bench) -> None:
         {{else: {{then: {{do: fail}}}}}}]}}}}
 """
         found = await worker.run(command_of(step, workload={"n": 7}))
-        (fact,) = [one for one in found if isinstance(one, CommandCompleted)]
+        (fact,) = [item for item in found if isinstance(item, CommandCompleted)]
         assert (await worker.value(fact.result))["text"] == "$77"
 
 
@@ -328,8 +328,8 @@ async def test_private_directories_of_others_are_out_of_sight(worker: Bench) -> 
     other = call_of(
         "shell", {"cmds": f"echo $HOME $PWD; ls -d {listing}"}, tenant=TenantId("other")
     )
-    found = (await worker.tools.run(other)).data["stdout"].split()
-    assert sorted(found[2:]) == sorted(found[:2])
+    parts = (await worker.tools.run(other)).data["stdout"].split()
+    assert sorted(parts[2:]) == sorted(parts[:2])
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting

@@ -123,11 +123,11 @@ async def test_a_slot_runs_frames_until_a_claim_is_empty(
     batches = [batch.facts for batch in await worker.batches()]
     facts = [fact for batch in batches for fact in batch]
     assert isinstance(facts[0], CommandStarted)
-    assert [(one.frame_index, one.row_count, one.frame_id) for one in of(facts, FrameOpened)] == [
-        (index, rows, frame_id(index)) for index, rows in enumerate([3, 3, 1])
-    ]
     assert [
-        (one.frame_index, one.row_count, one.rows_failed) for one in of(facts, FrameClosed)
+        (item.frame_index, item.row_count, item.frame_id) for item in of(facts, FrameOpened)
+    ] == [(index, rows, frame_id(index)) for index, rows in enumerate([3, 3, 1])]
+    assert [
+        (item.frame_index, item.row_count, item.rows_failed) for item in of(facts, FrameClosed)
     ] == [
         (0, 3, 0),
         (1, 3, 0),
@@ -177,7 +177,7 @@ async def test_an_open_frame_is_replayed_with_exactly_its_rows(
     left = left_open(before)
     facts = await worker.run(slot_of(loop_of(), attempt=2, next_index=0, open_frame=left))
     opened = of(facts, FrameOpened)
-    assert [one.frame_index for one in opened][:1] == [0]
+    assert [item.frame_index for item in opened][:1] == [0]
     assert (opened[0].rows_ref, opened[0].attempts_before) == (before.rows_ref, 0)
     runs = await table.fetch("select runs from jobs order by id")
     assert [row["runs"] for row in runs][:3] == [2, 2, 2]
@@ -191,7 +191,7 @@ async def test_a_record_whose_report_was_lost_decides_which_rows_run(
     await add(table, 2, start=10)
     facts = await worker.run(slot_of(loop_of(), attempt=2))
     opened = of(facts, FrameOpened)
-    assert [(one.frame_index, one.row_count, one.attempts_before) for one in opened] == [
+    assert [(item.frame_index, item.row_count, item.attempts_before) for item in opened] == [
         (0, 3, 1),
         (1, 2, 0),
     ]
@@ -244,7 +244,7 @@ async def test_a_slot_command_that_a_broker_forgot_it_handed_over_is_lost_and_no
     assert len(of(await worker.facts(), FrameOpened)) == 1
     await worker.lane.attend_delivery(delivery)
     facts = await worker.facts()
-    assert [(one.attempt, one.reason) for one in of(facts, CommandLost)] == [(1, "redelivered")]
+    assert [(item.attempt, item.reason) for item in of(facts, CommandLost)] == [(1, "redelivered")]
     assert of(facts, FrameOpened) == []
     assert await table.fetchval("select max(runs) from jobs") == 1
 
@@ -306,7 +306,7 @@ async def test_rows_that_a_lost_claim_took_come_back_under_its_identity(
     await add(table, 4)
     await table.execute("update jobs set frame_id = $1, frame_row = 1 where id = 4", frame_id(0))
     facts = await worker.run(slot_of(loop_of(), attempt=2))
-    assert [(one.row_count, one.attempts_before) for one in of(facts, FrameOpened)] == [
+    assert [(item.row_count, item.attempts_before) for item in of(facts, FrameOpened)] == [
         (1, 0),
         (3, 0),
     ]
@@ -319,7 +319,7 @@ async def test_a_failed_row_fails_its_frame_and_the_others_go_on(
     task = "{name: check, kind: python, input: {job: \"{{ iter.job }}\"}, code: \"assert job['id'] != 2, 'two is bad'\"}"
     facts = await worker.run(slot_of(loop_of(task, DONE), frame={"row_concurrency": 3}))
     closed = of(facts, FrameClosed)
-    assert [(one.row_count, one.rows_failed) for one in closed] == [(3, 1), (1, 0)]
+    assert [(item.row_count, item.rows_failed) for item in closed] == [(3, 1), (1, 0)]
     error = closed[0].error
     assert error is not None
     assert (error.kind, error.step, error.task, error.attempt) == ("assertion", "drain", "check", 1)
@@ -342,8 +342,8 @@ async def test_rows_not_started_in_time_go_on_in_a_continuation(
         facts = await worker.run(slot_of(loop_of(get, DONE), frame={"max_seconds": 0}))
         again = await worker.run(slot_of(loop_of(get), attempt=2))
     closed = of(facts, FrameClosed)
-    assert [(one.frame_index, one.row_count) for one in closed] == [(0, 1), (1, 1), (2, 1)]
-    assert [one.parent_frame_id for one in of(facts, FrameOpened)] == [
+    assert [(item.frame_index, item.row_count) for item in closed] == [(0, 1), (1, 1), (2, 1)]
+    assert [item.parent_frame_id for item in of(facts, FrameOpened)] == [
         None,
         frame_id(0),
         frame_id(1),
@@ -371,17 +371,17 @@ async def test_rows_that_an_untold_attempt_left_and_the_next_one_ran_are_not_run
     await worker.run(slot_of(loop, frame={"max_seconds": 0}))
     facts = await worker.run(slot_of(loop, attempt=2, rows_left=0))
     opened, closed = of(facts, FrameOpened), of(facts, FrameClosed)
-    assert [(one.row_count, one.parent_frame_id) for one in opened] == [
+    assert [(item.row_count, item.parent_frame_id) for item in opened] == [
         (3, None),
         (0, frame_id(0)),
         (0, frame_id(1)),
     ]
-    assert [(one.row_count, one.rows_failed, one.rows_left) for one in closed] == [
+    assert [(item.row_count, item.rows_failed, item.rows_left) for item in closed] == [
         (3, 0, 0),
         (0, 0, 0),
         (0, 0, 0),
     ]
-    assert all(one.result is not None for one in closed)
+    assert all(item.result is not None for item in closed)
     assert await table.fetchval("select sum(runs) from jobs") == 6
     # Its worker dies in the empty one: the next attempt finds it open, and as empty.
     resumed = slot_of(loop, attempt=3, open_frame=left_open(opened[1]), next_index=1, rows_left=0)
@@ -396,9 +396,9 @@ async def test_rows_that_an_untold_attempt_claimed_far_ahead_are_run_by_the_next
     await add(table, 7)
     # Nothing of this attempt arrives: the claims are its frames 0, 3 and 6.
     lost = await worker.run(slot_of(loop_of(), frame={"max_seconds": 0}))
-    assert [one.row_count for one in of(lost, FrameOpened)] == [3, 2, 1, 3, 2, 1, 1]
+    assert [item.row_count for item in of(lost, FrameOpened)] == [3, 2, 1, 3, 2, 1, 1]
     closed = of(await worker.run(slot_of(loop_of(), attempt=2, rows_left=0)), FrameClosed)
-    assert sum(one.row_count for one in closed) == 7
+    assert sum(item.row_count for item in closed) == 7
     assert await table.fetchval("select array_agg(distinct runs) from jobs") == [2]
 
 
@@ -408,7 +408,7 @@ async def test_a_frame_can_be_processed_as_a_whole(
     await add(table, 4)
     task = '{name: all, kind: postgres, auth: db, query: "update jobs set runs = runs + 1 where id = any(:ids)", params: {ids: "{{ iter.job | map(attribute=\'id\') | list }}"}}'
     facts = await worker.run(slot_of(loop_of(task), frame={"process": "frame"}))
-    assert [one.row_count for one in of(facts, FrameClosed)] == [3, 1]
+    assert [item.row_count for item in of(facts, FrameClosed)] == [3, 1]
     assert await table.fetchval("select count(*) from jobs where runs = 1") == 4
 
 
@@ -430,7 +430,7 @@ async def test_rows_of_one_frame_see_earlier_writes_when_they_run_in_turn(
     await add(table, 3)
     task = '{kind: noop, set: {ctx.n: "{{ (ctx.n | default(0)) + 1 }}"}}'
     facts = await worker.run(slot_of(loop_of(task)))
-    assert [one.patch for one in of(facts, FrameClosed)] == [{"n": 3}]
+    assert [item.patch for item in of(facts, FrameClosed)] == [{"n": 3}]
 
 
 async def test_a_row_of_another_frame_is_an_engine_error(
@@ -456,7 +456,7 @@ async def test_a_claim_that_meets_its_own_index_is_repeated(
         "where frame_id is null", "where frame_id is null and (select * from s) = 1"
     )
     facts = await worker.run(slot_of(loop_of(claim=claim)))
-    assert [one.row_count for one in of(facts, FrameClosed)] == [1]
+    assert [item.row_count for item in of(facts, FrameClosed)] == [1]
 
 
 @pytest.mark.parametrize("given", ["'soon'", "0", "-1", "1e300", "'nan'", "[]", "true"])
@@ -501,8 +501,8 @@ async def test_a_frame_in_one_transaction_takes_effect_once_however_often_it_run
     step = loop_of(COUNT, DONE, '{kind: noop, set: {ctx.last: "{{ iter.job.id }}"}}')
     first = of(await worker.run(slot_of(step, frame=policy)), FrameClosed)
     again = of(await worker.run(slot_of(step, frame=policy, attempt=2)), FrameClosed)
-    assert [(one.row_count, one.rows_failed, one.patch) for one in again] == [
-        (one.row_count, one.rows_failed, one.patch) for one in first
+    assert [(item.row_count, item.rows_failed, item.patch) for item in again] == [
+        (item.row_count, item.rows_failed, item.patch) for item in first
     ]
     assert await table.fetchval("select count(*) from effects") == 5
     assert await table.fetchval("select count(*) from jobs where runs = 1") == 5
@@ -545,7 +545,7 @@ async def test_a_frame_in_a_transaction_moves_rows_over_another_connection(
         await worker.put_credential("db", {"dsn": database})
         facts = await worker.run(slot_of(loop_of(COUNT, move), frame=policy))
     closed = of(facts, FrameClosed)
-    assert [(one.row_count, one.rows_failed) for one in closed] == [(3, 0), (1, 0)]
+    assert [(item.row_count, item.rows_failed) for item in closed] == [(3, 0), (1, 0)]
     for name in ("effects", "moved"):
         found = await table.fetchval(f"select array_agg(id order by id) from {name}")  # noqa: S608 - a name of this test's
         assert found == [1, 2, 3, 4]
@@ -586,13 +586,15 @@ async def test_a_row_that_waits_lets_the_slot_go_and_another_worker_goes_on_with
     (parked,) = of(facts, CommandParked)
     assert (opened.row_count, parked.wait.task) == (3, "ask")
     assert await table.fetchval("select count(*) from jobs where state = 'done'") == 1
-    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw={"n": 4})}, last="t")
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="python", raw={"n": 4})}, last="t")
     resume = Resume(
         key=parked.wait.key,
         ref=parked.resume_ref,
         status="COMPLETED",
         child_execution_id=EXECUTION,
-        result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
+        result=ResultEnvelope(
+            status="ok", context=result_envelope.build_inline_context(pipeline_result)
+        ),
     )
     left = OpenFrame(
         frame_id=opened.frame_id, frame_index=0, rows_ref=opened.rows_ref, row_count=3, dispatches=1
@@ -627,5 +629,5 @@ async def test_a_claim_whose_rows_cannot_be_read_claims_none(
     # Once the row can be read, the rows are claimed and run, each once.
     await table.execute("update jobs set about = '{}' where id = 2")
     facts = await worker.run(slot_of(loop_of(claim=claim)))
-    assert [one.row_count for one in of(facts, FrameOpened)] == [2]
+    assert [item.row_count for item in of(facts, FrameOpened)] == [2]
     assert await table.fetchval("select array_agg(runs) from jobs") == [1, 1]

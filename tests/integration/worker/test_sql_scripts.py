@@ -22,9 +22,9 @@ order by 1
 def _runnable(dialect: str) -> list[Any]:
     """Return the scripts that can run by themselves."""
     return [
-        one
-        for one in read_scripts(dialect)
-        if "refused" not in one.values[1] and one.values[1].get("run", True)
+        script
+        for script in read_scripts(dialect)
+        if "refused" not in script.values[1] and script.values[1].get("run", True)
     ]
 
 
@@ -47,9 +47,9 @@ async def test_postgres_does_the_same_by_statements(
         transaction = connection.transaction()
         await transaction.start()
         status = ""
-        for one in cut_statements(script["sql"], ""):
+        for statement in cut_statements(script["sql"], ""):
             # A prepared statement is one statement: the server refuses two.
-            prepared = await connection.prepare(one.text)
+            prepared = await connection.prepare(statement.text)
             await prepared.fetch()
             status = prepared.get_statusmsg()
         assert status == tag
@@ -65,7 +65,7 @@ def _tables(connection: duckdb.DuckDBPyConnection) -> list[Any]:
 
 @pytest.mark.parametrize(("dialect", "script"), _runnable("duckdb"))
 def test_duckdb_does_the_same_by_statements(dialect: str, script: dict[str, Any]) -> None:
-    texts = [one.text for one in cut_statements(script["sql"], "", "duckdb")]
+    texts = [statement.text for statement in cut_statements(script["sql"], "", "duckdb")]
     with duckdb.connect() as whole, duckdb.connect() as cut:
         expected = whole.execute(script["sql"]).fetchall()
         rows: list[Any] = []
@@ -79,8 +79,8 @@ def test_duckdb_does_the_same_by_statements(dialect: str, script: dict[str, Any]
 def test_duckdb_finds_as_many_statements(dialect: str, script: dict[str, Any]) -> None:
     with duckdb.connect() as connection:
         parts = [
-            len(connection.extract_statements(one.text))
-            for one in cut_statements(script["sql"], "", "duckdb")
+            len(connection.extract_statements(statement.text))
+            for statement in cut_statements(script["sql"], "", "duckdb")
         ]
         assert sum(parts) == len(connection.extract_statements(script["sql"]))
         assert all(parts)

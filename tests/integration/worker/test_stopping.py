@@ -81,14 +81,14 @@ def assert_only_stopped(facts: list[Fact]) -> None:
 async def test_a_slow_request_is_broken_off_and_its_server_sees_it(
     worker: Bench, server: Script
 ) -> None:
-    gone = asyncio.Event()
+    event = asyncio.Event()
 
     async def waits(request: web.Request) -> web.StreamResponse:
         async def is_gone() -> bool:
             return request.transport is None or request.transport.is_closing()
 
         await eventually(is_gone)
-        gone.set()
+        event.set()
         return web.Response()
 
     server.answers(waits)
@@ -104,7 +104,7 @@ async def test_a_slow_request_is_broken_off_and_its_server_sees_it(
     facts = await stopped_when(worker, command, begun)
     assert_only_stopped(facts)
     async with asyncio.timeout(10):
-        await gone.wait()
+        await event.wait()
     # No rule was asked whether to try again.
     assert len(server.seen) == 1
 
@@ -268,8 +268,8 @@ async def test_a_held_slot_ends_before_its_next_claim(
         await worker.broker.notify(subjects.build_pause_hint(slot.command_id))
         held.set()
     facts = await worker.facts()
-    assert [one.frame_id for one in of(facts, FrameOpened)] == [frame_id(0)]
-    assert [one.row_count for one in of(facts, FrameClosed)] == [3]
+    assert [item.frame_id for item in of(facts, FrameOpened)] == [frame_id(0)]
+    assert [item.row_count for item in of(facts, FrameClosed)] == [3]
     assert not of(facts, SlotDry)
     assert isinstance(facts[-1], CommandLost)
     assert facts[-1].is_release

@@ -140,30 +140,30 @@ async def test_a_store_that_refuses_is_an_error_at_once_that_says_so(world: Worl
 @pytest.mark.parametrize("faults", [["cut"], ["503"] * 5, ["cut", "cut", "503"]], ids=str)
 async def test_half_an_object_is_never_taken_for_the_whole(world: World, faults: list[str]) -> None:
     data = b'{"a":[' + b",".join(b"%d" % n for n in range(5000)) + b"]}"
-    kept = await world.behind.put_payload(data, media_type="application/json", **PLACE)
+    payload = await world.behind.put_payload(data, media_type="application/json", **PLACE)
     world.faults.get = list(faults)
-    done = await world.run(READS.replace("URI", kept.uri))
+    done = await world.run(READS.replace("URI", payload.uri))
     assert world.faults.get == []
     got = await world.behind.read_payload(reference_of(done))
     assert data[6:-2] in got
 
 
 async def test_what_is_missing_or_changed_is_named_and_never_decoded(world: World) -> None:
-    kept = await world.behind.put_payload(
+    payload = await world.behind.put_payload(
         b'{"secret":"value"}', media_type="application/json", **PLACE
     )
     key = f"tenant/{TENANT}/org/{ORGANIZATION}/payloads/sha256"
-    place = f"{key}/{kept.sha256[:2]}/{kept.sha256[2:4]}/{kept.sha256}"
+    place = f"{key}/{payload.sha256[:2]}/{payload.sha256[2:4]}/{payload.sha256}"
     world.behind._objects.store_object(place, b'{"secret":"vAlue"}', "application/json")
-    changed = await world.run(READS.replace("URI", kept.uri))
-    await world.behind.delete_payload(kept)
-    missing = await world.run(READS.replace("URI", kept.uri))
+    changed = await world.run(READS.replace("URI", payload.uri))
+    await world.behind.delete_payload(payload)
+    missing = await world.run(READS.replace("URI", payload.uri))
 
     assert isinstance(changed, CommandFailed), changed
     assert isinstance(missing, CommandFailed), missing
     assert missing.error.kind == "reference_not_available"
     for done in (changed, missing):
-        assert kept.sha256 in done.error.message
+        assert payload.sha256 in done.error.message
         assert "alue" not in done.error.message
     assert not changed.error.retryable
 
@@ -189,5 +189,5 @@ async def test_a_full_disk_is_unavailable_and_leaves_nothing_half_written(
             with pytest.raises(StorageUnavailable, match="No space left"):
                 await payloads.put_payload(b"x" * 100, media_type="text/plain", **PLACE)
             assert files(tmp_path) == []
-        kept = await payloads.put_payload(b"x" * 100, media_type="text/plain", **PLACE)
-        assert await payloads.read_payload(kept) == b"x" * 100
+        payload = await payloads.put_payload(b"x" * 100, media_type="text/plain", **PLACE)
+        assert await payloads.read_payload(payload) == b"x" * 100

@@ -70,7 +70,7 @@ class Planner:
 
     def indexes(self) -> set[int]:
         """The chunks that have come; one that is said again counts once."""
-        return {one.index for one in self.chunks}
+        return {chunk.index for chunk in self.chunks}
 
     async def until(self, *, chunks: int = 0, repeats: int = 0) -> None:
         """Wait until so many chunks have come, and so many facts that said one again."""
@@ -82,8 +82,12 @@ class Planner:
         await eventually(is_there, timeout_s=PATIENCE_S)
 
     async def tell(self) -> None:
-        taken = StreamProgress(received=self.received, accepted=min(self.received, self.accepts))
-        hint = subjects.build_chunk_progress_hint(self._command.command_id, taken.encode_token())
+        stream_progress = StreamProgress(
+            received=self.received, accepted=min(self.received, self.accepts)
+        )
+        hint = subjects.build_chunk_progress_hint(
+            self._command.command_id, stream_progress.encode_token()
+        )
         await self._worker.broker.notify(hint)
 
 
@@ -152,7 +156,7 @@ PYTHON = """
 
 async def test_a_generator_gives_chunks_while_it_runs(worker: Bench) -> None:
     found = await streamed(worker, PYTHON % (2_500, 1_000, 4))
-    shapes = [(one.index, one.row_count, one.has_more) for one in found.chunks]
+    shapes = [(chunk.index, chunk.row_count, chunk.has_more) for chunk in found.chunks]
     assert shapes == [(0, 1000, True), (1, 1000, True), (2, 500, False)]
     assert await all_rows(worker, found) == [{"i": i} for i in range(2_500)]
     result = ended(found).result
@@ -177,7 +181,7 @@ async def test_every_form_of_generator_streams(worker: Bench, code: str) -> None
     step = {"kind": "python", "code": code, "stream": {"chunk_rows": 2}}
     found = await streamed(worker, step_with(step))
     assert await all_rows(worker, found) == [{"i": 0}, {"i": 1}, {"i": 2}], found.found
-    assert [one.row_count for one in found.chunks] == [2, 1]
+    assert [chunk.row_count for chunk in found.chunks] == [2, 1]
 
 
 async def test_code_that_yields_nothing_is_refused_with_the_way_out(worker: Bench) -> None:
@@ -221,7 +225,7 @@ async def test_facts_that_are_not_heard_of_are_sent_again(
 
         async def is_repeated() -> bool:
             seen.extend(f for f in await worker.facts() if isinstance(f, ChunkEmitted))
-            return len([one for one in seen if one.index == 0]) > 1
+            return len([item for item in seen if item.index == 0]) > 1
 
         seen: list[ChunkEmitted] = []
         await eventually(is_repeated, timeout_s=PATIENCE_S)
@@ -232,7 +236,7 @@ async def test_facts_that_are_not_heard_of_are_sent_again(
 
 async def test_who_goes_on_with_a_stream_emits_what_follows(worker: Bench) -> None:
     found = await streamed(worker, PYTHON % (50, 10, 2), work=StepWork(chunks=3))
-    assert [one.index for one in found.chunks] == [3, 4]
+    assert [chunk.index for chunk in found.chunks] == [3, 4]
     assert await all_rows(worker, found) == [{"i": i} for i in range(30, 50)]
     assert (await worker.value(ended(found).result))["row_count"] == 50
 
@@ -273,7 +277,7 @@ async def test_chunk_bytes_bound_a_chunk_and_a_larger_row_goes_alone(worker: Ben
     stream: {chunk_bytes: 40}
 """
     found = await streamed(worker, text)
-    assert [one.row_count for one in found.chunks] == [2, 1, 1, 1]
+    assert [chunk.row_count for chunk in found.chunks] == [2, 1, 1, 1]
 
 
 async def test_postgres_streams_the_last_statement(worker: Bench) -> None:
@@ -290,7 +294,7 @@ async def test_postgres_streams_the_last_statement(worker: Bench) -> None:
     stream: {chunk_rows: 1000}
 """
     found = await streamed(worker, text)
-    assert [one.row_count for one in found.chunks] == [1000, 1000, 500]
+    assert [chunk.row_count for chunk in found.chunks] == [1000, 1000, 500]
     assert (await all_rows(worker, found))[1500] == {"i": 1501, "doc": {"i": 1501}}
     whole = await worker.value(ended(found).result)
     assert (whole["row_count"], whole["columns"]) == (2_500, ["i", "doc"])
@@ -340,7 +344,7 @@ async def test_duckdb_streams_the_last_statement(worker: Bench) -> None:
     stream: {chunk_rows: 1000}
 """
     found = await streamed(worker, text)
-    assert [one.row_count for one in found.chunks] == [1000, 1000, 500], found.found
+    assert [chunk.row_count for chunk in found.chunks] == [1000, 1000, 500], found.found
     assert (await all_rows(worker, found))[2_000] == {"i": 2_000, "t": 6_000, "n": 3}
     assert (await worker.value(ended(found).result))["columns"] == ["i", "t", "n"]
     wrong = text.replace("order by i", "order by nothing")
@@ -383,7 +387,7 @@ async def test_http_streams_lines(worker: Bench, *, is_packed: bool) -> None:
         body, headers = zlib.compress(body, wbits=31), {"Content-Encoding": "gzip"}
     async with serving(body, **headers) as url:
         found = await streamed(worker, HTTP % (url, "ndjson"))
-    assert [one.row_count for one in found.chunks] == [100, 100, 50], found.found
+    assert [chunk.row_count for chunk in found.chunks] == [100, 100, 50], found.found
     assert await all_rows(worker, found) == [{"i": i} for i in range(250)]
     whole = await worker.value(ended(found).result)
     assert (whole["status_code"], whole["row_count"], len(whole["rows"])) == (200, 250, 250)
@@ -394,7 +398,7 @@ async def test_http_refuses_what_has_no_lines(worker: Bench) -> None:
         broken = await streamed(worker, HTTP % (url, "ndjson"))
         wrong = await streamed(worker, HTTP % (url, "json"))
     assert refused(broken).error.kind == "parse"
-    assert [one.row_count for one in broken.chunks] in ([], [100])
+    assert [chunk.row_count for chunk in broken.chunks] in ([], [100])
     assert refused(wrong).error.kind == "validation"
     async with script() as server:
         found = await streamed(worker, HTTP % (f"{server.url}/missing", "ndjson"))
@@ -501,7 +505,7 @@ async def test_ten_thousand_rows_stay_within_two_chunks_of_memory(worker: Bench)
         listening.cancel()
     emitter.close()
     assert outcome.data == {"row_count": 10_000, "columns": ["i"]}
-    assert [one.row_count for one in found.chunks] == [1_000] * 10
+    assert [chunk.row_count for chunk in found.chunks] == [1_000] * 10
     assert most <= 2_000
 
 

@@ -89,15 +89,16 @@ async def test_a_log_says_whose_it_is_and_its_chunks_follow_each_other(worker: B
     found = await chunks(worker)
     assert len(found) > 3
     assert {
-        (one.command_id, one.attempt, one.step, one.execution_id, one.worker_id) for one in found
+        (item.command_id, item.attempt, item.step, item.execution_id, item.worker_id)
+        for item in found
     } == {(command.command_id, 3, "s", EXECUTION, "worker-1")}
-    assert [one.number for one in found] == list(range(1, len(found) + 1))
+    assert [item.number for item in found] == list(range(1, len(found) + 1))
     assert found[0].previous_sha256 == ""
-    assert [one.previous_sha256 for one in found[1:]] == [
-        codec.digest_hex(codec.encode_json(one)) for one in found[:-1]
+    assert [item.previous_sha256 for item in found[1:]] == [
+        codec.digest_hex(codec.encode_json(item)) for item in found[:-1]
     ]
-    firsts = [one.first for one in found]
-    counts = [len(one.lines) for one in found]
+    firsts = [item.first for item in found]
+    counts = [len(item.lines) for item in found]
     assert firsts == [1 + sum(counts[:at]) for at in range(len(found))]
     assert [line.text.split()[1] for line in lines_of(found)] == [str(i) for i in range(20_000)]
     (source,) = found[0].sources
@@ -138,10 +139,10 @@ async def test_each_call_of_a_process_has_a_log_of_its_own(worker: Bench) -> Non
     for number in range(3):
         await worker.run(python(f"print('call {number}')\nlogging.info('log {number}')"))
     found = await chunks(worker)
-    assert [[line.text for line in one.lines] for one in found] == [
+    assert [[line.text for line in item.lines] for item in found] == [
         [f"call {number}", f"log {number}"] for number in range(3)
     ]
-    assert len({one.command_id for one in found}) == 3
+    assert len({item.command_id for item in found}) == 3
 
 
 async def test_lines_are_there_while_the_task_goes_on_and_after_its_time_is_up(

@@ -26,7 +26,7 @@ DATA = b"a result of some bytes"
 
 def counted(metric: Metric, **labels: str) -> float:
     sums = instruments._get_counter(metric)._sums
-    return sum(one.total for key, one in sums.items() if dict(key) == labels)
+    return sum(item.total for key, item in sums.items() if dict(key) == labels)
 
 
 async def put(store: TieredPayloads) -> None:

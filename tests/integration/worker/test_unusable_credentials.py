@@ -29,7 +29,7 @@ def check(outcome: Outcome, names: str) -> None:
 @pytest.mark.parametrize(
     ("credential", "names"),
     [
-        *[({"host": "h", "port": one}, "'port'") for one in ("abc", 700_000, [1], -1, 1.5)],
+        *[({"host": "h", "port": item}, "'port'") for item in ("abc", 700_000, [1], -1, 1.5)],
         ({"host": "h", "db_port": "abc"}, "'port'"),
         ({"host": ["h"]}, "'host'"),
         ({"host": "127.0.0.1", "password": {"p": SECRET}}, "'password'"),
@@ -54,8 +54,11 @@ async def test_a_database_that_a_credential_does_not_name(
     [
         ({}, "access_key"),
         ({"access_key": "a", "secret_key": [SECRET]}, "secret_key"),
-        *[({"endpoint": one, **KEYS}, "endpoint") for one in ("::", 5, "http://h:abc", "ftp://h")],
-        *[({"region": one, **KEYS}, "region") for one in ({"x": 1}, "a b/")],
+        *[
+            ({"endpoint": item, **KEYS}, "endpoint")
+            for item in ("::", 5, "http://h:abc", "ftp://h")
+        ],
+        *[({"region": item, **KEYS}, "region") for item in ({"x": 1}, "a b/")],
     ],
 )
 async def test_a_bucket_that_a_credential_does_not_open(

@@ -83,10 +83,10 @@ async def test_transfers_into_one_file_take_turns_between_workers(
 ) -> None:
     path = files_of(tmp_path) / "grow.ndjson"
     path.write_text('{"i":0}\n')
-    asked = asyncio.Event()
+    event = asyncio.Event()
 
     async def late(_request: web.Request) -> web.StreamResponse:
-        await asked.wait()
+        await event.wait()
         return web.json_response([{"i": 1}])
 
     target = {"type": "file", "uri": of_organization("grow.ndjson")}
@@ -105,7 +105,7 @@ async def test_transfers_into_one_file_take_turns_between_workers(
             return quick.done() or is_locked(lock_of(tmp_path, "grow.ndjson").with_suffix(".turn"))
 
         await eventually(has_come)
-        asked.set()
+        event.set()
         await all_well(slow, quick)
     rows = [json.loads(line)["i"] for line in path.read_text().splitlines()]
     assert rows == ([0, 1, 2] if mode == "append" else [2])

@@ -31,8 +31,8 @@ def pipeline(templates: list[str]) -> dict[str, Any]:
     step = step_of("- step: s\n  tool: [{name: t0, kind: noop}]\n")
     (task,) = step["tool"]
     step["tool"] = [
-        {**task, "name": f"t{index}", "fields": {"result": one}, "on_unmatched": "continue"}
-        for index, one in enumerate(templates)
+        {**task, "name": f"t{index}", "fields": {"result": item}, "on_unmatched": "continue"}
+        for index, item in enumerate(templates)
     ]
     return step
 

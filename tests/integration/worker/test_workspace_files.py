@@ -123,8 +123,8 @@ async def test_every_worker_sees_the_same_files(codes: list[str]) -> None:
 
 
 async def test_files_come_from_their_steps_content() -> None:
-    async with two_workers() as (one, other):
-        await run_code(one, "import os; os.mkdir('a'); open('a/b', 'w').write('deep'); return 1")
+    async with two_workers() as (item, other):
+        await run_code(item, "import os; os.mkdir('a'); open('a/b', 'w').write('deep'); return 1")
         put = {"action": "put", "uri": "a", "data": 1}
         refused = await attempt(other, "artifact", put, at=site_of(step="put"))
         assert refused.error is not None
@@ -138,10 +138,10 @@ async def test_files_come_from_their_steps_content() -> None:
 
 async def test_a_file_in_the_place_of_another_tasks_folder_is_a_conflict() -> None:
     slow = "import time; open('a', 'w').write('x'); open('begun', 'w'); time.sleep(1.5); return 1"
-    async with two_workers() as (one, other):
-        python = one.tools.python
+    async with two_workers() as (item, other):
+        python = item.tools.python
         waiting = asyncio.create_task(
-            attempt(one, "python", {"code": slow}, at=site_of(step="slow"))
+            attempt(item, "python", {"code": slow}, at=site_of(step="slow"))
         )
 
         async def has_begun() -> bool:
@@ -153,16 +153,16 @@ async def test_a_file_in_the_place_of_another_tasks_folder_is_a_conflict() -> No
         assert refused.error is not None
         assert refused.error.kind == "file_conflict"
         assert "step 'quick'" in refused.error.message
-        assert list(await run_code(one, LOOK)) == ["a/b"]
+        assert list(await run_code(item, LOOK)) == ["a/b"]
 
 
 async def test_executions_that_share_a_process_keep_their_files_apart() -> None:
-    async with two_workers(python_processes_max=1) as (one, other):
+    async with two_workers(python_processes_max=1) as (item, other):
         ids = [str(number) for number in range(700, 706)]
 
         async def fill(execution_id: str, number: int) -> None:
             code = f"open('f{number}', 'w').write('{execution_id}'); return 1"
-            await run_code(one, code, execution_id=execution_id, unit=f"item-{number}")
+            await run_code(item, code, execution_id=execution_id, unit=f"item-{number}")
 
         await asyncio.gather(*(fill(one_id, number) for number in range(4) for one_id in ids))
         for one_id in ids:
@@ -172,10 +172,10 @@ async def test_executions_that_share_a_process_keep_their_files_apart() -> None:
 
 
 async def test_another_tenant_finds_no_file_of_an_execution() -> None:
-    async with two_workers() as (one, _):
-        await run_code(one, "open('a', 'w'); return 1")
+    async with two_workers() as (item, _):
+        await run_code(item, "open('a', 'w'); return 1")
         for about in ({"tenant_id": TenantId("evil")}, {"organization_id": OrganizationId("evil")}):
-            assert await run_code(one, LOOK, **about) == {}
+            assert await run_code(item, LOOK, **about) == {}
 
 
 ESCAPES = {
@@ -190,13 +190,13 @@ ESCAPES = {
 @pytest.mark.parametrize("ends", ["return 1", "raise ValueError('x')", "os._exit(3)"])
 @pytest.mark.parametrize("code", ESCAPES.values(), ids=ESCAPES)
 async def test_what_a_task_makes_of_its_folder_harms_no_later_task(code: str, ends: str) -> None:
-    async with two_workers(python_processes_max=1) as (one, _):
-        await run_code(one, "open('kept', 'w').write('kept'); return 1")
+    async with two_workers(python_processes_max=1) as (item, _):
+        await run_code(item, "open('kept', 'w').write('kept'); return 1")
         spoil = f"import os\n{code}\n{ends}"
-        refused = await attempt(one, "python", {"code": spoil}, at=site_of(step="spoil"))
+        refused = await attempt(item, "python", {"code": spoil}, at=site_of(step="spoil"))
         assert refused.error is not None
         assert refused.error.kind != "internal"
-        assert list(await run_code(one, LOOK)) == ["kept"]
+        assert list(await run_code(item, LOOK)) == ["kept"]
 
 
 async def test_a_process_that_outlives_its_script_writes_to_no_later_task() -> None:
@@ -206,11 +206,11 @@ async def test_a_process_that_outlives_its_script_writes_to_no_later_task() -> N
         "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do echo late > late; sleep 0.2; done'; "
         "until test -s pid; do :; done"
     )
-    async with two_workers() as (one, _):
-        await data_of(one, "shell", {"cmds": script}, at=site_of(step="leave"))
+    async with two_workers() as (item, _):
+        await data_of(item, "shell", {"cmds": script}, at=site_of(step="leave"))
         for _ in range(3):
-            found = await data_of(one, "shell", {"cmds": "cat late 2>&1; sleep 0.3; pwd"})
-        root = one.tools.lender._workspaces.root
+            found = await data_of(item, "shell", {"cmds": "cat late 2>&1; sleep 0.3; pwd"})
+        root = item.tools.lender._workspaces.root
         assert list(root.iterdir()) == []
         assert found["stdout"].count("\n") <= 2
 
@@ -230,15 +230,15 @@ LONG: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", LONG)
 async def test_a_cancelled_task_leaves_no_file(kind: str) -> None:
-    async with two_workers() as (one, other):
+    async with two_workers() as (item, other):
         for pause_s in (0.0, 0.05, 0.5):
-            running = asyncio.create_task(attempt(one, kind, LONG[kind]))
+            running = asyncio.create_task(attempt(item, kind, LONG[kind]))
             await asyncio.wait([running], timeout=pause_s)
             running.cancel()
             await asyncio.wait([running])
             assert running.cancelled()
             assert await run_code(other, LOOK) == {}
-        root = one.tools.lender._workspaces.root
+        root = item.tools.lender._workspaces.root
         assert [path for path in root.rglob("*") if path.is_file()] == []
 
 
@@ -271,10 +271,10 @@ WRITE = "open('a', 'wb').write(b'x' * 300_000); open('b', 'w').write('b'); retur
 async def test_a_publication_that_is_broken_off_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, method: str, *, is_cancelled: bool
 ) -> None:
-    async with two_workers() as (one, other):
+    async with two_workers() as (item, other):
         away = Away(monkeypatch, method, at=1 if method == "put_named" else 2)
         away.is_hanging = is_cancelled
-        running = asyncio.create_task(attempt(one, "python", {"code": WRITE}, visit=1))
+        running = asyncio.create_task(attempt(item, "python", {"code": WRITE}, visit=1))
         await asyncio.wait_for(away.reached.wait(), 30)
         if is_cancelled:
             running.cancel()
@@ -285,8 +285,8 @@ async def test_a_publication_that_is_broken_off_changes_nothing(
             assert error is not None
             assert error.kind == "storage_access"
         assert await run_code(other, LOOK) == {}
-        assert await run_code(one, LOOK) == {}
-        await data_of(one, "python", {"code": WRITE}, visit=1)
+        assert await run_code(item, LOOK) == {}
+        await data_of(item, "python", {"code": WRITE}, visit=1)
         assert sorted(await run_code(other, LOOK)) == ["a", "b"]
 
 
@@ -302,12 +302,12 @@ async def test_of_two_runs_of_one_attempt_one_counts(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("name", ["a//b", "./a/b", "file://a/b", "a/b/"])
 async def test_a_name_is_read_as_the_path_that_it_means(name: str) -> None:
-    async with two_workers() as (one, other):
-        await data_of(one, "artifact", {"action": "put", "uri": name, "data": 1})
+    async with two_workers() as (item, other):
+        await data_of(item, "artifact", {"action": "put", "uri": name, "data": 1})
         assert list(await run_code(other, LOOK)) == ["a/b"]
 
 
-class Taken:
+class TakenFiles:
     """Takes the rows of a stream."""
 
     window_rows = 10
@@ -326,10 +326,10 @@ async def test_streams_that_share_a_database_and_read_a_file_take_turns(tmp_path
         await run_code(workers[0], "open('in.csv', 'w').write('i\\n1\\n'); return 1")
         create = {"database": "d.duckdb", "query": "CREATE TABLE t (i INTEGER)"}
         await data_of(workers[0], "duckdb", create)
-        calls = [structs.replace(call_of("duckdb", fields), sink=Taken()) for _ in range(8)]
+        calls = [structs.replace(call_of("duckdb", fields), sink=TakenFiles()) for _ in range(8)]
         found = await asyncio.gather(
-            *(workers[number % 2].tools.run(one) for number, one in enumerate(calls))
+            *(workers[number % 2].tools.run(item) for number, item in enumerate(calls))
         )
-        assert [one.error for one in found] == [None] * 8
+        assert [item.error for item in found] == [None] * 8
         count = {"database": "d.duckdb", "query": "SELECT count(*) AS n FROM t"}
         assert (await data_of(workers[1], "duckdb", count))["rows"] == [{"n": 8}]

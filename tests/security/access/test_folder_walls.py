@@ -119,11 +119,11 @@ async def test_a_playbook_calls_none_outside_of_its_authors_folder(
     app = await make_shop(world)
     eve = await make_caller(world, "author", path_prefix="sales")
     async with open_client(app, eve) as client:
-        kept = await client.post(
+        answer = await client.post(
             "/api/catalog/register", content=CALL % path, headers={"Content-Type": "text/yaml"}
         )
         drafted = await client.post("/api/execute", json={"content": CALL % path})
-    assert (kept.status_code, drafted.status_code) == (HTTPStatus.FORBIDDEN, HTTPStatus.FORBIDDEN)
+    assert (answer.status_code, drafted.status_code) == (HTTPStatus.FORBIDDEN, HTTPStatus.FORBIDDEN)
 
 
 @pytest.mark.parametrize("path", ["sales/load", "'sales/{{ workload.x }}'"])
@@ -131,10 +131,10 @@ async def test_a_playbook_calls_others_of_its_authors_folder(world: ApiWorld, pa
     app = await make_shop(world)
     eve = await make_caller(world, "author", path_prefix="sales")
     async with open_client(app, eve) as client:
-        kept = await client.post(
+        answer = await client.post(
             "/api/catalog/register", content=CALL % path, headers={"Content-Type": "text/yaml"}
         )
-    assert kept.status_code == HTTPStatus.OK, kept.text
+    assert answer.status_code == HTTPStatus.OK, answer.text
 
 
 async def test_the_flow_of_a_run_outside_is_not_told(tmp_path: Path) -> None:

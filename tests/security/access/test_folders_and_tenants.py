@@ -221,8 +221,8 @@ async def test_health_tells_those_without_a_token_no_reasons(world: ApiWorld) ->
     world.problems["nats"] = "cannot reach nats://planner:pw@10.0.0.7:4222"
     app = make_guarded_app(world)
     async with open_client(app) as client:
-        told = (await client.get("/api/health")).json()
+        answer = (await client.get("/api/health")).json()
     async with open_client(app, OWNER) as client:
         known = (await client.get("/api/health")).json()
-    assert told == {"status": "degraded", "problems": {"nats": "sign in to see why"}}
+    assert answer == {"status": "degraded", "problems": {"nats": "sign in to see why"}}
     assert "10.0.0.7" in known["problems"]["nats"]

@@ -54,10 +54,10 @@ async def test_a_run_of_another_tenant_is_no_parent(world: ApiWorld, parent: str
     other = await make_caller(world, "author", place=OTHER)
     async with open_client(app, other) as client:
         text = WAITS.replace("demo/gate", "sales/load")
-        kept = await client.post(
+        answer = await client.post(
             "/api/catalog/register", content=text, headers={"Content-Type": "text/yaml"}
         )
-    assert kept.status_code == HTTPStatus.OK, kept.text
+    assert answer.status_code == HTTPStatus.OK, answer.text
     status, told = await start_below(app, other, parent)
     assert status == HTTPStatus.NOT_FOUND, told
 

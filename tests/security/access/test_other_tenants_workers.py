@@ -59,9 +59,9 @@ async def list_workers(app: Any, caller: Caller) -> set[str]:
 @pytest.mark.parametrize("role", ["viewer", "admin"])
 async def test_workers_of_other_tenants_alone_are_not_shown(world: ApiWorld, role: str) -> None:
     app = make_app(world)
-    own = await make_account(world, role)
+    account = await make_account(world, role)
     other = await make_account(world, role, place=OTHER)
-    assert await list_workers(app, own) == {"shared", "own", "both"}
+    assert await list_workers(app, account) == {"shared", "own", "both"}
     assert await list_workers(app, other) == {"shared", "other", "both"}
 
 

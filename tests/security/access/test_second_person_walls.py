@@ -236,7 +236,7 @@ async def test_a_stream_ends_with_the_access_of_who_follows(
             assert (await shop.ask(root, "POST", "/api/roles", json=given)).is_success
         else:
             listed = (await shop.ask(root, "GET", "/api/roles")).json()["bindings"]
-            (binding,) = [one for one in listed if one["subject"] == "eve"]
+            (binding,) = [item for item in listed if item["subject"] == "eve"]
             await shop.ask(root, "DELETE", f"/api/roles/{binding['binding_id']}")
         answer = await asyncio.wait_for(following, timeout=20)
         assert "event: end" not in answer.text

@@ -80,9 +80,9 @@ class SlowQuotas(MemoryQuotas):
     """Others begin while this one counts, as with a server."""
 
     async def count_running(self, *about: Any, **wanted: Any) -> RunningCount:
-        found = await super().count_running(*about, **wanted)
+        running_count = await super().count_running(*about, **wanted)
         await asyncio.sleep(0.01)
-        return found
+        return running_count
 
 
 async def test_starts_at_once_are_no_more_than_the_quota(world: ApiWorld) -> None:
@@ -147,9 +147,12 @@ async def test_quotas_beyond_a_page_are_asked_for(
     for tenant in ("c", "a", "b"):
         await bound(app, tenant, running_max=1)
     _, first = await send(app, OWNER, "GET", "/api/quotas")
-    assert ([one["tenant"] for one in first["quotas"]], first["next_after"]) == (["a", "b"], "b")
+    assert ([quota["tenant"] for quota in first["quotas"]], first["next_after"]) == (
+        ["a", "b"],
+        "b",
+    )
     _, last = await send(app, OWNER, "GET", "/api/quotas?after=b")
-    assert ([one["tenant"] for one in last["quotas"]], last["next_after"]) == (["c"], None)
+    assert ([quota["tenant"] for quota in last["quotas"]], last["next_after"]) == (["c"], None)
 
 
 async def test_all_callers_of_a_tenant_share_its_calls(world: ApiWorld) -> None:
@@ -201,6 +204,6 @@ async def test_who_changes_a_quota_is_recorded(world: ApiWorld) -> None:
     app = make_guarded_app(world)
     await bound(app, OTHER[0], running_max=5)
     _, log = await send(app, OWNER, "GET", "/api/audit?what=quota.changed")
-    assert [(one["target"], one["details"]["running_max"]) for one in log["records"]] == [
+    assert [(record["target"], record["details"]["running_max"]) for record in log["records"]] == [
         (f"tenant {OTHER[0]}", 5)
     ]

@@ -73,7 +73,10 @@ async def test_an_administrator_of_one_organization_takes_no_role_in_all(world: 
     bindings = await world.identities.list_bindings(
         tenant_id=OWN[0], organization_id=OWN[1], bindings_max=99
     )
-    assert (status, "77" in {one.binding_id for one in bindings}) == (HTTPStatus.NOT_FOUND, True)
+    assert (status, "77" in {binding.binding_id for binding in bindings}) == (
+        HTTPStatus.NOT_FOUND,
+        True,
+    )
 
 
 async def test_accounts_of_one_name_do_not_use_up_each_others_calls(world: ApiWorld) -> None:
@@ -174,8 +177,8 @@ async def test_a_letter_that_is_nobodys_is_shown_to_the_installation_alone(
     )
     foreign = await make_caller(world, "admin", place=OTHER)
     assert (await send(app, foreign, "GET", "/api/dead-letters"))[1]["letters"] == []
-    (letter,) = (await send(app, OWNER, "GET", "/api/dead-letters"))[1]["letters"]
-    drop = f"/api/dead-letters/{letter['sequence']}/drop"
+    (dead_letter,) = (await send(app, OWNER, "GET", "/api/dead-letters"))[1]["letters"]
+    drop = f"/api/dead-letters/{dead_letter['sequence']}/drop"
     assert (await send(app, foreign, "POST", drop, {"who": "x", "reason": "y"}))[0] == 404
 
 
@@ -198,28 +201,28 @@ async def test_each_id_of_another_tenant_is_not_found(world: ApiWorld) -> None:
     assert (await send(app, OWNER, "PUT", "/api/schedules/nightly", schedule))[0] == HTTPStatus.OK
     eve = await make_caller(world, "admin", place=OTHER)
     own = f"tenant_id={OWN[0]}&organization_id={OWN[1]}"
-    one = begun["execution_id"]
+    execution_id = begun["execution_id"]
     asked = [
-        ("GET", f"/api/executions/{one}/stream"),
-        ("GET", f"/api/executions/{one}/events"),
-        ("GET", f"/api/executions/{one}/lineage"),
-        ("GET", f"/api/executions/{one}/trace/start"),
-        ("POST", f"/api/executions/{one}/rerun"),
-        ("POST", f"/api/executions/{one}/fork"),
-        ("POST", f"/api/executions/{one}/cancel"),
-        ("GET", f"/api/vars/{one}"),
-        ("GET", f"/api/result/{one}/list"),
-        ("GET", f"/api/result/resolve?ref=noetl://execution/{one}/result/start/latest"),
-        ("GET", f"/api/objects?execution_id={one}"),
-        ("GET", f"/api/replay/state?execution_id={one}&{own}"),
-        ("GET", f"/api/audit/executions/{one}?{own}"),
+        ("GET", f"/api/executions/{execution_id}/stream"),
+        ("GET", f"/api/executions/{execution_id}/events"),
+        ("GET", f"/api/executions/{execution_id}/lineage"),
+        ("GET", f"/api/executions/{execution_id}/trace/start"),
+        ("POST", f"/api/executions/{execution_id}/rerun"),
+        ("POST", f"/api/executions/{execution_id}/fork"),
+        ("POST", f"/api/executions/{execution_id}/cancel"),
+        ("GET", f"/api/vars/{execution_id}"),
+        ("GET", f"/api/result/{execution_id}/list"),
+        ("GET", f"/api/result/resolve?ref=noetl://execution/{execution_id}/result/start/latest"),
+        ("GET", f"/api/objects?execution_id={execution_id}"),
+        ("GET", f"/api/replay/state?execution_id={execution_id}&{own}"),
+        ("GET", f"/api/audit/executions/{execution_id}?{own}"),
         ("GET", f"/api/audit/heads?{own}"),
         ("GET", f"/api/retention/policy?{own}"),
         ("GET", "/api/schedules/nightly"),
         ("POST", "/api/schedules/nightly/run"),
         ("DELETE", "/api/schedules/nightly"),
         ("GET", "/api/catalog/sales/load"),
-        ("POST", f"/api/approvals/{one}"),
+        ("POST", f"/api/approvals/{execution_id}"),
     ]
     for method, path in asked:
         body = {"decision": "approve"} if "approvals" in path else None

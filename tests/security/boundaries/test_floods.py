@@ -50,7 +50,7 @@ async def test_a_list_of_a_million_items_is_stored_or_refused(
     ), answer.text
     if answer.status_code == HTTPStatus.ACCEPTED:
         # The request refers to the list, and does not carry it.
-        assert all(len(one.row.data) < 100_000 for one in world.store.message_by_id.values())
+        assert all(len(entry.row.data) < 100_000 for entry in world.store.message_by_id.values())
     else:
         assert answer.json()["code"]
         assert answer.json()["detail"]

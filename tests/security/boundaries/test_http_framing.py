@@ -275,7 +275,7 @@ async def test_a_redirect_cannot_bring_the_answer_of_where_it_leads(worker: Benc
 )
 def test_lint_refuses_headers_of_the_connection(place: str, name: str) -> None:
     problems = judged("- {step: a, " + place.format(name=name) + "}").problems
-    assert [(each.code, each.is_error) for each in problems] == [("E104", True)]
+    assert [(problem.code, problem.is_error) for problem in problems] == [("E104", True)]
     assert name in problems[0].message
 
 

@@ -178,10 +178,10 @@ def test_what_was_json_stays_json(secret: str, value: Any) -> None:
 def test_numbers_and_bytes_of_results_are_masked() -> None:
     mask = SecretMask()
     mask.learn_secrets(["12345678", "hunter22"])
-    found = mask.mask_value(
+    value = mask.mask_value(
         {"pin": 12345678, "raw": b"x hunter22", "view": memoryview(b"hunter22")}
     )
-    assert found == {"pin": "***", "raw": b"x ***", "view": b"***"}
+    assert value == {"pin": "***", "raw": b"x ***", "view": b"***"}
     plain = {"n": 91234567890, "f": 1.5, "t": True, "none": None, "raw": b"\xff\x00"}
     assert mask.mask_value(plain) == plain
 

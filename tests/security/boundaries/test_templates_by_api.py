@@ -62,16 +62,16 @@ async def test_inputs_of_a_webhook_render_nothing_of_python(
     rendered = 0
     for template in INJECTIONS:
         hook = {"path": "demo/hello", "unsigned": True, "inputs": {"who": template}}
-        kept = await api.put("/api/webhooks/orders", json=hook)
-        assert find_traces(kept.text, template) == []
-        if kept.status_code == HTTPStatus.OK:
+        answer = await api.put("/api/webhooks/orders", json=hook)
+        assert find_traces(answer.text, template) == []
+        if answer.status_code == HTTPStatus.OK:
             call = await api.post("/api/webhooks/orders", json={"row": {"x": 1}, "rows": [1]})
             assert call.status_code in (HTTPStatus.ACCEPTED, HTTPStatus.UNPROCESSABLE_ENTITY)
             assert find_traces(call.text, template) == []
             rendered += 1
         else:
-            assert kept.status_code == HTTPStatus.UNPROCESSABLE_ENTITY, kept.text
-            assert kept.json()["detail"]
+            assert answer.status_code == HTTPStatus.UNPROCESSABLE_ENTITY, answer.text
+            assert answer.json()["detail"]
     assert rendered
     for inputs in list_started_inputs(world):
         assert find_traces(inputs, "") == []
@@ -106,9 +106,9 @@ async def test_what_is_data_stays_data(api: httpx.AsyncClient, world: ApiWorld) 
 async def test_a_bomb_in_a_webhook_is_refused(api: httpx.AsyncClient, world: ApiWorld) -> None:
     for template in BOMBS[::12]:
         hook = {"path": "demo/hello", "unsigned": True, "inputs": {"who": template}}
-        kept = await api.put("/api/webhooks/orders", json=hook)
-        assert kept.status_code < HTTPStatus.INTERNAL_SERVER_ERROR, kept.text
-        if kept.status_code == HTTPStatus.OK:
+        answer = await api.put("/api/webhooks/orders", json=hook)
+        assert answer.status_code < HTTPStatus.INTERNAL_SERVER_ERROR, answer.text
+        if answer.status_code == HTTPStatus.OK:
             call = await api.post("/api/webhooks/orders", json={"rows": [1]})
             assert call.status_code == HTTPStatus.UNPROCESSABLE_ENTITY, call.text
     assert list_started_inputs(world) == []

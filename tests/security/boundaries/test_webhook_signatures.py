@@ -131,8 +131,8 @@ async def test_an_older_signature_counts_only_where_the_webhook_says_so(
 ) -> None:
     for name, path in (("orders", "demo/hello"), ("payments", "demo/pay")):
         body = {"path": path, "credential": "shop", "signature": "body"}
-        kept = await api.put(f"/api/webhooks/{name}", json=body)
-        assert kept.json()["signature"] == "body"
+        answer = await api.put(f"/api/webhooks/{name}", json=body)
+        assert answer.json()["signature"] == "body"
     headers = sign_as_before()
     assert (await api.post("/api/webhooks/orders", content=BODY, headers=headers)).is_success
     assert (await api.post("/api/webhooks/orders", content=BODY, headers=sign())).is_success

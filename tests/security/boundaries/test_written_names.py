@@ -155,10 +155,10 @@ def test_json_on_a_terminal_is_the_same_value_without_commands(
 
 def test_problems_of_a_playbook_stay_on_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
     parsed = parse_playbook(document(path=EVIL))
-    found = [(f"{EVIL}.yaml", problem) for problem in parsed.problems]
-    lines = diagnostics.format_text_lines(found)
+    problems = [(f"{EVIL}.yaml", problem) for problem in parsed.problems]
+    lines = diagnostics.format_text_lines(problems)
     assert not any(is_hidden(line) or "\n" in line for line in lines)
-    diagnostics.show_diagnostics(found, {})
+    diagnostics.show_diagnostics(problems, {})
     shown = capsys.readouterr().out
     assert not is_hidden(shown)
     assert "\nerror: forged" not in shown

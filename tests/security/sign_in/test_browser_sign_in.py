@@ -103,17 +103,17 @@ async def test_a_code_of_another_sign_in_is_refused(site: Site, browser: Browser
 @pytest.mark.parametrize("change", ["state", "cookie", "signature", "no_state", "no_cookie"])
 async def test_a_changed_answer_is_refused(site: Site, browser: Browser, change: str) -> None:
     back = httpx.URL(await browser.come_back(site))
-    kept = browser.client.cookies[PENDING]
+    cookie = browser.client.cookies[PENDING]
     match change:
         case "state":
             back = back.copy_set_param("state", "0" * 32)
         case "no_state":
             back = back.copy_remove_param("state")
         case "cookie":
-            body, _, signature = kept.partition(".")
+            body, _, signature = cookie.partition(".")
             browser.client.cookies.set(PENDING, f"{body}A.{signature}", domain="127.0.0.1")
         case "signature":
-            browser.client.cookies.set(PENDING, f"{kept[:-1]}~", domain="127.0.0.1")
+            browser.client.cookies.set(PENDING, f"{cookie[:-1]}~", domain="127.0.0.1")
         case _:
             browser.client.cookies.clear()
     answer = await browser.get(str(back))
@@ -122,10 +122,10 @@ async def test_a_changed_answer_is_refused(site: Site, browser: Browser, change:
 
 async def test_a_code_is_good_once(site: Site, browser: Browser) -> None:
     back = await browser.come_back(site)
-    kept = browser.client.cookies[PENDING]
+    cookie = browser.client.cookies[PENDING]
     assert (await browser.get(back)).status_code == 303
     thief = Browser()
-    thief.client.cookies.set(PENDING, kept, domain="127.0.0.1")
+    thief.client.cookies.set(PENDING, cookie, domain="127.0.0.1")
     answer = await thief.get(back)
     assert (answer.status_code, code_of(answer)) == (403, "provider_refused")
     assert await status_of_session(site, thief) == 401
@@ -170,8 +170,8 @@ async def test_a_session_that_was_planted_is_worth_nothing(site: Site, browser: 
     planted = attacker.client.cookies[SESSION]
     browser.client.cookies.set(SESSION, planted, domain="127.0.0.1", path="/")
     await browser.sign_in(site)
-    own = {one.value for one in browser.client.cookies.jar if one.name == SESSION}
-    assert own - {planted}, "the victim has a session of its own"
+    values = {item.value for item in browser.client.cookies.jar if item.name == SESSION}
+    assert values - {planted}, "the victim has a session of its own"
     assert await status_of_session(site, attacker) == 401
     await attacker.close()
 
@@ -189,10 +189,10 @@ async def test_a_session_ends_with_its_csrf_token_only(site: Site, browser: Brow
     origin = {"X-CSRF-Token": token, "Origin": "https://evil.example.org"}
     assert code_of(await browser.post(address, headers=origin)) == "cross_site"
     assert await status_of_session(site, browser) == 200
-    kept = browser.client.cookies[SESSION]
+    cookie = browser.client.cookies[SESSION]
     answer = await browser.post(address, headers={"X-CSRF-Token": token})
     assert answer.status_code == 200
-    browser.client.cookies.set(SESSION, kept, domain="127.0.0.1")
+    browser.client.cookies.set(SESSION, cookie, domain="127.0.0.1")
     assert await status_of_session(site, browser) == 401
     assert await status_of_session(site, other) == 200
     page = await browser.get(answer.json()["provider_logout_url"])

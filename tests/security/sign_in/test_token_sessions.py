@@ -18,7 +18,7 @@ from noetl_storage.memory.identities import MemorySessions
 WHOAMI = "/api/auth/whoami"
 
 
-class Door:
+class SessionApi:
     """An API with sessions, whose time and owner's token a test may change."""
 
     def __init__(self, *, is_secure: bool = False) -> None:
@@ -50,55 +50,57 @@ class Door:
 
 
 async def test_a_code_opens_one_session_that_is_its_maker() -> None:
-    door = Door()
-    code = await door.make_code()
-    async with open_client(door.app) as browser, open_client(door.app) as thief:
-        assert await door.begin(browser, code) == HTTPStatus.OK
-        assert await door.begin(thief, code) == HTTPStatus.UNAUTHORIZED
+    session_api = SessionApi()
+    code = await session_api.make_code()
+    async with open_client(session_api.app) as browser, open_client(session_api.app) as thief:
+        assert await session_api.begin(browser, code) == HTTPStatus.OK
+        assert await session_api.begin(thief, code) == HTTPStatus.UNAUTHORIZED
         who = (await browser.get(WHOAMI)).json()
         assert (who["kind"], who["name"], who["via"]) == ("owner", "owner", "console")
         assert (await thief.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
 
 
 async def test_two_at_once_with_one_code_get_one_session() -> None:
-    door = Door()
-    code = await door.make_code()
-    async with open_client(door.app) as one, open_client(door.app) as other:
-        found = await asyncio.gather(door.begin(one, code), door.begin(other, code))
+    session_api = SessionApi()
+    code = await session_api.make_code()
+    async with open_client(session_api.app) as client, open_client(session_api.app) as other:
+        found = await asyncio.gather(
+            session_api.begin(client, code), session_api.begin(other, code)
+        )
     assert sorted(found) == [HTTPStatus.OK, HTTPStatus.UNAUTHORIZED]
 
 
 async def test_a_code_is_over_after_a_minute() -> None:
-    door = Door()
-    code = await door.make_code()
-    door.clock.ahead_s += CODE_S + 1
-    async with open_client(door.app) as browser:
-        assert await door.begin(browser, code) == HTTPStatus.UNAUTHORIZED
+    session_api = SessionApi()
+    code = await session_api.make_code()
+    session_api.clock.ahead_s += CODE_S + 1
+    async with open_client(session_api.app) as browser:
+        assert await session_api.begin(browser, code) == HTTPStatus.UNAUTHORIZED
 
 
 async def test_a_code_is_no_cookie_and_a_cookie_is_no_code() -> None:
-    door = Door()
-    code = await door.make_code()
-    async with open_client(door.app) as browser:
+    session_api = SessionApi()
+    code = await session_api.make_code()
+    async with open_client(session_api.app) as browser:
         browser.cookies.set("noetl_session", code)
         assert (await browser.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
-    async with open_client(door.app) as browser:
-        assert await door.begin(browser, code) == HTTPStatus.OK
+    async with open_client(session_api.app) as browser:
+        assert await session_api.begin(browser, code) == HTTPStatus.OK
         secret = browser.cookies["noetl_session"]
-        assert await door.begin(browser, secret) == HTTPStatus.UNAUTHORIZED
+        assert await session_api.begin(browser, secret) == HTTPStatus.UNAUTHORIZED
 
 
 @pytest.mark.parametrize("code", ["", "x", "0" * 64, "0" * 200, "ä" * 64])
 async def test_what_is_no_code_opens_nothing(code: str) -> None:
-    door = Door()
-    async with open_client(door.app) as browser:
-        assert await door.begin(browser, code) == HTTPStatus.UNAUTHORIZED
+    session_api = SessionApi()
+    async with open_client(session_api.app) as browser:
+        assert await session_api.begin(browser, code) == HTTPStatus.UNAUTHORIZED
 
 
 async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites() -> None:
     for is_secure in (False, True):
-        door = Door(is_secure=is_secure)
-        async with open_client(door.app, OWNER) as client:
+        session_api = SessionApi(is_secure=is_secure)
+        async with open_client(session_api.app, OWNER) as client:
             answer = await client.post("/auth/session")
         cookie = answer.headers["set-cookie"].lower()
         assert "httponly" in cookie
@@ -110,9 +112,9 @@ async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites() -> None:
 
 
 async def test_a_write_with_the_cookie_carries_the_sessions_token() -> None:
-    door = Door()
-    async with open_client(door.app) as browser:
-        await door.begin(browser, await door.make_code())
+    session_api = SessionApi()
+    async with open_client(session_api.app) as browser:
+        await session_api.begin(browser, await session_api.make_code())
         bare = await browser.post("/api/executions/1/cancel", json={})
         assert (bare.status_code, bare.json()["code"]) == (HTTPStatus.FORBIDDEN, "csrf_token")
         token = (await browser.get("/auth/session")).json()["csrf_token"]
@@ -122,16 +124,16 @@ async def test_a_write_with_the_cookie_carries_the_sessions_token() -> None:
 
 
 async def test_another_sites_page_begins_no_session() -> None:
-    door = Door()
-    code = await door.make_code()
-    async with open_client(door.app, Origin="https://evil.example") as browser:
-        assert await door.begin(browser, code) == HTTPStatus.FORBIDDEN
+    session_api = SessionApi()
+    code = await session_api.make_code()
+    async with open_client(session_api.app, Origin="https://evil.example") as browser:
+        assert await session_api.begin(browser, code) == HTTPStatus.FORBIDDEN
 
 
 async def test_a_session_makes_no_codes_and_begins_no_sessions() -> None:
-    door = Door()
-    async with open_client(door.app) as browser:
-        await door.begin(browser, await door.make_code())
+    session_api = SessionApi()
+    async with open_client(session_api.app) as browser:
+        await session_api.begin(browser, await session_api.make_code())
         token = (await browser.get("/auth/session")).json()["csrf_token"]
         for path in ("/auth/codes", "/auth/session"):
             answer = await browser.post(path, headers={"X-CSRF-Token": token})
@@ -139,24 +141,24 @@ async def test_a_session_makes_no_codes_and_begins_no_sessions() -> None:
 
 
 async def test_an_empty_token_beside_a_cookie_renews_no_session() -> None:
-    door = Door()
-    async with open_client(door.app) as browser:
-        await door.begin(browser, await door.make_code())
+    session_api = SessionApi()
+    async with open_client(session_api.app) as browser:
+        await session_api.begin(browser, await session_api.make_code())
         token = (await browser.get("/auth/session")).json()["csrf_token"]
         secret = browser.cookies["noetl_session"]
         for path in ("/auth/codes", "/auth/session"):
             # The last of two headers is the one that admits a request.
             for shown in ([""], ["Bearer wrong", ""]):
-                headers = [("X-CSRF-Token", token), *(("Authorization", one) for one in shown)]
+                headers = [("X-CSRF-Token", token), *(("Authorization", item) for item in shown)]
                 answer = await browser.post(path, headers=headers)
                 assert answer.json()["code"] == "token_refused", (path, shown)
         assert browser.cookies["noetl_session"] == secret
 
 
 async def test_who_signs_out_is_out_everywhere_at_once() -> None:
-    door = Door()
-    async with open_client(door.app) as browser:
-        await door.begin(browser, await door.make_code())
+    session_api = SessionApi()
+    async with open_client(session_api.app) as browser:
+        await session_api.begin(browser, await session_api.make_code())
         secret = browser.cookies["noetl_session"]
         token = (await browser.get("/auth/session")).json()["csrf_token"]
         out = await browser.post("/auth/logout", headers={"X-CSRF-Token": token})
@@ -166,31 +168,31 @@ async def test_who_signs_out_is_out_everywhere_at_once() -> None:
 
 
 async def test_a_session_ends_after_twelve_hours_and_with_another_owners_token() -> None:
-    door = Door()
-    async with open_client(door.app) as browser:
-        await door.begin(browser, await door.make_code())
+    session_api = SessionApi()
+    async with open_client(session_api.app) as browser:
+        await session_api.begin(browser, await session_api.make_code())
         secret = browser.cookies["noetl_session"]
-        door.clock.ahead_s += 12 * 3600 + 1
+        session_api.clock.ahead_s += 12 * 3600 + 1
         assert (await browser.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
-    door = Door()
-    async with open_client(door.app) as browser:
-        await door.begin(browser, await door.make_code())
+    session_api = SessionApi()
+    async with open_client(session_api.app) as browser:
+        await session_api.begin(browser, await session_api.make_code())
         secret = browser.cookies["noetl_session"]
-    async with open_client(door.build_app("another-token")) as browser:
+    async with open_client(session_api.build_app("another-token")) as browser:
         browser.cookies.set("noetl_session", secret)
         assert (await browser.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
 
 
 async def test_a_key_opens_a_session_with_its_roles_that_ends_with_it() -> None:
-    door = Door()
-    viewer = await make_caller(door.world, "viewer")
-    async with open_client(door.app) as browser:
-        await door.begin(browser, await door.make_code(viewer))
+    session_api = SessionApi()
+    viewer = await make_caller(session_api.world, "viewer")
+    async with open_client(session_api.app) as browser:
+        await session_api.begin(browser, await session_api.make_code(viewer))
         who = (await browser.get(WHOAMI)).json()
         assert (who["name"], who["roles"]) == (viewer.name, ["viewer"])
         assert (await browser.get("/api/dead-letters")).status_code == HTTPStatus.FORBIDDEN
         prefix = (viewer.key or "")[:18]
-        await door.world.identities.revoke_key(
+        await session_api.world.identities.revoke_key(
             prefix,
             tenant_id=who["tenant"],
             organization_id=who["organization"],
@@ -199,8 +201,8 @@ async def test_a_key_opens_a_session_with_its_roles_that_ends_with_it() -> None:
 
 
 async def test_nobody_and_a_worker_get_no_code() -> None:
-    door = Door()
-    worker = await make_caller(door.world, "worker")
+    session_api = SessionApi()
+    worker = await make_caller(session_api.world, "worker")
     for caller, status in ((NOBODY, HTTPStatus.UNAUTHORIZED), (worker, HTTPStatus.FORBIDDEN)):
-        async with open_client(door.app, caller) as client:
+        async with open_client(session_api.app, caller) as client:
             assert (await client.post("/auth/codes")).status_code == status

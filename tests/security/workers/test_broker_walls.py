@@ -70,8 +70,8 @@ NOBODYS_TO_PUBLISH = (
         f"$JS.API.STREAM.{verb}.NOETL_INGEST"
         for verb in ("PURGE", "SNAPSHOT", "MSG.DELETE", "INFO")
     ),
-    *(f"$JS.API.STREAM.MSG.GET.{one}" for one in ("NOETL_COMMANDS", "NOETL_INGEST", "NOETL_DLQ")),
-    *(f"$JS.API.DIRECT.GET.{one}" for one in ("NOETL_COMMANDS", "NOETL_INGEST", "NOETL_EVENTS")),
+    *(f"$JS.API.STREAM.MSG.GET.{item}" for item in ("NOETL_COMMANDS", "NOETL_INGEST", "NOETL_DLQ")),
+    *(f"$JS.API.DIRECT.GET.{item}" for item in ("NOETL_COMMANDS", "NOETL_INGEST", "NOETL_EVENTS")),
     *("$JS.API.DIRECT.GET.NOETL_DLQ.noetl.dlq.x", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST"),
     *("$JS.API.CONSUMER.CREATE.NOETL_COMMANDS", "$JS.API.CONSUMER.CREATE.NOETL_COMMANDS.mine.a.b"),
     *(
@@ -246,8 +246,8 @@ async def test_a_forged_dead_letter_becomes_nobodys_message(
             "noetl.dlq.NOETL_COMMANDS.worker-default-io", b"forged", headers=headers
         )
     async with open_connection(broker.url, name="admin") as admin:
-        letters = JetStreamDeadLetters(admin)
-        forged = (await letters.list_letters(letters_max=99))[-1]
+        dead_letters = JetStreamDeadLetters(admin)
+        forged = (await dead_letters.list_letters(letters_max=99))[-1]
         assert (forged.stream, forged.consumer) == ("NOETL_COMMANDS", "worker-default-io")
         with pytest.raises(MalformedMessage, match="cannot be sent again"):
-            await letters.requeue_letter(forged.sequence)
+            await dead_letters.requeue_letter(forged.sequence)

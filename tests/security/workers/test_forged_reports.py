@@ -59,9 +59,9 @@ def held(world: World, playbook: str = "step") -> tuple[ExecutionId, CommandStat
     )
     assert report(world, execution_id, HOLDER, started) == []
     (holding,) = [
-        one
-        for one in world.state(execution_id).commands.values()
-        if one.command_id == live.command_id
+        command
+        for command in world.state(execution_id).commands.values()
+        if command.command_id == live.command_id
     ]
     assert holding.worker_id == "ann.1"
     return execution_id, holding
@@ -89,7 +89,7 @@ def test_nobody_reports_what_another_worker_holds(world: World, playbook: str, n
     execution_id, _ = held(world, playbook)
     before = world.history(execution_id)
     state = world.state(execution_id)
-    running = {one.command_id for one in state.commands.values() if one.worker_id}
+    running = {command.command_id for command in state.commands.values() if command.worker_id}
     forged = [
         in_name_of(fact, name)
         for fact in informers.all_facts(state)
@@ -97,9 +97,9 @@ def test_nobody_reports_what_another_worker_holds(world: World, playbook: str, n
     ]
     assert {type(fact).__name__ for fact in forged} >= {*REPORTS} - {"FrameOpened", "FrameClosed"}
     for fact in forged:
-        (letter,) = report(world, execution_id, THIEF, fact)
-        assert letter.reason.startswith("ReportRefused: worker 'bob'")
-        assert letter.subject.endswith(".worker.default.bob")
+        (dead_letter,) = report(world, execution_id, THIEF, fact)
+        assert dead_letter.reason.startswith("ReportRefused: worker 'bob'")
+        assert dead_letter.subject.endswith(".worker.default.bob")
     assert world.history(execution_id) == before
 
 
@@ -108,23 +108,26 @@ def test_a_worker_of_another_pool_reports_nothing(world: World) -> None:
     before = world.history(execution_id)
     for fact in informers.all_facts(world.state(execution_id)):
         if type(fact).__name__ in REPORTS:
-            (letter,) = report(world, execution_id, OTHER_POOL, in_name_of(fact, "ann.1"))
-            assert "pool 'default'" in letter.reason
+            (dead_letter,) = report(world, execution_id, OTHER_POOL, in_name_of(fact, "ann.1"))
+            assert "pool 'default'" in dead_letter.reason
     assert world.history(execution_id) == before
 
 
 def test_a_worker_asks_for_nothing(world: World) -> None:
     execution_id, _ = held(world)
     before = world.history(execution_id)
-    asked = [
+    facts = [
         fact
         for fact in informers.all_facts(world.state(execution_id))
         if type(fact).__name__ in REQUESTS
     ]
-    assert {type(fact).__name__ for fact in asked} == {*REQUESTS}
-    for fact in asked:
-        (letter,) = report(world, execution_id, HOLDER, fact)
-        assert "is a service's to ask" in letter.reason or "the planner's own" in letter.reason
+    assert {type(fact).__name__ for fact in facts} == {*REQUESTS}
+    for fact in facts:
+        (dead_letter,) = report(world, execution_id, HOLDER, fact)
+        assert (
+            "is a service's to ask" in dead_letter.reason
+            or "the planner's own" in dead_letter.reason
+        )
     assert world.history(execution_id) == before
 
 
@@ -134,8 +137,8 @@ def test_a_worker_settles_no_request(world: World) -> None:
     beat = facts.CommandHeartbeat(
         command_id=live.command_id, attempt=live.attempt, worker_id=WorkerId("ann.1")
     )
-    (letter,) = report(world, execution_id, HOLDER, beat, request_id="r-1")
-    assert "settles a request" in letter.reason
+    (dead_letter,) = report(world, execution_id, HOLDER, beat, request_id="r-1")
+    assert "settles a request" in dead_letter.reason
 
 
 def test_a_worker_reports_in_nobodys_name(world: World) -> None:
@@ -145,8 +148,8 @@ def test_a_worker_reports_in_nobodys_name(world: World) -> None:
         command_id=live.command_id, attempt=live.attempt, worker_id=WorkerId("ann.1")
     )
     actor = Actor(kind=ActorKind.PERSON, id="boss", via=Via.CONSOLE)
-    (letter,) = report(world, execution_id, HOLDER, beat, actor=actor)
-    assert "names an actor" in letter.reason
+    (dead_letter,) = report(world, execution_id, HOLDER, beat, actor=actor)
+    assert "names an actor" in dead_letter.reason
 
 
 def test_a_loss_is_believed_of_the_holder_and_of_others_once_it_is_silent(world: World) -> None:
@@ -170,8 +173,8 @@ def test_a_loss_is_believed_of_the_holder_and_of_others_once_it_is_silent(world:
 def test_changed_files_are_the_holders_to_report(world: World) -> None:
     execution_id, live = held(world)
     changed = facts.FilesChanged(command_id=live.command_id, attempt=live.attempt, entries=9)
-    (letter,) = report(world, execution_id, THIEF, changed)
-    assert "ReportRefused" in letter.reason
+    (dead_letter,) = report(world, execution_id, THIEF, changed)
+    assert "ReportRefused" in dead_letter.reason
     late = structs.replace(changed, attempt=live.attempt + 1)
     assert report(world, execution_id, THIEF, late) == []
     assert world.state(execution_id).file_entries == 0
@@ -184,8 +187,8 @@ def test_true_facts_of_a_message_count_beside_a_forged_one(world: World) -> None
     mine = {"command_id": live.command_id, "attempt": live.attempt, "worker_id": WorkerId("ann.1")}
     forged = facts.CtxWriteRequested(request_id="c", patch={"k": 1})
     done = facts.CommandCompleted(**mine, result=informers.RESULT)
-    (letter,) = report(world, execution_id, HOLDER, forged, done)
-    assert "CtxWriteRequested" in letter.reason
+    (dead_letter,) = report(world, execution_id, HOLDER, forged, done)
+    assert "CtxWriteRequested" in dead_letter.reason
     assert get_event_type(world.history(execution_id)[-1].event) == "playbook.completed"
     assert world.state(execution_id).ctx == {}
 
@@ -205,4 +208,4 @@ def test_refused_reports_are_logged_once_a_minute(world: World) -> None:
         report(world, execution_id, THIEF, forged)
     lines = [line for line in logged if line["event"] == "reports refused"]
     assert [line["reports"] for line in lines] == [1, 5]
-    assert [line for line in logged if line["event"] == "fact buried"] == []
+    assert [line for line in logged if line["event"] == "fact moved to the dead letters"] == []

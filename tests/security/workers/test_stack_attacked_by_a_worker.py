@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.desk import Desk
+from tests.e2e.command_line import CommandLine
 from tests.support import informers
 from tests.support.stack import Stack, running_stack
 
@@ -50,7 +50,7 @@ def address(stack: Stack, user: str) -> str:
     return f"nats://{user}:{password}@{stack.url('nats').rpartition('@')[2]}"
 
 
-def forged(execution_id: str, name: str, told: list[Fact]) -> bytes:
+def forged(execution_id: str, name: str, facts: list[Fact]) -> bytes:
     return codec.encode_json(
         FactBatch(
             key=f"forged-{name}",
@@ -58,7 +58,7 @@ def forged(execution_id: str, name: str, told: list[Fact]) -> bytes:
             tenant_id=OWNER[0],
             organization_id=OWNER[1],
             producer=name,
-            facts=told,
+            facts=facts,
         )
     )
 
@@ -72,11 +72,13 @@ async def publish(stack: Stack, user: str, subject: str, data: bytes) -> None:
 
 
 def test_forged_reports_change_nothing(stack: Stack, tmp_path: Path) -> None:
-    desk = Desk(stack, tmp_path)
-    execution_id = desk.begin(desk.write("honest", PLAYBOOK))
-    desk.wait_for_event(execution_id, "command.started")
+    command_line = CommandLine(stack, tmp_path)
+    execution_id = command_line.begin(command_line.write("honest", PLAYBOOK))
+    command_line.wait_for_event(execution_id, "command.started")
     (started,) = [
-        one for one in desk.events(execution_id) if one["event_type"] == "command.started"
+        item
+        for item in command_line.events(execution_id)
+        if item["event_type"] == "command.started"
     ]
     context: dict[str, Any] = started["context"]
     holder = context["worker_id"]
@@ -102,13 +104,15 @@ def test_forged_reports_change_nothing(stack: Stack, tmp_path: Path) -> None:
     for subject in (plain, as_holder):
         with pytest.raises(MessagingUnavailable):
             asyncio.run(publish(stack, thief, subject, forged(execution_id, thief, told)))
-    shown = desk.wait_for(execution_id, "COMPLETED")
+    shown = command_line.wait_for(execution_id, "COMPLETED")
     assert "forged" not in json.dumps(shown)
-    history = desk.events(execution_id)
-    assert [one["event_type"] for one in history if "cancel" in one["event_type"]] == []
-    (done,) = [one for one in history if one["event_type"] == "command.completed"]
+    history = command_line.events(execution_id)
+    assert [item["event_type"] for item in history if "cancel" in item["event_type"]] == []
+    (done,) = [item for item in history if item["event_type"] == "command.completed"]
     assert done["context"]["worker_id"] == holder
     assert "forged" not in json.dumps(history)
 
-    letters = json.loads(desk.type("dlq", "ls", "--json").out)
-    assert [one["reason"].partition(":")[0] for one in letters] == ["ReportRefused"] * 4
+    dead_letters = json.loads(command_line.type("dlq", "ls", "--json").out)
+    assert [dead_letter["reason"].partition(":")[0] for dead_letter in dead_letters] == [
+        "ReportRefused"
+    ] * 4

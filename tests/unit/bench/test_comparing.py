@@ -3,7 +3,7 @@
 import pytest
 from tests.bench.comparing import COMPARABLE, compare, figures, ratios
 from tests.bench.rows import judged
-from tests.bench.series import Asked
+from tests.bench.series import SeriesChoice
 from tests.bench.spread import share, spread
 
 
@@ -43,7 +43,7 @@ def test_nothing_over_nothing_has_no_ratio() -> None:
 def test_series_that_need_this_process_are_refused_with_a_sentence() -> None:
     assert "past" not in COMPARABLE
     with pytest.raises(SystemExit, match="past: measured inside one process"):
-        compare("HEAD", ["past"], asked=Asked(), workers=1)
+        compare("HEAD", ["past"], choice=SeriesChoice(), workers=1)
 
 
 def test_a_spread_is_the_middle_with_both_ends() -> None:

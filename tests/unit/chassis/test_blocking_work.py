@@ -36,4 +36,4 @@ async def test_a_dropped_error_holds_nothing_that_its_work_had_open() -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
     assert isinstance(running.exception(), OSError)
-    assert [one() for one in seen] == [None]
+    assert [item() for item in seen] == [None]

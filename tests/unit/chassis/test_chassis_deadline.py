@@ -19,8 +19,8 @@ class TooMuchError(Exception):
 
 @pytest.fixture
 def deadline() -> Iterator[ComputationDeadline]:
-    with own_deadline_timer() as found:
-        yield found
+    with own_deadline_timer() as deadline_timer:
+        yield deadline_timer
 
 
 def spin() -> None:
@@ -113,7 +113,7 @@ def test_a_finalizer_is_left_alone_and_the_computation_ends_after_it(
 
 def test_a_callback_that_takes_the_error_only_delays_the_end(deadline: ComputationDeadline) -> None:
     """Pytest would tell of an error that nobody caught."""
-    kept = [Kept()]
+    kept = [DroppedException()]
     forgotten = weakref.ref(kept[0], lambda _gone: _work())
     assert deadline.start_watch(0.1, TooMuchError)
     with pytest.raises(TooMuchError):
@@ -127,7 +127,7 @@ def test_an_error_of_others_that_nobody_catches_is_told() -> None:
     former, sys.unraisablehook = sys.unraisablehook, lambda lost: told.append(str(lost.exc_value))
     try:
         with own_deadline_timer():
-            kept = [Kept()]
+            kept = [DroppedException()]
             forgotten = weakref.ref(kept[0], lambda _gone: 1 // 0)
             kept.clear()
         assert forgotten() is None
@@ -136,12 +136,12 @@ def test_an_error_of_others_that_nobody_catches_is_told() -> None:
     assert told == ["integer division or modulo by zero"]
 
 
-class Kept:
+class DroppedException:
     """Something to be forgotten."""
 
 
-def _forget_and_spin(kept: list[Kept]) -> None:
-    kept.clear()
+def _forget_and_spin(dropped_exceptions: list[DroppedException]) -> None:
+    dropped_exceptions.clear()
     spin()
 
 

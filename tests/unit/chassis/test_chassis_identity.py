@@ -22,8 +22,8 @@ def test_identities_grow_and_never_repeat_within_one_millisecond() -> None:
 
 def test_two_nodes_never_mint_the_same() -> None:
     clock = ManualClock(NOON)
-    one, two = SnowflakeIds(node=1, clock=clock), SnowflakeIds(node=2, clock=clock)
-    assert not {one.next_id() for _ in range(5000)} & {two.next_id() for _ in range(5000)}
+    item, two = SnowflakeIds(node=1, clock=clock), SnowflakeIds(node=2, clock=clock)
+    assert not {item.next_id() for _ in range(5000)} & {two.next_id() for _ in range(5000)}
 
 
 def test_the_time_of_minting_can_be_read_back() -> None:

@@ -57,8 +57,8 @@ async def test_a_process_that_is_still_starting_is_not_ready() -> None:
 
 
 async def test_a_taken_health_port_is_one_clear_sentence() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
         with pytest.raises(HealthPortTaken, match=f"127.0.0.1:{port}.*HEALTH_PORT"):
             async with health.serve_health(
                 HealthChecks(), host="127.0.0.1", port=port, metrics_text=lambda: b""

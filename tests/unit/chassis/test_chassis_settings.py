@@ -122,6 +122,8 @@ def test_a_mapping_names_variables_and_receives_those_that_are_set(name: str) ->
     knobs = settings.load_settings(Knobs, prefix="NOETL_X_", environ=environ)
     assert knobs.template_env == {"REGION": "eu"}
     (line,) = [
-        one for one in settings.render_settings(knobs, prefix="NOETL_X_") if "TEMPLATE" in one
+        setting
+        for setting in settings.render_settings(knobs, prefix="NOETL_X_")
+        if "TEMPLATE" in setting
     ]
     assert line == "NOETL_X_TEMPLATE_ENV=REGION  (default empty)"

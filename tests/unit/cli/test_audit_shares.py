@@ -52,11 +52,13 @@ def a_manifest(manifest_id: str, *kept: tuple[int, int, int]) -> ArchiveManifest
 
 def test_ledger_and_archive_are_audited_together() -> None:
     manifests = [a_manifest("b", (2, 4, 6)), a_manifest("a", (2, 1, 3), (1, 1, 9))]
-    found = shares.plan_audits([a_head(10), a_head(2, 8)], manifests)
-    assert [one.execution_id for one in found] == ["1", "2", "10"]
-    assert [one.manifests for one in found] == [("a",), ("a", "b"), ()]
-    assert [one.event_count for one in found] == [9, 8, 5]
-    assert found[1].archived == HistoryHead(execution_id=ExecutionId("2"), version=6, checksum="c6")
+    audits = shares.plan_audits([a_head(10), a_head(2, 8)], manifests)
+    assert [audit.execution_id for audit in audits] == ["1", "2", "10"]
+    assert [audit.manifests for audit in audits] == [("a",), ("a", "b"), ()]
+    assert [audit.event_count for audit in audits] == [9, 8, 5]
+    assert audits[1].archived == HistoryHead(
+        execution_id=ExecutionId("2"), version=6, checksum="c6"
+    )
 
 
 @pytest.mark.parametrize("processes", [1, 3, 100])
@@ -66,7 +68,7 @@ def test_each_execution_is_in_one_share(processes: int) -> None:
         for number in range(200)
     ]
     cut = shares.split_shares(audits, WHOLE, processes=processes)
-    assert [one for share in cut for one in share.audits] == audits
+    assert [audit for share in cut for audit in share.audits] == audits
     assert all(share.audits and not share.reads_live for share in cut)
     assert len(cut) <= processes * shares.SHARES_PER_PROCESS + 1
     assert len(shares.split_shares([], WHOLE, processes=processes)) == 0

@@ -11,7 +11,7 @@ from noetl_cli.planner.backfill_ranges import list_ranges
 
 
 def bounds(since: str, until: str, every: str | None) -> list[tuple[int | str, int | str]]:
-    return [(one.since, one.until) for one in list_ranges(since, until, every)]
+    return [(item.since, item.until) for item in list_ranges(since, until, every)]
 
 
 def test_days_are_cut_into_days() -> None:
@@ -47,7 +47,7 @@ def test_ranges_follow_each_other_without_a_gap(since: int, length: int, every: 
     found = bounds(str(since), str(since + length), str(every))
     assert found[0][0] == since
     assert found[-1][1] == since + length
-    assert all(one[1] == other[0] for one, other in pairwise(found))
+    assert all(item[1] == other[0] for item, other in pairwise(found))
     assert all(0 < int(until) - int(first) <= every for first, until in found)
 
 
@@ -70,6 +70,6 @@ def test_ranges_follow_each_other_without_a_gap(since: int, length: int, every: 
 def test_what_makes_no_ranges_is_refused(
     since: str, until: str, every: str | None, says: str
 ) -> None:
-    with pytest.raises(CliError, match=says) as told:
+    with pytest.raises(CliError, match=says) as error_info:
         list_ranges(since, until, every)
-    assert told.value.exit_code is ExitCode.USAGE
+    assert error_info.value.exit_code is ExitCode.USAGE

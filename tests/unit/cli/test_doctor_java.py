@@ -13,8 +13,8 @@ from noetl_cli.stack.processes.health_check import HealthCheck, Verdict
 
 def java_check(tmp_path: Path, **environ: str) -> HealthCheck:
     checks = doctor.check_stack(home.make_home(tmp_path / "stack"), environ=environ)
-    (found,) = (check for check in checks if check.name == "java")
-    return found
+    (health_check,) = (check for check in checks if check.name == "java")
+    return health_check
 
 
 def a_java(folder: Path, version: str) -> Path:

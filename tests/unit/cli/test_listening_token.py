@@ -10,17 +10,17 @@ from noetl_contracts import codec
 def test_the_token_is_found_while_the_run_listens_and_sent_to_it_alone(tmp_path: Path) -> None:
     environ = {"NOETL_CONFIG": str(tmp_path), "NOETL_HOME": str(tmp_path / "home")}
     address = "http://127.0.0.1:8899"
-    with keep_listening_token(environ, 8899) as told:
+    with keep_listening_token(environ, 8899) as listening_token:
         header = authorization.find_authorization(environ, address)
         assert header is not None
         digest = codec.digest_hex(header.removeprefix("Bearer ").encode())
-        assert told == {"NOETL_PLANNER_OWNER_TOKEN_SHA256": digest}
+        assert listening_token == {"NOETL_PLANNER_OWNER_TOKEN_SHA256": digest}
         assert authorization.find_authorization(environ, "http://127.0.0.1:8898") is None
     assert authorization.find_authorization(environ, address) is None
 
 
 def test_nothing_is_kept_where_nobody_is_asked_who_calls(tmp_path: Path) -> None:
     environ = {"NOETL_CONFIG": str(tmp_path), "NOETL_AUTH": "off-on-loopback"}
-    with keep_listening_token(environ, 8899) as told:
-        assert told == {}
+    with keep_listening_token(environ, 8899) as listening_token:
+        assert listening_token == {}
     assert list(tmp_path.iterdir()) == []

@@ -142,7 +142,7 @@ def list_routes() -> dict[str, set[str]]:
     """Return the methods of each address of the API, by a pattern of it."""
     paths = create_app(ApiWorld().services()).openapi_schema.to_schema()["paths"]
     return {
-        re.sub(r"\{[^}]+\}", "[^/]+", path): {one.upper() for one in item}
+        re.sub(r"\{[^}]+\}", "[^/]+", path): {entry.upper() for entry in item}
         for path, item in paths.items()
     }
 
@@ -163,7 +163,11 @@ def list_wrong_addresses(command: str) -> list[str]:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=name_block)
 def test_the_api_has_each_address(block: Sample) -> None:
-    wrong = [one for command in list_commands(block.text) for one in list_wrong_addresses(command)]
+    wrong = [
+        wrong_address
+        for command in list_commands(block.text)
+        for wrong_address in list_wrong_addresses(command)
+    ]
     assert wrong == []
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.support.builders import History, a_batch, a_cursor_loop, nested
 from tests.support.bus import memory_bus
-from tests.support.projecting import SHARD_COUNT, Desk, run_dry
+from tests.support.projecting import SHARD_COUNT, ProjectorHarness, run_dry
 from tests.support.storage import memory_stores
 
 from noetl_cli.commands.history.projection import ProjectionRebuild
@@ -16,17 +16,17 @@ from noetl_contracts.ids import ExecutionId
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
+async def harness() -> AsyncIterator[ProjectorHarness]:
     async with memory_bus() as bus:
         await bus.streams.ensure_streams()
-        yield Desk(memory_stores(), bus)
+        yield ProjectorHarness(memory_stores(), bus)
 
 
-def rebuilding(desk: Desk, models: Any = None) -> ProjectionRebuild:
+def rebuilding(harness: ProjectorHarness, models: Any = None) -> ProjectionRebuild:
     return ProjectionRebuild(
-        ledger=desk.stores.ledger_reader,
-        models=models or desk.stores.projections,
-        past=desk.stores.past,
+        ledger=harness.stores.ledger_reader,
+        models=models or harness.stores.projections,
+        past=harness.stores.past,
         shard_count=SHARD_COUNT,
     )
 
@@ -47,102 +47,106 @@ class Racing:
         return version
 
 
-async def projected(desk: Desk, *, until: int | None = None) -> History:
+async def projected(harness: ProjectorHarness, *, until: int | None = None) -> History:
     history = a_cursor_loop()
-    await desk.append(history, until=until)
-    await desk.send([a_batch(history.envelopes[:until])])
-    await run_dry(desk.projector())
+    await harness.append(history, until=until)
+    await harness.send([a_batch(history.envelopes[:until])])
+    await run_dry(harness.projector())
     return history
 
 
-async def test_rows_that_are_right_stay_as_they_are(desk: Desk) -> None:
-    history = await projected(desk)
-    done = await rebuilding(desk).rebuild_execution(history.execution_id)
+async def test_rows_that_are_right_stay_as_they_are(harness: ProjectorHarness) -> None:
+    history = await projected(harness)
+    done = await rebuilding(harness).rebuild_execution(history.execution_id)
     assert (done.version, done.differences) == (len(history.envelopes), 0)
-    assert await desk.list_differences(history.envelopes) == []
+    assert await harness.list_differences(history.envelopes) == []
 
 
-async def test_rows_that_are_wrong_missing_or_too_many_are_put_right(desk: Desk) -> None:
-    history = await projected(desk)
+async def test_rows_that_are_wrong_missing_or_too_many_are_put_right(
+    harness: ProjectorHarness,
+) -> None:
+    history = await projected(harness)
     shard = ids.find_shard(history.execution_id, SHARD_COUNT)
-    wrong = await desk.stores.projections.list_rows("frame", history.execution_id)
+    wrong = await harness.stores.projections.list_rows("frame", history.execution_id)
     del wrong[1]
     wrong[0]["row_count"] = 99
     wrong.append({**wrong[0], "frame_id": "1"})
-    await desk.stores.rebuilds.replace_rows(
+    await harness.stores.rebuilds.replace_rows(
         shard=shard,
         execution_id=history.execution_id,
         rows={"frame": wrong},
         version=len(history.envelopes),
     )
-    done = await rebuilding(desk).rebuild_execution(history.execution_id)
+    done = await rebuilding(harness).rebuild_execution(history.execution_id)
     assert done.differences
-    assert await desk.list_differences(history.envelopes) == []
+    assert await harness.list_differences(history.envelopes) == []
 
 
-async def test_a_parent_stage_that_was_not_filled_is_put_right(desk: Desk) -> None:
+async def test_a_parent_stage_that_was_not_filled_is_put_right(harness: ProjectorHarness) -> None:
     history = nested(a_cursor_loop())
-    await desk.append(history)
-    await desk.send([a_batch(history.envelopes)])
-    await run_dry(desk.projector())
-    (stage,) = await desk.stores.projections.list_rows("stage", history.execution_id)
+    await harness.append(history)
+    await harness.send([a_batch(history.envelopes)])
+    await run_dry(harness.projector())
+    (stage,) = await harness.stores.projections.list_rows("stage", history.execution_id)
     assert stage["parent_stage_id"] == "77"
     # As a release left it that did not fill the column; everything else stands already.
-    await desk.stores.rebuilds.replace_rows(
+    await harness.stores.rebuilds.replace_rows(
         shard=ids.find_shard(history.execution_id, SHARD_COUNT),
         execution_id=history.execution_id,
         rows={"stage": [{**stage, "parent_stage_id": None}]},
         version=len(history.envelopes),
     )
-    done = await rebuilding(desk).rebuild_execution(history.execution_id)
+    done = await rebuilding(harness).rebuild_execution(history.execution_id)
     assert done.differences
-    assert await desk.stores.projections.list_rows("stage", history.execution_id) == [stage]
+    assert await harness.stores.projections.list_rows("stage", history.execution_id) == [stage]
 
 
-async def test_a_projection_that_is_lost_or_late_is_brought_up(desk: Desk) -> None:
-    history = await projected(desk, until=9)
-    await desk.append(history, after=9)
-    late = await rebuilding(desk).rebuild_execution(history.execution_id)
+async def test_a_projection_that_is_lost_or_late_is_brought_up(harness: ProjectorHarness) -> None:
+    history = await projected(harness, until=9)
+    await harness.append(history, after=9)
+    late = await rebuilding(harness).rebuild_execution(history.execution_id)
     assert (late.version, late.differences) == (len(history.envelopes), None)
-    await desk.stores.projections.clear_execution(history.execution_id)
-    await rebuilding(desk).rebuild_execution(history.execution_id)
-    assert await desk.list_differences(history.envelopes) == []
+    await harness.stores.projections.clear_execution(history.execution_id)
+    await rebuilding(harness).rebuild_execution(history.execution_id)
+    assert await harness.list_differences(history.envelopes) == []
 
 
-async def test_a_projector_that_moves_on_meanwhile_is_not_undone(desk: Desk) -> None:
-    history = await projected(desk, until=6)
-    projector = desk.projector()
+async def test_a_projector_that_moves_on_meanwhile_is_not_undone(harness: ProjectorHarness) -> None:
+    history = await projected(harness, until=6)
+    projector = harness.projector()
 
     def move(until: int) -> Any:
         async def go_on() -> None:
-            after = await desk.find_position(history)
-            await desk.append(history, after=after, until=until)
-            await desk.send([a_batch(history.envelopes[after:until])])
+            after = await harness.find_position(history)
+            await harness.append(history, after=after, until=until)
+            await harness.send([a_batch(history.envelopes[after:until])])
             await run_dry(projector)
 
         return go_on
 
-    racing = Racing(desk.stores.projections, [move(10), move(15)])
-    done = await rebuilding(desk, racing).rebuild_execution(history.execution_id)
+    racing = Racing(harness.stores.projections, [move(10), move(15)])
+    done = await rebuilding(harness, racing).rebuild_execution(history.execution_id)
     assert done.version == 15
-    assert await desk.list_differences(history.envelopes[:15]) == []
+    assert await harness.list_differences(history.envelopes[:15]) == []
     # The projector goes on from what was rebuilt under it.
     await move(len(history.envelopes))()
-    assert await desk.list_differences(history.envelopes) == []
+    assert await harness.list_differences(history.envelopes) == []
 
 
-async def test_a_projector_goes_on_behind_a_rebuild_that_is_ahead_of_it(desk: Desk) -> None:
-    history = await projected(desk, until=6)
-    projector = desk.projector()
-    await desk.append(history, after=6)
-    await rebuilding(desk).rebuild_execution(history.execution_id)
-    await desk.send(history.batches(size=3))
+async def test_a_projector_goes_on_behind_a_rebuild_that_is_ahead_of_it(
+    harness: ProjectorHarness,
+) -> None:
+    history = await projected(harness, until=6)
+    projector = harness.projector()
+    await harness.append(history, after=6)
+    await rebuilding(harness).rebuild_execution(history.execution_id)
+    await harness.send(history.batches(size=3))
     await run_dry(projector)
-    assert await desk.list_differences(history.envelopes) == []
+    assert await harness.list_differences(history.envelopes) == []
 
 
-async def test_readers_never_see_an_execution_half_rebuilt(desk: Desk) -> None:
-    history = await projected(desk)
+async def test_readers_never_see_an_execution_half_rebuilt(harness: ProjectorHarness) -> None:
+    history = await projected(harness)
     seen: list[int] = []
 
     class Watched(Racing):
@@ -154,27 +158,29 @@ async def test_readers_never_see_an_execution_half_rebuilt(desk: Desk) -> None:
             seen.extend((len(before), len(after), len(rows["frame"])))
             return version
 
-    await rebuilding(desk, Watched(desk.stores.projections, [])).rebuild_execution(
+    await rebuilding(harness, Watched(harness.stores.projections, [])).rebuild_execution(
         history.execution_id
     )
     assert len(set(seen)) == 1
 
 
-async def test_what_is_not_there_is_said(desk: Desk) -> None:
+async def test_what_is_not_there_is_said(harness: ProjectorHarness) -> None:
     with pytest.raises(CliError, match="has no execution 12"):
-        await rebuilding(desk).rebuild_execution(ExecutionId("12"))
+        await rebuilding(harness).rebuild_execution(ExecutionId("12"))
 
 
-async def test_rows_of_a_future_that_a_backup_does_not_have_are_dropped(desk: Desk) -> None:
-    history = await projected(desk, until=6)
-    gone = ExecutionId("77")
+async def test_rows_of_a_future_that_a_backup_does_not_have_are_dropped(
+    harness: ProjectorHarness,
+) -> None:
+    history = await projected(harness, until=6)
+    execution_id = ExecutionId("77")
     shard = ids.find_shard(history.execution_id, SHARD_COUNT)
-    await desk.stores.projections.apply_rows(
-        shard=shard, rows={}, positions={history.execution_id: (6, 9), gone: (0, 3)}
+    await harness.stores.projections.apply_rows(
+        shard=shard, rows={}, positions={history.execution_id: (6, 9), execution_id: (0, 3)}
     )
-    done = await rebuilding(desk).rebuild_execution(history.execution_id)
+    done = await rebuilding(harness).rebuild_execution(history.execution_id)
     assert done.version == 6
-    assert await desk.list_differences(history.envelopes[:6]) == []
-    assert await rebuilding(desk).drop_orphans() == [gone]
-    assert await desk.stores.rebuilds.list_executions_ahead(executions_max=9) == []
-    assert await rebuilding(desk).drop_orphans() == []
+    assert await harness.list_differences(history.envelopes[:6]) == []
+    assert await rebuilding(harness).drop_orphans() == [execution_id]
+    assert await harness.stores.rebuilds.list_executions_ahead(executions_max=9) == []
+    assert await rebuilding(harness).drop_orphans() == []

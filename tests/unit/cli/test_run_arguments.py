@@ -55,7 +55,7 @@ def test_what_is_no_table_is_told_with_the_command_that_saves_it(tmp_path: Path)
     result = StepResult(step="a b", data={"total": 1}, error=None, total=None)
     command = PlannerResults(None, "7").build_save_command("a b", Path("x.json"))  # type: ignore[arg-type]  # the values differ in type
     assert command == "noetl result 7 'a b' --save x.json"
-    with pytest.raises(CliError, match="no list of rows") as told:
+    with pytest.raises(CliError, match="no list of rows") as error_info:
         save_result(file, result, as_json=command)
-    assert told.value.way_out == command
+    assert error_info.value.way_out == command
     assert not file.exists()

@@ -10,16 +10,16 @@ from noetl_playbook.sections.script_files import SCRIPT_BYTES_MAX, ScriptFault
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "playbooks"
-    (found / "lib").mkdir(parents=True)
-    (found / "lib/model.py").write_text("result = 1\n")
-    (found / "near.py").symlink_to("lib/model.py")
+    path = tmp_path / "playbooks"
+    (path / "lib").mkdir(parents=True)
+    (path / "lib/model.py").write_text("result = 1\n")
+    (path / "near.py").symlink_to("lib/model.py")
     (tmp_path / "secret.py").write_text("no")
-    (found / "far.py").symlink_to(tmp_path / "secret.py")
-    (found / "out").symlink_to(tmp_path)
-    (found / "loop.py").symlink_to("loop.py")
-    (found / "bytes.py").write_bytes(b"\xff")
-    return found
+    (path / "far.py").symlink_to(tmp_path / "secret.py")
+    (path / "out").symlink_to(tmp_path)
+    (path / "loop.py").symlink_to("loop.py")
+    (path / "bytes.py").write_bytes(b"\xff")
+    return path
 
 
 @pytest.mark.parametrize("name", ["lib/model.py", "./lib/model.py", "near.py", "lib//model.py"])

@@ -32,10 +32,10 @@ WIRES = ServiceAddresses(
 )
 
 
-def environ_of(wanted: StackOptions, name: str) -> dict[str, str]:
-    chosen = dict.fromkeys(service_addresses.list_port_names(wanted), 1)
+def environ_of(stack_options: StackOptions, name: str) -> dict[str, str]:
+    chosen = dict.fromkeys(service_addresses.list_port_names(stack_options), 1)
     specs = service_addresses.service_specs(
-        wanted, wires=WIRES, ports=chosen, environ={}, directory=Path("/")
+        stack_options, wires=WIRES, ports=chosen, environ={}, directory=Path("/")
     )
     return next(spec.environ for spec in specs if spec.name == name)
 
@@ -63,13 +63,13 @@ def test_the_worker_is_not_told_where_the_ledger_is() -> None:
 
 
 def test_only_planner_and_worker_can_open_sealed_credentials() -> None:
-    wanted = StackOptions()
-    told = {
+    stack_options = StackOptions()
+    names = {
         name
         for name in ("planner-1", "worker-1", "projector-1", "outbox-1", "reaper-1")
-        if "seal" in environ_of(wanted, name).values()
+        if "seal" in environ_of(stack_options, name).values()
     }
-    assert told == {"planner-1", "worker-1"}
+    assert names == {"planner-1", "worker-1"}
 
 
 def test_every_service_logs_in_with_its_own_role() -> None:
@@ -91,8 +91,10 @@ def test_the_reaper_keeps_the_topology_that_was_declared() -> None:
 
 
 def test_a_setting_of_the_user_wins() -> None:
-    wanted = StackOptions(settings=options.parse_settings(["WORKER_LEASE_S=5", "worker_pool=big"]))
-    told = environ_of(wanted, "worker-1")
+    stack_options = StackOptions(
+        settings=options.parse_settings(["WORKER_LEASE_S=5", "worker_pool=big"])
+    )
+    told = environ_of(stack_options, "worker-1")
     assert (told["NOETL_WORKER_LEASE_S"], told["NOETL_WORKER_POOL"]) == ("5", "big")
 
 
@@ -169,7 +171,7 @@ def test_a_grown_log_is_emptied_where_there_is_no_room_for_a_copy(
     monkeypatch.setattr(supervisor.shutil, "copyfile", full)
     (tmp_path / "a.log").write_bytes(b"old" * 10)
     assert supervisor.rotate_logs(tmp_path, bytes_max=10) == ["a.log"]
-    assert [one.name for one in tmp_path.iterdir()] == ["a.log"]
+    assert [item.name for item in tmp_path.iterdir()] == ["a.log"]
     assert (tmp_path / "a.log").read_bytes() == b""
 
 
@@ -194,11 +196,11 @@ def test_the_deployed_permissions_are_those_of_the_embedded_stack() -> None:
 
 
 def test_workers_of_another_pool_are_told_so_and_everyone_knows_the_pools() -> None:
-    wanted = StackOptions(pools=options.parse_pools(["gpu=2"]), http_pools=["edge"])
-    assert environ_of(wanted, "worker-1")["NOETL_WORKER_POOL"] == "default"
-    assert environ_of(wanted, "worker-gpu-2")["NOETL_WORKER_POOL"] == "gpu"
-    assert environ_of(wanted, "reaper-1")["NOETL_REAPER_POOLS"] == "default,gpu"
-    told = environ_of(wanted, "planner-1")
+    stack_options = StackOptions(pools=options.parse_pools(["gpu=2"]), http_pools=["edge"])
+    assert environ_of(stack_options, "worker-1")["NOETL_WORKER_POOL"] == "default"
+    assert environ_of(stack_options, "worker-gpu-2")["NOETL_WORKER_POOL"] == "gpu"
+    assert environ_of(stack_options, "reaper-1")["NOETL_REAPER_POOLS"] == "default,gpu"
+    told = environ_of(stack_options, "planner-1")
     assert told["NOETL_PLANNER_POOLS"] == "default,gpu"
     assert told["NOETL_PLANNER_HTTP_POOLS"] == "edge"
 

@@ -33,9 +33,9 @@ def test_compose_and_the_stack_build_the_same_walls() -> None:
 
 
 def test_every_worker_of_a_stack_is_a_user() -> None:
-    wanted = StackOptions(workers=2, pools=options.parse_pools(["gpu=1"]))
+    stack_options = StackOptions(workers=2, pools=options.parse_pools(["gpu=1"]))
     environ = {"NOETL_WORKER_TENANTS": "acme,globex=3"}
-    assert service_addresses.list_worker_users(wanted, environ) == (
+    assert service_addresses.list_worker_users(stack_options, environ) == (
         WorkerUser(name="worker-1", tenants=("acme", "globex")),
         WorkerUser(name="worker-2", tenants=("acme", "globex")),
         WorkerUser(name="worker-gpu-1", pool="gpu", tenants=("acme", "globex")),
@@ -56,8 +56,8 @@ def test_an_enrolled_worker_gets_its_entry_and_its_settings() -> None:
 def test_what_is_written_is_its_owners_to_read(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     enroll("w", "--write", str(folder))
-    found = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
-    assert found == {"w.conf": 0o600, "w.env": 0o600}
+    st_modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert st_modes == {"w.conf": 0o600, "w.env": 0o600}
     password = (folder / "w.env").read_text().partition("nats://w:")[2].partition("@")[0]
     assert f'password: "{password}"' in (folder / "w.conf").read_text()
 

@@ -56,12 +56,12 @@ def test_a_line_that_comes_again_is_shown_once(capsys: pytest.CaptureFixture[str
     printer.print_line(line_of("of another log", log="6.1.00000006"))
     printer.print_line(line_of("notice", sequence=0))
     printer.print_line(line_of("notice", sequence=0))
-    texts = [one.partition(": ")[2] for one in capsys.readouterr().out.splitlines()]
+    texts = [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines()]
     assert texts == ["line 2", "line 3", "line 4", "of another log", "notice", "notice"]
 
 
 def test_logs_are_of_one_execution_and_one_step() -> None:
-    wanted = parse_logs_request(["7", "load it"], lines=None, follow=True, as_json=False)
-    assert (wanted.stream_address, wanted.step) == ("/api/executions/7/logs", "load it")
+    logs_request = parse_logs_request(["7", "load it"], lines=None, follow=True, as_json=False)
+    assert (logs_request.stream_address, logs_request.step) == ("/api/executions/7/logs", "load it")
     with pytest.raises(CliError, match="one execution"):
         parse_logs_request(["7", "load", "save"], lines=None, follow=True, as_json=False)

@@ -88,7 +88,7 @@ def test_each_problem_is_one_line_with_its_place(folder: Path) -> None:
 def test_a_folder_is_read_whole_but_for_hidden_ones(folder: Path) -> None:
     done = linted(folder, "--format", "json")
     found = msgspec.json.decode(done.stdout)
-    assert {Path(each["file"]).name for each in found} == {"wrong.yaml", "older.yml"}
+    assert {Path(item["file"]).name for item in found} == {"wrong.yaml", "older.yml"}
 
 
 def test_strict_refuses_what_tolerant_only_mentions(folder: Path) -> None:

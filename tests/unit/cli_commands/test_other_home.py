@@ -40,7 +40,7 @@ def test_down_names_the_folder_and_the_option(home: Path) -> None:
 
 def test_doctor_names_the_folder_and_the_option(home: Path) -> None:
     checks = doctor.check_stack(StackHome(root=home), environ={})
-    (check,) = [each for each in checks if each.name == "stack"]
+    (check,) = [item for item in checks if item.name == "stack"]
     assert check.found == f"never started in {home}"
     assert "NOETL_HOME=FOLDER or --dir FOLDER" in check.way_out
 

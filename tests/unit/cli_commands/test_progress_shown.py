@@ -39,8 +39,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_each_phase_is_told_in_words() -> None:
     assert [
-        format_spark_progress(one.spark)
-        for one in (
+        format_spark_progress(item.spark)
+        for item in (
             progress_of("session"),
             progress_of("queue"),
             progress_of("job"),

@@ -14,7 +14,7 @@ from noetl_cli.verbs import FOLDER_BY_NAME, NAMES, SUMMARIES, Verbs
 
 COMMANDS = Path(str(noetl_cli.__file__)).parent / "commands"
 # `options` are what verbs share.
-NO_VERBS = {"__init__", "options", "audit_log"}
+NO_VERBS = {"__init__", "options", "audit_log", "replay_counterfactual"}
 CALLED = """
 import atexit, sys
 sys.argv[0] = "noetl"
@@ -108,9 +108,9 @@ def test_a_call_of_the_planner_loads_little_more_than_a_client(
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_its_script(shell: str) -> None:
-    told = CliRunner().invoke(app, ["completion", shell])
-    assert told.exit_code == 0
-    assert f"_NOETL_COMPLETE=complete_{shell}" in told.output
+    answer = CliRunner().invoke(app, ["completion", shell])
+    assert answer.exit_code == 0
+    assert f"_NOETL_COMPLETE=complete_{shell}" in answer.output
 
 
 def test_a_shell_completes_verbs_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,9 +141,9 @@ def test_a_verb_is_called_as_it_is_listed_and_says_what_it_does(name: str) -> No
 def test_a_word_that_is_no_verb_is_answered_with_the_nearest() -> None:
     with pytest.raises(KeyError):
         Verbs()["statsu"]
-    told = CliRunner().invoke(app, ["statsu"])
-    assert told.exit_code == 2
-    assert "'status'" in told.output
+    answer = CliRunner().invoke(app, ["statsu"])
+    assert answer.exit_code == 2
+    assert "'status'" in answer.output
 
 
 @pytest.mark.parametrize("words", [("run", "--help"), ("down", "--help")], ids=" ".join)

@@ -34,7 +34,10 @@ RUN = RunId("12")
 def shown(events: list[Event]) -> list[dict[str, Any]]:
     """Events as the API shows them."""
     stream = a_stream(an_execution(), events)
-    return [codec.decode_json(codec.encode_json(views.view_event(one))) for one in stream.envelopes]
+    return [
+        codec.decode_json(codec.encode_json(views.view_event(envelope)))
+        for envelope in stream.envelopes
+    ]
 
 
 def tracked(events: list[Event]) -> ProgressTracker:
@@ -107,10 +110,10 @@ def test_the_end_names_the_commands_for_failed_items(
     capsys: pytest.CaptureFixture[str], *, failed: bool, attach: str, is_told: bool
 ) -> None:
     views = shown([LOOP, an_item(0, failed=failed), PlaybookCompleted()])
-    asked = WatchRequest(
+    watch_request = WatchRequest(
         execution_id="7", events=lambda _: iter(views), cancel=lambda: None, attach=attach
     )
-    watch.watch_execution(asked)
+    watch.watch_execution(watch_request)
     told = "failed items: noetl items 7 --failed; run them again: noetl rerun 7 --failed"
     assert (told in capsys.readouterr().err) == is_told
 

@@ -170,12 +170,12 @@ def test_a_file_that_is_none_is_told_with_its_way_out(environ: dict[str, str]) -
 
 def test_a_proof_is_asked_for_again_when_it_ends(environ: dict[str, str]) -> None:
     keep(environ, SignInRecord(bearer="first", expires_s=FOREVER_S))
-    asked = ServerAuthorization(environ, SERVER)
-    assert asked.find_header() == "Bearer first"
+    server_authorization = ServerAuthorization(environ, SERVER)
+    assert server_authorization.find_header() == "Bearer first"
     keep(environ, SignInRecord(bearer="second", expires_s=FOREVER_S))
-    assert asked.find_header() == "Bearer first"
-    asked._good_until_s = 0.0
-    assert asked.find_header() == "Bearer second"
+    assert server_authorization.find_header() == "Bearer first"
+    server_authorization._good_until_s = 0.0
+    assert server_authorization.find_header() == "Bearer second"
 
 
 class Memory:

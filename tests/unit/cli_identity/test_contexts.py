@@ -23,9 +23,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(*words: str, given: str | None = None) -> str:
-    told = CliRunner().invoke(app, ["context", *words], input=given, catch_exceptions=False)
-    assert told.exit_code == 0, told.output
-    return told.output
+    answer = CliRunner().invoke(app, ["context", *words], input=given, catch_exceptions=False)
+    assert answer.exit_code == 0, answer.output
+    return answer.output
 
 
 def test_a_context_in_use_is_the_server_that_is_called(folder: Path) -> None:

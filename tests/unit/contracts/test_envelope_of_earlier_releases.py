@@ -13,24 +13,24 @@ REFERENCE = {"uri": "noetl://x", "sha256": "0" * 64, "media_type": "m", "payload
 
 
 def test_a_bare_name_becomes_the_locator_of_a_planner() -> None:
-    found = envelope.upcast_producer("planner-host-17-ab", TENANT, ORGANIZATION)
-    assert found == "noetl://tenant/t%201/org/o%2F2/planner/planner-host-17-ab"
-    assert envelope.upcast_producer(found, TENANT, ORGANIZATION) == found
+    producer = envelope.upcast_producer("planner-host-17-ab", TENANT, ORGANIZATION)
+    assert producer == "noetl://tenant/t%201/org/o%2F2/planner/planner-host-17-ab"
+    assert envelope.upcast_producer(producer, TENANT, ORGANIZATION) == producer
 
 
 @pytest.mark.parametrize("stored", ["planner/p-1", "node/n7/worker/w1", "worker/w1"])
 def test_a_producer_without_its_owner_is_given_that_of_its_event(stored: str) -> None:
-    found = envelope.upcast_producer(stored, TENANT, ORGANIZATION)
-    assert found == f"noetl://tenant/t%201/org/o%2F2/{stored}"
-    assert envelope.shorten_producer(found, TENANT, ORGANIZATION) == stored
-    elsewhere = envelope.shorten_producer(found, TenantId("other"), ORGANIZATION)
-    assert envelope.upcast_producer(elsewhere, TenantId("other"), ORGANIZATION) == found
+    producer = envelope.upcast_producer(stored, TENANT, ORGANIZATION)
+    assert producer == f"noetl://tenant/t%201/org/o%2F2/{stored}"
+    assert envelope.shorten_producer(producer, TENANT, ORGANIZATION) == stored
+    elsewhere = envelope.shorten_producer(producer, TenantId("other"), ORGANIZATION)
+    assert envelope.upcast_producer(elsewhere, TenantId("other"), ORGANIZATION) == producer
 
 
 @pytest.mark.parametrize("name", ["", ".", "a\x00b", "\ud800", "x" * 5000])
 def test_a_name_that_no_segment_spells_becomes_a_digest(name: str) -> None:
-    found = envelope.upcast_producer(name, TENANT, ORGANIZATION)
-    kind, identity = locators.parse_locator(found).get_kind_and_identity()
+    producer = envelope.upcast_producer(name, TENANT, ORGANIZATION)
+    kind, identity = locators.parse_locator(producer).get_kind_and_identity()
     assert (kind, identity[0], len(identity[1])) == ("planner", "sha256", 64)
 
 
@@ -59,16 +59,18 @@ def test_an_event_refers_to_the_stored_content_that_it_is_about(
 
 @pytest.mark.parametrize("name", record.names())
 def test_every_event_of_the_golden_histories_has_the_whole_envelope(name: str) -> None:
-    for one in record.load(name):
-        shown = history_ports.build_shown_event(one)
+    for item in record.load(name):
+        shown = history_ports.build_shown_event(item)
         assert locators.parse_locator(shown.producer).get_kind_and_identity()[0] == "planner"
         assert shown.correlation_id
-        text = codec.encode_text(one.event)
+        text = codec.encode_text(item.event)
         assert (shown.payload_ref is not None) == ('"sha256"' in text), text
 
 
 def test_some_event_of_the_golden_histories_refers_to_stored_content() -> None:
     shown = [
-        history_ports.build_shown_event(one) for name in record.names() for one in record.load(name)
+        history_ports.build_shown_event(item)
+        for name in record.names()
+        for item in record.load(name)
     ]
-    assert any(one.payload_ref is not None for one in shown)
+    assert any(item.payload_ref is not None for item in shown)

@@ -16,9 +16,11 @@ def test_a_report_names_its_owner_and_its_worker(owner: tuple[TenantId, Organiza
     reporter = Reporter("gpu", "gpu-1")
     subject = subjects.build_report_subject(3, *owner, reporter)
     assert subjects.parse_shard_subject(subject) == ShardSubject(3, *owner, reporter)
-    own = subjects.build_report_subject(3, *owner, reporter, is_own=True)
-    assert own.startswith("noetl.ingest.3-own.")
-    assert subjects.parse_shard_subject(own) == ShardSubject(3, *owner, reporter, is_own=True)
+    report_subject = subjects.build_report_subject(3, *owner, reporter, is_own=True)
+    assert report_subject.startswith("noetl.ingest.3-own.")
+    assert subjects.parse_shard_subject(report_subject) == ShardSubject(
+        3, *owner, reporter, is_own=True
+    )
     plain = subjects.build_ingest_subject(3, *owner)
     assert subjects.parse_shard_subject(plain) == ShardSubject(3, *owner, None)
 

@@ -48,12 +48,16 @@ def test_every_command_is_in_exactly_one_queue() -> None:
         takers = [
             spec.name
             for spec in declared
-            if any(matches_pattern(one, subject) for one in spec.filters)
+            if any(matches_pattern(item, subject) for item in spec.filters)
         ]
         assert takers == [topology.build_worker_consumer(pool, lane, tenant_id if is_own else None)]
         assert topology.find_pool(takers[0]) == (pool, lane)
-        told = subjects.parse_command_subject(subject)
-        assert (told.pool, told.lane, told.tenant_id) == (pool, lane, tenant_id)
-        assert told.is_own == is_own
-    for one, other in combinations(declared, 2):
-        assert set(one.filters).isdisjoint(other.filters)
+        command_subject = subjects.parse_command_subject(subject)
+        assert (command_subject.pool, command_subject.lane, command_subject.tenant_id) == (
+            pool,
+            lane,
+            tenant_id,
+        )
+        assert command_subject.is_own == is_own
+    for item, other in combinations(declared, 2):
+        assert set(item.filters).isdisjoint(other.filters)

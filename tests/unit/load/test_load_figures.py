@@ -228,7 +228,7 @@ def test_an_error_of_the_server_and_an_answer_without_bound_are_named() -> None:
 
 def test_the_sweep_walks_every_get_of_the_api() -> None:
     described = create_app(ApiWorld().services()).openapi_schema.to_schema()["paths"]
-    assert walks.uncovered([path for path, one in described.items() if "get" in one]) == []
+    assert walks.uncovered([path for path, item in described.items() if "get" in item]) == []
 
 
 def test_a_filled_history_is_that_of_another_execution() -> None:
@@ -237,6 +237,8 @@ def test_a_filled_history_is_that_of_another_execution() -> None:
     assert told == set(names)
     history = STORIES["cursor-loop"]()
     other = moved(history, ExecutionId("7000000"), **OWNER)
-    assert [one.event for one in other.envelopes] == [one.event for one in history.envelopes]
-    assert {one.execution_id for one in other.envelopes} == {"7000000"}
+    assert [envelope.event for envelope in other.envelopes] == [
+        envelope.event for envelope in history.envelopes
+    ]
+    assert {envelope.execution_id for envelope in other.envelopes} == {"7000000"}
     assert [len(some) for _, some in by_shard([other])] == [1]

@@ -182,10 +182,10 @@ def test_a_meaningless_profile_is_refused(name: str, changes: dict[str, Any]) ->
 
 
 def test_repeats_of_a_unit_are_counted_in_one_table_by_all(tmp_path: Path) -> None:
-    one, two = SharedCounters(tmp_path / "b"), SharedCounters(tmp_path / "b")
-    counts = [board.count_unit(unit) for unit in ("a", "b") for board in (one, two)]
+    item, two = SharedCounters(tmp_path / "b"), SharedCounters(tmp_path / "b")
+    counts = [board.count_unit(unit) for unit in ("a", "b") for board in (item, two)]
     assert counts == [1, 2, 1, 2]
-    one.reset_all()
+    item.reset_all()
     assert two.count_unit("a") == 1
-    one.close()
+    item.close()
     two.close()

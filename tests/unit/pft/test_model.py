@@ -64,9 +64,9 @@ def test_the_fingerprint_of_the_first_page() -> None:
 
 @pytest.mark.parametrize("scale", TOTALS)
 def test_totals_of_every_pinned_scale(scale: Scale) -> None:
-    found = model.count_totals(scale)
-    numbers = (*found.pages.values(), found.page_count, found.people, found.mds)
-    assert (*numbers, found.unit_count, found.row_count) == TOTALS[scale]
+    totals = model.count_totals(scale)
+    numbers = (*totals.pages.values(), totals.page_count, totals.people, totals.mds)
+    assert (*numbers, totals.unit_count, totals.row_count) == TOTALS[scale]
     assert model.count_frame_bounds(scale, frame_rows=50, slots=8) == FRAMES[scale]
 
 

@@ -47,7 +47,7 @@ def ask(world: World, path: str, key: str | None = None, **said: Any) -> views.A
 
 
 def types(world: World, execution_id: str) -> list[str]:
-    return [get_event_type(one.event) for one in world.history(ExecutionId(execution_id))]
+    return [get_event_type(item.event) for item in world.history(ExecutionId(execution_id))]
 
 
 def unsettled(world: World) -> int:
@@ -56,15 +56,15 @@ def unsettled(world: World) -> int:
 
 
 def appended(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Append]:
-    found: list[Append] = []
+    appends: list[Append] = []
     append = world.adapters.ledger.append
 
     async def noted(batch: Append) -> AppendResult:
-        found.append(batch)
+        appends.append(batch)
         return await append(batch)
 
     monkeypatch.setattr(world.adapters.ledger, "append", noted)
-    return found
+    return appends
 
 
 def test_an_execution_begins_before_its_caller_is_answered(
@@ -204,7 +204,7 @@ def test_the_latest_version_runs_wherever_it_was_registered(
 
 def test_a_shard_that_is_gone_or_busy_leaves_it_to_the_next(world: World) -> None:
     async def busy() -> list[bool]:
-        desk, held = LocalStarts(), asyncio.Event()
+        harness, held = LocalStarts(), asyncio.Event()
 
         class Slow:
             async def start_execution(self, request: Request, *, latest: CatalogId | None) -> bool:
@@ -212,17 +212,20 @@ def test_a_shard_that_is_gone_or_busy_leaves_it_to_the_next(world: World) -> Non
                 return True
 
         slow, other, request = Slow(), Slow(), _a_request()
-        desk.register_starter(0, slow)
-        first = asyncio.ensure_future(desk.start_execution(0, request))
+        harness.register_starter(0, slow)
+        first = asyncio.ensure_future(harness.start_execution(0, request))
         await asyncio.sleep(0)
-        found = [await desk.start_execution(0, request), await desk.start_execution(1, request)]
+        found = [
+            await harness.start_execution(0, request),
+            await harness.start_execution(1, request),
+        ]
         held.set()
-        found += [await first, await desk.start_execution(0, request)]
-        desk.register_starter(0, other)
-        desk.remove_starter(0, slow)
-        found.append(await desk.start_execution(0, request))
-        desk.remove_starter(0, other)
-        return [*found, await desk.start_execution(0, request)]
+        found += [await first, await harness.start_execution(0, request)]
+        harness.register_starter(0, other)
+        harness.remove_starter(0, slow)
+        found.append(await harness.start_execution(0, request))
+        harness.remove_starter(0, other)
+        return [*found, await harness.start_execution(0, request)]
 
     assert world.run(busy()) == [False, False, True, True, True, False]
 

@@ -24,7 +24,7 @@ HISTORY = sealed(EXECUTION, [*beginning(), *ending()])
 
 
 def _versions(page: Iterable[Envelope]) -> list[int]:
-    return [one.stream_version for one in page]
+    return [item.stream_version for item in page]
 
 
 async def test_what_is_handed_over_says_when_the_ledger_took_it() -> None:
@@ -63,13 +63,13 @@ async def test_nothing_is_kept_for_nobody() -> None:
     shown = CommitFeed()
     shown.put_commits(EXECUTION, HISTORY, TAKEN_AT)
     async with (
-        shown.follow_execution(SilentHints(), EXECUTION, one := EventFeed()),
+        shown.follow_execution(SilentHints(), EXECUTION, event_feed := EventFeed()),
         shown.follow_execution(SilentHints(), EXECUTION, other := EventFeed()),
         shown.follow_execution(SilentHints(), ExecutionId("5"), stranger := EventFeed()),
     ):
-        assert one.take_events(after=0, events_max=9) == []
+        assert event_feed.take_events(after=0, events_max=9) == []
         shown.put_commits(EXECUTION, HISTORY, TAKEN_AT)
-        assert len(one.take_events(after=0, events_max=9)) == len(HISTORY)
+        assert len(event_feed.take_events(after=0, events_max=9)) == len(HISTORY)
         assert len(other.take_events(after=0, events_max=9)) == len(HISTORY)
         assert stranger.take_events(after=0, events_max=9) == []
 
@@ -84,8 +84,8 @@ async def test_a_follower_shows_what_is_in_the_ledger_and_then_what_is_committed
     # The ledger stays behind: only the board tells of the end.
     shown.put_commits(EXECUTION, HISTORY[len(beginning()) :], TAKEN_AT)
     rest = [message async for page in pages for message in page]
-    told = [message.id for message in rest if message.event not in {None, "end"}]
-    assert told == list(range(len(beginning()) + 1, len(HISTORY) + 1))
+    ids = [message.id for message in rest if message.event not in {None, "end"}]
+    assert ids == list(range(len(beginning()) + 1, len(HISTORY) + 1))
     assert rest[-1].event == "end"
 
 

@@ -1,6 +1,6 @@
 """What admission and arcs see of the step that ended."""
 
-from tests.support.planning import Desk, done, run_all
+from tests.support.planning import PlannerHarness, done, run_all
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 
@@ -42,31 +42,31 @@ workflow:
 
 
 def test_admission_sees_the_event_and_the_result_of_the_step_before() -> None:
-    desk = Desk(GUARDED)
-    desk.start()
-    (first,) = desk.sent()
-    desk.tell(done(first, {"n": 1}))
-    run_all(desk)
-    assert desk.types()[-1] == "playbook.completed"
+    harness = PlannerHarness(GUARDED)
+    harness.start()
+    (first,) = harness.sent()
+    harness.tell(done(first, {"n": 1}))
+    run_all(harness)
+    assert harness.types()[-1] == "playbook.completed"
 
 
 def test_a_step_that_is_not_admitted_is_named() -> None:
-    desk = Desk(GUARDED)
-    desk.start()
-    (first,) = desk.sent()
-    desk.tell(done(first, {"n": 2}))
-    (failed,) = desk.events("playbook.failed")
+    harness = PlannerHarness(GUARDED)
+    harness.start()
+    (first,) = harness.sent()
+    harness.tell(done(first, {"n": 2}))
+    (failed,) = harness.events("playbook.failed")
     assert failed.error.kind == "policy"
     assert "'guarded'" in failed.error.message
 
 
 def test_steps_are_envelopes_and_an_undefined_condition_is_noted_once() -> None:
-    desk = Desk(ARCS)
-    desk.start()
-    (first,) = desk.sent()
-    desk.tell(done(first, {"status": "mine"}))
-    assert desk.state.ctx == {"seen": "mine"}
-    assert desk.events("step.exit")[0].notes == ["undefined_in_condition"]
+    harness = PlannerHarness(ARCS)
+    harness.start()
+    (first,) = harness.sent()
+    harness.tell(done(first, {"status": "mine"}))
+    assert harness.state.ctx == {"seen": "mine"}
+    assert harness.events("step.exit")[0].notes == ["undefined_in_condition"]
 
 
 SKIPPED = (
@@ -81,8 +81,8 @@ workflow:
 
 
 def test_a_step_that_an_undefined_condition_leaves_out_says_so() -> None:
-    desk = Desk(SKIPPED)
-    desk.start()
-    (left,) = desk.events("step.exit")
+    harness = PlannerHarness(SKIPPED)
+    harness.start()
+    (left,) = harness.events("step.exit")
     assert (str(left.status), left.notes) == ("SKIPPED", ["undefined_in_condition"])
-    assert desk.state.warnings == 1
+    assert harness.state.warnings == 1

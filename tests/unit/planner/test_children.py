@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.support.families import PARENT, Family, parks
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 
 from noetl_contracts.commands.command_work import Command
 from noetl_contracts.commands.waits import CHILD_DEPTH_MAX, ParentLink
@@ -38,12 +38,12 @@ def parked(parent: str = CALLS, *, limits: Limits | None = None) -> Family:
     return family
 
 
-def child_of(family: Family) -> Desk:
+def child_of(family: Family) -> PlannerHarness:
     (child,) = family.children()
     return child
 
 
-def ends(family: Family) -> Desk:
+def ends(family: Family) -> PlannerHarness:
     """Let the child run to its end, and hand its answer to the parent."""
     family.deliver_all()
     child = child_of(family)
@@ -266,9 +266,9 @@ def ends_without_answer(family: Family) -> None:
 
 def test_a_parked_state_survives_a_snapshot() -> None:
     family = parked()
-    kept = snapshot.restore_state(snapshot.build_snapshot(family.parent.state))
-    assert kept is not None
-    family.parent.state = kept
+    state = snapshot.restore_state(snapshot.build_snapshot(family.parent.state))
+    assert state is not None
+    family.parent.state = state
     ends(family)
     assert resumed(family).resume.key == "ask/1/1"  # type: ignore[union-attr]  # asserted by resumed
 

@@ -31,37 +31,37 @@ def beat(*, running: int = 0, capacity: int = 2) -> WorkerHeartbeat:
 
 
 def test_what_was_offered_counts_until_the_worker_speaks_again() -> None:
-    crowd = WorkerPresence(Clock())
-    crowd.note_beat(beat())
-    crowd.count_offer(ONE, "io")
-    assert [one.free_capacity for one in crowd.list_beats()] == [1]
-    crowd.note_beat(beat(running=0))
-    assert [one.free_capacity for one in crowd.list_beats()] == [2]
+    worker_presence = WorkerPresence(Clock())
+    worker_presence.note_beat(beat())
+    worker_presence.count_offer(ONE, "io")
+    assert [item.free_capacity for item in worker_presence.list_beats()] == [1]
+    worker_presence.note_beat(beat(running=0))
+    assert [item.free_capacity for item in worker_presence.list_beats()] == [2]
 
 
 def test_each_lane_of_a_worker_has_its_own_room() -> None:
-    crowd = WorkerPresence(Clock())
-    crowd.note_beat(beat())
-    crowd.note_beat(structs.replace(beat(capacity=64), lanes=("spark",)))
-    crowd.count_offer(ONE, "spark")
-    assert {one.lanes: one.free_capacity for one in crowd.list_beats()} == {
+    worker_presence = WorkerPresence(Clock())
+    worker_presence.note_beat(beat())
+    worker_presence.note_beat(structs.replace(beat(capacity=64), lanes=("spark",)))
+    worker_presence.count_offer(ONE, "spark")
+    assert {item.lanes: item.free_capacity for item in worker_presence.list_beats()} == {
         ("io",): 2,
         ("spark",): 63,
     }
-    crowd.forget_worker(ONE)
-    assert crowd.list_beats() == ()
+    worker_presence.forget_worker(ONE)
+    assert worker_presence.list_beats() == ()
 
 
 def test_who_is_silent_leaves_or_takes_nothing_is_not_there() -> None:
     clock = Clock()
-    crowd = WorkerPresence(clock)
-    crowd.note_beat(beat())
+    worker_presence = WorkerPresence(clock)
+    worker_presence.note_beat(beat())
     clock.at_s += SILENT_S + 1
-    assert crowd.list_beats() == ()
-    crowd.note_beat(beat())
-    crowd.note_beat(beat(capacity=0))
-    assert crowd.list_beats() == ()
-    crowd.note_beat(beat())
-    crowd.forget_worker(ONE)
-    crowd.count_offer(ONE, "io")
-    assert crowd.list_beats() == ()
+    assert worker_presence.list_beats() == ()
+    worker_presence.note_beat(beat())
+    worker_presence.note_beat(beat(capacity=0))
+    assert worker_presence.list_beats() == ()
+    worker_presence.note_beat(beat())
+    worker_presence.forget_worker(ONE)
+    worker_presence.count_offer(ONE, "io")
+    assert worker_presence.list_beats() == ()

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from tests.support.planning import NOON, Desk, closed, dry, opened
+from tests.support.planning import NOON, PlannerHarness, closed, dry, opened
 from tests.support.registered import registered
 
 PLAYBOOK = """
@@ -22,14 +22,14 @@ workflow:
 INTERVAL = "workflow/0/loop/cursor/options/poll_interval_ms"
 
 
-def looked_at(desk: Desk) -> timedelta | None:
+def looked_at(harness: PlannerHarness) -> timedelta | None:
     """Let one slot find nothing while the other commits; say when it is asked again."""
-    desk.start()
-    one, two = desk.sent()
-    desk.tell(dry(one, frames=0, next_index=0), opened(two, 0))
-    desk.tell(closed(two, 0), opened(two, 1))
-    assert desk.last is not None
-    return None if desk.last.wake_at is None else desk.last.wake_at - NOON
+    harness.start()
+    item, two = harness.sent()
+    harness.tell(dry(item, frames=0, next_index=0), opened(two, 0))
+    harness.tell(closed(two, 0), opened(two, 1))
+    assert harness.last is not None
+    return None if harness.last.wake_at is None else harness.last.wake_at - NOON
 
 
 @pytest.mark.parametrize(
@@ -42,20 +42,22 @@ def looked_at(desk: Desk) -> timedelta | None:
 def test_an_idle_slot_is_asked_after_the_interval_that_is_written(
     written: int | str, seconds: float
 ) -> None:
-    assert looked_at(Desk(registered(PLAYBOOK, (INTERVAL, written)))) == timedelta(seconds=seconds)
+    assert looked_at(PlannerHarness(registered(PLAYBOOK, (INTERVAL, written)))) == timedelta(
+        seconds=seconds
+    )
 
 
 def test_without_an_interval_it_is_a_fifth_of_a_second() -> None:
-    assert looked_at(Desk(PLAYBOOK)) == timedelta(milliseconds=200)
+    assert looked_at(PlannerHarness(PLAYBOOK)) == timedelta(milliseconds=200)
 
 
 def test_the_interval_is_what_the_template_gave_when_the_loop_opened() -> None:
     options = 'options: {poll_interval_ms: "{{ workload.ms }}"}'
-    desk = Desk(PLAYBOOK.replace('"SELECT 1"}', f'"SELECT 1", {options}}}'))
-    desk.start()
-    anew = Desk(desk.program)
-    anew.replay(desk.history)
-    assert anew.state.stages == desk.state.stages
+    harness = PlannerHarness(PLAYBOOK.replace('"SELECT 1"}', f'"SELECT 1", {options}}}'))
+    harness.start()
+    anew = PlannerHarness(harness.program)
+    anew.replay(harness.history)
+    assert anew.state.stages == harness.state.stages
     (stage,) = anew.state.stages.values()
     assert stage.frame_policy["poll_interval_ms"] == 5000
 
@@ -71,9 +73,9 @@ def test_the_interval_is_what_the_template_gave_when_the_loop_opened() -> None:
 def test_an_interval_that_is_none_fails_the_step_before_its_stage_opens(
     written: float | str, kind: str
 ) -> None:
-    desk = Desk(registered(PLAYBOOK, (INTERVAL, written)))
-    desk.start()
-    error = desk.events("playbook.failed")[0].error
+    harness = PlannerHarness(registered(PLAYBOOK, (INTERVAL, written)))
+    harness.start()
+    error = harness.events("playbook.failed")[0].error
     assert (error.kind, error.step) == (kind, "drain")
     assert "field 'loop.cursor.options.poll_interval_ms'" in error.message
-    assert "stage.opened" not in desk.types()
+    assert "stage.opened" not in harness.types()

@@ -1,7 +1,7 @@
 """Lists of a registered playbook that hold nothing, where the language wants at least one."""
 
 import pytest
-from tests.support.planning import Desk, done, run_all
+from tests.support.planning import PlannerHarness, done, run_all
 from tests.support.registered import registered
 from tests.support.slices import gathered
 
@@ -22,18 +22,18 @@ RULES = "workflow/0/spec/policy/admit/rules"
 
 @pytest.mark.parametrize("on_deny", ["skip", "fail"])
 def test_an_admission_without_rules_denies_nothing(on_deny: str) -> None:
-    desk = Desk(registered(PLAYBOOK.replace("ON_DENY", on_deny), (RULES, [])))
-    desk.start()
-    assert [command.step for command in desk.sent()] == ["each", "each"]
+    harness = PlannerHarness(registered(PLAYBOOK.replace("ON_DENY", on_deny), (RULES, [])))
+    harness.start()
+    assert [command.step for command in harness.sent()] == ["each", "each"]
 
 
 def test_a_reduce_without_a_source_fails_its_step_and_says_what_to_write() -> None:
     text = PLAYBOOK.replace("ON_DENY", "skip")
-    desk = Desk(registered(text, (RULES, []), ("workflow/1/reduce/from", [])))
-    desk.start()
-    desk.tell(*(done(each) for each in desk.sent()))
-    desk.tell(gathered(desk))
-    run_all(desk)
-    (failed,) = desk.events("playbook.failed")
+    harness = PlannerHarness(registered(text, (RULES, []), ("workflow/1/reduce/from", [])))
+    harness.start()
+    harness.tell(*(done(item) for item in harness.sent()))
+    harness.tell(gathered(harness))
+    run_all(harness)
+    (failed,) = harness.events("playbook.failed")
     assert (failed.error.kind, failed.step) == ("validation", "total")
     assert "field 'reduce.from': it names no step" in failed.error.message

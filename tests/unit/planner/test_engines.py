@@ -1,7 +1,7 @@
 """Which lane a frame's command goes to."""
 
 import pytest
-from tests.support.planning import Desk
+from tests.support.planning import PlannerHarness
 from tests.support.slices import frame_done
 
 from noetl_planner.domain.decision.draft import Limits
@@ -22,7 +22,7 @@ WAITS = '{kind: http, url: "http://example.com"}'
 def lanes(
     frame: str, *, mode: str = "chunked, chunk_size: 2", tool: str = PYTHON, rows_min: int = 0
 ) -> set[str]:
-    desk = Desk(
+    harness = PlannerHarness(
         HEAD
         + f"""
   - step: each
@@ -34,8 +34,8 @@ def lanes(
 """,
         limits=Limits(spark_rows_min=rows_min),
     )
-    desk.start()
-    return {command.lane for command in desk.sent()}
+    harness.start()
+    return {command.lane for command in harness.sent()}
 
 
 @pytest.mark.parametrize("mode", ["chunked, chunk_size: 2", "fanout, fanout: {partitions: 2}"])
@@ -71,7 +71,7 @@ def test_auto_takes_spark_for_many_rows_of_bodies_that_compute(
 
 
 def test_an_unknown_engine_fails_the_step_and_names_the_known_ones() -> None:
-    desk = Desk(
+    harness = PlannerHarness(
         HEAD
         + """
   - step: each
@@ -79,8 +79,8 @@ def test_an_unknown_engine_fails_the_step_and_names_the_known_ones() -> None:
     tool: {kind: noop}
 """
     )
-    desk.start()
-    error = desk.events("playbook.failed")[0].error
+    harness.start()
+    error = harness.events("playbook.failed")[0].error
     assert error.kind == "validation"
     assert "loop.spec.frame.engine: 'flink' is not one of auto, io, spark" in error.message
 
@@ -89,7 +89,7 @@ def test_an_unknown_engine_fails_the_step_and_names_the_known_ones() -> None:
 def test_auto_moves_what_is_left_to_spark_once_the_pace_shows_that_it_pays(
     body: str, lane: str
 ) -> None:
-    desk = Desk(
+    harness = PlannerHarness(
         HEAD
         + f"""
   - step: each
@@ -101,11 +101,11 @@ def test_auto_moves_what_is_left_to_spark_once_the_pace_shows_that_it_pays(
 """,
         limits=Limits(cores=LaneCores(io=2, spark=16)),
     )
-    desk.start()
-    first = desk.sent()
+    harness.start()
+    first = harness.sent()
     assert {command.lane for command in first} == {"io"}
-    desk.wait(10)
+    harness.wait(10)
     for command in first[:ENDED_MIN]:
-        desk.tell(frame_done(command))
-    (last,) = desk.sent()
+        harness.tell(frame_done(command))
+    (last,) = harness.sent()
     assert last.lane == lane

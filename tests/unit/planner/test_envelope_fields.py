@@ -37,9 +37,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def issued(world: World, execution_id: ExecutionId) -> command_events.CommandIssued:
     return [
-        one.event
-        for one in world.history(execution_id)
-        if isinstance(one.event, command_events.CommandIssued)
+        item.event
+        for item in world.history(execution_id)
+        if isinstance(item.event, command_events.CommandIssued)
     ][-1]
 
 
@@ -67,7 +67,7 @@ def completed(work: command_events.CommandIssued) -> facts.CommandCompleted:
 
 
 def by_type(events: list[Envelope]) -> dict[str, Envelope]:
-    return {get_event_type(one.event): one for one in events}
+    return {get_event_type(event.event): event for event in events}
 
 
 def test_what_a_worker_reported_bears_its_locator_and_what_was_decided_the_planners(
@@ -102,11 +102,11 @@ def test_an_event_names_the_message_that_caused_it_or_the_event_that_took_it_up(
     execution_id = world.begin("two")
     work = issued(world, execution_id)
     first, *rest = report(world, execution_id, started(work), completed(work), key="k-both")
-    second = next(one for one in rest if isinstance(one.event, command_events.CommandCompleted))
+    second = next(item for item in rest if isinstance(item.event, command_events.CommandCompleted))
     assert (first.causation_id, second.causation_id) == ("k-both", "k-both")
-    after = [one for one in rest if one.stream_version > second.stream_version]
+    after = [item for item in rest if item.stream_version > second.stream_version]
     assert len(after) > 2
-    assert {one.causation_id for one in after} == {second.event_id}
+    assert {item.causation_id for item in after} == {second.event_id}
 
 
 def test_the_first_event_names_the_trace(world: World) -> None:
@@ -115,18 +115,18 @@ def test_the_first_event_names_the_trace(world: World) -> None:
     first, *rest = world.history(execution_id)
     assert isinstance(first.event, execution_events.PlaybookInitialized)
     assert first.meta["traceparent"].startswith("00-")
-    assert [one.meta for one in rest] == [{}] * len(rest)
+    assert [item.meta for item in rest] == [{}] * len(rest)
 
 
 def test_an_execution_is_a_flow_of_its_own_unless_its_request_names_one(world: World) -> None:
     own = world.begin("two")
-    assert {one.correlation_id for one in world.history(own)} == {own}
+    assert {item.correlation_id for item in world.history(own)} == {own}
     named = ExecutionId(str(world.adapters.snowflake.next_id()))
     request = ExecutionRequested(path="two", correlation_id="order-7")
     world.send(codec.encode_json(world.batch(named, request)))
     world.settle()
     report(world, named, started(issued(world, named)), key="k")
-    assert {one.correlation_id for one in world.history(named)} == {"order-7"}
+    assert {item.correlation_id for item in world.history(named)} == {"order-7"}
 
 
 @pytest.mark.parametrize("name", ["", "a" * 201, "a\nb", "a\0"])
@@ -137,8 +137,8 @@ def test_a_request_whose_flow_has_no_usable_name_becomes_a_dead_letter(
     request = ExecutionRequested(path="two", correlation_id=name)
     world.send(codec.encode_json(world.batch(execution_id, request)))
     world.settle()
-    (letter,) = world.run(world.letters.list_letters(letters_max=9))
-    assert "correlation_id is no name of a flow" in letter.reason
+    (dead_letter,) = world.run(world.letters.list_letters(letters_max=9))
+    assert "correlation_id is no name of a flow" in dead_letter.reason
 
 
 def test_a_child_and_its_children_belong_to_the_flow_of_the_root(world: World) -> None:
@@ -158,7 +158,7 @@ def test_a_child_and_its_children_belong_to_the_flow_of_the_root(world: World) -
     world.settle()
     history = world.history(child)
     assert isinstance(history[0].event, execution_events.PlaybookInitialized)
-    assert {one.correlation_id for one in history} == {root}
+    assert {item.correlation_id for item in history} == {root}
 
 
 def test_a_flow_outlives_a_snapshot_and_a_state_without_one_has_the_checksum_that_it_had(
@@ -180,8 +180,8 @@ def test_steps_follow_each_other_whatever_caused_them(world: World) -> None:
     work = issued(world, execution_id)
     report(world, execution_id, started(work), completed(work), key="k")
     entered = [
-        one.event.step
-        for one in world.history(execution_id)
-        if isinstance(one.event, step_events.StepEnter)
+        item.event.step
+        for item in world.history(execution_id)
+        if isinstance(item.event, step_events.StepEnter)
     ]
     assert entered == ["a", "b"]

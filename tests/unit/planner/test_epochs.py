@@ -1,6 +1,6 @@
 """A loop that is entered again: what comes late from before changes nothing."""
 
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 from tests.support.slices import gathered
 
 PLAYBOOK = """\
@@ -17,16 +17,16 @@ workflow:
 
 
 def test_a_late_report_of_an_earlier_epoch_counts_for_nothing() -> None:
-    desk = Desk(PLAYBOOK)
-    desk.start()
-    early = desk.sent()
-    desk.tell(*(done(command, "early") for command in early))
-    desk.tell(gathered(desk, ["early", "early"]))
-    one, two = desk.sent()
-    assert {one.command_id, two.command_id}.isdisjoint(each.command_id for each in early)
-    assert desk.tell(done(early[0], "late"), done(early[1], "late")) == []
-    desk.tell(done(one, "again"), done(two, "again"))
-    assert desk.tell(gathered(desk, ["again", "again"])).count("loop.done") == 1
-    first, second = desk.events("loop.done")
+    harness = PlannerHarness(PLAYBOOK)
+    harness.start()
+    early = harness.sent()
+    harness.tell(*(done(command, "early") for command in early))
+    harness.tell(gathered(harness, ["early", "early"]))
+    one, two = harness.sent()
+    assert {one.command_id, two.command_id}.isdisjoint(item.command_id for item in early)
+    assert harness.tell(done(early[0], "late"), done(early[1], "late")) == []
+    harness.tell(done(one, "again"), done(two, "again"))
+    assert harness.tell(gathered(harness, ["again", "again"])).count("loop.done") == 1
+    first, second = harness.events("loop.done")
     assert first.run_id != second.run_id
     assert second.stats.success == 2

@@ -1,7 +1,7 @@
 """Which loop a rerun of failed items begins with, and what of it runs."""
 
 import pytest
-from tests.support.planning import ROWS, Desk, done, program
+from tests.support.planning import ROWS, PlannerHarness, done, program
 
 from noetl_contracts import codec
 from noetl_contracts.commands.command_work import FrameWork, ItemWork
@@ -100,9 +100,9 @@ def test_a_loop_of_another_form_is_refused() -> None:
             reruns.check_loop_definition(chosen, steps[step])
 
 
-def stored(value: object, desk: Desk) -> PayloadRef:
+def stored(value: object, harness: PlannerHarness) -> PayloadRef:
     digest = codec.digest_hex(codec.encode_json(value))
-    desk.loaded[digest] = codec.to_builtins(value)
+    harness.loaded[digest] = codec.to_builtins(value)
     return PayloadRef(
         uri=f"noetl://tenant/default/org/default/payloads/sha256/{digest}",
         sha256=digest,
@@ -123,7 +123,7 @@ ONE = HEAD + (
 
 
 def test_items_that_are_taken_over_are_counted_and_not_issued() -> None:
-    desk = Desk(ONE.replace("SPEC", "{mode: parallel, max_in_flight: 2}"))
+    harness = PlannerHarness(ONE.replace("SPEC", "{mode: parallel, max_in_flight: 2}"))
     taken = TakenItems(
         execution_id=ExecutionId("7"),
         run_id=RunId("70"),
@@ -132,32 +132,34 @@ def test_items_that_are_taken_over_are_counted_and_not_issued() -> None:
         completed=997,
         todo=3,
         results_ref=ROWS,
-        todo_ref=stored([4, 500, 999], desk),
+        todo_ref=stored([4, 500, 999], harness),
         collection_ref=None,
         collection_form=CollectionForm.RANGE,
     )
-    desk.tell(rerun_of("each", taken))
-    first, second = desk.sent()
+    harness.tell(rerun_of("each", taken))
+    first, second = harness.sent()
     assert isinstance(first.work, ItemWork)
     assert isinstance(second.work, ItemWork)
     assert (first.work.index, second.work.index, first.work.total) == (4, 500, 1_000)
-    desk.tell(done(first), done(second))
-    (third,) = desk.sent()
+    harness.tell(done(first), done(second))
+    (third,) = harness.sent()
     assert isinstance(third.work, ItemWork)
     assert third.work.index == 999
-    desk.tell(done(third))
-    assert desk.last is not None
-    (run_id,) = desk.last.to_collect
-    live = desk.state.runs[run_id].loop  # type: ignore[index]  # a live run
-    assert live is not None
-    assert (live.success, live.failed, live.total) == (1_000, 0, 1_000)
-    assert desk.events("loop.started")[0].taken == taken
+    harness.tell(done(third))
+    assert harness.last is not None
+    (run_id,) = harness.last.to_collect
+    loop = harness.state.runs[run_id].loop  # type: ignore[index]  # a live run
+    assert loop is not None
+    assert (loop.success, loop.failed, loop.total) == (1_000, 0, 1_000)
+    assert harness.events("loop.started")[0].taken == taken
 
 
 def test_rows_that_are_taken_over_leave_their_units_empty() -> None:
-    desk = Desk(ONE.replace("SPEC", "{mode: chunked, chunk_size: 4, max_in_flight: 9}"))
+    harness = PlannerHarness(
+        ONE.replace("SPEC", "{mode: chunked, chunk_size: 4, max_in_flight: 9}")
+    )
     layout = {"offsets": [0, 0, 2, 2, 3], "order": [4, 7, 15]}
-    rows = stored(["e", "h", "p"], desk)
+    rows = stored(["e", "h", "p"], harness)
     taken = TakenItems(
         execution_id=ExecutionId("7"),
         run_id=RunId("70"),
@@ -166,13 +168,13 @@ def test_rows_that_are_taken_over_leave_their_units_empty() -> None:
         completed=13,
         todo=3,
         results_ref=ROWS,
-        todo_ref=stored(layout, desk),
+        todo_ref=stored(layout, harness),
         frames=TakenFrames(
             cut=CollectionCut(items=16, units=4, size=4), rows_ref=rows, units_ok=2, whole=2
         ),
     )
-    desk.tell(rerun_of("each", taken))
-    first, second = desk.sent()
+    harness.tell(rerun_of("each", taken))
+    first, second = harness.sent()
     assert isinstance(first.work, FrameWork)
     assert isinstance(second.work, FrameWork)
     assert (first.work.unit, first.work.start, first.work.end) == (1, 0, 2)
@@ -186,7 +188,7 @@ def test_only_the_first_run_of_the_step_takes_over() -> None:
     text = ONE.replace("SPEC", "{mode: parallel}").replace(
         "workflow:\n", "workload: {rows: [a]}\nworkflow:\n"
     )
-    desk = Desk(
+    harness = PlannerHarness(
         text
         + "    set: {ctx.runs: \"{{ (ctx.get('runs') or 0) + 1 }}\"}\n"
         + '    next: {arcs: [{step: each, when: "{{ ctx.runs < 2 }}"}]}\n'
@@ -199,16 +201,16 @@ def test_only_the_first_run_of_the_step_takes_over() -> None:
         completed=2,
         todo=1,
         results_ref=ROWS,
-        todo_ref=stored([1], desk),
+        todo_ref=stored([1], harness),
         collection_form=CollectionForm.RANGE,
     )
-    desk.tell(rerun_of("each", taken))
-    (only,) = desk.sent()
-    desk.tell(done(only))
-    assert desk.last is not None
-    (run_id,) = desk.last.to_collect
-    desk.tell(facts.ItemsCollected(run_id=run_id, result=done(only).result))  # type: ignore[union-attr]  # an outcome
-    (again,) = desk.sent()
+    harness.tell(rerun_of("each", taken))
+    (only,) = harness.sent()
+    harness.tell(done(only))
+    assert harness.last is not None
+    (run_id,) = harness.last.to_collect
+    harness.tell(facts.ItemsCollected(run_id=run_id, result=done(only).result))  # type: ignore[union-attr]  # an outcome
+    (again,) = harness.sent()
     assert isinstance(again.work, ItemWork)
     assert (again.work.index, again.work.total) == (0, 1)
-    assert desk.events("loop.started")[-1].taken is None
+    assert harness.events("loop.started")[-1].taken is None

@@ -1,7 +1,7 @@
 """Bounds of a failure policy: counts, shares of the whole, and what is neither."""
 
 import pytest
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 from tests.support.registered import registered
 from tests.support.slices import gathered, item_failed
 
@@ -35,32 +35,36 @@ NO_BOUNDS = ["{{ workload.n }}", "1e400%", "x%", "%", "5.5", "nan%", ""]
 def test_a_bound_that_is_none_fails_the_loop_before_it_begins(
     bound: str, mode: str, field: str
 ) -> None:
-    desk = Desk(registered(LOOP, (f"{FAILURE}/{field}", bound), (f"{FAILURE}/mode", mode)))
-    desk.start()
-    (failed,) = desk.events("playbook.failed")
+    harness = PlannerHarness(
+        registered(LOOP, (f"{FAILURE}/{field}", bound), (f"{FAILURE}/mode", mode))
+    )
+    harness.start()
+    (failed,) = harness.events("playbook.failed")
     assert (failed.error.kind, failed.step) == ("validation", "each")
     assert f"field 'policy.failure.{field}'" in failed.error.message
     assert "write one, as 5 or 5%" in failed.error.message
-    assert "loop.started" not in desk.types()
+    assert "loop.started" not in harness.types()
 
 
 def test_a_bound_that_is_none_fails_a_stream_before_it_begins() -> None:
-    desk = Desk(registered(STREAM, ("workflow/0/spec/policy/failure/max_failed", "{{ 1 }}")))
-    desk.start()
-    assert desk.events("playbook.failed")[0].error.kind == "validation"
-    assert "command.issued" not in desk.types()
+    harness = PlannerHarness(
+        registered(STREAM, ("workflow/0/spec/policy/failure/max_failed", "{{ 1 }}"))
+    )
+    harness.start()
+    assert harness.events("playbook.failed")[0].error.kind == "validation"
+    assert "command.issued" not in harness.types()
 
 
 def test_a_loop_that_runs_under_such_a_bound_ends_its_execution() -> None:
     """As one does that an older planner has begun."""
-    desk = Desk(LOOP)
-    desk.start()
-    desk.program = registered(LOOP, (f"{FAILURE}/max_failed", "{{ 1 }}"))
-    desk.tell(*(done(each) for each in desk.sent()))
-    desk.tell(gathered(desk))
-    (failed,) = desk.events("playbook.failed")
+    harness = PlannerHarness(LOOP)
+    harness.start()
+    harness.program = registered(LOOP, (f"{FAILURE}/max_failed", "{{ 1 }}"))
+    harness.tell(*(done(item) for item in harness.sent()))
+    harness.tell(gathered(harness))
+    (failed,) = harness.events("playbook.failed")
     assert (failed.error.kind, failed.step) == ("validation", "each")
-    assert desk.state.is_terminal()
+    assert harness.state.is_terminal()
 
 
 @pytest.mark.parametrize(
@@ -72,19 +76,19 @@ def test_a_loop_that_runs_under_such_a_bound_ends_its_execution() -> None:
     ],
 )
 def test_a_share_is_of_all_units_and_rounded_down(bound: int | str, failing: int, end: str) -> None:
-    desk = Desk(registered(LOOP, (f"{FAILURE}/max_failed", bound)))
-    desk.start(n=100)
-    sent = desk.sent()
-    desk.tell(*map(item_failed, sent[:failing]), *map(done, sent[failing:]))
-    desk.tell(gathered(desk))
-    assert desk.types()[-3] == end
+    harness = PlannerHarness(registered(LOOP, (f"{FAILURE}/max_failed", bound)))
+    harness.start(n=100)
+    sent = harness.sent()
+    harness.tell(*map(item_failed, sent[:failing]), *map(done, sent[failing:]))
+    harness.tell(gathered(harness))
+    assert harness.types()[-3] == end
 
 
 def test_a_share_is_of_what_is_written_and_not_of_a_fraction_near_it() -> None:
     """Of 375 units 18.4 per cent are 69, and a binary fraction of them is less."""
-    desk = Desk(registered(LOOP, (f"{FAILURE}/max_failed", "18.4%")))
-    desk.start(n=375)
-    sent = desk.sent()
-    desk.tell(*map(item_failed, sent[:69]), *map(done, sent[69:]))
-    desk.tell(gathered(desk))
-    assert desk.types()[-3] == DONE
+    harness = PlannerHarness(registered(LOOP, (f"{FAILURE}/max_failed", "18.4%")))
+    harness.start(n=375)
+    sent = harness.sent()
+    harness.tell(*map(item_failed, sent[:69]), *map(done, sent[69:]))
+    harness.tell(gathered(harness))
+    assert harness.types()[-3] == DONE

@@ -1,4 +1,4 @@
-from tests.support.planning import Desk, done, run_all
+from tests.support.planning import PlannerHarness, done, run_all
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 
@@ -27,35 +27,35 @@ workflow:
 
 
 def test_a_chain_runs_step_after_step_and_completes() -> None:
-    desk = Desk(CHAIN)
-    assert desk.start() == ["playbook.initialized", "step.enter", "command.issued"]
-    assert desk.state.workload == {"n": 3, "tag": "3-42"}
-    (first,) = desk.sent()
-    assert desk.tell(done(first, {})) == [
+    harness = PlannerHarness(CHAIN)
+    assert harness.start() == ["playbook.initialized", "step.enter", "command.issued"]
+    assert harness.state.workload == {"n": 3, "tag": "3-42"}
+    (first,) = harness.sent()
+    assert harness.tell(done(first, {})) == [
         "command.completed",
         "call.done",
         "step.exit",
         "step.enter",
         "command.issued",
     ]
-    (second,) = desk.sent()
-    desk.tell(done(second, {"v": 4}))
-    assert desk.state.ctx == {"x": 7}
-    assert desk.types()[-1] == "playbook.completed"
+    (second,) = harness.sent()
+    harness.tell(done(second, {"v": 4}))
+    assert harness.state.ctx == {"x": 7}
+    assert harness.types()[-1] == "playbook.completed"
 
 
 def test_a_join_runs_once_after_both_branches() -> None:
-    desk = Desk(SPLIT)
-    desk.start()
-    run_all(desk)
-    entered = [event.step for event in desk.events("step.enter")]
+    harness = PlannerHarness(SPLIT)
+    harness.start()
+    run_all(harness)
+    entered = [event.step for event in harness.events("step.enter")]
     assert entered == ["split", "left", "right", "merge"]
-    assert desk.types().count("playbook.completed") == 1
+    assert harness.types().count("playbook.completed") == 1
 
 
 def test_a_repeated_fact_changes_nothing() -> None:
-    desk = Desk(CHAIN)
-    desk.start()
-    (first,) = desk.sent()
-    desk.tell(done(first, {}))
-    assert desk.tell(done(first, {})) == []
+    harness = PlannerHarness(CHAIN)
+    harness.start()
+    (first,) = harness.sent()
+    harness.tell(done(first, {}))
+    assert harness.tell(done(first, {})) == []

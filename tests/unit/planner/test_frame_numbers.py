@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.support.planning import Desk
+from tests.support.planning import PlannerHarness
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -17,10 +17,10 @@ workflow:
 """
 
 
-def begun(frame: str) -> Desk:
-    desk = Desk(PLAYBOOK.replace("{FRAME}", frame))
-    desk.start()
-    return desk
+def begun(frame: str) -> PlannerHarness:
+    harness = PlannerHarness(PLAYBOOK.replace("{FRAME}", frame))
+    harness.start()
+    return harness
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A mistake in a guard ends the run or is refused; it never lets the guard fall away."""
 
 import pytest
-from tests.support.planning import Desk, done, run_all
+from tests.support.planning import PlannerHarness, done, run_all
 
 from noetl_contracts import codec
 from noetl_contracts.ids import CatalogId
@@ -30,12 +30,12 @@ workflow:
     )
 
 
-def ended(text: str | Program) -> Desk:
-    desk = Desk(text)
-    desk.start()
-    (fetch,) = desk.sent()
-    desk.tell(done(fetch, {"has_bad_rows": True}))
-    return desk
+def ended(text: str | Program) -> PlannerHarness:
+    harness = PlannerHarness(text)
+    harness.start()
+    (fetch,) = harness.sent()
+    harness.tell(done(fetch, {"has_bad_rows": True}))
+    return harness
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_a_mistyped_name_is_refused(condition: str) -> None:
 
 
 def test_a_mistyped_field_fails_its_step_and_names_it() -> None:
-    desk = ended(guarded("{{ fetch.has_bad_row }}"))
-    (failed,) = desk.events("playbook.failed")
+    harness = ended(guarded("{{ fetch.has_bad_row }}"))
+    (failed,) = harness.events("playbook.failed")
     assert (failed.error.kind, failed.error.step) == ("template", "fetch")
     assert "step 'fetch', field 'next.arcs[0].when'" in failed.error.message
     assert "'fetch.has_bad_row' is not there (did you mean 'has_bad_rows'?)" in failed.error.message
-    assert [event.step for event in desk.events("step.enter")] == ["fetch"]
+    assert [event.step for event in harness.events("step.enter")] == ["fetch"]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_mistyped_field_fails_its_step_and_names_it() -> None:
     ],
 )
 def test_no_test_of_what_is_not_there_decides_a_route(condition: str) -> None:
-    desk = ended(guarded(condition))
-    (failed,) = desk.events("playbook.failed")
+    harness = ended(guarded(condition))
+    (failed,) = harness.events("playbook.failed")
     assert "is not there" in failed.error.message
 
 
@@ -95,15 +95,15 @@ def test_no_test_of_what_is_not_there_decides_a_route(condition: str) -> None:
     ],
 )
 def test_what_may_be_absent_is_said_so(condition: str, step: str) -> None:
-    desk = ended(guarded(condition))
-    assert [event.step for event in desk.events("step.enter")] == ["fetch", step]
+    harness = ended(guarded(condition))
+    assert [event.step for event in harness.events("step.enter")] == ["fetch", step]
 
 
 def test_a_lenient_playbook_takes_it_for_false_and_notes_it() -> None:
     lenient = "executor: {spec: {undefined: lenient}}\n"
-    desk = ended(guarded("{{ fetch.has_bad_row }}", root=lenient))
-    assert desk.events("step.exit")[0].notes == ["undefined_in_condition"]
-    assert [event.step for event in desk.events("step.enter")] == ["fetch", "publish"]
+    harness = ended(guarded("{{ fetch.has_bad_row }}", root=lenient))
+    assert harness.events("step.exit")[0].notes == ["undefined_in_condition"]
+    assert [event.step for event in harness.events("step.enter")] == ["fetch", "publish"]
     (warning,) = parse_playbook(guarded("{{ fetchd.x }}", root=lenient)).problems
     assert (warning.code, warning.is_error) == ("E303", False)
 
@@ -115,9 +115,9 @@ def test_the_older_dialect_is_lenient_with_a_warning_at_the_place() -> None:
     assert parsed.playbook.executor.spec.undefined == "lenient"
     assert {problem.code for problem in parsed.problems} == {"W901", "E303"}
     assert not any(problem.is_error for problem in parsed.problems)
-    desk = ended(text)
-    run_all(desk)
-    assert desk.types()[-1] == "playbook.completed"
+    harness = ended(text)
+    run_all(harness)
+    assert harness.types()[-1] == "playbook.completed"
 
 
 def test_the_older_dialect_may_be_told_to_be_strict() -> None:
@@ -137,5 +137,5 @@ def test_a_model_that_was_stored_before_keeps_its_meaning() -> None:
         catalog_version=1,
         digest="d",
     )
-    desk = ended(program)
-    assert [event.step for event in desk.events("step.enter")] == ["fetch", "publish"]
+    harness = ended(program)
+    assert [event.step for event in harness.events("step.enter")] == ["fetch", "publish"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET, structs
-from tests.support.planning import WORKER, Desk, done
+from tests.support.planning import WORKER, PlannerHarness, done
 
 from noetl_contracts.commands.command_work import Command
 from noetl_contracts.commands.state_values import (
@@ -49,12 +49,12 @@ def record(value: StateValue, revision: int) -> StateRecord:
     return StateRecord(name="orders", value=value, revision=revision)
 
 
-def begun(text: str, present: StateRecord | None = None) -> tuple[Desk, Command]:
-    desk = Desk(text)
-    desk.values["orders"] = present
-    desk.start()
-    (command,) = desk.sent()
-    return desk, command
+def begun(text: str, present: StateRecord | None = None) -> tuple[PlannerHarness, Command]:
+    harness = PlannerHarness(text)
+    harness.values["orders"] = present
+    harness.start()
+    (command,) = harness.sent()
+    return harness, command
 
 
 def completed(command: Command, value: StateValue | None, rows: int = 3) -> Any:
@@ -63,15 +63,15 @@ def completed(command: Command, value: StateValue | None, rows: int = 3) -> Any:
 
 
 def test_a_value_that_is_not_loaded_is_asked_for() -> None:
-    desk = Desk(BY_TIME)
+    harness = PlannerHarness(BY_TIME)
     with pytest.raises(StateNeeded) as asked:
-        desk.start()
+        harness.start()
     assert asked.value.name == "orders"
 
 
 def test_the_first_run_begins_at_the_initial_value() -> None:
-    desk, command = begun(BY_TIME)
-    assert desk.types()[-2:] == ["state.read", "command.issued"]
+    harness, command = begun(BY_TIME)
+    assert harness.types()[-2:] == ["state.read", "command.issued"]
     increment = command.slice.increment
     assert increment is not None
     assert (increment.since, increment.revision) == ("2024-01-01T00:00:00", 0)
@@ -86,103 +86,103 @@ def test_a_later_run_begins_the_lag_before_the_state() -> None:
 
 
 def test_a_success_moves_the_state_in_the_decision_that_accepts_it() -> None:
-    desk, command = begun(BY_NUMBER, record(number(7), 4))
-    events = desk.tell(completed(command, number(12)))
+    harness, command = begun(BY_NUMBER, record(number(7), 4))
+    events = harness.tell(completed(command, number(12)))
     assert events == [
         *("command.completed", "call.done", "state.changed", "step.exit", "playbook.completed"),
     ]
-    (changed,) = desk.events("state.changed")
+    (changed,) = harness.events("state.changed")
     assert (changed.value, changed.previous, changed.revision, changed.rows) == (
         *(number(12), number(7)),
         *(5, 3),
     )
-    assert desk.last is not None
-    (change,) = desk.last.state_changes
+    assert harness.last is not None
+    (change,) = harness.last.state_changes
     assert (change.path, change.name, change.revision) == ("p", "orders", 5)
 
 
 @pytest.mark.parametrize("value", [None, number(7), number(6)])
 def test_nothing_moves_without_a_greater_cursor(value: StateValue | None) -> None:
-    desk, command = begun(BY_NUMBER, record(number(7), 4))
-    desk.tell(completed(command, value))
-    assert desk.events("state.changed") == []
-    assert desk.state.status is ExecutionStatus.COMPLETED
+    harness, command = begun(BY_NUMBER, record(number(7), 4))
+    harness.tell(completed(command, value))
+    assert harness.events("state.changed") == []
+    assert harness.state.status is ExecutionStatus.COMPLETED
 
 
 def test_the_first_rows_may_lie_where_reading_began() -> None:
-    desk, command = begun(BY_NUMBER)
-    desk.tell(completed(command, number(0)))
-    assert desk.values["orders"] == record(number(0), 1)
+    harness, command = begun(BY_NUMBER)
+    harness.tell(completed(command, number(0)))
+    assert harness.values["orders"] == record(number(0), 1)
 
 
 def test_a_failure_moves_nothing() -> None:
-    desk, command = begun(BY_NUMBER)
+    harness, command = begun(BY_NUMBER)
     error = ErrorObject(kind="db_error", message="no")
-    desk.tell(
+    harness.tell(
         facts.CommandFailed(command_id=command.command_id, attempt=1, worker_id=WORKER, error=error)
     )
-    assert desk.values["orders"] is None
+    assert harness.values["orders"] is None
 
 
 def test_a_step_that_fails_by_its_arcs_moves_nothing() -> None:
     rest = '    set: {ctx.x: "{{ 1 // (0 * 1) }}"}\n'
-    desk, command = begun(playbook("cursor: id, from: state.orders, initial: 0", rest))
-    desk.tell(completed(command, number(9)))
-    assert desk.state.status is ExecutionStatus.FAILED
-    assert desk.values["orders"] is None
+    harness, command = begun(playbook("cursor: id, from: state.orders, initial: 0", rest))
+    harness.tell(completed(command, number(9)))
+    assert harness.state.status is ExecutionStatus.FAILED
+    assert harness.values["orders"] is None
 
 
 def test_a_cancelled_execution_moves_nothing() -> None:
-    desk, command = begun(BY_NUMBER)
-    desk.tell(facts.CancelRequested())
-    desk.tell(completed(command, number(9)))
-    assert desk.state.status is ExecutionStatus.CANCELLED
-    assert desk.values["orders"] is None
+    harness, command = begun(BY_NUMBER)
+    harness.tell(facts.CancelRequested())
+    harness.tell(completed(command, number(9)))
+    assert harness.state.status is ExecutionStatus.CANCELLED
+    assert harness.values["orders"] is None
 
 
 def test_a_repeated_attempt_moves_the_state_once() -> None:
-    desk, command = begun(BY_NUMBER)
-    desk.tell(facts.CommandLost(command_id=command.command_id, attempt=1, reason="killed"))
-    (again,) = desk.sent()
+    harness, command = begun(BY_NUMBER)
+    harness.tell(facts.CommandLost(command_id=command.command_id, attempt=1, reason="killed"))
+    (again,) = harness.sent()
     assert again.slice.increment == command.slice.increment
     later = completed(again, number(9))
-    desk.tell(completed(command, number(9)), later, later)
-    assert len(desk.events("state.changed")) == 1
-    assert desk.values["orders"] == record(number(9), 1)
+    harness.tell(completed(command, number(9)), later, later)
+    assert len(harness.events("state.changed")) == 1
+    assert harness.values["orders"] == record(number(9), 1)
 
 
 def test_a_state_that_moved_meanwhile_fails_the_step_and_says_so() -> None:
-    desk, command = begun(BY_NUMBER, record(number(7), 4))
-    desk.values["orders"] = record(number(9), 5)
-    desk.tell(completed(command, number(12)))
-    assert desk.events("state.changed") == []
-    failure = desk.state.failure
+    harness, command = begun(BY_NUMBER, record(number(7), 4))
+    harness.values["orders"] = record(number(9), 5)
+    harness.tell(completed(command, number(12)))
+    assert harness.events("state.changed") == []
+    failure = harness.state.failure
     assert failure is not None
     assert failure.kind == "state_conflict"
     assert "had revision 4 when it began and has revision 5 (9) now" in failure.message
 
 
 def test_a_worker_that_does_not_say_how_far_it_read_fails_the_step() -> None:
-    desk, command = begun(BY_NUMBER)
+    harness, command = begun(BY_NUMBER)
     told = done(command, 1)
     assert told.state is UNSET
-    desk.tell(told)
-    failure = desk.state.failure
+    harness.tell(told)
+    failure = harness.state.failure
     assert failure is not None
     assert "has not said how far it read" in failure.message
 
 
 def test_a_backfill_reads_its_range_and_moves_nothing() -> None:
-    desk = Desk(BY_TIME)
-    wanted = IncrementRange(since="2024-01-01", until="2024-01-02")
-    desk.tell(facts.ExecutionRequested(path="p", backfill=wanted))
-    (command,) = desk.sent()
+    harness = PlannerHarness(BY_TIME)
+    increment_range = IncrementRange(since="2024-01-01", until="2024-01-02")
+    harness.tell(facts.ExecutionRequested(path="p", backfill=increment_range))
+    (command,) = harness.sent()
     increment = command.slice.increment
     assert increment is not None
     assert (increment.since, increment.until) == ("2024-01-01T00:00:00", "2024-01-02T00:00:00")
-    desk.tell(completed(command, moment("2024-01-01T10:00:00")))
-    assert desk.state.status is ExecutionStatus.COMPLETED
-    assert desk.events("state.changed") == []
+    harness.tell(completed(command, moment("2024-01-01T10:00:00")))
+    assert harness.state.status is ExecutionStatus.COMPLETED
+    assert harness.events("state.changed") == []
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ def test_a_backfill_reads_its_range_and_moves_nothing() -> None:
 def test_values_that_do_not_fit_fail_the_step(
     incremental: str, present: StateRecord | None, reason: str
 ) -> None:
-    desk = Desk(playbook(incremental))
-    desk.values["orders"] = present
-    desk.start()
-    failure = desk.state.failure
+    harness = PlannerHarness(playbook(incremental))
+    harness.values["orders"] = present
+    harness.start()
+    failure = harness.state.failure
     assert failure is not None
     assert failure.kind == "validation"
     assert reason in failure.message
@@ -220,22 +220,22 @@ def test_values_that_do_not_fit_fail_the_step(
 def test_a_pool_over_http_is_refused_before_anything_runs() -> None:
     pools = Pools(by_http=("edge",))
     text = BY_NUMBER.replace("    incremental", "    spec: {pool: edge}\n    incremental", 1)
-    desk = Desk(text, limits=Limits(pools=pools))
-    desk.values["orders"] = None
-    desk.start()
-    failure = desk.state.failure
+    harness = PlannerHarness(text, limits=Limits(pools=pools))
+    harness.values["orders"] = None
+    harness.start()
+    failure = harness.state.failure
     assert failure is not None
     assert "a step that reads increments says with its result how far it read" in failure.message
-    assert desk.events("state.read") == []
+    assert harness.events("state.read") == []
 
 
 def test_a_replay_shows_the_state_at_any_moment() -> None:
-    desk, command = begun(BY_NUMBER, record(number(7), 4))
-    desk.tell(completed(command, number(12)))
-    state = desk.state
+    harness, command = begun(BY_NUMBER, record(number(7), 4))
+    harness.tell(completed(command, number(12)))
+    state = harness.state
     seen = []
-    for until in range(1, len(desk.history) + 1):
+    for until in range(1, len(harness.history) + 1):
         empty = build_empty_state(state.execution_id, state.tenant_id, state.organization_id)
-        shown = show_state(fold_history(empty, desk.history[:until]))
+        shown = show_state(fold_history(empty, harness.history[:until]))
         seen.append(shown.get("values", {}).get("orders", {}).get("value", {}).get("value"))
     assert seen == [None, None, 7, 7, 7, 7, 12, 12, 12]

@@ -1,7 +1,7 @@
 """Inputs that a playbook does not have, where an execution begins."""
 
 import pytest
-from tests.support.planning import Desk
+from tests.support.planning import PlannerHarness
 
 from noetl_contracts.requests import facts
 
@@ -11,17 +11,17 @@ TEXT = (
 )
 
 
-def begun(text: str, *, asked_by: str) -> Desk:
-    desk = Desk(text)
+def begun(text: str, *, asked_by: str) -> PlannerHarness:
+    harness = PlannerHarness(text)
     inputs = {"regoin": "us", "schedule": {"name": "daily"}}
-    desk.tell(facts.ExecutionRequested(path="p", workload=inputs, requested_by=asked_by))
-    return desk
+    harness.tell(facts.ExecutionRequested(path="p", workload=inputs, requested_by=asked_by))
+    return harness
 
 
 def test_a_firing_whose_inputs_the_playbook_lacks_fails_before_its_first_step() -> None:
-    desk = begun(TEXT, asked_by="schedule daily")
-    assert desk.types() == ["playbook.initialized", "playbook.failed"]
-    failure = desk.state.failure
+    harness = begun(TEXT, asked_by="schedule daily")
+    assert harness.types() == ["playbook.initialized", "playbook.failed"]
+    failure = harness.state.failure
     assert failure is not None
     assert (failure.kind, failure.code, failure.step) == ("validation", "VALIDATION", "(workload)")
     assert "no input 'regoin'; its workload has region (did you mean 'region'?" in failure.message
@@ -29,10 +29,10 @@ def test_a_firing_whose_inputs_the_playbook_lacks_fails_before_its_first_step() 
 
 @pytest.mark.parametrize("asked_by", ["webhook orders", "trigger orders"])
 def test_what_a_call_or_a_message_brings_is_judged_where_it_comes_in(asked_by: str) -> None:
-    desk = begun(TEXT, asked_by=asked_by)
-    assert "playbook.failed" not in desk.types()
+    harness = begun(TEXT, asked_by=asked_by)
+    assert "playbook.failed" not in harness.types()
 
 
 def test_the_older_dialect_runs_with_any_input() -> None:
-    desk = begun(TEXT.replace("noetl.io/v2", "noetl.io/v1"), asked_by="api")
-    assert "playbook.failed" not in desk.types()
+    harness = begun(TEXT.replace("noetl.io/v2", "noetl.io/v1"), asked_by="api")
+    assert "playbook.failed" not in harness.types()

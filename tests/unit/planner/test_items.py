@@ -1,4 +1,4 @@
-from tests.support.planning import WORKER, Desk, done
+from tests.support.planning import WORKER, PlannerHarness, done
 
 from noetl_contracts.commands.command_work import ItemWork
 from noetl_contracts.errors import ErrorObject
@@ -20,70 +20,70 @@ workflow:
 """
 
 
-def collected(desk: Desk, results: list[object]) -> facts.ItemsCollected:
-    assert desk.last is not None
-    (run_id,) = desk.last.to_collect
-    stats = {"success": desk.state.runs[run_id].loop.success}  # type: ignore[union-attr,index]  # a live loop
-    kept = LoopResult(results=results, stats=stats)
-    result = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))
+def collected(harness: PlannerHarness, results: list[object]) -> facts.ItemsCollected:
+    assert harness.last is not None
+    (run_id,) = harness.last.to_collect
+    stats = {"success": harness.state.runs[run_id].loop.success}  # type: ignore[union-attr,index]  # a live loop
+    loop_result = LoopResult(results=results, stats=stats)
+    result = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(loop_result))
     return facts.ItemsCollected(run_id=run_id, result=result)
 
 
 def test_items_are_issued_in_order_within_the_bound_and_collected_at_the_end() -> None:
-    desk = Desk(PLAYBOOK)
-    desk.start()
-    first, second = desk.sent()
+    harness = PlannerHarness(PLAYBOOK)
+    harness.start()
+    first, second = harness.sent()
     assert isinstance(first.work, ItemWork)
     assert (first.work.index, first.work.item, first.work.total) == (0, "a", 3)
-    desk.tell(done(second, "B"))
-    (third,) = desk.sent()
-    desk.tell(done(third, "C"), done(first, "A"))
-    desk.tell(collected(desk, ["A", "B", "C"]))
-    assert desk.types()[-3:] == ["loop.done", "step.exit", "playbook.completed"]
-    assert desk.state.ctx == {"n": 3, "all": ["A", "B", "C"]}
+    harness.tell(done(second, "B"))
+    (third,) = harness.sent()
+    harness.tell(done(third, "C"), done(first, "A"))
+    harness.tell(collected(harness, ["A", "B", "C"]))
+    assert harness.types()[-3:] == ["loop.done", "step.exit", "playbook.completed"]
+    assert harness.state.ctx == {"n": 3, "all": ["A", "B", "C"]}
 
 
 def test_an_empty_collection_ends_at_once() -> None:
-    desk = Desk(PLAYBOOK)
-    desk.start(items=[])
-    assert desk.types()[-3:] == ["loop.done", "step.exit", "playbook.completed"]
+    harness = PlannerHarness(PLAYBOOK)
+    harness.start(items=[])
+    assert harness.types()[-3:] == ["loop.done", "step.exit", "playbook.completed"]
 
 
 def test_a_source_that_is_no_collection_fails_the_step() -> None:
-    desk = Desk(PLAYBOOK)
-    desk.start(items=1.5)
-    assert desk.events("playbook.failed")[0].error.kind == "loop_source"
+    harness = PlannerHarness(PLAYBOOK)
+    harness.start(items=1.5)
+    assert harness.events("playbook.failed")[0].error.kind == "loop_source"
 
 
 def test_a_failed_item_fails_the_loop_and_names_itself() -> None:
-    desk = Desk(PLAYBOOK)
-    desk.start(items=[1])
-    (only,) = desk.sent()
+    harness = PlannerHarness(PLAYBOOK)
+    harness.start(items=[1])
+    (only,) = harness.sent()
     error = ErrorObject(kind="transform", message="boom")
-    desk.tell(
+    harness.tell(
         facts.CommandFailed(command_id=only.command_id, attempt=1, worker_id=WORKER, error=error)
     )
-    desk.tell(collected(desk, [None]))
-    assert "boom" in desk.events("playbook.failed")[0].error.message
+    harness.tell(collected(harness, [None]))
+    assert "boom" in harness.events("playbook.failed")[0].error.message
 
 
 def test_a_million_items_keep_the_state_small() -> None:
     from noetl_planner.domain.decision.draft import Limits  # noqa: PLC0415 - only this case needs it
     from noetl_replay import snapshot  # noqa: PLC0415 - only this case needs it
 
-    desk = Desk(PLAYBOOK, limits=Limits(items_max=2_000_000))
-    desk.start(items=1_000_000)
+    harness = PlannerHarness(PLAYBOOK, limits=Limits(items_max=2_000_000))
+    harness.start(items=1_000_000)
     for _ in range(200):
-        desk.tell(*(done(command, 1) for command in desk.sent()))
-    assert len(snapshot.build_snapshot(desk.state).state) < 20_000
+        harness.tell(*(done(command, 1) for command in harness.sent()))
+    assert len(snapshot.build_snapshot(harness.state).state) < 20_000
 
 
 def test_a_lost_item_is_issued_again_up_to_its_attempts() -> None:
-    desk = Desk(PLAYBOOK)
-    desk.start(items=[1])
-    (only,) = desk.sent()
+    harness = PlannerHarness(PLAYBOOK)
+    harness.start(items=[1])
+    (only,) = harness.sent()
     for attempt in (1, 2):
-        desk.tell(facts.CommandLost(command_id=only.command_id, attempt=attempt, reason="gone"))
-        assert desk.sent()[0].attempt == attempt + 1
-    desk.tell(facts.CommandLost(command_id=only.command_id, attempt=3, reason="gone"))
-    assert desk.events("call.error")[0].error.kind == "worker_lost"
+        harness.tell(facts.CommandLost(command_id=only.command_id, attempt=attempt, reason="gone"))
+        assert harness.sent()[0].attempt == attempt + 1
+    harness.tell(facts.CommandLost(command_id=only.command_id, attempt=3, reason="gone"))
+    assert harness.events("call.error")[0].error.kind == "worker_lost"

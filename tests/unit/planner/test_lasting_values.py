@@ -3,20 +3,20 @@
 from typing import Any
 
 import pytest
-from tests.support.planning import Desk, run_all
+from tests.support.planning import PlannerHarness, run_all
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 
 
-def written(value: str) -> Desk:
-    desk = Desk(
+def written(value: str) -> PlannerHarness:
+    harness = PlannerHarness(
         f"{HEAD}workflow:\n  - step: a\n    tool: {{kind: noop}}\n"
         f'    set: {{ctx.k: "{{{{ {value} }}}}"}}\n    next: {{arcs: [{{step: b}}]}}\n'
         '  - {step: b, tool: {kind: noop}, set: {ctx.seen: "{{ ctx.k }}"}}\n'
     )
-    desk.start()
-    run_all(desk)
-    return desk
+    harness.start()
+    run_all(harness)
+    return harness
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ def written(value: str) -> Desk:
     ],
 )
 def test_the_next_step_sees_what_is_kept(value: str, kept: Any) -> None:
-    desk = written(value)
-    assert desk.state.ctx == {"k": kept, "seen": kept}
-    anew = Desk(desk.program)
-    anew.replay(desk.history)
-    assert anew.state.ctx == desk.state.ctx
+    harness = written(value)
+    assert harness.state.ctx == {"k": kept, "seen": kept}
+    anew = PlannerHarness(harness.program)
+    anew.replay(harness.history)
+    assert anew.state.ctx == harness.state.ctx
 
 
 @pytest.mark.parametrize(

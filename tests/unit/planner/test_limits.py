@@ -1,6 +1,6 @@
 import pytest
 from tests.support import streams
-from tests.support.planning import Desk, done, program
+from tests.support.planning import PlannerHarness, done, program
 from tests.support.slices import frame_done, gathered
 
 from noetl_planner.domain.decision import limits
@@ -11,11 +11,11 @@ from noetl_playbook.sections.limits import LIMITS_MAX
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 
 
-def of(executor: str, step: str) -> Desk:
-    return Desk(f"{HEAD}executor: {executor}\nworkflow:\n  - {step}\n")
+def of(executor: str, step: str) -> PlannerHarness:
+    return PlannerHarness(f"{HEAD}executor: {executor}\nworkflow:\n  - {step}\n")
 
 
-def limited(bounds: str, step: str) -> Desk:
+def limited(bounds: str, step: str) -> PlannerHarness:
     return of(f"{{spec: {{policy: {{limits: {bounds}}}}}}}", step)
 
 
@@ -23,13 +23,13 @@ CYCLE = "{step: again, tool: {kind: noop}, next: {arcs: [{step: again}]}}"
 
 
 def test_a_playbook_lowers_the_bound_of_activations() -> None:
-    desk = limited("{max_steps: 3}", CYCLE)
-    desk.start()
-    while desk.sent():
-        desk.tell(done(desk.sent()[0]))
-    error = desk.events("playbook.failed")[0].error
+    harness = limited("{max_steps: 3}", CYCLE)
+    harness.start()
+    while harness.sent():
+        harness.tell(done(harness.sent()[0]))
+    error = harness.events("playbook.failed")[0].error
     assert (error.kind, error.code) == ("limit", "max_steps")
-    assert len(desk.events("step.enter")) == 3
+    assert len(harness.events("step.enter")) == 3
 
 
 def test_a_playbook_cannot_raise_what_the_deployment_bounds() -> None:
@@ -56,9 +56,9 @@ def test_a_playbook_cannot_raise_what_the_deployment_bounds() -> None:
     ],
 )
 def test_a_loop_beyond_a_limit_fails_and_names_it(bounds: str, loop: str, code: str) -> None:
-    desk = limited(bounds, f"{{step: each, loop: {loop}, tool: {{kind: noop}}}}")
-    desk.start()
-    error = desk.events("playbook.failed")[0].error
+    harness = limited(bounds, f"{{step: each, loop: {loop}, tool: {{kind: noop}}}}")
+    harness.start()
+    error = harness.events("playbook.failed")[0].error
     assert (error.kind, error.code, error.step) == ("limit", code, "each")
 
 
@@ -77,12 +77,12 @@ def test_a_lowered_limit_lowers_what_loops_have_by_themselves(
     loop: str, at_once: int, whose: str
 ) -> None:
     step = f"{{step: each, loop: {loop}, tool: {{kind: noop}}}}"
-    desk = limited("{max_in_flight: 4}", step)
+    harness = limited("{max_in_flight: 4}", step)
     if whose == "deployment":
-        desk = Desk(f"{HEAD}workflow:\n  - {step}\n", limits=Limits(in_flight_max=4))
-    desk.start()
-    assert desk.events("loop.started")[0].max_in_flight == at_once
-    assert len(desk.sent()) == at_once
+        harness = PlannerHarness(f"{HEAD}workflow:\n  - {step}\n", limits=Limits(in_flight_max=4))
+    harness.start()
+    assert harness.events("loop.started")[0].max_in_flight == at_once
+    assert len(harness.sent()) == at_once
 
 
 REDUCED = """
@@ -94,18 +94,18 @@ workflow:
 """
 
 
-def reduced(bound: str = "") -> Desk:
-    desk = Desk(HEAD + REDUCED.replace("BOUND", bound))
-    desk.start()
-    while desk.sent():
-        desk.tell(*(frame_done(each) for each in desk.sent()))
-    desk.tell(gathered(desk))
-    return desk
+def reduced(bound: str = "") -> PlannerHarness:
+    harness = PlannerHarness(HEAD + REDUCED.replace("BOUND", bound))
+    harness.start()
+    while harness.sent():
+        harness.tell(*(frame_done(item) for item in harness.sent()))
+    harness.tell(gathered(harness))
+    return harness
 
 
 def test_a_lowered_limit_lowers_what_reduces_and_streams_have_by_themselves() -> None:
     assert [command.step for command in reduced().sent()] == ["total", "total"]
-    stream = Desk(streams.playbook().replace(", spec: {max_in_flight: 2}", ""),
+    stream = PlannerHarness(streams.playbook().replace(", spec: {max_in_flight: 2}", ""),
                   limits=Limits(in_flight_max=3))  # fmt: skip
     stream.start()
     stream.tell(*(streams.chunk(stream.sent()[0], index) for index in range(5)))
@@ -118,16 +118,16 @@ def test_a_reduce_beyond_a_limit_fails_and_names_it() -> None:
 
 
 def test_the_bounds_of_pipelines_travel_with_commands() -> None:
-    desk = limited("{max_jumps: 7, max_steps: 5}", CYCLE)
-    desk.start()
-    assert desk.sent()[0].limits == {"max_jumps": 7}
+    harness = limited("{max_jumps: 7, max_steps: 5}", CYCLE)
+    harness.start()
+    assert harness.sent()[0].limits == {"max_jumps": 7}
 
 
 def test_a_playbook_that_needs_what_is_not_there_does_not_begin() -> None:
     text = f"{HEAD}executor: {{requires: {{tools: [noop, python]}}}}\nworkflow: [{{step: a}}]\n"
-    desk = Desk(text, limits=Limits(tools=("noop",)))
-    assert desk.start() == ["playbook.initialized", "playbook.failed"]
-    error = desk.events("playbook.failed")[0].error
+    harness = PlannerHarness(text, limits=Limits(tools=("noop",)))
+    assert harness.start() == ["playbook.initialized", "playbook.failed"]
+    error = harness.events("playbook.failed")[0].error
     assert (error.kind, error.code) == ("requirement_missing", "REQUIREMENT_MISSING")
     assert "python" in error.message
     assert "noop" not in error.message
@@ -142,20 +142,20 @@ def test_a_deployment_may_run_fewer_kinds_than_there_are() -> None:
 
 def test_a_step_announces_its_end_under_its_own_names_once() -> None:
     emit = "spec: {policy: {emit: {events: [seen, seen, done.well]}}}"
-    desk = of("{}", f"{{step: a, {emit}, tool: {{kind: noop}}}}")
-    desk.start()
-    types = desk.tell(done(desk.sent()[0]))
+    harness = of("{}", f"{{step: a, {emit}, tool: {{kind: noop}}}}")
+    harness.start()
+    types = harness.tell(done(harness.sent()[0]))
     assert types[2:] == ["custom.seen", "custom.done.well", "step.exit", "playbook.completed"]
-    (event,) = desk.events("custom.seen")
+    (event,) = harness.events("custom.seen")
     assert (event.step, event.status) == ("a", "COMPLETED")
 
 
 def test_a_failed_step_announces_its_end_as_well() -> None:
     admit = "admit: {on_deny: fail, rules: [{when: false, then: {allow: true}}]}"
     emit = f"spec: {{policy: {{emit: {{events: [seen]}}, {admit}}}}}"
-    desk = of("{}", f"{{step: a, {emit}, tool: {{kind: noop}}}}")
-    desk.start()
-    assert desk.events("custom.seen")[0].status == "FAILED"
+    harness = of("{}", f"{{step: a, {emit}, tool: {{kind: noop}}}}")
+    harness.start()
+    assert harness.events("custom.seen")[0].status == "FAILED"
 
 
 @pytest.mark.parametrize(
@@ -174,16 +174,16 @@ def test_a_step_without_a_matching_arc_ends_as_it_says(
         f"{{step: a, tool: {{kind: noop}}, next: {{spec: {{on_no_match: {on_no_match}}}, "
         "arcs: [{step: a, when: '{{ false }}'}]}}"
     )
-    desk = of(executor, step)
-    desk.start()
-    desk.tell(done(desk.sent()[0]))
-    assert desk.types()[-1] == end
-    notes = desk.events("step.exit")[0].notes
+    harness = of(executor, step)
+    harness.start()
+    harness.tell(done(harness.sent()[0]))
+    assert harness.types()[-1] == end
+    notes = harness.events("step.exit")[0].notes
     assert notes == (
         ["no_route"] if (on_no_match, end) == ("complete", "playbook.completed") else []
     )
     if end == "playbook.failed":
-        assert desk.events("playbook.failed")[0].error.kind == "no_route"
+        assert harness.events("playbook.failed")[0].error.kind == "no_route"
 
 
 def test_names_of_events_must_be_names() -> None:

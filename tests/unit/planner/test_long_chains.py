@@ -6,7 +6,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 
 from noetl_playbook.parse.playbook import parse_playbook
 from noetl_playbook.parse.steps import STEPS_MAX
@@ -31,9 +31,9 @@ class Visits(dict[str, Any]):
         return self._walked(super().__iter__())
 
     def _walked(self, found: Any) -> Any:
-        for one in found:
+        for item in found:
             self.visited += 1
-            yield one
+            yield item
 
 
 def chain(count: int) -> str:
@@ -65,42 +65,42 @@ def calls_of(work: Callable[[], object]) -> int:
     return calls
 
 
-def advance(desk: Desk, count: int) -> None:
+def advance(harness: PlannerHarness, count: int) -> None:
     for _ in range(count):
-        desk.tell(done(desk.sent()[0], {"n": 1}))
+        harness.tell(done(harness.sent()[0], {"n": 1}))
 
 
 def test_the_last_steps_of_a_chain_cost_what_the_first_ones_do() -> None:
-    desk = Desk(chain(STEPS))
-    desk.start()
-    advance(desk, WATCHED)
-    first = calls_of(lambda: advance(desk, WATCHED))
-    advance(desk, STEPS - 3 * WATCHED - 1)
-    last = calls_of(lambda: advance(desk, WATCHED))
-    assert len(desk.state.steps) > STEPS - WATCHED
+    harness = PlannerHarness(chain(STEPS))
+    harness.start()
+    advance(harness, WATCHED)
+    first = calls_of(lambda: advance(harness, WATCHED))
+    advance(harness, STEPS - 3 * WATCHED - 1)
+    last = calls_of(lambda: advance(harness, WATCHED))
+    assert len(harness.state.steps) > STEPS - WATCHED
     assert last < first * 1.1
 
 
 def test_a_decision_walks_over_no_steps() -> None:
-    desk = Desk(chain(300))
-    desk.start()
-    advance(desk, 250)
-    visits = Visits(desk.state.steps)
-    desk.state.steps = visits
-    advance(desk, 10)
-    assert desk.state.steps is visits
+    harness = PlannerHarness(chain(300))
+    harness.start()
+    advance(harness, 250)
+    visits = Visits(harness.state.steps)
+    harness.state.steps = visits
+    advance(harness, 10)
+    assert harness.state.steps is visits
     assert visits.visited == 0
 
 
 @pytest.mark.parametrize("length", [16_000, 128_000])
 def test_snapshots_of_a_whole_state_grow_rarer_with_it(length: int) -> None:
-    desk = Desk(chain(2))
-    desk.start()
+    harness = PlannerHarness(chain(2))
+    harness.start()
     taken: list[int] = []
     for version in range(0, length, 100):
-        desk.state.version = version
+        harness.state.version = version
         if is_snapshot_due(
-            desk.state, remembered=taken[-1] if taken else 0, every=1_000, at_end_after=200
+            harness.state, remembered=taken[-1] if taken else 0, every=1_000, at_end_after=200
         ):
             taken.append(version)
     # A state grows with its versions: what is written of it is in proportion to the history.

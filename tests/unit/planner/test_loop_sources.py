@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 from tests.support.slices import gathered, item_failed
 
 from noetl_contracts.commands.command_work import FrameWork, ItemWork
@@ -24,8 +24,8 @@ workflow:
 """
 
 
-def a_loop(source: str, spec: str = "{mode: parallel, max_in_flight: 100}") -> Desk:
-    return Desk(
+def a_loop(source: str, spec: str = "{mode: parallel, max_in_flight: 100}") -> PlannerHarness:
+    return PlannerHarness(
         HEAD
         + f"""
   - step: load
@@ -39,16 +39,18 @@ def a_loop(source: str, spec: str = "{mode: parallel, max_in_flight: 100}") -> D
     )
 
 
-def started(source: str, spec: str = "{mode: parallel, max_in_flight: 100}", **given: Any) -> Desk:
-    desk = a_loop(source, spec)
-    desk.start(**given)
-    (load,) = desk.sent()
-    desk.tell(done(load, given.get("given")))
-    return desk
+def started(
+    source: str, spec: str = "{mode: parallel, max_in_flight: 100}", **given: Any
+) -> PlannerHarness:
+    harness = a_loop(source, spec)
+    harness.start(**given)
+    (load,) = harness.sent()
+    harness.tell(done(load, given.get("given")))
+    return harness
 
 
-def work_of(desk: Desk) -> list[ItemWork]:
-    return [one.work for one in desk.sent() if isinstance(one.work, ItemWork)]
+def work_of(harness: PlannerHarness) -> list[ItemWork]:
+    return [item.work for item in harness.sent() if isinstance(item.work, ItemWork)]
 
 
 @pytest.mark.parametrize(
@@ -63,22 +65,22 @@ def work_of(desk: Desk) -> list[ItemWork]:
     ],
 )
 def test_what_a_collection_means(given: Any, expected: list[Any]) -> None:
-    desk = started("{{ workload.given }}", given=given)
-    assert [work.item for work in work_of(desk)] == expected
+    harness = started("{{ workload.given }}", given=given)
+    assert [work.item for work in work_of(harness)] == expected
 
 
 def test_a_whole_number_counts_from_zero_and_nothing_is_stored() -> None:
-    desk = started("{{ workload.given }}", given=3)
-    assert [(work.form, work.index, work.collection_ref) for work in work_of(desk)] == [
+    harness = started("{{ workload.given }}", given=3)
+    assert [(work.form, work.index, work.collection_ref) for work in work_of(harness)] == [
         (CollectionForm.RANGE, index, None) for index in range(3)
     ]
 
 
 def test_null_is_empty_with_a_note_that_counts_as_a_warning() -> None:
-    desk = started("{{ workload.given }}", given=None)
-    assert desk.events("loop.started")[0].notes == ["loop_source_null"]
-    assert desk.state.warnings == 1
-    assert desk.types()[-1] == "playbook.completed"
+    harness = started("{{ workload.given }}", given=None)
+    assert harness.events("loop.started")[0].notes == ["loop_source_null"]
+    assert harness.state.warnings == 1
+    assert harness.types()[-1] == "playbook.completed"
 
 
 @pytest.mark.parametrize(
@@ -119,40 +121,43 @@ def stored(kept: PipelineResult | LoopResult) -> ResultEnvelope:
 
 
 def test_a_stored_list_is_kept_by_reference_however_long_it_is() -> None:
-    desk = a_loop("{{ load }}", "{mode: chunked, chunk_size: 1000000}")
-    desk.start()
-    (load,) = desk.sent()
-    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=[])}, last="t")
+    harness = a_loop("{{ load }}", "{mode: chunked, chunk_size: 1000000}")
+    harness.start()
+    (load,) = harness.sent()
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="python", raw=[])}, last="t")
     reference = structs.replace(REFERENCE, row_count=None)
-    context = {**result_envelope.build_reference_context(kept, {}), "length": 2_000_000}
+    context = {**result_envelope.build_reference_context(pipeline_result, {}), "length": 2_000_000}
     envelope = ResultEnvelope(status="ok", reference=reference, context=context)
-    desk.tell(structs.replace(done(load), result=envelope))
-    work = desk.sent()[0].work
+    harness.tell(structs.replace(done(load), result=envelope))
+    work = harness.sent()[0].work
     assert isinstance(work, FrameWork)
     assert (work.collection_ref, work.form) == (reference, CollectionForm.PIPELINE)
     assert (work.start, work.end) == (0, 1_000_000)
-    assert desk.loaded == {}
+    assert harness.loaded == {}
 
 
 @pytest.mark.parametrize("source", ["{{ load }}", "{{ load.rows }}", "{{ load.data }}"])
 def test_rows_in_a_payload_are_kept_by_reference_and_never_loaded(source: str) -> None:
-    desk = a_loop(source)
-    desk.start()
-    (load,) = desk.sent()
-    kept = PipelineResult(tasks={"t": TaskResult(kind="postgres")}, last="t")
+    harness = a_loop(source)
+    harness.start()
+    (load,) = harness.sent()
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="postgres")}, last="t")
     fact = done(load)
-    desk.tell(
+    harness.tell(
         facts.CommandCompleted(
-            command_id=fact.command_id, attempt=1, worker_id=fact.worker_id, result=stored(kept)
+            command_id=fact.command_id,
+            attempt=1,
+            worker_id=fact.worker_id,
+            result=stored(pipeline_result),
         )
     )
-    first = work_of(desk)[0]
+    first = work_of(harness)[0]
     assert (first.total, first.form, first.collection_ref) == (
         2_000_000,
         CollectionForm.PIPELINE,
         REFERENCE,
     )
-    assert desk.loaded == {}
+    assert harness.loaded == {}
 
 
 @pytest.mark.parametrize("count", [100_001, 10_000_001])
@@ -163,46 +168,46 @@ def test_more_items_than_the_limit_are_refused_and_the_way_out_is_named(count: i
 
 
 def test_the_bound_is_a_template() -> None:
-    desk = started(
+    harness = started(
         "{{ workload.given }}",
         "{mode: parallel, max_in_flight: '{{ workload.given - 3 }}'}",
         given=5,
     )
-    assert len(desk.sent()) == 2
+    assert len(harness.sent()) == 2
 
 
 def test_sequential_items_see_what_earlier_ones_wrote() -> None:
-    desk = started("{{ workload.given }}", "{mode: sequential}", given=2)
-    (one,) = desk.sent()
-    desk.tell(done(one, 1, seen="first"))
-    (two,) = desk.sent()
+    harness = started("{{ workload.given }}", "{mode: sequential}", given=2)
+    (item,) = harness.sent()
+    harness.tell(done(item, 1, seen="first"))
+    (two,) = harness.sent()
     assert two.slice.ctx["seen"] == "first"
     assert isinstance(two.work, ItemWork)
     assert (two.work.done, two.work.failed) == (1, 0)
 
 
 def test_parallel_items_start_from_the_state_at_dispatch_and_the_last_write_wins() -> None:
-    desk = started("{{ workload.given }}", given=2)
-    one, two = desk.sent()
-    assert two.slice.ctx == one.slice.ctx == {}
-    desk.tell(done(two, 1, seen="two", other=2), done(one, 1, seen="one"))
-    assert desk.state.ctx == {"seen": "one", "other": 2}
+    harness = started("{{ workload.given }}", given=2)
+    item, two = harness.sent()
+    assert two.slice.ctx == item.slice.ctx == {}
+    harness.tell(done(two, 1, seen="two", other=2), done(item, 1, seen="one"))
+    assert harness.state.ctx == {"seen": "one", "other": 2}
 
 
 def test_fail_fast_calls_off_items_in_flight_and_refuses_their_late_reports() -> None:
     spec = "{mode: parallel, max_in_flight: 3, policy: {failure: {mode: fail_fast}}}"
-    desk = started("{{ workload.given }}", spec, given=5)
-    one, two, three = desk.sent()
-    desk.tell(done(one, "A"))
-    (four,) = desk.sent()
-    events = desk.tell(item_failed(two))
+    harness = started("{{ workload.given }}", spec, given=5)
+    item, two, three = harness.sent()
+    harness.tell(done(item, "A"))
+    (four,) = harness.sent()
+    events = harness.tell(item_failed(two))
     assert events.count("command.cancelled") == 2
-    assert desk.last is not None
-    assert set(desk.last.to_stop) == {three.command_id, four.command_id}
-    collected = gathered(desk, ["A", None, None, None, None])
-    assert desk.tell(done(three, "C")) == []
-    desk.tell(collected)
-    stats = desk.events("loop.failed")[0].stats
+    assert harness.last is not None
+    assert set(harness.last.to_stop) == {three.command_id, four.command_id}
+    collected = gathered(harness, ["A", None, None, None, None])
+    assert harness.tell(done(three, "C")) == []
+    harness.tell(collected)
+    stats = harness.events("loop.failed")[0].stats
     assert (stats.total, stats.success, stats.failed, stats.cancelled) == (5, 1, 1, 3)
 
 
@@ -219,21 +224,21 @@ def test_fail_fast_calls_off_items_in_flight_and_refuses_their_late_reports() ->
 )
 def test_the_failure_policy_decides_the_outcome(policy: str, ended: str) -> None:
     spec = f"{{mode: parallel, max_in_flight: 9, policy: {{failure: {policy}}}}}"
-    desk = started("{{ workload.given }}", spec, given=3)
-    bad, *rest = desk.sent()
-    desk.tell(item_failed(bad), *(done(one) for one in rest))
-    desk.tell(gathered(desk, [None, None, None]))
-    assert ended in desk.types()
-    assert desk.events(ended)[0].stats.failed == 1
+    harness = started("{{ workload.given }}", spec, given=3)
+    bad, *rest = harness.sent()
+    harness.tell(item_failed(bad), *(done(item) for item in rest))
+    harness.tell(gathered(harness, [None, None, None]))
+    assert ended in harness.types()
+    assert harness.events(ended)[0].stats.failed == 1
 
 
 def test_the_fan_in_of_items_names_the_failed_ones() -> None:
     spec = "{mode: parallel, max_in_flight: 9, policy: {failure: {mode: best_effort}}}"
-    desk = started("{{ workload.given }}", spec, given=3)
-    one, two, three = desk.sent()
-    desk.tell(done(one), item_failed(two), done(three))
-    desk.tell(gathered(desk, [None, None, None]))
-    fanin = desk.state.ctx["fanin"]
+    harness = started("{{ workload.given }}", spec, given=3)
+    item, two, three = harness.sent()
+    harness.tell(done(item), item_failed(two), done(three))
+    harness.tell(gathered(harness, [None, None, None]))
+    fanin = harness.state.ctx["fanin"]
     assert (fanin["status"], fanin["total"], fanin["done"], fanin["failed"]) == ("partial", 3, 2, 1)
     assert fanin["step"] == "each"
     assert fanin["loop_id"]
@@ -244,46 +249,50 @@ def test_the_fan_in_of_items_names_the_failed_ones() -> None:
 def test_ten_thousand_items_cost_the_same_at_the_start_and_at_the_end() -> None:
     from noetl_replay import snapshot  # noqa: PLC0415 - only this case needs it
 
-    desk = started(
+    harness = started(
         "{{ workload.given }}",
         "{mode: parallel, max_in_flight: 100}",
         given=[{"n": number} for number in range(10_000)],
     )
     sizes, bytes_sent = [], []
-    while desk.sent():
-        bytes_sent.append(max(len(str(one.work)) for one in desk.sent()))
-        desk.tell(*(done(one, 1) for one in desk.sent()))
-        sizes.append(len(snapshot.build_snapshot(desk.state).state))
+    while harness.sent():
+        bytes_sent.append(max(len(str(item.work)) for item in harness.sent()))
+        harness.tell(*(done(item, 1) for item in harness.sent()))
+        sizes.append(len(snapshot.build_snapshot(harness.state).state))
     assert len(sizes) == 100
     assert max(sizes[1:-1]) - min(sizes[1:-1]) < 2_000
     assert max(bytes_sent) - min(bytes_sent) < 100
-    assert desk.state.runs
-    loop = next(iter(desk.state.runs.values())).loop
+    assert harness.state.runs
+    loop = next(iter(harness.state.runs.values())).loop
     assert loop is not None
     assert loop.success == 10_000
 
 
 def test_rows_in_a_payload_are_hashed_only_where_the_planner_can_read_them() -> None:
     spec = "{mode: fanout, fanout: {partitions: 2, partition_by: n}}"
-    desk = a_loop("{{ load }}", spec)
-    desk.start()
-    (load,) = desk.sent()
-    kept = PipelineResult(tasks={"t": TaskResult(kind="postgres")}, last="t")
+    harness = a_loop("{{ load }}", spec)
+    harness.start()
+    (load,) = harness.sent()
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="postgres")}, last="t")
     large = structs.replace(REFERENCE, payload_bytes=17 * 1024 * 1024)
-    fact = structs.replace(done(load), result=structs.replace(stored(kept), reference=large))
-    desk.tell(fact)
-    assert desk.events("playbook.failed")[0].error.kind == "payload_too_large"
+    fact = structs.replace(
+        done(load), result=structs.replace(stored(pipeline_result), reference=large)
+    )
+    harness.tell(fact)
+    assert harness.events("playbook.failed")[0].error.kind == "payload_too_large"
 
 
 @pytest.mark.parametrize("fanout", ["{shard_size: 400000}", "{partitions: 5}"])
 def test_rows_in_a_payload_are_cut_without_being_read(fanout: str) -> None:
-    desk = a_loop("{{ load }}", f"{{mode: fanout, fanout: {fanout}}}")
-    desk.start()
-    (load,) = desk.sent()
-    kept = PipelineResult(tasks={"t": TaskResult(kind="postgres")}, last="t")
-    desk.tell(structs.replace(done(load), result=stored(kept)))
+    harness = a_loop("{{ load }}", f"{{mode: fanout, fanout: {fanout}}}")
+    harness.start()
+    (load,) = harness.sent()
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="postgres")}, last="t")
+    harness.tell(structs.replace(done(load), result=stored(pipeline_result)))
     slices = [
-        (one.work.start, one.work.end) for one in desk.sent() if isinstance(one.work, FrameWork)
+        (item.work.start, item.work.end)
+        for item in harness.sent()
+        if isinstance(item.work, FrameWork)
     ]
     assert slices == [(start, start + 400_000) for start in range(0, 2_000_000, 400_000)]
-    assert desk.loaded == {}
+    assert harness.loaded == {}

@@ -1,7 +1,7 @@
 """What the commands of a step say that their tasks did is added up where the step ends."""
 
 from msgspec import structs
-from tests.support.planning import WORKER, Desk, done
+from tests.support.planning import WORKER, PlannerHarness, done
 
 from noetl_contracts.commands.task_metrics import RequestMetrics, TaskMetrics
 from noetl_contracts.errors import ErrorObject
@@ -30,23 +30,23 @@ FETCHED = TaskMetrics(
 
 
 def test_a_step_tells_what_its_tasks_did() -> None:
-    desk = Desk(ONE_STEP)
-    desk.start()
-    (command,) = desk.sent()
-    desk.tell(structs.replace(done(command, 1), tasks={"fetch": FETCHED}))
-    (completed,) = desk.events("command.completed")
+    harness = PlannerHarness(ONE_STEP)
+    harness.start()
+    (command,) = harness.sent()
+    harness.tell(structs.replace(done(command, 1), tasks={"fetch": FETCHED}))
+    (completed,) = harness.events("command.completed")
     assert completed.tasks == {"fetch": FETCHED}
-    (exited,) = desk.events("step.exit")
+    (exited,) = harness.events("step.exit")
     assert exited.tasks == {"fetch": FETCHED}
 
 
 def test_items_are_added_up_the_failed_ones_too() -> None:
-    desk = Desk(TWO_ITEMS)
-    desk.start()
-    first, second = desk.sent()
+    harness = PlannerHarness(TWO_ITEMS)
+    harness.start()
+    first, second = harness.sent()
     refused = RequestMetrics(method="GET", url="http://a/2", status=500)
-    desk.tell(structs.replace(done(first, 1), tasks={"fetch": FETCHED}))
-    desk.tell(
+    harness.tell(structs.replace(done(first, 1), tasks={"fetch": FETCHED}))
+    harness.tell(
         facts.CommandFailed(
             command_id=second.command_id,
             attempt=second.attempt,
@@ -55,20 +55,20 @@ def test_items_are_added_up_the_failed_ones_too() -> None:
             tasks={"fetch": TaskMetrics(attempts=1, failed_attempts=1, last_request=refused)},
         )
     )
-    (run_id,) = desk.state.runs
-    desk.tell(facts.ItemsCollected(run_id=run_id, result=ResultEnvelope(status="ok")))
-    (failed,) = desk.events("command.failed")
+    (run_id,) = harness.state.runs
+    harness.tell(facts.ItemsCollected(run_id=run_id, result=ResultEnvelope(status="ok")))
+    (failed,) = harness.events("command.failed")
     assert failed.tasks["fetch"].attempts == 1
-    (exited,) = desk.events("step.exit")
+    (exited,) = harness.events("step.exit")
     assert exited.tasks == {
         "fetch": structs.replace(FETCHED, attempts=4, failed_attempts=3, last_request=refused)
     }
 
 
 def test_a_step_that_says_nothing_has_none() -> None:
-    desk = Desk(ONE_STEP)
-    desk.start()
-    (command,) = desk.sent()
-    desk.tell(done(command, 1))
-    (exited,) = desk.events("step.exit")
+    harness = PlannerHarness(ONE_STEP)
+    harness.start()
+    (command,) = harness.sent()
+    harness.tell(done(command, 1))
+    (exited,) = harness.events("step.exit")
     assert exited.tasks == {}

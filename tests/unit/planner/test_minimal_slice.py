@@ -1,6 +1,6 @@
 """A command carries the results that its templates name, and no others."""
 
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -19,14 +19,14 @@ workflow:
 """
 
 
-def at(step: str) -> Desk:
-    desk = Desk(PLAYBOOK)
-    desk.start()
-    for each in ("one", "two", "three", "reads"):
-        if each == step:
+def at(step: str) -> PlannerHarness:
+    harness = PlannerHarness(PLAYBOOK)
+    harness.start()
+    for item in ("one", "two", "three", "reads"):
+        if item == step:
             break
-        desk.tell(done(desk.sent()[0], {"n": 1}))
-    return desk
+        harness.tell(done(harness.sent()[0], {"n": 1}))
+    return harness
 
 
 def test_only_results_that_templates_name_travel() -> None:
@@ -42,7 +42,7 @@ def test_code_that_mentions_the_context_gets_it_whole() -> None:
 
 def test_a_command_says_what_the_execution_keeps_inline() -> None:
     spec = "executor: {spec: {policy: {results: {inline_max_bytes: 100}}}}\nworkload:"
-    desk = Desk(PLAYBOOK.replace("workload:", spec))
-    desk.start()
-    assert desk.sent()[0].defaults == {"inline_max_bytes": 100, "undefined": "strict"}
+    harness = PlannerHarness(PLAYBOOK.replace("workload:", spec))
+    harness.start()
+    assert harness.sent()[0].defaults == {"inline_max_bytes": 100, "undefined": "strict"}
     assert at("one").sent()[0].defaults == {"undefined": "strict"}

@@ -1,7 +1,7 @@
 """Notes that a worker adds to an outcome are recorded and counted; they change no status."""
 
 from msgspec import structs
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -14,11 +14,11 @@ workflow:
 
 
 def test_a_note_is_recorded_and_counted_as_a_warning() -> None:
-    desk = Desk(PLAYBOOK)
-    desk.start()
-    (command,) = desk.sent()
-    desk.tell(structs.replace(done(command, {}), notes=["repeat_bound"]))
-    (event,) = desk.events("call.done")
+    harness = PlannerHarness(PLAYBOOK)
+    harness.start()
+    (command,) = harness.sent()
+    harness.tell(structs.replace(done(command, {}), notes=["repeat_bound"]))
+    (event,) = harness.events("call.done")
     assert event.notes == ["repeat_bound"]
-    assert desk.state.warnings == 1
-    assert desk.types()[-1] == "playbook.completed"
+    assert harness.state.warnings == 1
+    assert harness.types()[-1] == "playbook.completed"

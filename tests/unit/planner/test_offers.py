@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from msgspec import structs
-from tests.support.planning import ROWS, Desk, done
+from tests.support.planning import ROWS, PlannerHarness, done
 
 from noetl_contracts.commands.command_work import Command
 from noetl_contracts.commands.worker_pools import WorkerHeartbeat
@@ -72,20 +72,20 @@ def worker(
     )
 
 
-def desk_of(text: str = PLAYBOOK, *, offer_s: float = 1.0) -> Desk:
-    return Desk(text, limits=Limits(offer_s=offer_s))
+def harness_of(text: str = PLAYBOOK, *, offer_s: float = 1.0) -> PlannerHarness:
+    return PlannerHarness(text, limits=Limits(offer_s=offer_s))
 
 
-def made(desk: Desk, workers: Iterable[WorkerHeartbeat]) -> None:
+def made(harness: PlannerHarness, workers: Iterable[WorkerHeartbeat]) -> None:
     """Make a large result on node n1, with these workers about."""
-    desk.start()
-    desk.workers = tuple(workers)
-    (command,) = desk.sent()
+    harness.start()
+    harness.workers = tuple(workers)
+    (command,) = harness.sent()
     begun = facts.CommandStarted(
         command_id=command.command_id, attempt=1, worker_id=NEAR, locality=HERE
     )
     large = ResultEnvelope(status="ok", reference=ROWS)
-    desk.tell(begun, structs.replace(done(command), result=large))
+    harness.tell(begun, structs.replace(done(command), result=large))
 
 
 def started(command: Command, name: WorkerId, locality: dict[str, str]) -> facts.CommandStarted:
@@ -94,68 +94,68 @@ def started(command: Command, name: WorkerId, locality: dict[str, str]) -> facts
     )
 
 
-def offered(desk: Desk) -> list[tuple[WorkerId, Command]]:
-    assert desk.last is not None
-    return [(one.worker_id, one.command) for one in desk.last.offers]
+def offered(harness: PlannerHarness) -> list[tuple[WorkerId, Command]]:
+    assert harness.last is not None
+    return [(offer.worker_id, offer.command) for offer in harness.last.offers]
 
 
-def issued(desk: Desk) -> Any:
-    return desk.events("command.issued")[-1]
+def issued(harness: PlannerHarness) -> Any:
+    return harness.events("command.issued")[-1]
 
 
 def test_a_command_is_offered_where_its_inputs_are_and_granted_once_it_is_taken() -> None:
-    desk = desk_of()
-    made(desk, [worker(FAR, THERE), worker(NEAR, HERE)])
-    ((name, command),) = offered(desk)
-    assert (name, desk.sent(), issued(desk).source_locality) == (NEAR, [], HERE)
-    desk.tell(started(command, NEAR, HERE))
-    assert desk.last is not None
-    assert desk.last.granted == {command.command_id: 1}
-    assert desk.events("command.started")[-1].placement.distance == "node"
+    harness = harness_of()
+    made(harness, [worker(FAR, THERE), worker(NEAR, HERE)])
+    ((name, command),) = offered(harness)
+    assert (name, harness.sent(), issued(harness).source_locality) == (NEAR, [], HERE)
+    harness.tell(started(command, NEAR, HERE))
+    assert harness.last is not None
+    assert harness.last.granted == {command.command_id: 1}
+    assert harness.events("command.started")[-1].placement.distance == "node"
     # The hint was lost: whoever asks again hears it again, and nothing else happens.
-    assert desk.tell(started(command, NEAR, HERE)) == []
-    assert desk.last.granted == {command.command_id: 1}
-    desk.wait(60)
-    assert desk.tell(facts.TimerDue()) == []
-    assert desk.tell(done(command))[-1] == "playbook.completed"
+    assert harness.tell(started(command, NEAR, HERE)) == []
+    assert harness.last.granted == {command.command_id: 1}
+    harness.wait(60)
+    assert harness.tell(facts.TimerDue()) == []
+    assert harness.tell(done(command))[-1] == "playbook.completed"
 
 
 def test_what_is_not_taken_in_time_goes_to_the_pool_and_the_late_worker_is_not_granted() -> None:
-    desk = desk_of()
-    made(desk, [worker(FAR, THERE), worker(NEAR, HERE)])
-    ((_, command),) = offered(desk)
-    assert desk.last is not None
-    assert desk.last.wake_at is not None
-    desk.tell(facts.TimerDue())
-    assert desk.sent() == []
-    desk.wait(1)
-    assert desk.tell(facts.TimerDue()) == ["command.reissued"]
-    (again,) = desk.sent()
-    assert (again.command_id, again.attempt, offered(desk)) == (command.command_id, 2, [])
-    assert desk.tell(started(command, NEAR, HERE)) == ["command.rejected"]
-    assert desk.last.granted == {}
-    desk.tell(started(again, FAR, THERE))
-    assert desk.events("command.started")[-1].placement.distance == "any"
-    assert desk.last.granted == {}
+    harness = harness_of()
+    made(harness, [worker(FAR, THERE), worker(NEAR, HERE)])
+    ((_, command),) = offered(harness)
+    assert harness.last is not None
+    assert harness.last.wake_at is not None
+    harness.tell(facts.TimerDue())
+    assert harness.sent() == []
+    harness.wait(1)
+    assert harness.tell(facts.TimerDue()) == ["command.reissued"]
+    (again,) = harness.sent()
+    assert (again.command_id, again.attempt, offered(harness)) == (command.command_id, 2, [])
+    assert harness.tell(started(command, NEAR, HERE)) == ["command.rejected"]
+    assert harness.last.granted == {}
+    harness.tell(started(again, FAR, THERE))
+    assert harness.events("command.started")[-1].placement.distance == "any"
+    assert harness.last.granted == {}
     # An attempt that nobody took costs none.
     lost = facts.CommandLost(command_id=command.command_id, attempt=2, reason="lease_expired")
-    desk.tell(lost)
-    assert desk.state.commands[command.command_id].losses == 1
+    harness.tell(lost)
+    assert harness.state.commands[command.command_id].losses == 1
 
 
 def test_a_withdrawn_offer_costs_a_shard_none_of_its_attempts() -> None:
-    desk = desk_of(FANOUT)
-    made(desk, [worker(FAR, THERE), worker(NEAR, HERE, free=1)])
-    ((name, command),) = offered(desk)
+    harness = harness_of(FANOUT)
+    made(harness, [worker(FAR, THERE), worker(NEAR, HERE, free=1)])
+    ((name, command),) = offered(harness)
     # The second shard found no room at the nearest worker, so the next one is asked, or nobody.
-    assert (name, len(desk.sent())) == (NEAR, 1)
-    desk.wait(1)
-    desk.tell(facts.TimerDue())
-    (again,) = desk.sent()
+    assert (name, len(harness.sent())) == (NEAR, 1)
+    harness.wait(1)
+    harness.tell(facts.TimerDue())
+    (again,) = harness.sent()
     assert (again.command_id, again.attempt) == (command.command_id, 2)
-    assert [frame.attempts for frame in desk.state.frames.values()] == [1, 1]
-    assert "frame.abandoned" not in desk.types()
-    (run,) = [run for run in desk.state.runs.values() if run.loop is not None]
+    assert [frame.attempts for frame in harness.state.frames.values()] == [1, 1]
+    assert "frame.abandoned" not in harness.types()
+    (run,) = [run for run in harness.state.runs.values() if run.loop is not None]
     assert run.loop is not None
     assert run.loop.retried == 0
 
@@ -168,11 +168,11 @@ def test_nothing_is_offered_where_no_worker_is_nearer_or_no_input_is_large() -> 
         ([worker(FAR, THERE), worker(NEAR, HERE, free=0)], 1.0),
         ([worker(FAR, THERE), worker(NEAR, HERE)], 0.0),
     ):
-        desk = desk_of(offer_s=offer_s)
-        made(desk, workers)
-        assert offered(desk) == []
-        assert len(desk.sent()) == 1
-    small = desk_of()
+        harness = harness_of(offer_s=offer_s)
+        made(harness, workers)
+        assert offered(harness) == []
+        assert len(harness.sent()) == 1
+    small = harness_of()
     small.workers = (worker(FAR, THERE), worker(NEAR, HERE))
     small.start()
     (command,) = small.sent()
@@ -184,59 +184,59 @@ def test_nothing_is_offered_where_no_worker_is_nearer_or_no_input_is_large() -> 
 def test_nobody_is_offered_what_is_farther_than_it_wants() -> None:
     zone = {"zone": "z1", "node": "n3"}
     for max_distance, offers in (("node", 0), ("zone", 1), ("region", 1), ("any", 1)):
-        desk = desk_of()
-        made(desk, [worker(FAR, THERE), worker(NEAR, zone, max_distance=max_distance)])
-        assert len(offered(desk)) == offers, max_distance
+        harness = harness_of()
+        made(harness, [worker(FAR, THERE), worker(NEAR, zone, max_distance=max_distance)])
+        assert len(offered(harness)) == offers, max_distance
         # What is not offered is the pool's.
-        assert len(desk.sent()) == 1 - offers
+        assert len(harness.sent()) == 1 - offers
 
 
 def test_slots_are_offered_where_the_inputs_of_their_bodies_are_as_far_as_there_is_room() -> None:
-    desk = desk_of(QUEUE)
-    made(desk, [worker(FAR, THERE), worker(NEAR, HERE, free=1)])
-    ((name, command),) = offered(desk)
-    assert (name, len(desk.sent())) == (NEAR, 1)
-    desk.tell(started(command, NEAR, HERE))
-    assert desk.last is not None
-    assert desk.last.granted == {command.command_id: 1}
-    assert desk.events("command.started")[-1].placement.distance == "node"
+    harness = harness_of(QUEUE)
+    made(harness, [worker(FAR, THERE), worker(NEAR, HERE, free=1)])
+    ((name, command),) = offered(harness)
+    assert (name, len(harness.sent())) == (NEAR, 1)
+    harness.tell(started(command, NEAR, HERE))
+    assert harness.last is not None
+    assert harness.last.granted == {command.command_id: 1}
+    assert harness.events("command.started")[-1].placement.distance == "node"
     # The one that took it dies: whoever has it next goes on, and nothing was lost by the offer.
     lost = facts.CommandLost(command_id=command.command_id, attempt=1, reason="lease_expired")
-    assert desk.tell(lost) == ["command.reissued"]
-    assert offered(desk) == []
-    (again,) = desk.sent()
+    assert harness.tell(lost) == ["command.reissued"]
+    assert offered(harness) == []
+    (again,) = harness.sent()
     assert (again.command_id, again.attempt) == (command.command_id, 2)
 
 
 def test_a_slot_that_nobody_took_goes_to_the_pool_and_has_lost_nothing() -> None:
-    desk = desk_of(QUEUE)
-    made(desk, [worker(FAR, THERE), worker(NEAR, HERE, free=1)])
-    ((_, command),) = offered(desk)
-    desk.wait(1)
-    assert desk.tell(facts.TimerDue()) == ["command.reissued"]
-    assert [one.attempt for one in desk.sent()] == [2]
-    assert desk.state.commands[command.command_id].losses == 0
+    harness = harness_of(QUEUE)
+    made(harness, [worker(FAR, THERE), worker(NEAR, HERE, free=1)])
+    ((_, command),) = offered(harness)
+    harness.wait(1)
+    assert harness.tell(facts.TimerDue()) == ["command.reissued"]
+    assert [item.attempt for item in harness.sent()] == [2]
+    assert harness.state.commands[command.command_id].losses == 0
 
 
 def test_frames_of_the_spark_lane_are_offered_to_workers_that_have_one_with_room() -> None:
-    desk = desk_of(WAVES)
+    harness = harness_of(WAVES)
     seen = [
         worker(FAR, THERE, lane="spark"),
         worker(NEAR, HERE, lane="spark", free=1),
         worker(NEAR, HERE, free=9),
     ]
-    made(desk, seen)
-    ((name, command),) = offered(desk)
-    assert (name, command.lane, len(desk.sent())) == (NEAR, "spark", 1)
-    elsewhere = desk_of(WAVES)
+    made(harness, seen)
+    ((name, command),) = offered(harness)
+    assert (name, command.lane, len(harness.sent())) == (NEAR, "spark", 1)
+    elsewhere = harness_of(WAVES)
     made(elsewhere, [worker(FAR, THERE), worker(NEAR, HERE)])
     assert offered(elsewhere) == []
 
 
 def test_what_is_on_offer_when_the_planner_starts_anew_is_withdrawn_all_the_same() -> None:
-    first = desk_of()
+    first = harness_of()
     made(first, [worker(FAR, THERE), worker(NEAR, HERE)])
-    heir = desk_of()
+    heir = harness_of()
     heir.replay(first.history)
     heir.wait(1)
     assert heir.tell(facts.TimerDue(reason=facts.STALLED)) == ["command.reissued"]
@@ -244,11 +244,11 @@ def test_what_is_on_offer_when_the_planner_starts_anew_is_withdrawn_all_the_same
 
 
 def test_a_cancelled_execution_offers_nothing_more() -> None:
-    desk = desk_of()
-    made(desk, [worker(FAR, THERE), worker(NEAR, HERE)])
-    desk.tell(facts.CancelRequested())
-    desk.wait(1000)
-    desk.tell(facts.TimerDue())
-    assert desk.state.is_terminal()
-    assert desk.state.offered == {}
-    assert desk.sent() == []
+    harness = harness_of()
+    made(harness, [worker(FAR, THERE), worker(NEAR, HERE)])
+    harness.tell(facts.CancelRequested())
+    harness.wait(1000)
+    harness.tell(facts.TimerDue())
+    assert harness.state.is_terminal()
+    assert harness.state.offered == {}
+    assert harness.sent() == []

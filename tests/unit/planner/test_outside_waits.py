@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.support.planning import ROWS, WORKER, Desk, done
+from tests.support.planning import ROWS, WORKER, PlannerHarness, done
 
 from noetl_contracts.commands.command_work import Command
 from noetl_contracts.commands.waits import MessageWait
@@ -20,10 +20,10 @@ workflow:
 """
 
 
-def parked(desk: Desk, command: Command, **fields: Any) -> None:
+def parked(harness: PlannerHarness, command: Command, **fields: Any) -> None:
     """Let a command wait for a message."""
     values = {"key": "hold_task/1/1", "task": "hold_task", "mode": "signal", "address": "signal/k"}
-    desk.tell(
+    harness.tell(
         facts.CommandParked(
             command_id=command.command_id,
             attempt=command.attempt,
@@ -34,81 +34,83 @@ def parked(desk: Desk, command: Command, **fields: Any) -> None:
     )
 
 
-def waiting(**fields: Any) -> Desk:
+def waiting(**fields: Any) -> PlannerHarness:
     """An execution whose only command waits."""
-    desk = Desk(HOLDS)
-    desk.start()
-    (command,) = desk.sent()
-    parked(desk, command, **fields)
-    return desk
+    harness = PlannerHarness(HOLDS)
+    harness.start()
+    (command,) = harness.sent()
+    parked(harness, command, **fields)
+    return harness
 
 
-def arrived(desk: Desk, *, key: str = "hold_task/1/1", said: int = 1) -> facts.MessageArrived:
-    (command_id,) = desk.state.commands
+def arrived(
+    harness: PlannerHarness, *, key: str = "hold_task/1/1", said: int = 1
+) -> facts.MessageArrived:
+    (command_id,) = harness.state.commands
     result = ResultEnvelope(status="ok", context={"data": said})
     return facts.MessageArrived(command_id=command_id, key=key, result=result)
 
 
-def resumed(desk: Desk) -> Any:
-    (command,) = desk.sent()
+def resumed(harness: PlannerHarness) -> Any:
+    (command,) = harness.sent()
     assert command.resume is not None
     return command.resume
 
 
 def test_the_first_message_resumes_and_later_ones_change_nothing() -> None:
-    desk = waiting()
-    desk.tell(arrived(desk))
-    assert (resumed(desk).status, resumed(desk).result.context) == ("delivered", {"data": 1})
-    (command,) = desk.sent()
-    assert desk.tell(arrived(desk, said=2)) == []
-    desk.tell(done(command))
-    assert desk.types()[-1] == "playbook.completed"
+    harness = waiting()
+    harness.tell(arrived(harness))
+    assert (resumed(harness).status, resumed(harness).result.context) == ("delivered", {"data": 1})
+    (command,) = harness.sent()
+    assert harness.tell(arrived(harness, said=2)) == []
+    harness.tell(done(command))
+    assert harness.types()[-1] == "playbook.completed"
 
 
 def test_a_message_for_another_wait_changes_nothing() -> None:
-    desk = waiting()
-    assert desk.tell(arrived(desk, key="hold_task/1/2")) == []
+    harness = waiting()
+    assert harness.tell(arrived(harness, key="hold_task/1/2")) == []
 
 
 @pytest.mark.parametrize("is_ok", [True, False])
 def test_a_wait_ends_with_its_time(*, is_ok: bool) -> None:
-    desk = waiting(is_timeout_ok=is_ok)
-    desk.wait(61)
-    desk.tell(facts.TimerDue())
-    assert resumed(desk).status == "timeout"
-    assert (resumed(desk).error is None) is is_ok
-    assert desk.tell(arrived(desk)) == []
+    harness = waiting(is_timeout_ok=is_ok)
+    harness.wait(61)
+    harness.tell(facts.TimerDue())
+    assert resumed(harness).status == "timeout"
+    assert (resumed(harness).error is None) is is_ok
+    assert harness.tell(arrived(harness)) == []
 
 
 def test_cancelling_ends_a_wait_at_once() -> None:
-    desk = waiting()
-    desk.tell(facts.CancelRequested())
-    assert desk.types()[-1] == "execution.cancelled"
+    harness = waiting()
+    harness.tell(facts.CancelRequested())
+    assert harness.types()[-1] == "execution.cancelled"
 
 
 def test_cancelling_waits_until_what_was_submitted_is_called_off() -> None:
-    desk = waiting(cancels=True)
-    desk.tell(facts.CancelRequested())
-    assert resumed(desk).status == "stopped"
-    (command,) = desk.sent()
-    assert desk.last is not None
-    assert desk.last.to_stop == []
-    desk.tell(
+    harness = waiting(cancels=True)
+    harness.tell(facts.CancelRequested())
+    assert resumed(harness).status == "stopped"
+    (command,) = harness.sent()
+    assert harness.last is not None
+    assert harness.last.to_stop == []
+    harness.tell(
         facts.CommandStopped(
             command_id=command.command_id, attempt=command.attempt, worker_id=WORKER
         )
     )
-    assert desk.types()[-2:] == ["step.exit", "execution.cancelled"]
+    assert harness.types()[-2:] == ["step.exit", "execution.cancelled"]
 
 
 def test_what_was_submitted_while_the_execution_was_being_cancelled_is_called_off() -> None:
-    desk = Desk(HOLDS)
-    desk.start()
-    (command,) = desk.sent()
-    desk.tell(facts.CancelRequested())
-    parked(desk, command, cancels=True)
-    assert resumed(desk).status == "stopped"
-    parked_late = Desk(HOLDS)
+    harness = PlannerHarness(HOLDS)
+    harness.start()
+    (command,) = harness.sent()
+    harness.tell(facts.CancelRequested())
+    parked(harness, command, cancels=True)
+    assert resumed(harness).status == "stopped"
+    parked_late = PlannerHarness(HOLDS)
     parked_late.start()
     (command,) = parked_late.sent()
     parked_late.tell(facts.CancelRequested())
@@ -117,10 +119,10 @@ def test_what_was_submitted_while_the_execution_was_being_cancelled_is_called_of
 
 
 def test_only_a_command_that_waits_for_a_message_shows_its_wait() -> None:
-    desk = waiting(title="Sure?")
-    (live,) = desk.state.commands.values()
-    shown = rows.build_command_row(desk.state, live)
+    harness = waiting(title="Sure?")
+    (live,) = harness.state.commands.values()
+    shown = rows.build_command_row(harness.state, live)
     assert (shown["status"], shown["wait"]["title"]) == ("PARKED", "Sure?")
-    desk.tell(arrived(desk))
-    (live,) = desk.state.commands.values()
-    assert "wait" not in rows.build_command_row(desk.state, live)
+    harness.tell(arrived(harness))
+    (live,) = harness.state.commands.values()
+    assert "wait" not in rows.build_command_row(harness.state, live)

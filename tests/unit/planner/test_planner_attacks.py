@@ -2,7 +2,7 @@
 
 import pytest
 from tests.support.attacks import INJECTIONS, playbook
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 
 from noetl_playbook.parse.playbook import parse_playbook
 
@@ -12,9 +12,9 @@ def test_an_injection_in_a_set_fails_the_step(template: str) -> None:
     text = playbook({"tool": {"kind": "noop"}, "set": {"ctx.k": template}})
     if parse_playbook(text).playbook is None:
         return
-    desk = Desk(text)
-    desk.start()
-    desk.tell(done(desk.sent()[0]))
-    error = desk.events("playbook.failed")[0].error
+    harness = PlannerHarness(text)
+    harness.start()
+    harness.tell(done(harness.sent()[0]))
+    error = harness.events("playbook.failed")[0].error
     assert (error.kind, error.step) == ("template", "s")
-    assert desk.state.ctx == {}
+    assert harness.state.ctx == {}

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 
 from noetl_planner.domain.decision.draft import Limits
 
@@ -29,11 +29,11 @@ LOOP = """\
 
 def names_sent(step: str, *, required: bool = False) -> list[list[str]]:
     """The names of the entries that each command carries, the entry step's first."""
-    desk = Desk(FRONT % (", required: true" if required else "") + ENTRY + step)
-    desk.start()
-    found = [desk.sent()[0]]
-    desk.tell(done(found[0]))
-    found.append(desk.sent()[0])
+    harness = PlannerHarness(FRONT % (", required: true" if required else "") + ENTRY + step)
+    harness.start()
+    found = [harness.sent()[0]]
+    harness.tell(done(found[0]))
+    found.append(harness.sent()[0])
     return [[entry["name"] for entry in command.keychain] for command in found]
 
 
@@ -65,11 +65,11 @@ def test_the_first_command_carries_what_is_required() -> None:
 
 
 def test_definitions_travel_unrendered() -> None:
-    desk = Desk(
+    harness = PlannerHarness(
         FRONT % "" + '  - {step: s, tool: {kind: noop, result: "{{ keychain.app.token }}"}}\n'
     )
-    desk.start()
-    (command,) = desk.sent()
+    harness.start()
+    (command,) = harness.sent()
     assert command.keychain[0] == {
         "name": "app",
         "kind": "bearer",
@@ -99,25 +99,25 @@ ARC = "    next: {arcs: [{step: s, %s}]}\n  - step: s\n    tool: {kind: noop}\n"
     ],
 )
 def test_a_secret_on_the_planner_is_a_template_error_that_shows_the_way(rest: str) -> None:
-    desk = Desk(FRONT % "" + "  - step: start\n    tool: {kind: noop}\n" + rest)
-    desk.start()
-    for command in desk.sent():
-        desk.tell(done(command))
-    error: Any = desk.events("playbook.failed")[0].error
+    harness = PlannerHarness(FRONT % "" + "  - step: start\n    tool: {kind: noop}\n" + rest)
+    harness.start()
+    for command in harness.sent():
+        harness.tell(done(command))
+    error: Any = harness.events("playbook.failed")[0].error
     assert (error.kind, error.step) == ("template", "start")
     assert "workers alone" in error.message
 
 
 def test_a_secret_in_a_workload_default_fails_the_start() -> None:
     text = FRONT % "" + "  - {step: start, tool: {kind: noop}}\n"
-    desk = Desk(text.replace("auth: app}", 'auth: "{{ keychain.app.token }}"}'))
-    desk.start()
-    assert desk.events("playbook.failed")[0].error.step == "(workload)"
+    harness = PlannerHarness(text.replace("auth: app}", 'auth: "{{ keychain.app.token }}"}'))
+    harness.start()
+    assert harness.events("playbook.failed")[0].error.step == "(workload)"
 
 
 def test_env_is_what_the_deployment_shows() -> None:
     text = FRONT % "" + '  - {step: s, tool: {kind: noop}, set: {ctx.r: "{{ env.REGION }}"}}\n'
-    desk = Desk(text, limits=Limits(template_env={"REGION": "eu"}))
-    desk.start()
-    desk.tell(done(desk.sent()[0]))
-    assert desk.state.ctx == {"r": "eu"}
+    harness = PlannerHarness(text, limits=Limits(template_env={"REGION": "eu"}))
+    harness.start()
+    harness.tell(done(harness.sent()[0]))
+    assert harness.state.ctx == {"r": "eu"}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec import structs
-from tests.support.planning import ROWS, Desk, done
+from tests.support.planning import ROWS, PlannerHarness, done
 
 from noetl_chassis import computation_deadline
 from noetl_contracts.payloads import ResultEnvelope
@@ -40,12 +40,12 @@ def test_a_render_that_takes_too_long_fails_the_step_and_names_the_place(
     rest: str, place: str
 ) -> None:
     bomb = "\"{{ ('a' * 64 ~ '!') | regex_search('(a+)+$') }}\""
-    desk = Desk(
+    harness = PlannerHarness(
         FRONT + f"  - step: s\n    tool: {{kind: noop}}\n    {rest.replace('BOMB', bomb)}\n"
     )
-    desk.start()
-    desk.tell(done(desk.sent()[0]))
-    error = desk.events("playbook.failed")[0].error
+    harness.start()
+    harness.tell(done(harness.sent()[0]))
+    error = harness.events("playbook.failed")[0].error
     assert (error.kind, error.step) == ("limit", "s")
     assert place in error.message
     assert "takes longer than 0.1 s in {{ ('a' * 64" in error.message
@@ -58,23 +58,23 @@ def test_a_render_that_takes_too_long_fails_the_step_and_names_the_place(
 def test_a_template_loads_a_bounded_number_of_bytes(
     sizes: tuple[int, int], kind: str | None
 ) -> None:
-    desk = Desk(
+    harness = PlannerHarness(
         FRONT
         + "  - {step: a, tool: {kind: noop}, next: {arcs: [{step: b}]}}\n"
         + "  - step: b\n    tool: {kind: noop}\n"
         + '    set: {ctx.k: "{{ (a.data.rows | length) ~ (b.data.rows | length) }}"}\n'
     )
-    desk.start()
+    harness.start()
     for index, mib in enumerate(sizes):
         reference = structs.replace(ROWS, sha256=str(index) * 64, payload_bytes=mib * MIB)
         kept = {"tasks": {"t": {"kind": "python", "raw": {"rows": [1, 2]}}}, "last": "t"}
-        desk.loaded[reference.sha256] = kept
+        harness.loaded[reference.sha256] = kept
         result = ResultEnvelope(status="ok", reference=reference, context={"shape": "pipeline"})
-        desk.tell(structs.replace(done(desk.sent()[0]), result=result))
-    failed = desk.events("playbook.failed")
+        harness.tell(structs.replace(done(harness.sent()[0]), result=result))
+    failed = harness.events("playbook.failed")
     if kind is None:
         assert failed == []
-        assert desk.state.ctx == {"k": "22"}
+        assert harness.state.ctx == {"k": "22"}
         return
     assert failed[0].error.kind == kind
     assert "output.select" in failed[0].error.message

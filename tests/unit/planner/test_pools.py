@@ -1,7 +1,7 @@
 """Which pool and lane a command goes to, and what is refused at the start."""
 
 import pytest
-from tests.support.planning import Desk
+from tests.support.planning import PlannerHarness
 
 from noetl_contracts.commands.worker_pools import Pools, Priority, build_lane_name
 from noetl_contracts.requests import facts
@@ -22,46 +22,50 @@ TWO = """
 """
 
 
-def desk(*, executor: str = "{}", spec: str = "{}", pools: Pools | None = None) -> Desk:
+def harness(
+    *, executor: str = "{}", spec: str = "{}", pools: Pools | None = None
+) -> PlannerHarness:
     text = HEAD.format(executor=executor) + TWO.format(spec=spec)
-    return Desk(text, limits=Limits(pools=pools or Pools()))
+    return PlannerHarness(text, limits=Limits(pools=pools or Pools()))
 
 
-def place(asked: Desk, pool: str | None = None, priority: Priority | None = None) -> str:
+def place(
+    planner_harness: PlannerHarness, pool: str | None = None, priority: Priority | None = None
+) -> str:
     """Start, and return the subject's middle: pool and lane."""
-    asked.tell(facts.ExecutionRequested(path="p", pool=pool, priority=priority))
-    (command,) = asked.sent()
+    planner_harness.tell(facts.ExecutionRequested(path="p", pool=pool, priority=priority))
+    (command,) = planner_harness.sent()
     return f"{command.pool}.{command.lane}"
 
 
 def test_a_command_goes_to_the_default_pool_unless_somebody_says_otherwise() -> None:
-    assert place(desk()) == "default.io"
+    assert place(harness()) == "default.io"
 
 
 def test_the_playbook_names_a_pool_and_a_priority_for_all_steps() -> None:
-    assert place(desk(executor="{pool: gpu, priority: low}")) == "gpu.io-low"
+    assert place(harness(executor="{pool: gpu, priority: low}")) == "gpu.io-low"
 
 
 def test_the_request_counts_more_than_the_playbook() -> None:
-    asked = desk(executor="{pool: gpu, priority: low}")
+    asked = harness(executor="{pool: gpu, priority: low}")
     assert place(asked, "edge", Priority.HIGH) == "edge.io-high"
 
 
 def test_the_step_counts_more_than_the_request() -> None:
-    asked = desk(executor="{pool: gpu}", spec="{pool: big, priority: normal}")
+    asked = harness(executor="{pool: gpu}", spec="{pool: big, priority: normal}")
     assert place(asked, "edge", Priority.HIGH) == "big.io"
 
 
 def test_what_the_request_said_survives_a_replay() -> None:
-    asked = desk()
+    asked = harness()
     place(asked, "edge", Priority.HIGH)
-    again = desk()
+    again = harness()
     again.replay(asked.history)
     assert (again.state.pool, again.state.priority) == ("edge", Priority.HIGH)
 
 
 def test_a_lost_command_is_sent_again_to_the_same_place() -> None:
-    asked = desk(spec="{pool: gpu, priority: high}")
+    asked = harness(spec="{pool: gpu, priority: high}")
     place(asked)
     (command,) = asked.sent()
     asked.tell(facts.CommandLost(command_id=command.command_id, attempt=1, reason="test"))
@@ -70,7 +74,7 @@ def test_a_lost_command_is_sent_again_to_the_same_place() -> None:
 
 
 def test_a_pool_that_is_not_here_fails_the_execution_at_its_start() -> None:
-    asked = desk(spec="{pool: gqu}", pools=Pools(by_stream=("default", "gpu")))
+    asked = harness(spec="{pool: gqu}", pools=Pools(by_stream=("default", "gpu")))
     asked.start()
     assert asked.sent() == []
     (failed,) = asked.events("playbook.failed")
@@ -102,9 +106,9 @@ def test_what_the_claim_api_has_no_words_for_needs_jetstream(
 ) -> None:
     pools = Pools(by_stream=("default",), by_http=("edge",))
     text = f"{HEAD.format(executor='{}')}  - step: here\n    spec: {{pool: edge}}\n    {body}\n"
-    asked = Desk(text, limits=Limits(pools=pools))
-    asked.start()
-    (failed,) = asked.events("playbook.failed")
+    planner_harness = PlannerHarness(text, limits=Limits(pools=pools))
+    planner_harness.start()
+    (failed,) = planner_harness.events("playbook.failed")
     assert "served over HTTP" in failed.error.message
     assert reason in failed.error.message
     assert way_out in failed.error.message
@@ -112,7 +116,7 @@ def test_what_the_claim_api_has_no_words_for_needs_jetstream(
 
 def test_commands_of_pools_over_http_are_not_sent() -> None:
     pools = Pools(by_stream=("default",), by_http=("edge",))
-    asked = desk(spec="{pool: edge}", pools=pools)
+    asked = harness(spec="{pool: edge}", pools=pools)
     assert "command.issued" in asked.start()
     assert asked.sent() == []
 
@@ -129,4 +133,4 @@ def test_a_priority_is_one_of_three() -> None:
 
 
 def test_the_normal_lane_has_the_plain_name() -> None:
-    assert [build_lane_name("io", one) for one in Priority] == ["io-high", "io", "io-low"]
+    assert [build_lane_name("io", item) for item in Priority] == ["io-high", "io", "io-low"]

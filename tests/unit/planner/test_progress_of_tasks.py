@@ -63,11 +63,11 @@ async def test_the_latest_progress_of_each_command_comes_between_the_events() ->
         progress_of("8"),
     )
     messages = await followed(
-        has_hints=True, told=[codec.encode_json(one) for one in (early, other, late)]
+        has_hints=True, told=[codec.encode_json(item) for item in (early, other, late)]
     )
     told = [message for message in messages if message.event == PROGRESS]
-    assert [codec.decode_as(str(one.data), StepProgress) for one in told] == [other, late]
-    assert [one.id for one in told] == [None, None]
+    assert [codec.decode_as(str(item.data), StepProgress) for item in told] == [other, late]
+    assert [item.id for item in told] == [None, None]
     assert messages[-1].event == "end"
 
 

@@ -2,7 +2,7 @@
 """Reduce steps: parts in order, levels of a tree, and what an incomplete fan-in does."""
 
 import pytest
-from tests.support.planning import Desk
+from tests.support.planning import PlannerHarness
 from tests.support.slices import frame_done, frame_failed, gathered, level_gathered, lost
 
 from noetl_contracts.commands.command_work import Command, ReduceWork
@@ -29,20 +29,20 @@ workflow:
 """
 
 
-def begun(spec: str = "{mode: single}", *, bad: tuple[int, ...] = (), n: int = 7) -> Desk:
+def begun(spec: str = "{mode: single}", *, bad: tuple[int, ...] = (), n: int = 7) -> PlannerHarness:
     """Run the loop, some shards failing, and come to the reduce step."""
-    desk = Desk(PLAYBOOK.replace("SPEC", spec))
-    desk.start(n=n)
+    harness = PlannerHarness(PLAYBOOK.replace("SPEC", spec))
+    harness.start(n=n)
     if n == 0:
-        return desk
-    desk.tell(
+        return harness
+    harness.tell(
         *(
-            frame_failed(each) if index in bad else frame_done(each)
-            for index, each in enumerate(desk.sent())
+            frame_failed(item) if index in bad else frame_done(item)
+            for index, item in enumerate(harness.sent())
         )
     )
-    desk.tell(gathered(desk))
-    return desk
+    harness.tell(gathered(harness))
+    return harness
 
 
 def work_of(command: Command) -> ReduceWork:
@@ -51,38 +51,38 @@ def work_of(command: Command) -> ReduceWork:
 
 
 def test_a_single_reduce_takes_all_parts_at_once() -> None:
-    desk = begun()
-    (one,) = desk.sent()
-    work = work_of(one)
+    harness = begun()
+    (item,) = harness.sent()
+    work = work_of(item)
     assert (work.start, work.end, work.fanin["status"]) == (0, 7, "complete")
-    listed = desk.loaded[work.parts_ref.sha256]
+    listed = harness.loaded[work.parts_ref.sha256]
     assert [part["index"] for part in listed] == list(range(7))
-    events = desk.tell(frame_done(one))
+    events = harness.tell(frame_done(item))
     assert events[2:6] == ["frame.committed", "command.completed", "call.done", "stage.closed"]
-    assert desk.sent()[0].step == "after"
+    assert harness.sent()[0].step == "after"
 
 
 def test_the_frames_of_a_reduce_run_where_its_policy_says() -> None:
-    (one,) = begun().sent()
+    (item,) = begun().sent()
     (two,) = begun("{mode: single, frame: {engine: spark}}").sent()
-    assert (one.lane, two.lane) == ("io", "spark")
+    assert (item.lane, two.lane) == ("io", "spark")
 
 
 def test_a_tree_reduces_level_by_level_until_one_is_left() -> None:
-    desk = begun("{mode: tree, fan_in: 3, max_in_flight: 2}")
-    one, two = desk.sent()
-    assert [(work_of(each).start, work_of(each).end) for each in (one, two)] == [(0, 3), (3, 6)]
-    desk.tell(frame_done(two), frame_done(one))
-    (three,) = desk.sent()
-    desk.tell(frame_done(three))
-    collected = level_gathered(desk)
+    harness = begun("{mode: tree, fan_in: 3, max_in_flight: 2}")
+    item, two = harness.sent()
+    assert [(work_of(each).start, work_of(each).end) for each in (item, two)] == [(0, 3), (3, 6)]
+    harness.tell(frame_done(two), frame_done(item))
+    (three,) = harness.sent()
+    harness.tell(frame_done(three))
+    collected = level_gathered(harness)
     assert collected.parts == 3
-    assert desk.tell(collected)[0] == "reduce.level_opened"
-    assert desk.tell(collected) == []
-    last = next(each for each in desk.commands.values() if work_like(each, level=1))
+    assert harness.tell(collected)[0] == "reduce.level_opened"
+    assert harness.tell(collected) == []
+    last = next(command for command in harness.commands.values() if work_like(command, level=1))
     assert (work_of(last).start, work_of(last).end, work_of(last).level) == (0, 3, 1)
-    assert "call.done" in desk.tell(frame_done(last))
-    assert desk.types().count("stage.closed") == 2
+    assert "call.done" in harness.tell(frame_done(last))
+    assert harness.types().count("stage.closed") == 2
 
 
 def work_like(command: Command, *, level: int) -> bool:
@@ -93,36 +93,36 @@ def test_failed_parts_fail_the_step_unless_they_are_accepted() -> None:
     refused = begun(bad=(2,))
     assert refused.state.ctx["kind"] == "fanin_incomplete"
     accepted = begun("{mode: single, accept_partial: true}", bad=(2, 5))
-    (one,) = accepted.sent()
-    listed = accepted.loaded[work_of(one).parts_ref.sha256]
+    (item,) = accepted.sent()
+    listed = accepted.loaded[work_of(item).parts_ref.sha256]
     assert [part["index"] for part in listed] == [0, 1, 3, 4, 6]
 
 
 def test_a_failed_group_fails_the_step_and_calls_the_others_off() -> None:
-    desk = begun("{mode: tree, fan_in: 2}")
-    first, *_ = desk.sent()
-    events = desk.tell(frame_failed(first))
+    harness = begun("{mode: tree, fan_in: 2}")
+    first, *_ = harness.sent()
+    events = harness.tell(frame_failed(first))
     assert events.count("command.cancelled") == 3
     assert events.count("call.error") == 1
-    assert desk.events("stage.closed")[-1].status == "FAILED"
-    assert desk.state.ctx["kind"] == "transform"
+    assert harness.events("stage.closed")[-1].status == "FAILED"
+    assert harness.state.ctx["kind"] == "transform"
 
 
 def test_a_lost_group_runs_again_up_to_its_attempts() -> None:
-    desk = begun("{mode: single, frame: {max_attempts: 2}}")
-    (one,) = desk.sent()
-    desk.tell(lost(one))
-    (two,) = desk.sent()
-    assert (two.attempt, work_of(two).frame_id) == (2, work_of(one).frame_id)
-    desk.tell(lost(two))
-    assert desk.state.ctx["kind"] == "frame_attempts_exhausted"
+    harness = begun("{mode: single, frame: {max_attempts: 2}}")
+    (item,) = harness.sent()
+    harness.tell(lost(item))
+    (two,) = harness.sent()
+    assert (two.attempt, work_of(two).frame_id) == (2, work_of(item).frame_id)
+    harness.tell(lost(two))
+    assert harness.state.ctx["kind"] == "frame_attempts_exhausted"
 
 
 def test_a_reduce_of_nothing_runs_its_body_once() -> None:
-    desk = begun("{mode: tree}", n=0)
-    (one,) = desk.sent()
-    assert (work_of(one).start, work_of(one).end) == (0, 0)
-    assert "call.done" in desk.tell(frame_done(one))
+    harness = begun("{mode: tree}", n=0)
+    (item,) = harness.sent()
+    assert (work_of(item).start, work_of(item).end) == (0, 0)
+    assert "call.done" in harness.tell(frame_done(item))
 
 
 def test_parts_of_several_sources_follow_each_other() -> None:
@@ -143,23 +143,23 @@ workflow:
     reduce: {from: [a, b]}
     tool: {kind: noop}
 """
-    desk = Desk(playbook)
-    desk.start()
+    harness = PlannerHarness(playbook)
+    harness.start()
     for _ in range(2):
-        desk.tell(*(frame_done(each) for each in desk.sent()))
-        desk.tell(gathered(desk))
-    (one,) = desk.sent()
-    listed = desk.loaded[work_of(one).parts_ref.sha256]
+        harness.tell(*(frame_done(item) for item in harness.sent()))
+        harness.tell(gathered(harness))
+    (one,) = harness.sent()
+    listed = harness.loaded[work_of(one).parts_ref.sha256]
     assert [part["index"] for part in listed] == list(range(5))
     assert (work_of(one).fanin["total"], work_of(one).fanin["status"]) == (5, "complete")
 
 
 @pytest.mark.parametrize("field", ["fan_in: '{{ 1 }}'", "max_in_flight: '{{ 0 }}'"])
 def test_numbers_out_of_range_fail_the_step(field: str) -> None:
-    desk = begun(f"{{mode: tree, {field}}}")
-    assert desk.state.ctx["kind"] == "validation"
+    harness = begun(f"{{mode: tree, {field}}}")
+    assert harness.state.ctx["kind"] == "validation"
 
 
 def test_a_step_whose_numbers_are_refused_opens_no_stage() -> None:
-    desk = begun("{mode: tree, fan_in: '{{ 1 }}'}")
-    assert desk.types().count("stage.opened") == desk.types().count("stage.closed") == 1
+    harness = begun("{mode: tree, fan_in: '{{ 1 }}'}")
+    assert harness.types().count("stage.opened") == harness.types().count("stage.closed") == 1

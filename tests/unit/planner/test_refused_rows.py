@@ -24,19 +24,19 @@ workflow:
 def test_a_refused_execution_fails_and_calls_off_what_is_in_flight(
     told: tuple[facts.Fact, ...],
 ) -> None:
-    desk = planning.Desk(PLAYBOOK)
-    desk.start()
+    harness = planning.PlannerHarness(PLAYBOOK)
+    harness.start()
     draft = DecisionDraft(
-        state=desk.state,
-        program=desk.program,
+        state=harness.state,
+        program=harness.program,
         stamp=DecisionInputs(
-            now=datetime(2026, 1, 1, tzinfo=UTC), producer="t", next_event_id=desk._mint
+            now=datetime(2026, 1, 1, tzinfo=UTC), producer="t", next_event_id=harness._mint
         ),
         limits=Limits(),
         loaded={},
     )
     error = ErrorObject(kind="payload_too_large", message="too long", step="(ledger)")
     decision = decide(draft, told, refused=error)
-    kinds = [str(one.event.__struct_config__.tag) for one in decision.envelopes]
+    kinds = [str(envelope.event.__struct_config__.tag) for envelope in decision.envelopes]
     assert kinds == ["command.cancelled", "step.exit", "playbook.failed"]
     assert draft.state.failure == error

@@ -1,4 +1,4 @@
-from tests.support.planning import Desk, done
+from tests.support.planning import PlannerHarness, done
 
 from noetl_contracts.events.execution_events import InheritedStep, RerunSource
 from noetl_contracts.ids import ExecutionId, RunId
@@ -25,12 +25,14 @@ workflow:
 
 
 def before(name: str, value: object, run: str = "77") -> InheritedStep:
-    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=value)}, last="t")
+    pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="python", raw=value)}, last="t")
     return InheritedStep(
         step=name,
         run_id=RunId(run),
         status=RunStatus.COMPLETED,
-        result=ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept)),
+        result=ResultEnvelope(
+            status="ok", context=result_envelope.build_inline_context(pipeline_result)
+        ),
     )
 
 
@@ -51,42 +53,42 @@ def from_two(*steps: InheritedStep, **workload: object) -> facts.ExecutionReques
 
 
 def test_a_rerun_begins_at_its_step_with_what_was_there_before() -> None:
-    desk = Desk(CHAIN)
-    types = desk.tell(from_two())
+    harness = PlannerHarness(CHAIN)
+    types = harness.tell(from_two())
     assert types == ["playbook.initialized", "execution.inherited", "step.enter", "command.issued"]
-    begun = desk.events("playbook.initialized")[0]
+    begun = harness.events("playbook.initialized")[0]
     assert (begun.source.execution_id, begun.source.version, begun.entry_step) == ("7", 9, "two")
     assert begun.workload == {"n": 5, "fresh": "kept"}
-    (command,) = desk.sent()
+    (command,) = harness.sent()
     assert (command.step, command.slice.came_from) == ("two", "one")
     assert command.slice.ctx == {"seen": 100}
-    desk.tell(done(command))
-    assert desk.state.ctx["sum"] == 10 + 5 + 100
-    (last,) = desk.sent()
+    harness.tell(done(command))
+    assert harness.state.ctx["sum"] == 10 + 5 + 100
+    (last,) = harness.sent()
     assert last.slice.steps["one"].result == before("one", {"v": 10}).result
-    desk.tell(done(last))
-    assert desk.state.status is ExecutionStatus.COMPLETED
+    harness.tell(done(last))
+    assert harness.state.status is ExecutionStatus.COMPLETED
 
 
 def test_other_inputs_are_laid_over_those_of_the_source() -> None:
-    desk = Desk(CHAIN)
-    desk.tell(from_two(n=6))
-    assert desk.state.workload == {"n": 6, "fresh": "kept"}
+    harness = PlannerHarness(CHAIN)
+    harness.tell(from_two(n=6))
+    assert harness.state.workload == {"n": 6, "fresh": "kept"}
 
 
 def test_a_repeated_request_begins_once() -> None:
-    desk = Desk(CHAIN)
-    desk.tell(from_two())
-    assert desk.tell(from_two()) == []
+    harness = PlannerHarness(CHAIN)
+    harness.tell(from_two())
+    assert harness.tell(from_two()) == []
 
 
 def test_much_that_is_taken_over_comes_in_parts() -> None:
-    desk = Desk(CHAIN)
+    harness = PlannerHarness(CHAIN)
     many = [before(f"s{n}", {"v": "x" * 900}, run=str(n + 1)) for n in range(100)]
-    desk.tell(from_two(before("one", {"v": 10}), *many))
-    parts = desk.events("execution.inherited")
-    assert [one.part for one in parts] == list(range(len(parts)))
+    harness.tell(from_two(before("one", {"v": 10}), *many))
+    parts = harness.events("execution.inherited")
+    assert [part.part for part in parts] == list(range(len(parts)))
     assert len(parts) > 5
-    assert sum(len(one.steps) for one in parts) == 101
-    assert len(desk.state.steps) == 102
-    assert len({one.idempotency_key for one in desk.history}) == len(desk.history)
+    assert sum(len(part.steps) for part in parts) == 101
+    assert len(harness.state.steps) == 102
+    assert len({item.idempotency_key for item in harness.history}) == len(harness.history)

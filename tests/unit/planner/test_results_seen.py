@@ -2,7 +2,7 @@
 """What arcs and `set` blocks see of results that are lists, and of failures."""
 
 from msgspec import structs
-from tests.support.planning import WORKER, Desk, done
+from tests.support.planning import WORKER, PlannerHarness, done
 
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import ResultEnvelope
@@ -56,22 +56,22 @@ def kept(**tasks: TaskResult) -> ResultEnvelope:
 
 
 def test_names_reach_through_a_result_that_is_a_list() -> None:
-    desk = Desk(LISTS)
-    desk.start()
-    (first,) = desk.sent()
+    harness = PlannerHarness(LISTS)
+    harness.start()
+    (first,) = harness.sent()
     result = kept(one=TaskResult(kind="python", raw=[1, 9]), two=TaskResult(kind="python", raw=[1]))
-    desk.tell(structs.replace(done(first), result=result))
+    harness.tell(structs.replace(done(first), result=result))
     expected = {"data": [1], "one": 9, "all": [1, 9], "n": 1, "sum": [1, 2]}
-    assert desk.state.ctx == expected
+    assert harness.state.ctx == expected
 
 
 def test_a_failure_without_an_answer_has_no_data_and_an_empty_http() -> None:
-    desk = Desk(FAILURE)
-    desk.start()
-    (first,) = desk.sent()
+    harness = PlannerHarness(FAILURE)
+    harness.start()
+    (first,) = harness.sent()
     error = ErrorObject(kind="connection", message="refused")
     result = kept(s_task=TaskResult(kind="http", raw=None, error={"kind": "connection"}))
-    desk.tell(
+    harness.tell(
         facts.CommandFailed(
             command_id=first.command_id,
             attempt=first.attempt,
@@ -80,16 +80,16 @@ def test_a_failure_without_an_answer_has_no_data_and_an_empty_http() -> None:
             result=result,
         )
     )
-    assert desk.state.ctx == {"http": {}, "data": False, "again": False}
+    assert harness.state.ctx == {"http": {}, "data": False, "again": False}
 
 
 def test_a_step_that_accumulates_is_sent_its_own_earlier_result() -> None:
-    desk = Desk(EPOCHS)
-    desk.start()
-    (first,) = desk.sent()
+    harness = PlannerHarness(EPOCHS)
+    harness.start()
+    (first,) = harness.sent()
     assert first.slice.steps == {}
-    desk.tell(done(first, {"items": [1]}))
-    (second,) = desk.sent()
+    harness.tell(done(first, {"items": [1]}))
+    (second,) = harness.sent()
     assert list(second.slice.steps) == ["s"]
 
 
@@ -108,12 +108,12 @@ workflow:
 
 
 def test_arcs_know_which_attempt_of_whom_made_a_result_and_how_long_it_took() -> None:
-    desk = Desk(MADE)
-    desk.start()
-    (first,) = desk.sent()
-    desk.wait(2)
-    desk.tell(facts.CommandLost(command_id=first.command_id, attempt=1, reason="lease_expired"))
-    (second,) = desk.sent()
-    desk.wait(1)
-    desk.tell(done(second))
-    assert desk.state.ctx == {"by": WORKER, "ms": 3000}
+    harness = PlannerHarness(MADE)
+    harness.start()
+    (first,) = harness.sent()
+    harness.wait(2)
+    harness.tell(facts.CommandLost(command_id=first.command_id, attempt=1, reason="lease_expired"))
+    (second,) = harness.sent()
+    harness.wait(1)
+    harness.tell(done(second))
+    assert harness.state.ctx == {"by": WORKER, "ms": 3000}

@@ -1,6 +1,6 @@
 """What random workflows found: each defect as the smallest playbook that shows it."""
 
-from tests.support.planning import WORKER, Desk, done, run_all
+from tests.support.planning import WORKER, PlannerHarness, done, run_all
 
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import ResultEnvelope
@@ -84,8 +84,8 @@ workflow:
 )
 
 
-def failed(desk: Desk, kind: str) -> facts.CommandFailed:
-    (command,) = desk.sent()
+def failed(harness: PlannerHarness, kind: str) -> facts.CommandFailed:
+    (command,) = harness.sent()
     return facts.CommandFailed(
         command_id=command.command_id,
         attempt=command.attempt,
@@ -95,53 +95,53 @@ def failed(desk: Desk, kind: str) -> facts.CommandFailed:
 
 
 def test_what_follows_a_cycle_waits_for_it_wherever_it_stands_in_the_workflow() -> None:
-    desk = Desk(CYCLE_AND_END)
-    desk.start()
-    run_all(desk)
-    entered = [event.step for event in desk.events("step.enter")]
+    harness = PlannerHarness(CYCLE_AND_END)
+    harness.start()
+    run_all(harness)
+    entered = [event.step for event in harness.events("step.enter")]
     assert entered == ["split", "a", "b", "after", "last"]
 
 
 def test_a_draining_run_waits_for_a_loop_whose_results_are_being_gathered() -> None:
-    desk = Desk(DRAIN)
-    desk.start()
-    (split,) = desk.sent()
-    desk.tell(done(split))
-    each, bad = desk.sent()
-    desk.tell(done(each))
-    assert desk.last is not None
-    (run_id,) = desk.last.to_collect
+    harness = PlannerHarness(DRAIN)
+    harness.start()
+    (split,) = harness.sent()
+    harness.tell(done(split))
+    item, bad = harness.sent()
+    harness.tell(done(item))
+    assert harness.last is not None
+    (run_id,) = harness.last.to_collect
     error = ErrorObject(kind="timeout", message="as planned")
-    desk.tell(
+    harness.tell(
         facts.CommandFailed(command_id=bad.command_id, attempt=1, worker_id=WORKER, error=error)
     )
-    assert not desk.state.is_terminal()
-    kept = LoopResult(results=[None], stats={"success": 1})
-    result = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))
-    desk.tell(facts.ItemsCollected(run_id=run_id, result=result))
-    assert desk.state.ctx == {"kept": 1}
-    assert desk.types()[-1] == "playbook.failed"
-    assert desk.state.steps["each"].status == "COMPLETED"
+    assert not harness.state.is_terminal()
+    loop_result = LoopResult(results=[None], stats={"success": 1})
+    result = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(loop_result))
+    harness.tell(facts.ItemsCollected(run_id=run_id, result=result))
+    assert harness.state.ctx == {"kept": 1}
+    assert harness.types()[-1] == "playbook.failed"
+    assert harness.state.steps["each"].status == "COMPLETED"
 
 
 def test_a_step_that_is_not_admitted_again_has_its_failure_for_a_result() -> None:
-    desk = Desk(GUARDED)
-    desk.start()
-    run_all(desk, [{"n": 5}])
-    assert desk.types()[-1] == "playbook.completed"
-    assert desk.state.ctx == {"n": 1, "kind": "policy", "status": "error", "old": "-"}
+    harness = PlannerHarness(GUARDED)
+    harness.start()
+    run_all(harness, [{"n": 5}])
+    assert harness.types()[-1] == "playbook.completed"
+    assert harness.state.ctx == {"n": 1, "kind": "policy", "status": "error", "old": "-"}
 
 
 def test_a_step_that_failed_without_a_result_shows_its_error() -> None:
-    desk = Desk(ASKING)
-    desk.start()
-    desk.tell(failed(desk, "timeout"))
-    run_all(desk)
-    assert desk.state.ctx == {"via": "result", "status": "error"}
+    harness = PlannerHarness(ASKING)
+    harness.start()
+    harness.tell(failed(harness, "timeout"))
+    run_all(harness)
+    assert harness.state.ctx == {"via": "result", "status": "error"}
 
 
 def test_an_event_of_a_success_has_no_error() -> None:
-    desk = Desk(ASKING)
-    desk.start()
-    run_all(desk, [{}, {}])
-    assert desk.state.ctx == {"status": "ok"}
+    harness = PlannerHarness(ASKING)
+    harness.start()
+    run_all(harness, [{}, {}])
+    assert harness.state.ctx == {"status": "ok"}

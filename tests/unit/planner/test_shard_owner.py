@@ -60,7 +60,7 @@ class Shard:
 
     async def run_turn(self) -> int:
         running = self.turns.running
-        mine = [one for one in running if one.shard == self.fence.shard]
+        mine = [item for item in running if item.shard == self.fence.shard]
         self.turns.together = max(self.turns.together, len(mine) + 1)
         running.append(self.fence)
         try:

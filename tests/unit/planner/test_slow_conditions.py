@@ -69,7 +69,7 @@ def finish_first(world: World, path: str) -> tuple[list[Envelope], list[float]]:
 
 def test_slow_condition_decides_as_a_quick_one_does(world: World) -> None:
     history, held = finish_first(world, "slow")
-    assert "step.enter" in [get_event_type(one.event) for one in history[3:]]
+    assert "step.enter" in [get_event_type(item.event) for item in history[3:]]
     assert held == []
 
 

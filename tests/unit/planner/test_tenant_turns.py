@@ -34,7 +34,7 @@ def count_decided_before(world: World, tenants: frozenset[str]) -> int:
     quiet = send_fact(world, QUIET, tenants)
     # No playbook of theirs is registered: what cannot begin is buried, in the order of decisions.
     world.run(run_turns(world))
-    order = [codec.decode_json(letter.data)["execution_id"] for letter in world.buried()]
+    order = [codec.decode_json(dead_letter.data)["execution_id"] for dead_letter in world.buried()]
     assert set(order) == {*flood, quiet}
     return order.index(quiet)
 
@@ -61,7 +61,7 @@ def test_a_queue_of_its_own_and_the_common_one_hold_no_fact_twice(tmp_path: Path
     for tenants in (frozenset({NOISY}), frozenset[str]()):
         send_fact(world, NOISY, tenants)
     world.run(run_turns(world))
-    assert sorted(letter.consumer for letter in world.buried()) == [
+    assert sorted(dead_letter.consumer for dead_letter in world.buried()) == [
         topology.build_planner_consumer(0),
         topology.build_planner_consumer(0, NOISY),
     ]

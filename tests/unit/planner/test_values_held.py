@@ -70,12 +70,12 @@ def finish_all(world: World, execution_id: ExecutionId) -> None:
     """Report every live command as done, in one message."""
     told = [
         facts.CommandCompleted(
-            command_id=live.command_id,
-            attempt=live.attempt,
+            command_id=command.command_id,
+            attempt=command.attempt,
             worker_id=informers.WORKER,
             result=informers.RESULT,
         )
-        for live in world.state(execution_id).commands.values()
+        for command in world.state(execution_id).commands.values()
     ]
     world.send(codec.encode_json(world.batch(execution_id, *told)))
     world.settle()
@@ -97,8 +97,8 @@ def counted(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def error_of(world: World, execution_id: ExecutionId) -> ErrorObject:
     last: Any = world.history(execution_id)[-1].event
     assert get_event_type(last) == "playbook.failed"
-    found: ErrorObject = last.error
-    return found
+    error: ErrorObject = last.error
+    return error
 
 
 def test_two_values_that_do_not_fit_the_cache_together_are_read_once_each(
@@ -109,7 +109,7 @@ def test_two_values_that_do_not_fit_the_cache_together_are_read_once_each(
     finish_all(world, execution)
     reads = counted(world, monkeypatch)
     finish_all(world, execution)
-    assert [one.step for one in world.state(execution).commands.values()] == ["after"]
+    assert [command.step for command in world.state(execution).commands.values()] == ["after"]
     assert len(reads) == len(set(reads)) == 2
 
 
@@ -195,12 +195,12 @@ def test_a_decision_that_comes_no_further_is_logged_and_buried_and_others_go_on(
     monkeypatch.setattr(PayloadCache, "load_payload", forgetful)
     with capture_logs() as logged:
         finish_all(world, execution)
-    (letter,) = world.buried()
-    assert letter.reason == "DecisionFailed: DecisionStuckError"
-    told = [one for one in logged if one["event"] == "decision failed"]
+    (dead_letter,) = world.buried()
+    assert dead_letter.reason == "DecisionFailed: DecisionStuckError"
+    told = [item for item in logged if item["event"] == "decision failed"]
     assert len(told) == DEFECTS_MAX
-    assert {one["execution_id"] for one in told} == {execution}
-    assert all("asks again for noetl://" in one["error"] for one in told)
+    assert {item["execution_id"] for item in told} == {execution}
+    assert all("asks again for noetl://" in item["error"] for item in told)
     neighbour = world.begin("good")
     finish_all(world, neighbour)
     assert get_event_type(world.history(neighbour)[-1].event) == "playbook.completed"

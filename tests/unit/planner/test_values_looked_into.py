@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.support.planning import ROWS, Desk, done
+from tests.support.planning import ROWS, PlannerHarness, done
 from tests.support.slices import frame_done
 from tests.support.streams import begun, chunk, playbook
 
@@ -39,23 +39,23 @@ def two_steps(rest: str, *, following: str = "tool: {kind: noop}") -> str:
 
 def told(
     text: str, limits: Limits | None = None, /, *, is_loaded: bool = False, **ctx: tuple[float, Any]
-) -> Desk:
+) -> PlannerHarness:
     """Run the first step, which writes values of so many MiB to `ctx` by reference."""
-    desk = Desk(text, limits=limits)
-    desk.start()
+    harness = PlannerHarness(text, limits=limits)
+    harness.start()
     patch = {}
     for digit, (name, (mib, value)) in zip("123456789", ctx.items(), strict=False):
         reference = payload(digit, mib)
         patch[name] = ctx_references.build_marker(reference, value)
         if is_loaded:
-            desk.loaded[reference.sha256] = value
-    desk.tell(done(desk.sent()[0], None, **patch))
-    return desk
+            harness.loaded[reference.sha256] = value
+    harness.tell(done(harness.sent()[0], None, **patch))
+    return harness
 
 
-def error_of(desk: Desk) -> ErrorObject:
-    found: ErrorObject = desk.events("playbook.failed")[0].error
-    return found
+def error_of(harness: PlannerHarness) -> ErrorObject:
+    error: ErrorObject = harness.events("playbook.failed")[0].error
+    return error
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_a_value_of_ctx_is_admitted_like_a_step_s_result(
     text: str, step: str, place: str, *, is_loaded: bool
 ) -> None:
     values = {"big": (17, LIST), "text": (17, TEXT), "tree": (17, {"leaf": 0})}
-    desk = told(text, is_loaded=is_loaded, **values)
-    error = error_of(desk)
+    harness = told(text, is_loaded=is_loaded, **values)
+    error = error_of(harness)
     assert (error.kind, error.code, error.step) == ("payload_too_large", "TOO_LARGE", step)
     assert f"step '{step}', {place}: the template loads {17 * MIB} bytes" in error.message
     assert "under a name of its own" in error.message
@@ -106,55 +106,57 @@ def test_a_value_of_ctx_is_admitted_like_a_step_s_result(
 
 def test_a_result_that_is_too_large_to_be_read_as_a_list_refuses_the_loop() -> None:
     following = 'tool: {kind: noop}\n    loop: {in: "{{ a }}", iterator: i}'
-    desk = Desk(two_steps("next: {arcs: [{step: b}]}", following=following))
-    desk.start()
+    harness = PlannerHarness(two_steps("next: {arcs: [{step: b}]}", following=following))
+    harness.start()
     context = {"shape": "pipeline", "fields": {}}
     result = ResultEnvelope(status="ok", reference=payload("a", 17), context=context)
-    desk.tell(structs.replace(done(desk.sent()[0]), result=result))
-    assert error_of(desk).kind == "payload_too_large"
-    assert "step 'b', field 'loop.in'" in error_of(desk).message
+    harness.tell(structs.replace(done(harness.sent()[0]), result=result))
+    assert error_of(harness).kind == "payload_too_large"
+    assert "step 'b', field 'loop.in'" in error_of(harness).message
 
 
 def test_the_error_of_a_template_names_its_expression() -> None:
-    desk = told(two_steps('set: {ctx.n: "{{ ctx.big[0].id }}"}'), big=(300, LIST))
-    assert error_of(desk).message.endswith("in {{ ctx.big[0].id }}")
+    harness = told(two_steps('set: {ctx.n: "{{ ctx.big[0].id }}"}'), big=(300, LIST))
+    assert error_of(harness).message.endswith("in {{ ctx.big[0].id }}")
 
 
 def test_what_metadata_answers_looks_into_nothing() -> None:
     reference = structs.replace(payload("1", 300), row_count=2)
-    desk = Desk(two_steps('set: {ctx.n: "{{ ctx.big | length }}"}'))
-    desk.start()
-    desk.tell(done(desk.sent()[0], None, big=ctx_references.build_marker(reference, LIST)))
-    assert desk.state.ctx["n"] == 2
+    harness = PlannerHarness(two_steps('set: {ctx.n: "{{ ctx.big | length }}"}'))
+    harness.start()
+    harness.tell(done(harness.sent()[0], None, big=ctx_references.build_marker(reference, LIST)))
+    assert harness.state.ctx["n"] == 2
 
 
 @pytest.mark.parametrize(("mib", "kind"), [(6, None), (9, "payload_too_large")])
 def test_results_and_ctx_count_together_in_one_render(mib: int, kind: str | None) -> None:
-    desk = Desk(
+    harness = PlannerHarness(
         two_steps(
             "next: {arcs: [{step: b}]}",
             following='tool: {kind: noop}\n    set: {ctx.n: "{{ a.rows[0].id + ctx.big[0].id }}"}',
         )
     )
-    desk.start()
+    harness.start()
     reference, value = payload("a", 9), payload("b", mib)
-    desk.loaded[reference.sha256] = result_of({"rows": LIST})
-    desk.loaded[value.sha256] = LIST
+    harness.loaded[reference.sha256] = result_of({"rows": LIST})
+    harness.loaded[value.sha256] = LIST
     result = ResultEnvelope(status="ok", reference=reference, context={"shape": "pipeline"})
-    fact = done(desk.sent()[0], None, big=ctx_references.build_marker(value, LIST))
-    desk.tell(structs.replace(fact, result=result))
-    desk.tell(done(desk.sent()[0]))
+    fact = done(harness.sent()[0], None, big=ctx_references.build_marker(value, LIST))
+    harness.tell(structs.replace(fact, result=result))
+    harness.tell(done(harness.sent()[0]))
     if kind is None:
-        assert desk.state.ctx["n"] == 2
+        assert harness.state.ctx["n"] == 2
         return
-    assert error_of(desk).kind == kind
-    assert f"loads {18 * MIB} bytes" in error_of(desk).message
+    assert error_of(harness).kind == kind
+    assert f"loads {18 * MIB} bytes" in error_of(harness).message
 
 
 def test_each_render_counts_for_itself() -> None:
     block = ", ".join(f'ctx.of_{name}: "{{{{ ctx.{name}[0].id }}}}"' for name in "xyz")
-    desk = told(two_steps(f"set: {{{block}}}"), is_loaded=True, **dict.fromkeys("xyz", (15, LIST)))
-    assert {key: desk.state.ctx[key] for key in ("of_x", "of_y", "of_z")} == {
+    harness = told(
+        two_steps(f"set: {{{block}}}"), is_loaded=True, **dict.fromkeys("xyz", (15, LIST))
+    )
+    assert {key: harness.state.ctx[key] for key in ("of_x", "of_y", "of_z")} == {
         "of_x": 1,
         "of_y": 1,
         "of_z": 1,
@@ -170,10 +172,10 @@ def test_each_render_counts_for_itself() -> None:
 )
 def test_what_one_fact_leads_to_is_bounded_together(limits: Limits, kind: str, text: str) -> None:
     block = ", ".join(f'ctx.of_{name}: "{{{{ ctx.{name}[0].id }}}}"' for name in "xyz")
-    desk = told(
+    harness = told(
         two_steps(f"set: {{{block}}}"), limits, is_loaded=True, **dict.fromkeys("xyz", (15, LIST))
     )
-    error = error_of(desk)
+    error = error_of(harness)
     assert (error.kind, error.step) == (kind, "a")
     assert "step 'a', field 'set.ctx.of_z': what follows from one event" in error.message
     assert text in error.message
@@ -190,20 +192,20 @@ def test_facts_that_come_together_count_each_for_itself() -> None:
     )
     text = FRONT + f"  - step: a\n    tool: {{kind: noop}}\n    {arcs}\n" + steps
     limits = Limits(read_bytes_max=16 * MIB, read_values_max=1)
-    desk = told(text, limits, is_loaded=True, **dict.fromkeys("xyz", (15, LIST)))
-    desk.tell(*(done(one) for one in desk.sent()))
-    assert desk.types()[-1] == "playbook.completed"
+    harness = told(text, limits, is_loaded=True, **dict.fromkeys("xyz", (15, LIST)))
+    harness.tell(*(done(item) for item in harness.sent()))
+    assert harness.types()[-1] == "playbook.completed"
 
 
 def test_the_rows_of_a_chunk_are_admitted() -> None:
-    desk, producer = begun(playbook(arc=', when: "{{ output.data.rows[0].ok }}"'))
+    harness, producer = begun(playbook(arc=', when: "{{ output.data.rows[0].ok }}"'))
     one = chunk(producer, 0)
-    desk.tell(structs.replace(one, ref=structs.replace(one.ref, payload_bytes=17 * MIB)))
-    (failed,) = desk.events("step.failed")
+    harness.tell(structs.replace(one, ref=structs.replace(one.ref, payload_bytes=17 * MIB)))
+    (failed,) = harness.events("step.failed")
     assert failed.error.kind == "payload_too_large"
     assert "field 'next.arcs[0].when'" in failed.error.message
     # The step's own arcs may handle it.
-    assert desk.state.ctx["error"] == "payload_too_large"
+    assert harness.state.ctx["error"] == "payload_too_large"
 
 
 def test_the_results_of_a_loop_s_units_are_admitted() -> None:
@@ -212,11 +214,11 @@ def test_the_results_of_a_loop_s_units_are_admitted() -> None:
         + "  - step: a\n    loop: {in: [1, 2], iterator: i, spec: {mode: parallel}}\n"
         + '    tool: {kind: noop}\n    set: {ctx.all: "{{ fanin.results }}"}\n'
     )
-    desk = Desk(text)
-    desk.start()
-    desk.tell(*(done(one) for one in desk.sent()))
-    assert desk.last is not None
-    (run_id,) = desk.last.to_collect
+    harness = PlannerHarness(text)
+    harness.start()
+    harness.tell(*(done(item) for item in harness.sent()))
+    assert harness.last is not None
+    (run_id,) = harness.last.to_collect
     listed = [
         LoopPart(
             index=index,
@@ -232,16 +234,16 @@ def test_the_results_of_a_loop_s_units_are_admitted() -> None:
     for part in listed:
         assert part.result is not None
         assert part.result.reference is not None
-        desk.loaded[part.result.reference.sha256] = result_of([1])
-    loop = next(run.loop for run in desk.state.runs.values() if run.loop is not None)
+        harness.loaded[part.result.reference.sha256] = result_of([1])
+    loop = next(run.loop for run in harness.state.runs.values() if run.loop is not None)
     fanin = {**loop_ends.build_fanin_counters(loop), **loop_parts.build_parts_entry(listed)}
     collected = result_envelope.build_inline_context(
         LoopResult(results=[], stats={"total": 2}, fanin=fanin)
     )
     result = ResultEnvelope(status="ok", context=collected)
-    desk.tell(facts.ItemsCollected(run_id=run_id, result=result))
-    assert error_of(desk).kind == "payload_too_large"
-    assert f"loads {18 * MIB} bytes" in error_of(desk).message
+    harness.tell(facts.ItemsCollected(run_id=run_id, result=result))
+    assert error_of(harness).kind == "payload_too_large"
+    assert f"loads {18 * MIB} bytes" in error_of(harness).message
 
 
 def test_parts_of_several_sources_are_bounded_together() -> None:
@@ -254,22 +256,22 @@ def test_parts_of_several_sources_are_bounded_together() -> None:
         )
         + "  - step: total\n    reduce: {from: [x, y], iterator: parts}\n    tool: {kind: noop}\n"
     )
-    desk = Desk(text)
-    desk.start()
+    harness = PlannerHarness(text)
+    harness.start()
     for digit in "12":
-        desk.tell(*(frame_done(one) for one in desk.sent()))
-        assert desk.last is not None
-        (run_id,) = desk.last.to_collect
-        loop = next(run.loop for run in desk.state.runs.values() if run.loop is not None)
+        harness.tell(*(frame_done(item) for item in harness.sent()))
+        assert harness.last is not None
+        (run_id,) = harness.last.to_collect
+        loop = next(run.loop for run in harness.state.runs.values() if run.loop is not None)
         reference = structs.replace(payload(digit, 40), row_count=2)
-        desk.loaded[reference.sha256] = []
+        harness.loaded[reference.sha256] = []
         fanin = {**loop_ends.build_fanin_counters(loop), **loop_parts.build_parts_entry(reference)}
         kept_form = LoopResult(results=[], stats={"total": 2}, fanin=fanin)
         result = ResultEnvelope(
             status="ok", context=result_envelope.build_inline_context(kept_form)
         )
-        desk.tell(facts.ItemsCollected(run_id=run_id, result=result))
-    error = error_of(desk)
+        harness.tell(facts.ItemsCollected(run_id=run_id, result=result))
+    error = error_of(harness)
     assert (error.kind, error.step) == ("payload_too_large", "total")
     assert (
         f"field 'reduce.from': what follows from one event looks into {80 * MIB}" in error.message
@@ -281,11 +283,11 @@ def test_a_loop_over_a_list_of_ctx_takes_it_by_reference(mode: str) -> None:
     following = (
         f'tool: {{kind: noop}}\n    loop: {{in: "{{{{ ctx.big }}}}", iterator: i, spec: {mode}}}'
     )
-    desk = Desk(two_steps("next: {arcs: [{step: b}]}", following=following))
-    desk.start()
+    harness = PlannerHarness(two_steps("next: {arcs: [{step: b}]}", following=following))
+    harness.start()
     reference = structs.replace(payload("1", 300), row_count=2)
-    desk.tell(done(desk.sent()[0], None, big=ctx_references.build_marker(reference, LIST)))
-    (started,) = desk.events("loop.started")
+    harness.tell(done(harness.sent()[0], None, big=ctx_references.build_marker(reference, LIST)))
+    (started,) = harness.events("loop.started")
     assert (started.collection_ref, started.collection_form) == (reference, CollectionForm.LIST)
     assert started.total == 2
 
@@ -295,15 +297,15 @@ def test_a_list_of_ctx_is_cut_by_the_hash_of_its_items() -> None:
     following = (
         f'tool: {{kind: noop}}\n    loop: {{in: "{{{{ ctx.big }}}}", iterator: i, spec: {spec}}}'
     )
-    desk = Desk(two_steps("next: {arcs: [{step: b}]}", following=following))
-    desk.start()
+    harness = PlannerHarness(two_steps("next: {arcs: [{step: b}]}", following=following))
+    harness.start()
     reference = structs.replace(payload("1", 1), row_count=2)
-    desk.loaded[reference.sha256] = LIST
-    desk.tell(done(desk.sent()[0], None, big=ctx_references.build_marker(reference, LIST)))
-    assert desk.events("loop.started")[0].total == 2
+    harness.loaded[reference.sha256] = LIST
+    harness.tell(done(harness.sent()[0], None, big=ctx_references.build_marker(reference, LIST)))
+    assert harness.events("loop.started")[0].total == 2
 
 
 def result_of(raw: Any) -> dict[str, Any]:
     kept_form = PipelineResult(tasks={"t": TaskResult(kind="python", raw=raw)}, last="t")
-    found: dict[str, Any] = result_envelope.build_inline_context(kept_form)["data"]
-    return found
+    data: dict[str, Any] = result_envelope.build_inline_context(kept_form)["data"]
+    return data

@@ -41,5 +41,5 @@ def test_what_is_put_back_stands_beside_the_wish_of_its_execution() -> None:
     of_it = state.build_empty_state(ExecutionId("42"), TenantId("t"), OrganizationId("o"))
     wakeups.put_back([a_batch("gathered")], NOON)
     wakeups.set_wakeup(of_it, NOON + SECOND)
-    assert [one.key for one in wakeups.take_due_facts(NOON)] == ["gathered"]
-    assert [one.key for one in wakeups.take_due_facts(NOON + SECOND)] == ["timer/42/0"]
+    assert [due_fact.key for due_fact in wakeups.take_due_facts(NOON)] == ["gathered"]
+    assert [due_fact.key for due_fact in wakeups.take_due_facts(NOON + SECOND)] == ["timer/42/0"]

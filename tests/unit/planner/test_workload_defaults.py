@@ -3,15 +3,17 @@
 from typing import Any
 
 import pytest
-from tests.support.planning import Desk
+from tests.support.planning import PlannerHarness
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 
 
-def started(defaults: str, request: dict[str, Any]) -> Desk:
-    desk = Desk(f"{HEAD}workload: {defaults}\nworkflow:\n  - {{step: a, tool: {{kind: noop}}}}\n")
-    desk.start(**request)
-    return desk
+def started(defaults: str, request: dict[str, Any]) -> PlannerHarness:
+    harness = PlannerHarness(
+        f"{HEAD}workload: {defaults}\nworkflow:\n  - {{step: a, tool: {{kind: noop}}}}\n"
+    )
+    harness.start(**request)
+    return harness
 
 
 @pytest.mark.parametrize(
@@ -54,9 +56,9 @@ def started(defaults: str, request: dict[str, Any]) -> Desk:
 def test_a_request_is_laid_over_the_defaults_before_siblings_read_them(
     defaults: str, request_: dict[str, Any], merged: dict[str, Any]
 ) -> None:
-    desk = started(defaults, request_)
-    assert desk.events("playbook.failed") == []
-    assert desk.state.workload == merged
+    harness = started(defaults, request_)
+    assert harness.events("playbook.failed") == []
+    assert harness.state.workload == merged
 
 
 @pytest.mark.parametrize(

@@ -125,10 +125,10 @@ def test_a_browser_gets_a_page_and_a_program_gets_json() -> None:
 
 
 def test_every_json_address_is_a_route_of_the_api() -> None:
-    known = {path for method, path in RULES if method == "GET"}
+    paths = {path for method, path in RULES if method == "GET"}
     for _, address in routes._PAGES:
         path = address.replace("{id}", "{execution_id}")
-        assert path in known, address
+        assert path in paths, address
 
 
 def test_the_console_knows_the_api_as_it_is() -> None:

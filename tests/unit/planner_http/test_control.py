@@ -54,10 +54,10 @@ async def stored(world: ApiWorld, value: Any) -> PayloadRef:
 
 
 async def running(world: ApiWorld, *events: Event) -> ExecutionId:
-    known = an_execution()
-    await world.append(known, [*beginning(), *events])
-    await world.project(known)
-    return known
+    execution = an_execution()
+    await world.append(execution, [*beginning(), *events])
+    await world.project(execution)
+    return execution
 
 
 def asked(world: ApiWorld) -> list[facts.Fact]:
@@ -81,7 +81,7 @@ async def test_a_wish_is_a_durable_request_with_an_identity(
     assert isinstance(fact, facts.PauseRequested | facts.ResumeRequested)
     assert fact.request_id in world.store.request_by_id
     await api.post(f"/api/executions/{known}/{kind}")
-    assert len({one.request_id for one in asked(world)}) == 2  # type: ignore[union-attr]  # wishes
+    assert len({item.request_id for item in asked(world)}) == 2  # type: ignore[union-attr]  # wishes
 
 
 async def test_a_reason_and_the_children_are_part_of_the_wish(api: Api, world: ApiWorld) -> None:
@@ -109,7 +109,7 @@ async def test_a_paused_execution_shows_it_and_is_listed_as_such(api: Api, world
     status = (await api.get(f"/api/executions/{known}/status")).json()
     assert (status["status"], status["completed"], status["failed"]) == ("PAUSED", False, False)
     listed = (await api.get("/api/executions", params={"status": "PAUSED"})).json()
-    assert [one["execution_id"] for one in listed["executions"]] == [known]
+    assert [execution["execution_id"] for execution in listed["executions"]] == [known]
 
 
 async def test_a_cancelled_execution_says_so_in_its_error(api: Api, world: ApiWorld) -> None:
@@ -188,11 +188,11 @@ async def test_what_has_ended_takes_no_write(api: Api, world: ApiWorld) -> None:
 async def test_a_step_whose_name_has_slashes_has_a_result_too(api: Api, world: ApiWorld) -> None:
     name = "load a/b (50%)"
     result = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(of({"n": 1})))
-    known = await running(world, ended_well(result, step=name))
-    shown = (await api.get(f"/api/result/{known}/{quote(name, safe='')}")).json()
+    known_names = await running(world, ended_well(result, step=name))
+    shown = (await api.get(f"/api/result/{known_names}/{quote(name, safe='')}")).json()
     assert (shown["step"], shown["data"]) == (name, {"n": 1})
-    assert (await api.get(f"/api/result/{known}/list")).json()["results"][0]["step"] == name
-    assert (await api.get(f"/api/result/{known}/stats")).json()["results"] == 1
+    assert (await api.get(f"/api/result/{known_names}/list")).json()["results"][0]["step"] == name
+    assert (await api.get(f"/api/result/{known_names}/stats")).json()["results"] == 1
 
 
 async def test_the_last_result_is_of_the_step_that_ended_last_with_one(
@@ -206,7 +206,7 @@ async def test_the_last_result_is_of_the_step_that_ended_last_with_one(
         world, ended_well(something), ended_well(something, step="b"), ended_well(nothing, step="c")
     )
     listed = (await api.get(f"/api/result/{known}/list")).json()
-    assert [one["step"] for one in listed["results"]] == ["start", "b", "c"]
+    assert [result["step"] for result in listed["results"]] == ["start", "b", "c"]
     assert listed["last_step"] == "b"
     empty = await running(world, ended_well(nothing))
     assert (await api.get(f"/api/result/{empty}/list")).json()["last_step"] is None

@@ -84,7 +84,7 @@ async def test_short_forms_are_taken(
     assert answer.json()["fields"] == fields
 
 
-@pytest.mark.parametrize("kind", [name for name, each in TYPES.items() if not each.is_open])
+@pytest.mark.parametrize("kind", [name for name, item in TYPES.items() if not item.is_open])
 async def test_every_type_is_taken_with_what_it_needs(api: Api, kind: str) -> None:
     data = {group[-1]: "x" for group in TYPES[kind].needs}
     answer = await put(api, kind, data)

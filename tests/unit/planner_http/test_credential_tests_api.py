@@ -91,8 +91,8 @@ async def test_what_cannot_be_asked_for_is_told(
 async def test_a_pool_is_chosen(
     world: ApiWorld, pool: str, status: int, detail: str | None
 ) -> None:
-    known = Pools(by_stream=("default", "gpu"), by_http=("edge",))
-    app = create_app(world.services(limits=Limits(pools=known)))
+    pools = Pools(by_stream=("default", "gpu"), by_http=("edge",))
+    app = create_app(world.services(limits=Limits(pools=pools)))
     async with AsyncTestClient(app) as api:
         await put(api, "bearer", {"token": "t"})
         answer = await api.post("/api/credentials/mine/test", json={"pool": pool})

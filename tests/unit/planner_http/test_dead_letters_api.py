@@ -30,11 +30,11 @@ async def buried(
     world: ApiWorld, data: bytes = b'{"poison": 1}', *, subject: str = OWN, reason: str = "odd"
 ) -> int:
     """Have a message given up; return its letter's number."""
-    letters = MemoryDeadLetters(world.broker)
-    name = f"m-{await letters.count_letters()}"
+    dead_letters = MemoryDeadLetters(world.broker)
+    name = f"m-{await dead_letters.count_letters()}"
     world.broker.store_message(Message(subject=subject, message_id=name, data=data))
     await give_up(world, reason=reason)
-    return (await letters.list_letters(letters_max=5000))[-1].sequence
+    return (await dead_letters.list_letters(letters_max=5000))[-1].sequence
 
 
 async def give_up(world: ApiWorld, *, reason: str = "odd") -> None:
@@ -58,12 +58,16 @@ async def waiting(world: ApiWorld) -> int:
 async def test_a_letter_is_listed_and_shown_with_its_message(api: Api, world: ApiWorld) -> None:
     sequence = await buried(world)
     _, page = await asked(api, "/api/dead-letters")
-    (letter,) = page["letters"]
-    assert (letter["sequence"], letter["reason"], letter["requeued"]) == (sequence, "odd", 0)
-    assert (letter["subject"], letter["bytes"], page["has_more"]) == (OWN, 13, False)
+    (dead_letter,) = page["letters"]
+    assert (dead_letter["sequence"], dead_letter["reason"], dead_letter["requeued"]) == (
+        sequence,
+        "odd",
+        0,
+    )
+    assert (dead_letter["subject"], dead_letter["bytes"], page["has_more"]) == (OWN, 13, False)
     status, shown = await asked(api, f"/api/dead-letters/{sequence}")
     assert status == 200
-    assert shown == {**letter, "message": {"poison": 1}}
+    assert shown == {**dead_letter, "message": {"poison": 1}}
 
 
 @pytest.mark.parametrize("data", [b"\xff\x00", b"[" * 100_000, b"{"])
@@ -77,7 +81,7 @@ async def test_letters_come_page_by_page(api: Api, world: ApiWorld) -> None:
     seen, after = [], 0
     for _ in range(3):
         _, page = await asked(api, f"/api/dead-letters?limit=2&after={after}")
-        seen.append([one["sequence"] for one in page["letters"]])
+        seen.append([item["sequence"] for item in page["letters"]])
         after = page["next_after"]
     assert seen == [numbers[:2], numbers[2:4], numbers[4:]]
     assert page["has_more"] is False
@@ -94,7 +98,7 @@ async def test_an_answer_looks_at_so_many_letters_and_says_that_there_are_more(
     _, page = await asked(api, "/api/dead-letters")
     assert (page["letters"], page["has_more"]) == ([], True)
     _, page = await asked(api, f"/api/dead-letters?after={page['next_after']}")
-    assert [one["sequence"] for one in page["letters"]] == [own]
+    assert [item["sequence"] for item in page["letters"]] == [own]
 
 
 async def test_a_letter_that_is_sent_again_is_gone_and_who_did_it_is_known(
@@ -121,9 +125,9 @@ async def test_a_message_that_fails_again_returns_with_its_count(api: Api, world
     for _ in range(2):
         await asked(api, f"/api/dead-letters/{sequence}/requeue", who="ann")
         await give_up(world, reason="odd again")
-        (letter,) = (await asked(api, "/api/dead-letters"))[1]["letters"]
-        sequence = letter["sequence"]
-    assert (letter["requeued"], letter["reason"]) == (2, "odd again")
+        (dead_letter,) = (await asked(api, "/api/dead-letters"))[1]["letters"]
+        sequence = dead_letter["sequence"]
+    assert (dead_letter["requeued"], dead_letter["reason"]) == (2, "odd again")
 
 
 async def test_a_letter_is_dropped_with_a_reason(api: Api, world: ApiWorld) -> None:
@@ -153,8 +157,8 @@ async def test_a_letter_whose_subject_names_nobody_is_the_installations(
     api: Api, world: ApiWorld
 ) -> None:
     sequence = await buried(world, subject="noetl.ingest.0.a.b.c.d")
-    (letter,) = (await asked(api, "/api/dead-letters"))[1]["letters"]
-    assert letter["sequence"] == sequence
+    (dead_letter,) = (await asked(api, "/api/dead-letters"))[1]["letters"]
+    assert dead_letter["sequence"] == sequence
 
 
 @pytest.mark.parametrize("sequence", ["0", "-1", "999", str(2**63), str(2**80)])

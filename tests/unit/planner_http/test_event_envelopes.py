@@ -28,11 +28,11 @@ async def asked(api: Api, world: ApiWorld, *, flow: str | None = None, **body: s
     answer = await api.post("/api/execute", json={"path": "demo/hello", **body}, headers=headers)
     assert answer.status_code == 202, answer.text
     execution_id = answer.json()["execution_id"]
-    rows = [one.row for one in world.store.message_by_id.values()]
+    rows = [item.row for item in world.store.message_by_id.values()]
     (batch,) = [
-        found
+        fact_batch
         for row in rows
-        if (found := facts.decode_fact_batch(row.data)).execution_id == execution_id
+        if (fact_batch := facts.decode_fact_batch(row.data)).execution_id == execution_id
     ]
     (request,) = batch.facts
     assert isinstance(request, ExecutionRequested)
@@ -46,7 +46,7 @@ async def test_an_event_is_shown_with_its_envelope(api: Api, world: ApiWorld, pl
     await world.project(execution)
     answer = await api.get(f"/api/executions/{execution}{place}")
     events = answer.json()["events"]
-    assert all(one.keys() >= ENVELOPE for one in events)
+    assert all(event.keys() >= ENVELOPE for event in events)
     first = events[0]
     assert (first["tenant_id"], first["organization_id"]) == (TENANT, ORGANIZATION)
     assert first["execution_id"] == first["correlation_id"] == execution

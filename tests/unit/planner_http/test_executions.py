@@ -204,11 +204,11 @@ async def test_a_running_execution_shows_its_status_and_events(api: Api, world: 
     assert page["pagination"] == {"page": 2, "page_size": 3, "total": 4, "has_next": False}
     assert [event["event_type"] for event in page["events"]] == ["playbook.completed"]
     listed = (await api.get("/api/executions?status=COMPLETED")).json()
-    assert [one["execution_id"] for one in listed["executions"]] == [execution_id]
+    assert [execution["execution_id"] for execution in listed["executions"]] == [execution_id]
     assert (await api.get("/api/executions?status=FAILED")).json()["executions"] == []
     started = status["started_at"].replace("+00:00", "Z")
     begun = (await api.get("/api/executions", params={"since": started})).json()["executions"]
-    assert [one["execution_id"] for one in begun] == [execution_id]
+    assert [item["execution_id"] for item in begun] == [execution_id]
     later = await api.get("/api/executions?since=2999-01-01T00:00:00Z")
     assert later.json()["executions"] == []
     refused = await api.get("/api/executions?since=2026-01-01T00:00:00")
@@ -288,8 +288,8 @@ async def test_a_text_of_several_documents_registers_each_or_none(api: Api) -> N
         "demo/hello",
         "demo/other",
     ]
-    kept = (await api.get("/api/catalog/demo/other")).json()["source"]
-    assert kept.startswith("---\n# The second.\n")
+    source = (await api.get("/api/catalog/demo/other")).json()["source"]
+    assert source.startswith("---\n# The second.\n")
     wrong = await api.post(place, content=f"{two}\n---\n{one}\nno_such_key: [\n")
     assert wrong.status_code == 422
     twice = await api.post(place, content=f"{two}\n---\n{two}\n")

@@ -58,11 +58,11 @@ def item(index: int, reference: PayloadRef, **patch: Any) -> CallDone:
 
 async def failed(api: Api, world: ApiWorld, items: list[Event], *, mode: str) -> ExecutionId:
     text = PLAYBOOK.replace("MODE", mode)
-    kept = await api.post(
+    answer = await api.post(
         "/api/catalog/register", content=text, headers={"Content-Type": "text/yaml"}
     )
-    assert kept.status_code == 200, kept.text
-    known = an_execution()
+    assert answer.status_code == 200, answer.text
+    execution = an_execution()
     loop = LoopStarted(
         step="each", run_id=RUN, mode=mode, max_in_flight=1, total=3, collection=["a", "b", "c"]
     )
@@ -80,9 +80,9 @@ async def failed(api: Api, world: ApiWorld, items: list[Event], *, mode: str) ->
         *(loop, *items),
         PlaybookFailed(error=CAUSE, step="each"),
     ]
-    await world.append(known, events, has_keys=True)
-    await world.project(known)
-    return known
+    await world.append(execution, events, has_keys=True)
+    await world.project(execution)
+    return execution
 
 
 def broken(index: int) -> CallError:
@@ -132,7 +132,7 @@ async def test_the_request_holds_what_the_completed_items_gave(api: Api, world: 
         "c",
     ]
     results = TakenResults(world.payloads, taken)
-    assert [one async for one in results.read_items()] == [
+    assert [entry async for entry in results.read_items()] == [
         TakenItem(index=0, result=ResultEnvelope(status="ok", reference=first)),
         TakenItem(index=2, result=ResultEnvelope(status="ok", reference=last)),
     ]

@@ -17,8 +17,8 @@ from noetl_replay.state import build_empty_state
 Api = AsyncTestClient[Litestar]
 
 
-async def fork(api: Api, known: ExecutionId, **body: Any) -> Any:
-    answer = await api.post(f"/api/executions/{known}/fork", json=body)
+async def fork(api: Api, execution_id: ExecutionId, **body: Any) -> Any:
+    answer = await api.post(f"/api/executions/{execution_id}/fork", json=body)
     return answer.json() | {"http": answer.status_code}
 
 
@@ -39,7 +39,7 @@ async def test_the_step_that_was_live_goes_on_with_what_was_known(
     assert rerun.inherited.workload == {"n": 7}
     assert fact.workload == {"m": 1}
     assert rerun.inherited.ctx == {"seen": 1}
-    assert [one.step for one in rerun.inherited.steps] == ["split"]
+    assert [step.step for step in rerun.inherited.steps] == ["split"]
     assert world.store.history_by_execution[known] == history
 
 

@@ -55,8 +55,8 @@ async def test_what_is_written_at_once_leaves_in_order(
     given: list[bytes], left: list[bytes]
 ) -> None:
     protocol, wire = await _connected()
-    for one in given:
-        protocol.transport.write(one)
+    for item in given:
+        protocol.transport.write(item)
     await asyncio.sleep(0)
     assert wire.written == left
     protocol.connection_lost(None)

@@ -17,7 +17,7 @@ Api = AsyncTestClient[Litestar]
 
 async def a_failure(world: ApiWorld) -> ExecutionId:
     execution_id = an_execution()
-    await world.append(execution_id, [one.event for one in a_failed_run().envelopes])
+    await world.append(execution_id, [envelope.event for envelope in a_failed_run().envelopes])
     await world.project(execution_id)
     return execution_id
 
@@ -32,7 +32,7 @@ async def test_a_run_is_told_from_the_ledger(api: Api, world: ApiWorld) -> None:
     execution_id = await a_failure(world)
     found = await page(api, execution_id)
     assert (found["execution_id"], found["has_more"]) == (execution_id, False)
-    events = [openlineage.check(codec.encode_json(one)) for one in found["events"]]
+    events = [openlineage.check(codec.encode_json(event)) for event in found["events"]]
     assert [events[0]["eventType"], events[-1]["eventType"]] == ["START", "FAIL"]
 
 

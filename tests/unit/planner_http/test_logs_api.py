@@ -42,7 +42,9 @@ def chunk_of(
         previous_sha256=previous,
         first=first,
         sources=(LogSource(task="t", unit="step", task_attempt=1),),
-        lines=tuple(LogLine(1_000_000 + at, 0, "stdout", "", one) for at, one in enumerate(texts)),
+        lines=tuple(
+            LogLine(1_000_000 + at, 0, "stdout", "", item) for at, item in enumerate(texts)
+        ),
     )
 
 

@@ -69,10 +69,10 @@ def broken(index: int, cause: ErrorObject) -> CallError:
 
 
 async def told(api: Api, world: ApiWorld, events: list[Event], **query: Any) -> Any:
-    known = an_execution()
-    await world.append(known, [*beginning(), *events], has_keys=True)
-    await world.project(known)
-    answer = await api.get(f"/api/executions/{known}/items/start", params=query)
+    execution = an_execution()
+    await world.append(execution, [*beginning(), *events], has_keys=True)
+    await world.project(execution)
+    answer = await api.get(f"/api/executions/{execution}/items/start", params=query)
     assert answer.status_code == 200, answer.text
     assert "QUJD" not in answer.text
     return answer.json()
@@ -105,7 +105,7 @@ async def test_an_item_has_its_input_its_error_and_its_attempts(api: Api, world:
     assert failed["error"]["message"] == "boom"
     assert failed["error"]["details"] == {"traceback": "line 3"}
     assert failed["attempts"] == 2
-    assert [one["message"] for one in failed["tries"]] == ["its lease ended", "503"]
+    assert [entry["message"] for entry in failed["tries"]] == ["its lease ended", "503"]
     assert failed["tries"][0]["worker_id"] == "w-1"
     assert page["counts"] == {"total": 4, "completed": 1, "failed": 1, "running": 1}
     assert not page["has_more"]
@@ -259,10 +259,10 @@ async def test_a_frame_without_a_record_of_its_rows_is_shown_as_one(
 async def test_rows_of_a_cursor_are_read_from_the_records_of_their_frames(
     api: Api, world: ApiWorld
 ) -> None:
-    known = an_execution()
+    execution = an_execution()
     frame = ids.derive_frame_id(STAGE, slot=1, frame_index=0)
     await world.payloads.put_named(
-        f"frames/{known}/{frame}",
+        f"frames/{execution}/{frame}",
         codec.encode_json({"rows": [{"id": 8}, {"id": 9}]}),
         tenant_id=storage.TENANT,
         organization_id=storage.ORGANIZATION,
@@ -287,12 +287,12 @@ async def test_rows_of_a_cursor_are_read_from_the_records_of_their_frames(
         frame_failed(1, 2, 1, [5, record("no 9")]),
         dispatched(1, 3, index=1),
     ]
-    await world.append(known, events, has_keys=True)
-    await world.project(known)
+    await world.append(execution, events, has_keys=True)
+    await world.project(execution)
     found: list[tuple[str, Any]] = []
     after, has_more = "", True
     while has_more:
-        address = f"/api/executions/{known}/items/start"
+        address = f"/api/executions/{execution}/items/start"
         page = (await api.get(address, params={"limit": 2, "after": after})).json()
         assert len(page["items"]) <= 2
         found += [(item["state"], item["input"]) for item in page["items"]]
@@ -305,17 +305,17 @@ async def test_rows_of_a_cursor_are_read_from_the_records_of_their_frames(
     assert [state for state, _ in found[4:]] == ["pending"] * 3
 
 
-async def refusal(api: Api, known: ExecutionId, step: str, **query: str) -> tuple[int, str]:
-    answer = await api.get(f"/api/executions/{known}/items/{step}", params=query)
+async def refusal(api: Api, execution_id: ExecutionId, step: str, **query: str) -> tuple[int, str]:
+    answer = await api.get(f"/api/executions/{execution_id}/items/{step}", params=query)
     return answer.status_code, answer.json()["code"]
 
 
 async def test_what_has_no_items_is_refused(api: Api, world: ApiWorld) -> None:
-    known = an_execution()
-    await world.append(known, beginning(), has_keys=True)
-    await world.project(known)
-    assert await refusal(api, known, "start") == (404, "no_loop")
-    assert await refusal(api, known, "a/step") == (404, "not_found")
+    execution = an_execution()
+    await world.append(execution, beginning(), has_keys=True)
+    await world.project(execution)
+    assert await refusal(api, execution, "start") == (404, "no_loop")
+    assert await refusal(api, execution, "a/step") == (404, "not_found")
     assert await refusal(api, an_execution(), "start") == (404, "not_found")
 
 
@@ -325,7 +325,7 @@ async def test_what_has_no_items_is_refused(api: Api, world: ApiWorld) -> None:
 async def test_a_page_that_cannot_be_is_refused(
     api: Api, world: ApiWorld, query: dict[str, str]
 ) -> None:
-    known = an_execution()
-    await world.append(known, [*beginning(), started(total=1, collection=[1])], has_keys=True)
-    await world.project(known)
-    assert (await refusal(api, known, "start", **query))[0] == 400
+    execution = an_execution()
+    await world.append(execution, [*beginning(), started(total=1, collection=[1])], has_keys=True)
+    await world.project(execution)
+    assert (await refusal(api, execution, "start", **query))[0] == 400

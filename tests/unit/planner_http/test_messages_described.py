@@ -6,7 +6,7 @@ from litestar.testing import AsyncTestClient
 
 
 @pytest.mark.parametrize(
-    ("described", "door", "body"),
+    ("described", "address", "body"),
     [
         ("/api/signals/{correlation_key}", "/api/signals/order-1", {"paid": True}),
         ("/api/callbacks/{token}", None, {}),
@@ -14,15 +14,15 @@ from litestar.testing import AsyncTestClient
     ],
 )
 async def test_the_answer_to_a_repetition_is_described(
-    api: AsyncTestClient[Litestar], described: str, door: str | None, body: dict[str, bool]
+    api: AsyncTestClient[Litestar], described: str, address: str | None, body: dict[str, bool]
 ) -> None:
     paths = (await api.get("/schema/openapi.json")).json()["paths"]
     assert {"200", "202"} <= paths[described]["post"]["responses"].keys()
-    if door is not None:
+    if address is not None:
         # The others need a wait, or a token, that names them.
-        answers = [await api.post(door, json=body) for _ in range(2)]
-        assert [one.status_code for one in answers] == [202, 200]
-        assert [one.json()["repeated"] for one in answers] == [False, True]
+        answers = [await api.post(address, json=body) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [202, 200]
+        assert [answer.json()["repeated"] for answer in answers] == [False, True]
 
 
 @pytest.mark.parametrize("approval", ["foo", "77"])

@@ -98,10 +98,10 @@ def a_frame(number: int, *, status: str = "COMPLETED", seconds: float | None = 1
 
 def test_frames_are_shared_out_evenly_and_none_is_lost() -> None:
     bins = bin_frames([a_frame(n) for n in range(10)], bins_max=4)
-    assert [one.frames for one in bins] == [3, 3, 2, 2]
-    assert [one.place for one in bins] == [1, 2, 3, 4]
+    assert [item.frames for item in bins] == [3, 3, 2, 2]
+    assert [item.place for item in bins] == [1, 2, 3, 4]
     assert (bins[0].first, bins[-1].last) == ("100", "109")
-    assert sum(one.rows for one in bins) == 100
+    assert sum(item.rows for item in bins) == 100
 
 
 def test_a_bin_counts_by_state_and_measures_what_has_ended() -> None:
@@ -111,9 +111,9 @@ def test_a_bin_counts_by_state_and_measures_what_has_ended() -> None:
         a_frame(5, status="RUNNING", seconds=None),
         a_frame(6, status="CANCELLED", seconds=None),
     ]
-    (one,) = bin_frames(frames, bins_max=1)
-    assert (one.done, one.failed, one.running, one.cancelled) == (4, 1, 1, 1)
-    assert (one.p50_s, one.p95_s) == (3.0, 9.0)
+    (item,) = bin_frames(frames, bins_max=1)
+    assert (item.done, item.failed, item.running, item.cancelled) == (4, 1, 1, 1)
+    assert (item.p50_s, item.p95_s) == (3.0, 9.0)
 
 
 def test_twenty_thousand_frames_make_no_more_bins_than_a_page_shows() -> None:

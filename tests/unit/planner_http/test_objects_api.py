@@ -15,7 +15,7 @@ Api = AsyncTestClient[Litestar]
 
 async def a_sale(world: ApiWorld) -> ExecutionId:
     execution_id = an_execution()
-    await world.append(execution_id, [one.event for one in a_shop().envelopes])
+    await world.append(execution_id, [envelope.event for envelope in a_shop().envelopes])
     await world.project(execution_id)
     return execution_id
 
@@ -30,7 +30,7 @@ async def test_objects_are_listed_by_pages(api: Api, world: ApiWorld) -> None:
     whole = await ask(api)
     assert (whole["http"], whole["next_after"]) == (200, None)
     assert whole["objects"]
-    assert {one["execution_id"] for one in whole["objects"]} == {execution_id}
+    assert {item["execution_id"] for item in whole["objects"]} == {execution_id}
     found, after = [], ""
     while after is not None:
         part = await ask(api, limit=1, **({"after": after} if after else {}))
@@ -39,9 +39,9 @@ async def test_objects_are_listed_by_pages(api: Api, world: ApiWorld) -> None:
     assert found == whole["objects"]
     kind = whole["objects"][0]["object_type"]
     typed = await ask(api, type=kind, execution_id=execution_id)
-    assert {one["object_type"] for one in typed["objects"]} == {kind}
+    assert {item["object_type"] for item in typed["objects"]} == {kind}
     there = await ask(api, deleted=False)
-    assert not any(one["is_deleted"] for one in there["objects"])
+    assert not any(item["is_deleted"] for item in there["objects"])
 
 
 async def test_an_object_is_shown_as_it_is_and_as_it_was(api: Api, world: ApiWorld) -> None:
@@ -54,7 +54,7 @@ async def test_an_object_is_shown_as_it_is_and_as_it_was(api: Api, world: ApiWor
     assert now["latest"] == changed
     assert now["executions"] == [changed]
     history = world.store.history_by_execution[execution_id]
-    first = next(one for one in history if one.event_id == changed["first_event_id"])
+    first = next(item for item in history if item.event_id == changed["first_event_id"])
     at = first.stream_version
     past = await ask(api, path, execution_id=execution_id, as_of_position=at)
     assert (past["as_of_position"], past["latest"]["version"]) == (at, 1)

@@ -88,8 +88,8 @@ async def test_a_stranger_is_not_told_where_a_dropped_history_ended(
     path = "/api/audit/executions/{}"
     audit = DroppedAudit(world.store)
     assert (await ask(world, stranger, "GET", path, execution_id, audit=audit)).status_code == 404
-    told = await ask(world, (TENANT, ORGANIZATION), "GET", path, execution_id, audit=audit)
-    assert told.json()["dropped"]
+    answer = await ask(world, (TENANT, ORGANIZATION), "GET", path, execution_id, audit=audit)
+    assert answer.json()["dropped"]
 
 
 @pytest.mark.parametrize("stranger", STRANGERS)
@@ -104,5 +104,5 @@ async def test_a_history_without_a_head_is_its_events_owners(stranger: tuple[str
     path = "/api/audit/executions/{}"
     audit = Headless(world.store)
     assert (await ask(world, stranger, "GET", path, execution_id, audit=audit)).status_code == 404
-    told = await ask(world, (TENANT, ORGANIZATION), "GET", path, execution_id, audit=audit)
-    assert told.is_success
+    answer = await ask(world, (TENANT, ORGANIZATION), "GET", path, execution_id, audit=audit)
+    assert answer.is_success

@@ -31,12 +31,12 @@ class Request(Struct, frozen=True, kw_only=True):
 
 def list_requests(page: Path) -> list[Request]:
     """List the requests to the API that a page names, in samples and in sentences."""
-    found = []
+    requests = []
     for match in REQUEST.finditer(page.read_text("utf-8")):
         parts = urlsplit(match[2].rstrip(".:&"))
         names = tuple(name for name, _ in parse_qsl(parts.query, keep_blank_values=True))
-        found.append(Request(method=match[1], path=parts.path.rstrip("/"), parameters=names))
-    return found
+        requests.append(Request(method=match[1], path=parts.path.rstrip("/"), parameters=names))
+    return requests
 
 
 @cache
@@ -49,22 +49,22 @@ def list_routes() -> dict[str, Any]:
 
 def find_fault(request: Request) -> str | None:
     """Say what the API would not know of a request."""
-    found = [
+    routes = [
         route
         for path, route in list_routes().items()
         if re.fullmatch(re.sub(r"\{[^}]+\}", "[^ ]+", path), request.path)
     ]
     if request.method is not None:
-        found = [route for route in found if request.method.lower() in route]
-    if not found:
+        routes = [route for route in routes if request.method.lower() in route]
+    if not routes:
         return f"{request.method or ''} {request.path} is no route"
-    known = {
+    names = {
         parameter["name"]
-        for route in found
+        for route in routes
         for operation in route.values()
         for parameter in operation.get("parameters", [])
     }
-    unknown = [name for name in request.parameters if name not in known]
+    unknown = [name for name in request.parameters if name not in names]
     return f"{request.path} takes no {unknown}" if unknown else None
 
 

@@ -79,7 +79,7 @@ async def test_a_pool_with_workers_lets_commands_wait_behind_others(world: ApiWo
         status = (await api.get(f"/api/executions/{execution_id}/status")).json()
         pools = (await api.get("/api/pools")).json()["pools"]
     assert "behind other work" in status["waiting"][0]["reason"]
-    assert [(one["name"], one["transport"], one["served"]) for one in pools] == [
+    assert [(pool["name"], pool["transport"], pool["served"]) for pool in pools] == [
         ("default", "jetstream", False),
         ("gpu", "jetstream", True),
         ("edge", "http", True),

@@ -63,12 +63,12 @@ def a_result(rows: int) -> bytes:
 async def test_a_small_result_that_unpacks_to_much_is_too_large(payloads: MemoryPayloads) -> None:
     data = a_result(500_000)
     assert len(data) < 100_000
-    for one in (
+    for item in (
         data,
         encoding.compress_bytes(data, "zstd"),
         encoding.compress_bytes(b" " * 17 * MIB, "gzip"),
     ):
-        problem = await refused(payloads, await put(payloads, one, PARQUET_MEDIA_TYPE))
+        problem = await refused(payloads, await put(payloads, item, PARQUET_MEDIA_TYPE))
         assert problem.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         assert problem.code == "payload_too_large"
         assert "the limit is 16777216" in problem.detail

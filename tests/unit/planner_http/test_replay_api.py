@@ -38,7 +38,7 @@ async def a_run(world: ApiWorld) -> ExecutionId:
 async def a_loop(world: ApiWorld) -> ExecutionId:
     """A history with rows of every surface that there are."""
     execution_id = an_execution()
-    await world.append(execution_id, [one.event for one in a_cursor_loop().envelopes])
+    await world.append(execution_id, [envelope.event for envelope in a_cursor_loop().envelopes])
     await world.project(execution_id)
     return execution_id
 
@@ -107,8 +107,8 @@ async def test_whose_history_it_is_must_be_said(api: Api, world: ApiWorld, path:
     execution_id = await a_run(world)
     known = {"execution_id": execution_id, "before": 1}
     for missing in PLACE:
-        given = {name: value for name, value in PLACE.items() if name != missing}
-        answer = await api.get(f"/api/replay/{path}", params={**known, **given})
+        fields = {name: value for name, value in PLACE.items() if name != missing}
+        answer = await api.get(f"/api/replay/{path}", params={**known, **fields})
         assert answer.status_code == 400
         assert missing in answer.json()["detail"]
         other = await api.get(f"/api/replay/{path}", params={**known, **PLACE, missing: "other"})
@@ -172,11 +172,11 @@ async def test_stored_events_prove_themselves(api: Api, world: ApiWorld) -> None
         page = await ask(api, "events", execution_id, limit=7, after=page["next_after"])
     assert len(events) == len(world.store.history_by_execution[execution_id])
     before = codec.CHECKSUM_NONE
-    for one in events:
+    for event in events:
         assert stored_event.is_stored_event_sealed(
-            codec.convert_value(one, stored_event.StoredEvent), before
+            codec.convert_value(event, stored_event.StoredEvent), before
         )
-        before = one["envelope_checksum"]
+        before = event["envelope_checksum"]
 
 
 async def with_payload(world: ApiWorld, *, data: bytes | None) -> ExecutionId:
@@ -200,12 +200,12 @@ async def test_payloads_are_resolved_when_asked_for(
 ) -> None:
     execution_id = await with_payload(world, data=data)
     state = await ask(api, "state", execution_id, resolve_payloads=True)
-    (one,) = state["payload_resolution"]["payloads"]
-    assert one["status"] == status
+    (item,) = state["payload_resolution"]["payloads"]
+    assert item["status"] == status
     assert state["payload_resolution"]["summary"]["all_resolved"] is (status == "resolved")
     assert "payload_resolution" not in await ask(api, "state", execution_id)
     page = await ask(api, "payloads", execution_id)
-    assert [found["status"] for found in page["payloads"]] == [status]
+    assert [payload["status"] for payload in page["payloads"]] == [status]
 
 
 @pytest.mark.parametrize("path", ["state", "payloads"])
@@ -225,7 +225,7 @@ async def test_payloads_of_a_store_that_is_away_are_to_be_asked_for_again(
 async def test_the_density_of_a_run_is_shown_in_spans(api: Api, world: ApiWorld) -> None:
     execution_id = await a_loop(world)
     found = await ask(api, "density", execution_id, spans=10)
-    assert sum(one["events"] for one in found["buckets"]) == found["version"]
+    assert sum(bucket["events"] for bucket in found["buckets"]) == found["version"]
     assert len(found["buckets"]) <= 10
     assert found["buckets"][-1]["last_version"] == found["version"]
     assert found["buckets"][0]["began_at"] > NOON.isoformat()
@@ -247,7 +247,9 @@ async def test_a_changed_event_is_named(api: Api, world: ApiWorld) -> None:
     history[2] = structs.replace(history[2], producer="somebody")
     answer = (await api.get(f"/api/audit/executions/{execution_id}", params=PLACE)).json()
     assert answer["is_whole"] is False
-    assert [(one["damage"], one["version"]) for one in answer["findings"]] == [("changed", 3)]
+    assert [(finding["damage"], finding["version"]) for finding in answer["findings"]] == [
+        ("changed", 3)
+    ]
 
 
 async def test_an_exported_head_shows_what_the_ledger_cannot(api: Api, world: ApiWorld) -> None:

@@ -43,7 +43,7 @@ async def ask(
 
     async def receive() -> Any: ...
 
-    headers = [(b"accept", b"*/*"), *((b"traceparent", one.encode()) for one in parents)]
+    headers = [(b"accept", b"*/*"), *((b"traceparent", parent.encode()) for parent in parents)]
     scope = {
         "type": kind,
         "method": method,

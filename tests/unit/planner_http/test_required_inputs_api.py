@@ -6,7 +6,7 @@ import pytest
 from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from tests.support.api import ApiWorld, beginning, ending
-from tests.support.planning import Desk
+from tests.support.planning import PlannerHarness
 from tests.support.storage import an_execution
 
 from noetl_contracts.requests import facts
@@ -95,11 +95,11 @@ async def test_a_rerun_has_those_of_before(order: Api, world: ApiWorld) -> None:
 @pytest.mark.parametrize("asked_by", ["schedule daily", "webhook orders", "trigger orders", "api"])
 def test_an_execution_without_it_fails_before_its_first_step(asked_by: str) -> None:
     # A child, or a firing of what was changed since: nothing judged it before.
-    desk = Desk(ORDER)
+    harness = PlannerHarness(ORDER)
     request = facts.ExecutionRequested(path="demo/order", workload={}, requested_by=asked_by)
-    desk.tell(request)
-    assert desk.types() == ["playbook.initialized", "playbook.failed"]
-    failure = desk.state.failure
+    harness.tell(request)
+    assert harness.types() == ["playbook.initialized", "playbook.failed"]
+    failure = harness.state.failure
     assert failure is not None
     assert (failure.kind, failure.step) == ("validation", "(workload)")
     assert "requires the input 'customer' (who ordered)" in failure.message

@@ -82,10 +82,10 @@ async def failed(api: Api, world: ApiWorld) -> ExecutionId:
         "/api/catalog/register", content=PLAYBOOK, headers={"Content-Type": "text/yaml"}
     )
     assert answer.status_code == 200, answer.text
-    known = an_execution()
-    await world.append(known, failed_history())
-    await world.project(known)
-    return known
+    execution = an_execution()
+    await world.append(execution, failed_history())
+    await world.project(execution)
+    return execution
 
 
 def asked(world: ApiWorld) -> facts.ExecutionRequested:
@@ -111,7 +111,7 @@ async def test_the_failed_step_is_the_default_and_what_was_before_it_is_taken_ov
     assert rerun.inherited is not None
     assert rerun.inherited.workload == {"n": 7}
     assert rerun.inherited.ctx == {"seen": 1}
-    values = {one.step: one.result.context for one in rerun.inherited.steps if one.result}
+    values = {item.step: item.result.context for item in rerun.inherited.steps if item.result}
     # What another branch did meanwhile need not be done again.
     assert {step: context["data"]["value"] for step, context in values.items()} == {
         "split": "s",
@@ -130,7 +130,7 @@ async def test_any_step_may_be_named_and_one_never_entered_takes_over_everything
     assert rerun is not None
     assert rerun.inherited is not None
     assert rerun.inherited.ctx == {"seen": 2, "after": True}
-    assert {one.step for one in rerun.inherited.steps} == {"split", "fetch", "side"}
+    assert {step.step for step in rerun.inherited.steps} == {"split", "fetch", "side"}
 
 
 @pytest.mark.parametrize(("pinned", "version"), [(True, 1), (False, 2)])
@@ -162,12 +162,12 @@ async def test_one_key_is_one_rerun(api: Api, world: ApiWorld) -> None:
 
 async def test_much_that_is_taken_over_is_stored(api: Api, world: ApiWorld) -> None:
     await failed(api, world)
-    known = an_execution()
+    execution = an_execution()
     history = failed_history()
     large = [CtxPatched(patch={f"k{n}": "x" * 10_000}) for n in range(20)]
-    await world.append(known, [history[0], *large, *history[1:]])
-    await world.project(known)
-    await api.post(f"/api/executions/{known}/rerun")
+    await world.append(execution, [history[0], *large, *history[1:]])
+    await world.project(execution)
+    await api.post(f"/api/executions/{execution}/rerun")
     rerun = asked(world).rerun
     assert rerun is not None
     assert rerun.inherited is None

@@ -134,8 +134,8 @@ async def leave(world: ApiWorld, execution_id: ExecutionId, action: RetentionAct
     )
 
     async def events() -> Any:
-        for one in history:
-            yield stored_event.to_stored_event(one)
+        for item in history:
+            yield stored_event.to_stored_event(item)
 
     await units.write_unit(world.payloads, unit, events())
     span = VersionSpan(
@@ -193,13 +193,15 @@ async def test_a_history_that_was_dropped_says_so(api: Api, world: ApiWorld) -> 
     app = await leave(world, execution_id, RetentionAction.DROP)
     async with AsyncTestClient(app) as client:
         shown = await client.get(f"/api/executions/{execution_id}")
-        gone = await client.get("/api/replay/state", params={"execution_id": execution_id, **PLACE})
+        answer = await client.get(
+            "/api/replay/state", params={"execution_id": execution_id, **PLACE}
+        )
         verdict = await client.get(f"/api/audit/executions/{execution_id}", params=PLACE)
         other = {**PLACE, "version": head.version, "checksum": "0" * 64}
         forged = await client.get(f"/api/audit/executions/{execution_id}", params=other)
     assert (shown.status_code, shown.json()["events"]) == (200, [])
     assert "removed by the retention policy" in shown.json()["dropped"]
-    assert (gone.status_code, gone.json()["code"]) == (410, "history_dropped")
+    assert (answer.status_code, answer.json()["code"]) == (410, "history_dropped")
     assert verdict.json()["checksum"] == head.checksum
     assert "removed by the retention policy" in verdict.json()["dropped"]
     assert forged.json()["findings"][0]["damage"] == "head"

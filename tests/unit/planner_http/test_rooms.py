@@ -34,7 +34,7 @@ async def test_a_registered_playbook_is_a_version_of_its_path(api: Api) -> None:
     assert shown["versions"] == [1, 2]
     assert codec.convert_value(shown["model"], Playbook).metadata.path == "demo/hello"
     listed = (await api.get("/api/catalog")).json()["playbooks"]
-    assert [(one["path"], one["version"]) for one in listed] == [("demo/hello", 2)]
+    assert [(item["path"], item["version"]) for item in listed] == [("demo/hello", 2)]
 
 
 async def test_a_folder_is_registered_file_by_file_in_one_call(api: Api) -> None:
@@ -44,7 +44,7 @@ async def test_a_folder_is_registered_file_by_file_in_one_call(api: Api) -> None
     answer = await api.post("/api/catalog/register/folder", json={"files": files})
     assert answer.status_code == 200
     found = [
-        (file["name"], [(one["path"], one["version"]) for one in file["playbooks"]])
+        (file["name"], [(playbook["path"], playbook["version"]) for playbook in file["playbooks"]])
         for file in answer.json()["files"]
     ]
     assert found == [
@@ -62,7 +62,10 @@ async def test_of_a_folder_with_problems_nothing_is_registered(api: Api) -> None
     ]
     answer = await api.post("/api/catalog/register/folder", json={"files": files})
     assert (answer.status_code, answer.json()["code"]) == (422, "playbook_invalid")
-    assert {one["file"] for one in answer.json()["diagnostics"]} == {"bad.yaml", "worse.yaml"}
+    assert {diagnostic["file"] for diagnostic in answer.json()["diagnostics"]} == {
+        "bad.yaml",
+        "worse.yaml",
+    }
     assert answer.json()["detail"].startswith("bad.yaml: ")
     files = [
         {"name": "one.yaml", "content": PLAYBOOK},
@@ -104,14 +107,14 @@ async def test_a_credential_is_sealed_in_both_stores_and_never_shown(
     api: Api, world: ApiWorld
 ) -> None:
     body = {"name": "main_db", "type": "postgres", "data": {"host": "h", "password": "s3cr3t!"}}
-    kept = await api.post("/api/credentials", json=body)
-    assert kept.status_code == 200, kept.text
-    assert kept.json()["fields"] == ["host", "password"]
+    answer = await api.post("/api/credentials", json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["fields"] == ["host", "password"]
     again = await api.post("/api/credentials", json=body)
     assert again.json()["version"] == 2
     listed = await api.get("/api/credentials")
     shown = await api.get("/api/credentials/main_db")
-    assert "s3cr3t!" not in kept.text + again.text + listed.text + shown.text
+    assert "s3cr3t!" not in answer.text + again.text + listed.text + shown.text
     data = await world.payloads.find_named(
         build_object_name("main_db", 2), tenant_id=TENANT, organization_id=ORGANIZATION
     )

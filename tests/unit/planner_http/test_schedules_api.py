@@ -36,7 +36,7 @@ async def test_a_schedule_is_kept_and_shows_the_times_to_come(hello: Api) -> Non
     assert shown["next"][0] == shown["next_at"]
     assert {moment[13:19] for moment in shown["next"]} == {":30:00"}
     listed = (await hello.get("/api/schedules")).json()["schedules"]
-    assert [one["name"] for one in listed] == ["daily"]
+    assert [item["name"] for item in listed] == ["daily"]
 
 
 async def test_posting_a_name_that_is_taken_is_a_conflict(hello: Api) -> None:

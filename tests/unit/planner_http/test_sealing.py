@@ -43,14 +43,14 @@ def test_a_sealed_value_does_not_open_for_another_tenant_or_key() -> None:
     )
     with pytest.raises(SealBroken):
         sealer.open_credential(seal(sealer), **{**PLACE, "tenant_id": TenantId("z")})
-    with pytest.raises(SealBroken) as told:
+    with pytest.raises(SealBroken) as error_info:
         other.open_credential(seal(sealer), **PLACE)
-    assert sealer.key_id in str(told.value)
-    assert "p4ssw0rd" not in str(told.value)
+    assert sealer.key_id in str(error_info.value)
+    assert "p4ssw0rd" not in str(error_info.value)
 
 
 @pytest.mark.parametrize("key", ["", "short", "!!!", base64.b64encode(b"x" * 31).decode()])
 def test_an_unusable_key_is_refused_without_being_shown(key: str) -> None:
-    with pytest.raises(KeyUnusable) as told:
+    with pytest.raises(KeyUnusable) as error_info:
         CredentialSealer(key)
-    assert not key or key not in str(told.value)
+    assert not key or key not in str(error_info.value)

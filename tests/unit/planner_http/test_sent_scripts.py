@@ -20,9 +20,9 @@ workflow:
 
 async def script_of(api: Api, version: int) -> dict[str, Any]:
     shown = (await api.get(f"/api/catalog/a?version={version}")).json()
-    found = shown["model"]["workflow"][0]["tool"][0]["fields"]["script"]
-    assert isinstance(found, dict)
-    return found
+    script = shown["model"]["workflow"][0]["tool"][0]["fields"]["script"]
+    assert isinstance(script, dict)
+    return script
 
 
 async def test_a_registered_playbook_holds_what_was_sent(api: Api) -> None:

@@ -117,8 +117,8 @@ async def test_a_key_counts_whichever_way_it_comes(known: Api, taken: list[int])
         await known.post("/api/execute", json=HELLO, headers={**kind, **key})
         for kind in (PLAIN, FRAMED, PLAIN)
     ]
-    assert [one.json()["deduplicated"] for one in answers] == [False, True, True]
-    assert len({one.json()["execution_id"] for one in answers}) == 1
+    assert [answer.json()["deduplicated"] for answer in answers] == [False, True, True]
+    assert len({answer.json()["execution_id"] for answer in answers}) == 1
     assert taken == [202, 202]
 
 
@@ -136,9 +136,9 @@ async def test_the_methods_of_its_address_are_told_as_everywhere(known: Api) -> 
     ],
 )
 async def test_a_server_need_not_say_that_nothing_follows(first: Any) -> None:
-    found = await fast_path._decode_body(first)
-    assert found is not None
-    assert found.path == "demo/hello"
+    body = await fast_path._decode_body(first)
+    assert body is not None
+    assert body.path == "demo/hello"
 
 
 async def test_a_server_need_not_name_an_empty_body() -> None:

@@ -86,7 +86,7 @@ async def test_the_history_has_runs_and_persons_the_latest_first(
     await MemoryStates(world.store).change_state(owned)
     await known.put(VALUE, json=BODY)
     page = (await known.get("/api/state/history", params={**ADDRESS, "limit": 1})).json()
-    assert [one["changed_by"] for one in page["changes"]] == ["ann"]
+    assert [item["changed_by"] for item in page["changes"]] == ["ann"]
     rest = await known.get("/api/state/history", params={**ADDRESS, "before": page["next_before"]})
     (first,) = rest.json()["changes"]
     assert (first["execution_id"], first["step"], first["changed_by"]) == ("77", "load", None)
@@ -100,7 +100,10 @@ async def test_a_page_of_states_says_that_there_are_more(known: Api, world: ApiW
     assert (page["states"][0]["path"], page["has_more"]) == ("sales/load", True)
     after = {"after_path": "sales/load", "after_name": "orders"}
     page = (await known.get("/api/state", params=after)).json()
-    assert ([one["path"] for one in page["states"]], page["has_more"]) == (["sales/other"], False)
+    assert ([state["path"] for state in page["states"]], page["has_more"]) == (
+        ["sales/other"],
+        False,
+    )
     of_one = (await known.get("/api/state", params={"path": "/sales/load"})).json()
     assert len(of_one["states"]) == 1
     other = MemoryStates(world.store)
@@ -145,9 +148,9 @@ async def test_a_state_without_a_value_is_not_found(known: Api) -> None:
 
 async def requested(world: ApiWorld, execution_id: str) -> ExecutionRequested:
     stored = next(
-        one
-        for one in world.store.request_by_id.values()
-        if one.request.execution_id == execution_id
+        item
+        for item in world.store.request_by_id.values()
+        if item.request.execution_id == execution_id
     )
     fact = facts.decode_fact_batch(stored.request.data).facts[0]
     assert isinstance(fact, ExecutionRequested)

@@ -142,9 +142,9 @@ async def test_a_message_that_the_filter_does_not_fit_becomes_a_dead_letter(
     await bus.publish("orders.created", b'{"totl": 101}')
     await bus.take()
     assert asked(world) == []
-    (letter,) = await bus.dead()
-    assert "filter does not fit this message" in letter.reason
-    assert "total" in letter.reason
+    (dead_letter,) = await bus.dead()
+    assert "filter does not fit this message" in dead_letter.reason
+    assert "total" in dead_letter.reason
 
 
 @pytest.mark.parametrize(
@@ -181,9 +181,9 @@ async def test_a_message_that_can_start_nothing_becomes_a_dead_letter_with_its_r
     await keep(api, inputs={"who": "{{ body.who }}"}, body_bytes_max=100)
     await bus.publish(subject, data)
     await bus.take()
-    (letter,) = await bus.dead()
-    assert reason in letter.reason
-    assert letter.data == data
+    (dead_letter,) = await bus.dead()
+    assert reason in dead_letter.reason
+    assert dead_letter.data == data
     assert asked(world) == []
     assert await bus.consumer().count_pending() == (0, 0)
 
@@ -193,9 +193,9 @@ async def test_a_dead_letter_starts_its_playbook_once_the_trigger_is_there(
 ) -> None:
     await bus.publish("orders.created", b'{"who": "Ada"}')
     await bus.take()
-    (letter,) = await bus.dead()
+    (dead_letter,) = await bus.dead()
     await keep(api)
-    await bus.letters.requeue_letter(letter.sequence)
+    await bus.letters.requeue_letter(dead_letter.sequence)
     await bus.take()
     assert [fact.workload for fact in asked(world)] == [{"who": "Ada"}]
 
@@ -231,14 +231,14 @@ async def test_a_subject_starts_one_playbook(api: Api, bus: Bus) -> None:
     assert "'orders'" in taken.json()["detail"]
     assert (await keep(api, "/api/triggers/more", subject="orders.a.>")).status_code == 200
     assert (await keep(api, subject="orders.x")).status_code == 200
-    assert [one["name"] for one in (await api.get("/api/triggers")).json()["triggers"]] == [
+    assert [trigger["name"] for trigger in (await api.get("/api/triggers")).json()["triggers"]] == [
         "more",
         "orders",
     ]
     assert (await api.get(ADDRESS)).json()["subject"] == "orders.x"
     assert (await api.delete(ADDRESS)).status_code == 200
-    gone = await api.delete("/api/triggers/mor")
-    assert (gone.status_code, gone.json()["hint"]) == (404, "did you mean 'more'?")
+    answer = await api.delete("/api/triggers/mor")
+    assert (answer.status_code, answer.json()["hint"]) == (404, "did you mean 'more'?")
 
 
 @pytest.mark.parametrize("subject", ["", "a..b", "a.>.b", "a b", "é", ">>", "a." * 20 + "a"])

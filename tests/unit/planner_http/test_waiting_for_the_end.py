@@ -49,7 +49,7 @@ async def asked_for(world: ApiWorld) -> ExecutionId:
 
     async def find() -> list[ExecutionId]:
         messages = world.store.message_by_id.values()
-        return [facts.decode_fact_batch(one.row.data).execution_id for one in messages]
+        return [facts.decode_fact_batch(message.row.data).execution_id for message in messages]
 
     (execution_id,) = await eventually(find)
     return execution_id

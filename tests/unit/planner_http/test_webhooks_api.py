@@ -58,12 +58,12 @@ async def hooked(api: Api) -> Api:
         "who": "{{ body.customer.name }}",
         "kind": "{{ headers['x-kind'] | default('none') }}",
     }
-    kept = await api.put(
+    answer = await api.put(
         ADDRESS,
         json={"path": "demo/hello", "credential": "shop", "inputs": inputs, "body_bytes_max": 100},
     )
-    assert kept.status_code == 200, kept.text
-    assert SECRET not in kept.text
+    assert answer.status_code == 200, answer.text
+    assert SECRET not in answer.text
     return api
 
 
@@ -187,9 +187,9 @@ async def test_wrong_webhooks_are_refused(
 async def test_webhooks_are_shown_and_removed_without_their_secret(hooked: Api) -> None:
     listed = await hooked.get("/api/webhooks")
     assert SECRET not in listed.text
-    (one,) = codec.decode_json(listed.content)["webhooks"]
-    assert (one["name"], one["credential"], one["unsigned"]) == ("orders", "shop", False)
-    assert (await hooked.get(ADDRESS)).json() == one
+    (item,) = codec.decode_json(listed.content)["webhooks"]
+    assert (item["name"], item["credential"], item["unsigned"]) == ("orders", "shop", False)
+    assert (await hooked.get(ADDRESS)).json() == item
     assert (await hooked.delete(ADDRESS)).json()["removed"]
     assert (await hooked.get(ADDRESS)).status_code == 404
 

@@ -15,10 +15,10 @@ def test_without_an_issuer_nobody_signs_in() -> None:
 
 
 def test_a_provider_is_named_once() -> None:
-    found = parse_oidc(a_settings(ISSUER, f"{PUBLIC}/", oidc_cli_client_id="", oidc_scopes=()))
-    assert found is not None
-    assert (found.public_url, found.is_public_url_secure) == (PUBLIC, True)
-    assert (found.cli_client_id, found.scopes) == (found.client_id, ("openid",))
+    oidc = parse_oidc(a_settings(ISSUER, f"{PUBLIC}/", oidc_cli_client_id="", oidc_scopes=()))
+    assert oidc is not None
+    assert (oidc.public_url, oidc.is_public_url_secure) == (PUBLIC, True)
+    assert (oidc.cli_client_id, oidc.scopes) == (oidc.client_id, ("openid",))
 
 
 @pytest.mark.parametrize(

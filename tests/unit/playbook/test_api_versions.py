@@ -9,8 +9,8 @@ REST = "kind: Playbook\nmetadata: {name: p}\nworkflow: [{step: a, tool: {kind: n
 
 
 def judged(head: str, level: Level) -> list[tuple[str, str]]:
-    found = parse_playbook(head + REST, level=level).problems
-    return [(each.code, each.severity.value) for each in found]
+    problems = parse_playbook(head + REST, level=level).problems
+    return [(problem.code, problem.severity.value) for problem in problems]
 
 
 @pytest.mark.parametrize("version", ["noetl.io/v2", "noetl.io/v10"])

@@ -22,8 +22,10 @@ TABLE = "target: {type: postgres, auth: db, table: t}"
 
 
 def problems_of(task: str) -> str:
-    found = parse_playbook(f"{HEAD}      {{{task}}}\n")
-    return "\n".join(f"{one.code} {one.message} {one.hint or ''}" for one in found.problems)
+    playbook = parse_playbook(f"{HEAD}      {{{task}}}\n")
+    return "\n".join(
+        f"{problem.code} {problem.message} {problem.hint or ''}" for problem in playbook.problems
+    )
 
 
 @pytest.mark.parametrize("kind", [SPARK, DUCKDB])
@@ -116,7 +118,7 @@ def test_no_increment_goes_into_a_dataset() -> None:
     document = (
         f"{HEAD}      {{kind: transfer, {ROWS}, target: {{path: a/}}}}\n    incremental: {step}\n"
     )
-    found = [one for one in parse_playbook(document).problems if one.code != "W912"]
-    assert [one.message for one in found] == [
+    problems = [problem for problem in parse_playbook(document).problems if problem.code != "W912"]
+    assert [item.message for item in problems] == [
         "no increment is moved into a dataset, which keeps no state with its rows"
     ]

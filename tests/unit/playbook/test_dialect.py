@@ -12,9 +12,9 @@ NOOP = "tool: {kind: noop, result: {a: 1}}"
 def problems(workflow: str, *, version: str = "v2", root: str = "") -> list[tuple[str, bool, str]]:
     text = HEAD.format(version) + root + "workflow:\n" + workflow
     return [
-        (each.path, each.is_error, each.hint or "")
-        for each in parse_playbook(text).problems
-        if each.code == "E103"
+        (problem.path, problem.is_error, problem.hint or "")
+        for problem in parse_playbook(text).problems
+        if problem.code == "E103"
     ]
 
 

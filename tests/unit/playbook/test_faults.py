@@ -25,15 +25,15 @@ NEVER_RAISED = (ExceptionGroup, Warning, StopAsyncIteration, ImportError)
 
 
 def test_whatever_a_library_answers_is_a_fault() -> None:
-    found = [each for each in vars(builtins).values() if isinstance(each, type)]
-    ours = [each for each in found if issubclass(each, Exception) and each is not Exception]
+    found = [item for item in vars(builtins).values() if isinstance(item, type)]
+    ours = [item for item in found if issubclass(item, Exception) and item is not Exception]
     missing = [each for each in ours if not issubclass(each, (*FAULTS, *NEVER_RAISED))]
     assert missing == []
 
 
 def test_what_the_engine_asks_for_passes_through() -> None:
-    for each in (NeededForRender, NoetlError):
-        assert not issubclass(each, tuple(set(FAULTS) - {LimitExceededError}))
+    for item in (NeededForRender, NoetlError):
+        assert not issubclass(item, tuple(set(FAULTS) - {LimitExceededError}))
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_a_filter_that_fails_in_any_way_fails_its_template_by_name(
     value: str, message: str
 ) -> None:
     for source in ("{{ " + value + " }}", "text {{ " + value + " }}"):
-        with pytest.raises(TemplateError) as told:
+        with pytest.raises(TemplateError) as error_info:
             compile_value(source).render(SCOPE)
-        text = describe_location(told.value, step="s", field="f")
-        assert re.search(message, told.value.message)
+        text = describe_location(error_info.value, step="s", field="f")
+        assert re.search(message, error_info.value.message)
         assert text.startswith("step 's', field 'f': ")
         assert value in text
     with pytest.raises(TemplateError):
@@ -65,9 +65,9 @@ def test_a_filter_that_fails_in_any_way_fails_its_template_by_name(
 
 def test_a_message_is_of_a_length_and_of_signs_that_any_event_can_hold() -> None:
     for name in ("'x' * 90000", "'\\ud800'", "'a\\n\\n b'"):
-        with pytest.raises(TemplateError) as told:
+        with pytest.raises(TemplateError) as error_info:
             compile_value("{{ gone[" + name + "] }}").render(SCOPE)
-        told.value.message.encode()
-        assert len(told.value.message) <= 1_000
-        assert "\n" not in told.value.message
+        error_info.value.message.encode()
+        assert len(error_info.value.message) <= 1_000
+        assert "\n" not in error_info.value.message
     assert flatten_message("a\n b\ud800") == "a b\\ud800"

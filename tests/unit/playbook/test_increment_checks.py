@@ -65,8 +65,8 @@ def test_a_step_that_reads_increments_has_no_problem_and_keeps_its_block() -> No
 def test_a_wrong_block_is_named_with_its_place(
     incremental: str, code: str, place: str, says: str
 ) -> None:
-    found = [one for one in problems(incremental) if one.code != "E304"]
-    assert [(one.code, one.path) for one in found] == [(code, f"workflow[0].{place}")], found
+    found = [item for item in problems(incremental) if item.code != "E304"]
+    assert [(item.code, item.path) for item in found] == [(code, f"workflow[0].{place}")], found
     assert says in found[0].message
 
 
@@ -82,7 +82,7 @@ def test_a_wrong_block_is_named_with_its_place(
     ],
 )  # fmt: skip
 def test_a_step_that_cannot_read_increments_is_told_why(tool: str, rest: str, says: str) -> None:
-    assert any(one.code == "E104" and says in one.message for one in problems(GOOD, tool, rest))
+    assert any(item.code == "E104" and says in item.message for item in problems(GOOD, tool, rest))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_step_that_cannot_read_increments_is_told_why(tool: str, rest: str, sa
     ],
 )
 def test_an_append_is_warned_of(fields: str, *, is_warned: bool) -> None:
-    codes = [one.code for one in problems(GOOD, TRANSFER % fields)]
+    codes = [item.code for item in problems(GOOD, TRANSFER % fields)]
     assert ("W912" in codes) is is_warned
 
 
@@ -112,10 +112,12 @@ def test_the_state_follows_what_the_transfer_wrote() -> None:
     task = find_reading_task(playbook.workflow[0].tool, None)
     assert task is not None
     assert task.name == "store"
-    assert any("leave task out" in str(one.hint) for one in problems(f"{GOOD}, task: fetch", tool))
+    assert any(
+        "leave task out" in str(item.hint) for item in problems(f"{GOOD}, task: fetch", tool)
+    )
 
 
 def test_increment_is_a_name_of_such_a_step_alone() -> None:
     other = f"  - step: other\n    tool: {QUERY}\n"
     found = problems(GOOD, QUERY.replace("}}", "}}", 1), f"    next: other\n{other}")
-    assert [(one.code, one.step) for one in found] == [("E304", "other")]
+    assert [(item.code, item.step) for item in found] == [("E304", "other")]

@@ -138,7 +138,7 @@ def test_the_older_dialect_is_told_and_not_refused() -> None:
     model = {"workload": {"region": "eu"}, "inputs": [["region"]]}
     lenient = {**model, "executor": {"spec": {"undefined": "lenient"}}}
     strict = {**model, "executor": {"spec": {"undefined": "strict"}}}
-    for each, is_refused in ((lenient, False), (strict, True)):
-        fault = inputs.find_model_input_fault(each, {"regoin": 1})
+    for item, is_refused in ((lenient, False), (strict, True)):
+        fault = inputs.find_model_input_fault(item, {"regoin": 1})
         assert fault is not None
         assert fault.is_refused is is_refused

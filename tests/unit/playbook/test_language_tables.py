@@ -94,8 +94,8 @@ FILTERS = {
 
 
 def test_every_filter_has_a_case_and_there_are_no_others() -> None:
-    known = {name for name in sandbox.get_environment("text").filters if name.isidentifier()}
-    assert known == FILTERS.keys()
+    names = {name for name in sandbox.get_environment("text").filters if name.isidentifier()}
+    assert names == FILTERS.keys()
 
 
 @pytest.mark.parametrize(("source", "expected"), FILTERS.values(), ids=FILTERS.keys())

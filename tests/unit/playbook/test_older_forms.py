@@ -36,8 +36,8 @@ def cases() -> list[Any]:
 
 def read(sections: dict[str, Any], *, level: Level = Level.TOLERANT) -> ParsedPlaybook:
     """Read a document given as its sections; JSON is YAML."""
-    found = {key: item for key, item in {**HEAD, **sections}.items() if item is not None}
-    return parse_playbook(msgspec.json.encode(found).decode(), level=level)
+    fields = {key: item for key, item in {**HEAD, **sections}.items() if item is not None}
+    return parse_playbook(msgspec.json.encode(fields).decode(), level=level)
 
 
 def canonical(parsed: ParsedPlaybook) -> Playbook:
@@ -46,14 +46,16 @@ def canonical(parsed: ParsedPlaybook) -> Playbook:
 
 
 def older_codes(parsed: ParsedPlaybook) -> list[str]:
-    return sorted({each.code for each in parsed.problems if each.code.startswith("W90")} - {"W905"})
+    return sorted(
+        {problem.code for problem in parsed.problems if problem.code.startswith("W90")} - {"W905"}
+    )
 
 
 @pytest.mark.parametrize("case", cases())
 def test_an_older_form_loads_as_the_canonical_one(case: dict[str, Any]) -> None:
     parsed = read(case["older"])
     assert older_codes(parsed) == case["codes"]
-    assert {each.code for each in parsed.problems} - {
+    assert {problem.code for problem in parsed.problems} - {
         *case["codes"],
         "W905",
         "E205",
@@ -76,28 +78,28 @@ def test_normalising_twice_changes_nothing(case: dict[str, Any]) -> None:
         assert older_codes(again) == []
 
 
-@pytest.mark.parametrize("case", [each for each in cases() if each.values[0]["codes"]])
+@pytest.mark.parametrize("case", [item for item in cases() if item.values[0]["codes"]])
 def test_strict_refuses_it_and_its_replacements_lead_to_the_canonical_form(
     case: dict[str, Any],
 ) -> None:
     strict = read(case["older"], level=Level.STRICT)
     assert strict.playbook is None
-    refused = [each for each in strict.problems if each.is_error]
-    assert {each.code for each in refused} == set(case["codes"])
-    assert all(each.replacement for each in refused)
+    refused = [item for item in strict.problems if item.is_error]
+    assert {item.code for item in refused} == set(case["codes"])
+    assert all(item.replacement for item in refused)
     if case["canonical"] is None:
         return
     sections = {**HEAD, **case["older"]}
     for _ in range(ROUNDS_MAX):
         parsed = read(sections, level=Level.STRICT)
-        problem = next((each for each in parsed.problems if each.is_error), None)
+        problem = next((item for item in parsed.problems if item.is_error), None)
         if problem is None:
             break
         replace(sections, problem)
     assert canonical(parsed) == canonical(read(case["canonical"]))
 
 
-@pytest.mark.parametrize("case", [each for each in cases() if each.values[0]["codes"]])
+@pytest.mark.parametrize("case", [item for item in cases() if item.values[0]["codes"]])
 def test_no_replacement_holds_another_older_form(case: dict[str, Any]) -> None:
     for problem in read(case["older"], level=Level.STRICT).problems:
         if problem.replacement is not None and problem.code.startswith("W90"):

@@ -13,7 +13,7 @@ CALL = "- {step: a, tool: {kind: http, url: u, auth: %s}}"
 def test_the_type_of_an_older_entry_is_its_kind(written: str) -> None:
     root = f"keychain:\n  - {{name: shop, type: {written}, auth: shop_app}}\n"
     found = judged(NOOP, root=root)
-    assert [(each.code, each.path, each.replacement) for each in found.problems] == [
+    assert [(problem.code, problem.path, problem.replacement) for problem in found.problems] == [
         ("W902", "keychain[0].type", "kind: oauth2")
     ]
     assert found.playbook is not None
@@ -64,4 +64,4 @@ def test_a_name_beside_a_type_is_an_older_form_of_the_name(kind: str) -> None:
 )
 def test_what_is_no_name_is_refused(auth: str, message: str) -> None:
     problems = judged(CALL % auth).problems
-    assert any(one.is_error and message in one.message for one in problems), problems
+    assert any(problem.is_error and message in problem.message for problem in problems), problems

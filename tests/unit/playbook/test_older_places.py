@@ -12,7 +12,9 @@ def places(workflow: str, *, level: Level = Level.TOLERANT) -> dict[str, tuple[i
     parsed = parse_playbook(f"{HEADER}workflow:\n{workflow}", level=level)
     older = ("W901", "W902", "W903")
     return {
-        each.path: (each.line, each.column) for each in parsed.problems if each.code not in older
+        problem.path: (problem.line, problem.column)
+        for problem in parsed.problems
+        if problem.code not in older
     }
 
 
@@ -98,7 +100,9 @@ def test_tasks_around_an_older_construct_keep_their_places() -> None:
 def test_what_cannot_be_rewritten_is_refused_by_name(step: str, path: str) -> None:
     parsed = judged(f"- {{step: s, {step}}}")
     assert parsed.playbook is None
-    assert [(each.code, each.path) for each in parsed.problems if each.is_error] == [("E104", path)]
+    assert [(problem.code, problem.path) for problem in parsed.problems if problem.is_error] == [
+        ("E104", path)
+    ]
 
 
 def test_unknown_keys_of_older_constructs_are_told() -> None:
@@ -110,7 +114,7 @@ def test_unknown_keys_of_older_constructs_are_told() -> None:
           pagination: {next_pag: {}}
           sink: {tool: postgres, tabel: t}
         """)
-    hints = {each.path: each.hint for each in parsed.problems if each.code == "E103"}
+    hints = {problem.path: problem.hint for problem in parsed.problems if problem.code == "E103"}
     assert hints == {
         "workflow[0].retry.max_attempt": "did you mean 'max_attempts'?",
         "workflow[0].case[0].then.sett": "did you mean 'set'?",
@@ -162,7 +166,7 @@ def test_a_collected_list_that_hides_the_data_of_a_response_is_told() -> None:
             next_call: {input: {a: 1}}
         """
     parsed = judged(text)
-    assert [(each.code, each.path) for each in parsed.problems] == [
+    assert [(problem.code, problem.path) for problem in parsed.problems] == [
         ("W908", "workflow[0].retry.collect")
     ]
     assert codes(judged(text.replace("data.rows}", "data.rows, into: all}"))) == []

@@ -151,7 +151,7 @@ def test_a_plan_crosses_the_wire() -> None:
 def test_a_long_chain_and_a_dense_graph_have_their_plan() -> None:
     arcs = [f"[{{step: s{max(0, i - 1)}}}, {{step: s{i + 1}}}]" for i in range(1500)]
     chain = "\n".join(
-        f"- {{step: s{i}, {NOOP}, next: {{arcs: {each}}}}}" for i, each in enumerate(arcs)
+        f"- {{step: s{i}, {NOOP}, next: {{arcs: {item}}}}}" for i, item in enumerate(arcs)
     )
     outline = the_plan(f"{chain}\n- {{step: s1500, {NOOP}}}")
     assert len(outline.cycles) == 1

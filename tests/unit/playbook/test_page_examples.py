@@ -26,12 +26,12 @@ OF_PARTS = {"E205", "E303", "E304", "W908"}
 def test_it_loads_and_normalising_it_again_changes_nothing(file: Path) -> None:
     parsed = parse_playbook(file.read_text())
     assert parsed.playbook is not None, parsed.problems
-    found = {each.code for each in parsed.problems}
-    assert found <= OF_PARTS | (OLDER if "older" in file.stem else set())
+    codes = {problem.code for problem in parsed.problems}
+    assert codes <= OF_PARTS | (OLDER if "older" in file.stem else set())
     written = msgspec.json.encode(build_document(parsed.playbook)).decode()
     again = parse_playbook(written)
     assert again.playbook == parsed.playbook
-    assert {each.code for each in again.problems} <= OF_PARTS
+    assert {problem.code for problem in again.problems} <= OF_PARTS
 
 
 def test_the_older_example_of_the_page_becomes_its_canonical_one() -> None:

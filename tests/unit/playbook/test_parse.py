@@ -430,7 +430,7 @@ def test_older_forms_become_canonical_and_strict_refuses_them(older: str, canoni
     assert normalised_again(today) == normalised_again(a_playbook(canonical))
     strict = judged(older, level=Level.STRICT)
     assert strict.playbook is None
-    assert all(each.code.startswith("W90") for each in strict.problems if each.is_error)
+    assert all(problem.code.startswith("W90") for problem in strict.problems if problem.is_error)
     assert judged(canonical, level=Level.STRICT).playbook is not None
 
 

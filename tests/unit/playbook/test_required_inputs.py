@@ -52,7 +52,7 @@ def test_what_contradicts_itself_is_refused_with_its_line(
     section: str, says: str, hint: str
 ) -> None:
     parsed = read(section, "1")
-    problem = next(one for one in parsed.problems if one.is_error)
+    problem = next(item for item in parsed.problems if item.is_error)
     assert says in problem.message
     assert hint in (problem.hint or "")
     assert problem.line == 4
@@ -91,5 +91,5 @@ def test_null_is_a_value_and_all_that_is_missing_is_named() -> None:
 def test_the_schema_knows_the_section(section: str, faults: int) -> None:
     text = HEAD + section + FLOW.replace("RESULT", "1")
     document = yaml_document.get_only_document(yaml_document.read_documents(text)).value
-    found = list(Draft202012Validator(build_document_schema()).iter_errors(document))
-    assert len(found) == faults
+    errors = list(Draft202012Validator(build_document_schema()).iter_errors(document))
+    assert len(errors) == faults

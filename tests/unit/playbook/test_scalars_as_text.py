@@ -38,8 +38,8 @@ def test_a_label_a_tag_and_a_name_are_kept_as_written(written: str, kept: str) -
 
 
 def test_one_scalar_is_a_list_of_one_text() -> None:
-    found = read(f"- {{step: s, {NOOP}}}", metadata="{name: test, tags: 7}").metadata
-    assert found.tags == ("7",)
+    metadata = read(f"- {{step: s, {NOOP}}}", metadata="{name: test, tags: 7}").metadata
+    assert metadata.tags == ("7",)
 
 
 def test_steps_may_be_numbered_and_gone_to_by_number() -> None:

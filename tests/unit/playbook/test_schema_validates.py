@@ -58,7 +58,7 @@ def test_wrong_playbooks_that_a_schema_can_see_do_not_validate() -> None:
 def test_the_schema_is_never_stricter_than_the_loader(file: Path) -> None:
     value = value_of(file)
     parsed = parse_playbook(file.read_text("utf-8"), level=Level.STRICT)
-    if value is not None and not any(each.is_error for each in parsed.problems):
+    if value is not None and not any(problem.is_error for problem in parsed.problems):
         assert list(VALIDATOR.iter_errors(value)) == []
 
 
@@ -79,5 +79,7 @@ def test_the_schema_is_never_stricter_than_the_loader(file: Path) -> None:
 )
 def test_tolerated_spellings_validate(step: str) -> None:
     text = document(f"- {step}")
-    assert not any(each.is_error for each in parse_playbook(text, level=Level.STRICT).problems)
+    assert not any(
+        problem.is_error for problem in parse_playbook(text, level=Level.STRICT).problems
+    )
     assert list(VALIDATOR.iter_errors(read_document(text).value)) == []

@@ -33,13 +33,13 @@ def read(text: str, files: Mapping[str, str]) -> ParsedPlaybook:
 
 def script_of(parsed: ParsedPlaybook, step: int = 0) -> dict[str, Any]:
     assert parsed.playbook is not None, parsed.problems
-    found = parsed.playbook.workflow[step].tool[0].fields["script"]
-    assert isinstance(found, dict)
-    return found
+    script = parsed.playbook.workflow[step].tool[0].fields["script"]
+    assert isinstance(script, dict)
+    return script
 
 
 def errors(parsed: ParsedPlaybook) -> list[tuple[str, int]]:
-    return [(one.code, one.line) for one in parsed.problems if one.is_error]
+    return [(problem.code, problem.line) for problem in parsed.problems if problem.is_error]
 
 
 @pytest.mark.parametrize("kind", ["python", "shell", "postgres", "spark"])
@@ -79,7 +79,7 @@ def test_without_files_a_name_is_one_of_the_workers() -> None:
 def test_a_file_that_is_not_there_is_told_with_its_place() -> None:
     parsed = read(of("{uri: a.py}", "{uri: b.py}"), {"a.py": CODE})
     assert errors(parsed) == [("E202", 6)]
-    (problem,) = [one for one in parsed.problems if one.is_error]
+    (problem,) = [item for item in parsed.problems if item.is_error]
     assert (problem.path, problem.hint) == ("workflow[1].tool.script.uri", "write it")
 
 
@@ -124,8 +124,8 @@ def test_each_playbook_of_a_text_has_the_files_that_it_names() -> None:
     other = of("{uri: b.py}").replace("name: a, path: a", "name: b, path: b")
     text = f"{of('{uri: a.py}')}---\n{other}"
     files = {"a.py": CODE, "b.py": CODE}
-    found = parse_playbooks(text, read_script=lambda name: files[name])
-    assert [list(one.script_by_name) for one in found] == [["a.py"], ["b.py"]]
+    playbooks = parse_playbooks(text, read_script=lambda name: files[name])
+    assert [list(playbook.script_by_name) for playbook in playbooks] == [["a.py"], ["b.py"]]
 
 
 def test_a_canonical_script_is_read_again_as_it_is() -> None:

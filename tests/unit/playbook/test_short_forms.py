@@ -24,9 +24,13 @@ def both(step: str) -> str:
     return document(f"- {{step: a, {step}}}\n{ENDS}")
 
 
-def told(found: ParsedPlaybook) -> list[tuple[str, str]]:
+def told(parsed_playbook: ParsedPlaybook) -> list[tuple[str, str]]:
     """List what is said but for steps that nothing leads to."""
-    return [(each.code, each.path) for each in found.problems if each.code != "E205"]
+    return [
+        (problem.code, problem.path)
+        for problem in parsed_playbook.problems
+        if problem.code != "E205"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,12 +57,12 @@ def told(found: ParsedPlaybook) -> list[tuple[str, str]]:
 )
 @pytest.mark.parametrize("level", list(Level))
 def test_a_short_form_is_the_long_one(short: str, long: str, level: Level) -> None:
-    found = parse_playbook(both(short), level=level)
-    assert told(found) == []
-    assert found.playbook is not None
+    playbook = parse_playbook(both(short), level=level)
+    assert told(playbook) == []
+    assert playbook.playbook is not None
     canonical = parse_playbook(both(long), level=level).playbook
     assert canonical is not None
-    assert found.playbook == canonical
+    assert playbook.playbook == canonical
     assert list(VALIDATOR.iter_errors(read_document(both(short)).value)) == []
 
 
@@ -68,22 +72,22 @@ def test_pages_are_fetched_and_collected_by_a_short_form(level: Level) -> None:
         'continue_while: "{{ response.more }}", next_page: {params: {page: 2}}, merge_path: rows'
     )
     text = both(f"tool: {{{CALL}, params: {{page: 1}}, pagination: {{{pages}}}}}")
-    found = parse_playbook(text, level=level)
-    assert told(found) == []
-    assert found.playbook is not None
-    assert [task.name for task in found.playbook.workflow[0].tool] == ["a_task", "a_task__page"]
+    playbook = parse_playbook(text, level=level)
+    assert told(playbook) == []
+    assert playbook.playbook is not None
+    assert [task.name for task in playbook.playbook.workflow[0].tool] == ["a_task", "a_task__page"]
     assert list(VALIDATOR.iter_errors(read_document(text).value)) == []
 
 
 def test_a_sink_inside_a_retry_is_still_an_older_form() -> None:
     sink = "{tool: postgres, auth: d, table: t}"
     text = both(f'tool: {{{CALL}, retry: {{when: "{{{{ response.more }}}}", sink: {sink}}}}}')
-    found = parse_playbook(text)
-    assert told(found) == [("W903", "workflow[0].tool.retry")]
+    playbook = parse_playbook(text)
+    assert told(playbook) == [("W903", "workflow[0].tool.retry")]
 
 
 def test_short_forms_keep_the_rules_of_today() -> None:
     wrong = both(f"{NOOP}, retry: 3, next: b, nxt: c")
-    found = parse_playbook(wrong)
-    assert told(found) == [("E103", "workflow[0].nxt")]
-    assert found.playbook is None
+    playbook = parse_playbook(wrong)
+    assert told(playbook) == [("E103", "workflow[0].nxt")]
+    assert playbook.playbook is None

@@ -114,7 +114,7 @@ def test_what_is_wrong_is_told_with_its_place(spec: str, code: str, line: int, s
     found, problems = only(f"{HEAD}spec: {spec}\n")
     errors = [problem for problem in problems if problem.is_error]
     assert found is None
-    assert [(one.code, one.line) for one in errors] == [(code, line)], errors
+    assert [(error.code, error.line) for error in errors] == [(code, line)], errors
     assert says in errors[0].message
 
 
@@ -132,7 +132,7 @@ def test_what_is_wrong_is_told_with_its_place(spec: str, code: str, line: int, s
 )
 def test_the_head_is_checked(head: str, code: str) -> None:
     _, problems = only(head + "spec: {source: {subject: a}, dispatch: {playbook: p}}\n")
-    assert [one.code for one in problems if one.is_error] == [code]
+    assert [problem.code for problem in problems if problem.is_error] == [code]
 
 
 def test_a_filter_without_braces_is_a_condition_all_the_same() -> None:
@@ -141,13 +141,16 @@ def test_a_filter_without_braces_is_a_condition_all_the_same() -> None:
     )
     assert found is not None
     assert found.filter == "body.n > 1"
-    assert [one.code for one in problems] == ["W905"]
+    assert [problem.code for problem in problems] == ["W905"]
 
 
 def test_playbooks_keep_their_lines_beside_subscriptions() -> None:
     text = f"---\n{WHOLE}---\n{PLAYBOOK}---\n{WHOLE.replace('orders', 'others', 1)}"
     found = mixed_text.read_mixed_text(text)
-    assert [one.subscription and one.subscription.name for one in found.subscriptions] == [
+    assert [
+        subscription.subscription and subscription.subscription.name
+        for subscription in found.subscriptions
+    ] == [
         "orders",
         "others",
     ]
@@ -178,5 +181,5 @@ def test_a_text_that_is_no_yaml_is_told_once(text: str) -> None:
 
 
 def test_a_subscription_is_no_playbook() -> None:
-    hints = [one.hint for one in parse_playbook(WHOLE).problems if one.path == "kind"]
+    hints = [problem.hint for problem in parse_playbook(WHOLE).problems if problem.path == "kind"]
     assert hints == ["noetl register FILE keeps it"]

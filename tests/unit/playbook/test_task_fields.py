@@ -57,7 +57,9 @@ def test_an_object_is_not_named_as_a_task_that_is_named_by_nobody_or_by_a_caller
     workbook = f"workbook: [{{name: fetch, tool: {{{OBJECT}}}}}]\n"
     assert codes(judged(f"- {{step: a, tool: {{{OBJECT}}}}}")) == ["E403"]
     called = judged("- {step: a, tool: {kind: workbook, task: fetch, name: x}}", root=workbook)
-    assert [(each.path, each.is_error) for each in called.problems if each.code == "E403"] == [
+    assert [
+        (problem.path, problem.is_error) for problem in called.problems if problem.code == "E403"
+    ] == [
         ("workbook[0].tool", False),
         ("workflow[0].tool", True),
     ]
@@ -82,8 +84,8 @@ def test_what_an_entry_of_the_workbook_leaves_open_is_a_warning(tool: str) -> No
 
 @pytest.mark.parametrize("kind", ["playbook", "http", "python"])
 def test_inputs_of_other_kinds_fill_no_field(kind: str) -> None:
-    given = "input: {path: p, url: u, code: c}"
-    assert codes(judged(f"- {{step: a, tool: {{kind: {kind}, {given}}}}}")) == ["E403"]
+    inputs = "input: {path: p, url: u, code: c}"
+    assert codes(judged(f"- {{step: a, tool: {{kind: {kind}, {inputs}}}}}")) == ["E403"]
 
 
 @pytest.mark.parametrize("given", ["requests==2.32.3", "[requests, 'rich==13.9']"])

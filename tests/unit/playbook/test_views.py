@@ -186,8 +186,8 @@ def test_the_result_of_a_failed_pipeline_is_the_record_of_what_failed() -> None:
     good = TaskResult(kind="noop", raw={"n": 1})
     bad = TaskResult(kind="http", raw={"status_code": 422}, error={"kind": "client_error"})
     error = {"kind": "client_error", "task": "bad", "status": 422}
-    kept = PipelineResult(tasks={"good": good, "bad": bad}, last="good")
-    view = view_pipeline(kept, error=error)
+    pipeline_result = PipelineResult(tasks={"good": good, "bad": bad}, last="good")
+    view = view_pipeline(pipeline_result, error=error)
     assert value("[s.status, s.error.task, s.status_code]", s=view) == ["error", "bad", 422]
     assert value("[s.n, s.good.n, s.results.good.n]", s=view) == [1, 1, 1]
     assert value("s.http.status", s=OutputView(view, error=error)) == 422

@@ -60,8 +60,8 @@ UNCLOSED = "close what is opened here: }}, %} or an end tag is missing"
 )
 def test_the_nearest_name_is_offered(code: str, workflow: str, meant: str) -> None:
     root = "workload: {region: eu}\nworkbook: [{name: grade, tool: {kind: noop}}]\n"
-    found = [each for each in judged(workflow, root=root).problems if each.code == code]
-    assert [each.hint for each in found] == [f"did you mean '{meant}'?"]
+    problems = [problem for problem in judged(workflow, root=root).problems if problem.code == code]
+    assert [item.hint for item in problems] == [f"did you mean '{meant}'?"]
 
 
 def test_a_reserved_kind_is_told_in_the_sentence_of_the_language() -> None:
@@ -89,7 +89,7 @@ def test_braces_that_open_no_template_are_told_how_to_be_kept(task: str, hint: s
 
 def test_a_bare_condition_is_not_told_of_braces_that_it_does_not_have() -> None:
     problems = judged(f"- {{step: a, {NOOP}, {ARC.format('{step: a, when: a b}')}}}").problems
-    assert [each.hint for each in problems if each.code == "E301"] == [None]
+    assert [problem.hint for problem in problems if problem.code == "E301"] == [None]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_what_could_change_a_statement_is(expression: str) -> None:
     step = (
         f"- {{step: a, tool: {{kind: postgres, auth: d, query: 'SELECT {{{{ {expression} }}}}'}}}}"
     )
-    assert [each.code for each in judged(step, level=Level.STRICT).problems] == ["W909"]
+    assert [problem.code for problem in judged(step, level=Level.STRICT).problems] == ["W909"]
 
 
 def test_problems_have_a_maximum_that_is_told() -> None:
@@ -151,7 +151,9 @@ def test_problems_have_a_maximum_that_is_told() -> None:
     assert parsed.problems[0].code == "W910"
     assert parsed.playbook is None
     nearly = ", ".join(f"desk{i:03}: 1" for i in range(HINTS_MAX + 50))
-    hinted = [each for each in judged(f"- {{step: a, {NOOP}, {nearly}}}").problems if each.hint]
+    hinted = [
+        problem for problem in judged(f"- {{step: a, {NOOP}, {nearly}}}").problems if problem.hint
+    ]
     assert len(hinted) <= HINTS_MAX
 
 
@@ -159,4 +161,4 @@ def test_a_problem_in_a_later_document_has_its_place_in_the_file() -> None:
     text = document(f"- {{step: a, {NOOP}}}") + "---\n" + document("- {step: a, tool: {kind: nop}}")
     first, second = parse_playbooks(text)
     assert first.problems == ()
-    assert [(each.line, each.column) for each in second.problems] == [(11, 28)]
+    assert [(problem.line, problem.column) for problem in second.problems] == [(11, 28)]

@@ -111,7 +111,7 @@ def test_the_canonical_form_holds_the_entrys_kind_and_stays_so() -> None:
 def test_an_unused_entry_that_is_incomplete_is_only_a_warning() -> None:
     parsed = judged("- {step: s, tool: {kind: noop}}", root=ROOT)
     assert parsed.playbook is not None
-    (problem,) = [each for each in parsed.problems if each.code == "E403"]
+    (problem,) = [item for item in parsed.problems if item.code == "E403"]
     assert (problem.path, problem.is_error) == ("workbook[2].tool", False)
 
 
@@ -119,7 +119,7 @@ def test_a_call_that_leaves_a_required_field_open_is_an_error() -> None:
     parsed = judged("- {step: s, tool: {kind: workbook, name: send}}", root=ROOT)
     assert parsed.playbook is None
     assert ("E403", "workflow[0].tool", True) in [
-        (each.code, each.path, each.is_error) for each in parsed.problems
+        (problem.code, problem.path, problem.is_error) for problem in parsed.problems
     ]
 
 
@@ -131,8 +131,8 @@ def test_an_unknown_entry_is_told_with_the_nearest(level: Level) -> None:
         level=level,
     )
     assert parsed.playbook is None
-    found = [each for each in parsed.problems if each.code == "E202"]
-    assert [(each.path, each.hint) for each in found] == [
+    problems = [problem for problem in parsed.problems if problem.code == "E202"]
+    assert [(item.path, item.hint) for item in problems] == [
         ("workflow[0].tool[0].task", "did you mean 'grade'?"),
         ("workflow[0].tool[1].name", "did you mean 'get'?"),
     ]
@@ -143,7 +143,7 @@ def test_a_template_of_the_entry_is_found_in_the_entry() -> None:
         "- {step: s, tool: {kind: workbook, name: w}}",
         root='workbook: [{name: w, tool: {kind: http, url: "{{ a | uper }}"}}]\n',
     )
-    assert [(each.code, each.path) for each in parsed.problems] == [
+    assert [(problem.code, problem.path) for problem in parsed.problems] == [
         ("E302", "workbook[0].tool.url")
     ]
 

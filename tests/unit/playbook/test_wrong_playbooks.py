@@ -36,13 +36,13 @@ def expected(text: str, level: Level) -> list[Found]:
 def test_a_wrong_playbook_gets_exactly_its_problems(file: Path, level: Level) -> None:
     text = file.read_text(encoding="utf-8")
     parsed = parse_playbook(text, level=level)
-    found = [
-        (each.line, each.column, each.code, each.path or "-", str(each.severity))
-        for each in parsed.problems
+    problems = [
+        (problem.line, problem.column, problem.code, problem.path or "-", str(problem.severity))
+        for problem in parsed.problems
     ]
-    assert sorted(found) == expected(text, level), parsed.problems
-    assert found == sorted(found, key=lambda each: each[:2])
-    assert (parsed.playbook is None) == any(each.is_error for each in parsed.problems)
+    assert sorted(problems) == expected(text, level), parsed.problems
+    assert problems == sorted(problems, key=lambda each: each[:2])
+    assert (parsed.playbook is None) == any(problem.is_error for problem in parsed.problems)
 
 
 @pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)

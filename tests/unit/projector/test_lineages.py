@@ -8,7 +8,7 @@ from aiohttp import web
 from tests.support import openlineage
 from tests.support.builders import ORGANIZATION, TENANT, History, a_failed_run, an_item_loop
 from tests.support.bus import memory_bus
-from tests.support.projecting import SHARD_COUNT, Desk
+from tests.support.projecting import SHARD_COUNT, ProjectorHarness
 from tests.support.storage import memory_stores
 
 from noetl_chassis.clock import SystemClock
@@ -35,19 +35,19 @@ workflow:
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
+async def harness() -> AsyncIterator[ProjectorHarness]:
     async with memory_bus() as bus:
         await bus.streams.ensure_streams()
-        yield Desk(memory_stores(), bus)
+        yield ProjectorHarness(memory_stores(), bus)
 
 
-def lineages(desk: Desk, endpoint: LineageEndpoint, **policy: Any) -> LineageRelay:
+def lineages(harness: ProjectorHarness, endpoint: LineageEndpoint, **policy: Any) -> LineageRelay:
     chosen = {"is_kept": True, "execution_shard_count": SHARD_COUNT, "page_versions": 7, **policy}
     return LineageRelay(
         stores=LineageStores(
-            histories=desk.stores.steps,
-            rows=desk.stores.lineage,
-            catalog=desk.stores.catalog,
+            histories=harness.stores.steps,
+            rows=harness.stores.lineage,
+            catalog=harness.stores.catalog,
             endpoint=endpoint,
         ),
         clock=SystemClock(),
@@ -62,38 +62,43 @@ async def run_dry(telling: LineageRelay) -> None:
         pass
 
 
-async def bodies(desk: Desk, execution_id: ExecutionId) -> list[str]:
+async def bodies(harness: ProjectorHarness, execution_id: ExecutionId) -> list[str]:
     return [
-        one.body for one in await desk.stores.lineage.list_lineage_rows(execution_id, rows_max=999)
+        lineage_row.body
+        for lineage_row in await harness.stores.lineage.list_lineage_rows(
+            execution_id, rows_max=999
+        )
     ]
 
 
 def other(history: History) -> History:
     twin = History(ExecutionId(str(int(history.execution_id) + (1 << 22))))
-    twin.add(*(one.event for one in history.envelopes))
+    twin.add(*(envelope.event for envelope in history.envelopes))
     return twin
 
 
-async def test_what_is_delivered_is_what_the_standard_wants_in_order(desk: Desk) -> None:
-    one, two = a_failed_run(), other(an_item_loop())
-    for history in (one, two):
-        await desk.append(history)
+async def test_what_is_delivered_is_what_the_standard_wants_in_order(
+    harness: ProjectorHarness,
+) -> None:
+    item, two = a_failed_run(), other(an_item_loop())
+    for history in (item, two):
+        await harness.append(history)
     endpoint = MemoryLineageEndpoint()
-    await run_dry(lineages(desk, endpoint))
-    kept = [await bodies(desk, history.execution_id) for history in (one, two)]
+    await run_dry(lineages(harness, endpoint))
+    kept = [await bodies(harness, history.execution_id) for history in (item, two)]
     assert sorted(endpoint.bodies) == sorted(kept[0] + kept[1])
     for rows in kept:
         assert [body for body in endpoint.bodies if body in rows] == rows
         assert openlineage.check(rows[0])["eventType"] == "START"
 
 
-async def test_statements_come_from_the_playbook_of_the_run(desk: Desk) -> None:
+async def test_statements_come_from_the_playbook_of_the_run(harness: ProjectorHarness) -> None:
     history = History()
     history.start()
     history.enter("fetch")
     started = history.envelopes[0].event
     assert isinstance(started, execution_events.PlaybookInitialized)
-    await desk.stores.catalog.register_playbook(
+    await harness.stores.catalog.register_playbook(
         CatalogEntry(
             catalog_id=started.catalog_id,
             tenant_id=TENANT,
@@ -106,9 +111,9 @@ async def test_statements_come_from_the_playbook_of_the_run(desk: Desk) -> None:
             diagnostics=[],
         )
     )
-    await desk.append(history)
-    await run_dry(lineages(desk, MemoryLineageEndpoint()))
-    _, entered = await bodies(desk, history.execution_id)
+    await harness.append(history)
+    await run_dry(lineages(harness, MemoryLineageEndpoint()))
+    _, entered = await bodies(harness, history.execution_id)
     assert codec.decode_json(entered)["job"]["facets"]["sql"] == {
         "_producer": "https://noetl.io",
         "_schemaURL": "https://openlineage.io/spec/facets/1-1-0/SQLJobFacet.json"
@@ -118,44 +123,44 @@ async def test_statements_come_from_the_playbook_of_the_run(desk: Desk) -> None:
     }
 
 
-async def test_told_in_parts_or_again_the_bytes_are_the_same(desk: Desk) -> None:
+async def test_told_in_parts_or_again_the_bytes_are_the_same(harness: ProjectorHarness) -> None:
     history = an_item_loop()
     half = len(history.envelopes) // 2
-    telling = lineages(desk, MemoryLineageEndpoint(), page_versions=3, pages_max=1)
-    await desk.append(history, until=half)
+    telling = lineages(harness, MemoryLineageEndpoint(), page_versions=3, pages_max=1)
+    await harness.append(history, until=half)
     await telling.record_lineage()
-    await desk.append(history, after=half)
+    await harness.append(history, after=half)
     # Another process, which knows nothing of what the first one held.
-    await run_dry(lineages(desk, MemoryLineageEndpoint(), page_versions=2))
-    first = await bodies(desk, history.execution_id)
-    await desk.stores.lineage.forget_lineage(history.execution_id)
+    await run_dry(lineages(harness, MemoryLineageEndpoint(), page_versions=2))
+    first = await bodies(harness, history.execution_id)
+    await harness.stores.lineage.forget_lineage(history.execution_id)
     endpoint = MemoryLineageEndpoint()
-    await run_dry(lineages(desk, endpoint))
-    assert await bodies(desk, history.execution_id) == first
+    await run_dry(lineages(harness, endpoint))
+    assert await bodies(harness, history.execution_id) == first
     assert endpoint.bodies == []
 
 
-async def test_a_receiver_that_is_away_gets_everything_later(desk: Desk) -> None:
+async def test_a_receiver_that_is_away_gets_everything_later(harness: ProjectorHarness) -> None:
     history = a_failed_run()
-    await desk.append(history)
+    await harness.append(history)
     endpoint = MemoryLineageEndpoint()
     endpoint.absent = 2
-    telling = lineages(desk, endpoint, retry_min_s=0.01, retry_max_s=0.01)
+    telling = lineages(harness, endpoint, retry_min_s=0.01, retry_max_s=0.01)
     await telling.record_lineage()
-    expected = await bodies(desk, history.execution_id)
+    expected = await bodies(harness, history.execution_id)
     while endpoint.bodies != expected:
         await telling.deliver_lineage()
 
 
-async def test_without_a_receiver_nothing_is_read_or_kept(desk: Desk) -> None:
+async def test_without_a_receiver_nothing_is_read_or_kept(harness: ProjectorHarness) -> None:
     history = a_failed_run()
-    await desk.append(history)
-    telling = lineages(desk, MemoryLineageEndpoint(), is_kept=False)
+    await harness.append(history)
+    telling = lineages(harness, MemoryLineageEndpoint(), is_kept=False)
     assert (await telling.record_lineage(), await telling.deliver_lineage()) == (0, 0)
-    assert await bodies(desk, history.execution_id) == []
+    assert await bodies(harness, history.execution_id) == []
 
 
-class Refusing:
+class RefusingLineages:
     """Takes all but the first of what it is sent."""
 
     def __init__(self) -> None:
@@ -167,12 +172,12 @@ class Refusing:
             raise LineageRefused("422")
 
 
-async def test_one_refused_event_does_not_hold_back_the_others(desk: Desk) -> None:
+async def test_one_refused_event_does_not_hold_back_the_others(harness: ProjectorHarness) -> None:
     history = a_failed_run()
-    await desk.append(history)
-    endpoint = Refusing()
-    await run_dry(lineages(desk, endpoint))
-    assert endpoint.taken == len(await bodies(desk, history.execution_id))
+    await harness.append(history)
+    endpoint = RefusingLineages()
+    await run_dry(lineages(harness, endpoint))
+    assert endpoint.taken == len(await bodies(harness, history.execution_id))
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,12 @@ def test_every_shard_has_exactly_one_projector(count: int) -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 16])
 def test_the_shards_are_those_that_the_consumer_filters(count: int) -> None:
     for index in range(count):
-        own = shard_ownership.list_owned_shards(index=index, count=count, shard_count=SHARDS)
-        assert own == topology.list_projector_shards(index=index, count=count, shard_count=SHARDS)
+        owned_shards = shard_ownership.list_owned_shards(
+            index=index, count=count, shard_count=SHARDS
+        )
+        assert owned_shards == topology.list_projector_shards(
+            index=index, count=count, shard_count=SHARDS
+        )
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 16])

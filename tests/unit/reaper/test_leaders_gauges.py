@@ -10,18 +10,18 @@ from noetl_chassis.observability.names import Metric
 def shown(metric: Metric) -> list[float]:
     """What a scrape would be told."""
     gauge = instruments._get_gauge(metric)  # a process has one telemetry, and a test no process
-    return [float(one.value) for one in gauge._observe_values(CallbackOptions())]
+    return [float(value.value) for value in gauge._observe_values(CallbackOptions())]
 
 
 async def test_a_reaper_that_leads_no_more_shows_nothing_of_before() -> None:
     world = World()
-    one, two = world.reaper("one"), world.reaper("two")
-    await one.sweep()
+    item, two = world.reaper("one"), world.reaper("two")
+    await item.sweep()
     instruments.set_gauge(names.COMMAND_BACKLOG, 900, labels={names.POOL: "p", names.LANE: "io"})
     assert shown(names.DLQ_MESSAGES) == [0]
     assert shown(names.COMMAND_BACKLOG)[-1:] == [900]
     world.clock.advance_by(9)
     assert await two.sweep()
-    assert not await one.sweep()
+    assert not await item.sweep()
     assert (shown(names.DLQ_MESSAGES), shown(names.COMMAND_BACKLOG)) == ([], [])
     assert shown(names.IS_LEADER) == [0]

@@ -84,7 +84,7 @@ async def test_nothing_is_lost_or_sent_twice_by_a_kill_between_two_of_them() -> 
     sent = await MemoryNotifications(world.store).list_sent_notifications(
         notifications_max=9, **PLACE
     )
-    assert len(list_starts(world)) == len({one.execution_id for one in sent}) == 3
+    assert len(list_starts(world)) == len({item.execution_id for item in sent}) == 3
 
 
 async def test_one_turn_sends_no_more_than_its_limit() -> None:

@@ -131,12 +131,12 @@ def test_a_command_seen_for_the_first_time_is_not_yet_lost() -> None:
 
 
 def test_a_report_is_one_request_per_attempt() -> None:
-    one, two = (domain.build_lost_request(a_command(attempt=n), POLICY) for n in (1, 2))
-    assert one.idempotency_key == "lost/77/1"
-    assert two.idempotency_key != one.idempotency_key
-    assert one.subject == f"noetl.ingest.{ids.find_shard(X, 16)}.acme.west"
-    batch = facts.decode_fact_batch(one.data)
-    assert batch.request_id == one.request_id
+    item, two = (domain.build_lost_request(a_command(attempt=n), POLICY) for n in (1, 2))
+    assert item.idempotency_key == "lost/77/1"
+    assert two.idempotency_key != item.idempotency_key
+    assert item.subject == f"noetl.ingest.{ids.find_shard(X, 16)}.acme.west"
+    batch = facts.decode_fact_batch(item.data)
+    assert batch.request_id == item.request_id
     assert batch.facts == [
         facts.CommandLost(command_id=ids.CommandId("77"), attempt=1, reason="lease_expired")
     ]

@@ -84,7 +84,7 @@ class World:
         self, version: int, *, head: int | None = None, status: str = "RUNNING", attempt: int = 1
     ) -> None:
         """Show one command, heard just now, at a version; the ledger is there or ahead."""
-        known = (await self.projections.list_positions([X])).get(X, 0)
+        position = (await self.projections.list_positions([X])).get(X, 0)
         self.store.head_by_execution[X] = HistoryHead(
             execution_id=X, version=head or version, checksum=""
         )
@@ -103,7 +103,7 @@ class World:
         await self.projections.apply_rows(
             shard=0,
             rows={"execution": [execution], "command": [command]},
-            positions={X: (known, version)},
+            positions={X: (position, version)},
         )
 
     def reported(self) -> list[Fact]:
@@ -309,10 +309,10 @@ async def test_a_silent_execution_is_nudged_once_per_period() -> None:
 
 async def test_only_one_of_two_reapers_leads_and_the_other_takes_over() -> None:
     world = World()
-    one, two = world.reaper("one"), world.reaper("two")
-    assert (await one.sweep(), await two.sweep()) == (True, False)
+    item, two = world.reaper("one"), world.reaper("two")
+    assert (await item.sweep(), await two.sweep()) == (True, False)
     world.clock.advance_by(9)
-    assert (await two.sweep(), await one.sweep()) == (True, False)
+    assert (await two.sweep(), await item.sweep()) == (True, False)
 
 
 @pytest.mark.parametrize("failure", [MessagingUnavailable, TopologyMismatch, ValueError])
@@ -359,8 +359,8 @@ async def test_messages_out_of_deliveries_become_letters() -> None:
     await planner.fetch_batch(messages_max=1, wait_s=0)
     world.clock.advance_by(6)
     await world.reaper().sweep()
-    (letter,) = await MemoryDeadLetters(world.broker).list_letters(letters_max=9)
-    assert letter.data == b"poison"
+    (dead_letter,) = await MemoryDeadLetters(world.broker).list_letters(letters_max=9)
+    assert dead_letter.data == b"poison"
 
 
 async def test_a_message_that_nobody_was_told_of_is_handed_over_once() -> None:

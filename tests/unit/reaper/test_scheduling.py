@@ -73,9 +73,9 @@ class World:
         ]
 
     async def kept(self) -> Schedule:
-        found = await self.schedules.find_schedule("hourly", **PLACE)
-        assert found is not None
-        return found
+        schedule = await self.schedules.find_schedule("hourly", **PLACE)
+        assert schedule is not None
+        return schedule
 
 
 async def test_a_due_schedule_asks_for_its_playbook_and_says_which_time_it_is_for() -> None:

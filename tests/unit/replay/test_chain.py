@@ -20,7 +20,7 @@ PLACE = 7
 
 
 def a_history() -> Events:
-    return [stored_event.to_stored_event(one) for one in a_cursor_loop().envelopes]
+    return [stored_event.to_stored_event(envelope) for envelope in a_cursor_loop().envelopes]
 
 
 def a_long_history() -> Events:
@@ -31,7 +31,7 @@ def a_long_history() -> Events:
         slots.take(index % 3, index // 3, rows=5)
     slots.close()
     history.finish(last="drain")
-    return [stored_event.to_stored_event(one) for one in history.envelopes]
+    return [stored_event.to_stored_event(envelope) for envelope in history.envelopes]
 
 
 def head_of(events: Events) -> HistoryHead:
@@ -44,23 +44,23 @@ def head_of(events: Events) -> HistoryHead:
 
 
 def renumbered(events: Events) -> Events:
-    return [structs.replace(one, stream_version=place) for place, one in enumerate(events, 1)]
+    return [structs.replace(item, stream_version=place) for place, item in enumerate(events, 1)]
 
 
 def resealed(events: Events) -> Events:
     """What somebody can do who may write everything."""
     done, before = [], codec.CHECKSUM_NONE
-    for one in events:
-        before = codec.chain_checksum(before, stored_event.encode_covered_fields(one))
-        done.append(structs.replace(one, envelope_checksum=before))
+    for event in events:
+        before = codec.chain_checksum(before, stored_event.encode_covered_fields(event))
+        done.append(structs.replace(event, envelope_checksum=before))
     return done
 
 
 def changed(events: Events) -> Events:
-    one = events[PLACE]
+    event = events[PLACE]
     return [
         *events[:PLACE],
-        structs.replace(one, event={**one.event, "step": "other"}),
+        structs.replace(event, event={**event.event, "step": "other"}),
         *events[PLACE + 1 :],
     ]
 
@@ -79,8 +79,8 @@ def inserted(events: Events) -> Events:
 
 
 def swapped(events: Events) -> Events:
-    one, two = events[PLACE : PLACE + 2]
-    return renumbered([*events[:PLACE], two, one, *events[PLACE + 2 :]])
+    item, two = events[PLACE : PLACE + 2]
+    return renumbered([*events[:PLACE], two, item, *events[PLACE + 2 :]])
 
 
 def moved(events: Events) -> Events:
@@ -120,7 +120,7 @@ def test_damage_is_named(
     wrong = damage(events)
     head = structs.replace(head_of(events), version=wrong[-1].stream_version)
     found = chain.examine_history(wrong, head=head)
-    assert [(one.damage, one.version) for one in found] == [(kind, version)], found
+    assert [(item.damage, item.version) for item in found] == [(kind, version)], found
     assert found[0].message
 
 
@@ -175,10 +175,10 @@ def test_events_behind_the_head_and_a_missing_head_are_found() -> None:
 @pytest.mark.parametrize("place", range(1, 20))
 def test_every_single_change_is_found_at_its_event(place: int) -> None:
     events = a_history()
-    one = events[place]
-    events[place] = structs.replace(one, meta={"x": 1})
-    found = chain.examine_history(events, head=head_of(events))
-    assert [(one.damage, one.version) for one in found] == [(ChainDamage.CHANGED, place + 1)]
+    event = events[place]
+    events[place] = structs.replace(event, meta={"x": 1})
+    history = chain.examine_history(events, head=head_of(events))
+    assert [(item.damage, item.version) for item in history] == [(ChainDamage.CHANGED, place + 1)]
 
 
 def test_several_kinds_of_damage_are_all_named() -> None:
@@ -187,8 +187,8 @@ def test_several_kinds_of_damage_are_all_named() -> None:
     wrong[20] = structs.replace(wrong[20], producer="somebody")
     del wrong[50]
     wrong[90] = structs.replace(wrong[90], meta={"x": 1})
-    found = chain.examine_history(wrong, head=head_of(events))
-    assert [(one.damage, one.version) for one in found] == [
+    history = chain.examine_history(wrong, head=head_of(events))
+    assert [(item.damage, item.version) for item in history] == [
         (ChainDamage.CHANGED, 21),
         (ChainDamage.REMOVED, 51),
         (ChainDamage.CHANGED, 92),

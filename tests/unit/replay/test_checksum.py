@@ -79,7 +79,7 @@ def test_a_stage_names_its_parent_outside_of_every_checksum() -> None:
 
 def test_an_open_stage_keeps_its_parent_over_a_snapshot_and_until_it_closes() -> None:
     history = nested(a_cursor_loop()).envelopes
-    closes = next(n for n, one in enumerate(history) if isinstance(one.event, StageClosed))
+    closes = next(n for n, item in enumerate(history) if isinstance(item.event, StageClosed))
     first = history[0]
     begun = state.build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
     restored = snapshot.restore_state(

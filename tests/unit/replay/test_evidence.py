@@ -33,9 +33,9 @@ def put(path: str, data: bytes) -> Damaging:
 
 def entry(role: str, **fields: Any) -> Damaging:
     def change(index: Any) -> None:
-        for one in index["entries"]:
-            if one["role"] == role:
-                one.update(fields)
+        for item in index["entries"]:
+            if item["role"] == role:
+                item.update(fields)
 
     return reindexed(change)
 
@@ -68,9 +68,9 @@ def rerowed(body: Any) -> None:
 
 def renamed_file(files: Files) -> Files:
     index = codec.decode_json(files[evidence.INDEX])
-    for one in index["entries"]:
-        if one["role"] == "payloads":
-            one["path"] = "other.json"
+    for entry in index["entries"]:
+        if entry["role"] == "payloads":
+            entry["path"] = "other.json"
     moved = {("other.json" if name == "payloads.json" else name): files[name] for name in files}
     return {**moved, evidence.INDEX: codec.encode_json(index)}
 
@@ -80,7 +80,7 @@ def swap_steps(body: Any) -> None:
 
 
 def unresolve(body: Any) -> Any:
-    checks = [codec.convert_value(one, evidence.PayloadCheck) for one in body["payloads"]]
+    checks = [codec.convert_value(payload, evidence.PayloadCheck) for payload in body["payloads"]]
     missing = [
         *checks[1:],
         evidence.PayloadCheck(sha256=checks[0].sha256, uri="u", status="missing"),
@@ -89,12 +89,12 @@ def unresolve(body: Any) -> Any:
 
 
 def fewer_payloads(body: Any) -> Any:
-    checks = [codec.convert_value(one, evidence.PayloadCheck) for one in body["payloads"]]
+    checks = [codec.convert_value(payload, evidence.PayloadCheck) for payload in body["payloads"]]
     return evidence.build_payload_report(checks[1:])
 
 
 def more_payloads(body: Any) -> Any:
-    checks = [codec.convert_value(one, evidence.PayloadCheck) for one in body["payloads"]]
+    checks = [codec.convert_value(payload, evidence.PayloadCheck) for payload in body["payloads"]]
     extra = evidence.PayloadCheck(sha256="f" * 64, uri="u", status=evidence.RESOLVED)
     return evidence.build_payload_report([*checks, extra])
 
@@ -197,17 +197,17 @@ def test_there_are_thirty_kinds_of_damage_and_more() -> None:
 
 @pytest.mark.parametrize("code", DAMAGE)
 def test_every_damage_has_its_own_sentence(code: str) -> None:
-    found = evidence_folder.check_folder(DAMAGE[code](a_folder()))
-    assert code in {one.code for one in found}, found
-    assert all(one.message and one.artifact for one in found)
+    folder = evidence_folder.check_folder(DAMAGE[code](a_folder()))
+    assert code in {item.code for item in folder}, folder
+    assert all(item.message and item.artifact for item in folder)
 
 
 def test_no_two_kinds_of_damage_say_the_same() -> None:
     said: dict[str, str] = {}
     for code, damage in DAMAGE.items():
-        for one in evidence_folder.check_folder(damage(a_folder())):
-            if one.code == code:
-                said.setdefault(one.message, code)
+        for item in evidence_folder.check_folder(damage(a_folder())):
+            if item.code == code:
+                said.setdefault(item.message, code)
     assert len(said) == len(DAMAGE)
 
 
@@ -225,7 +225,7 @@ def test_evidence_says_the_same_wherever_it_lies_and_in_any_order() -> None:
 def test_evidence_of_one_execution_does_not_pass_for_another() -> None:
     ours, theirs = a_folder(a_cancelled_run()), a_folder(a_single_step())
     mixed = indexed({**ours, "live-rows.json": theirs["live-rows.json"]})
-    assert "parity" in {one.code for one in evidence_folder.check_folder(mixed)}
+    assert "parity" in {item.code for item in evidence_folder.check_folder(mixed)}
 
 
 @pytest.mark.parametrize("name", record.names())

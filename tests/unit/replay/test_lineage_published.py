@@ -61,13 +61,16 @@ def event(**facet: Any) -> dict[str, Any]:
 
 
 def wrong(judged: list[Judgement]) -> dict[str, list[str]]:
-    return {one.what: one.wrong for one in judged if one.wrong}
+    return {item.what: item.wrong for item in judged if item.wrong}
 
 
 def test_an_event_and_its_facets_are_judged_by_the_files_that_they_name(tmp_path: Path) -> None:
     spec = published(tmp_path, CORE_FILE, sql_file("1-1-0"), sql_file("1-2-0"))
     judged = spec.judge(event(query="select 1"))
-    assert [(one.what, one.asked == one.by) for one in judged] == [("event", True), ("sql", True)]
+    assert [(item.what, item.asked == item.by) for item in judged] == [
+        ("event", True),
+        ("sql", True),
+    ]
     assert wrong(judged) == {}
 
 

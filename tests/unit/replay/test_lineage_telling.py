@@ -37,16 +37,19 @@ def told(history: list[Envelope], plan: lineage.Plan | None = None) -> list[Line
     return lineage.build_lineage_events(begun(history), history, plan or {})
 
 
-def shown(found: list[LineageEvent]) -> list[dict[str, Any]]:
-    return [openlineage.check(codec.encode_json(one.event)) for one in found]
+def shown(lineage_events: list[LineageEvent]) -> list[dict[str, Any]]:
+    return [
+        openlineage.check(codec.encode_json(lineage_event.event))
+        for lineage_event in lineage_events
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_run_of_a_history_is_told_once_and_as_the_standard_wants(name: str) -> None:
     history = record.load(name)
     events = shown(told(history))
-    starts = Counter(one["run"]["runId"] for one in events if one["eventType"] == "START")
-    ends = Counter(one["run"]["runId"] for one in events if one["eventType"] in ENDS)
+    starts = Counter(event["run"]["runId"] for event in events if event["eventType"] == "START")
+    ends = Counter(event["run"]["runId"] for event in events if event["eventType"] in ENDS)
     assert set(starts.values()) == {1}
     assert set(ends.values()) <= {1}
     assert ends.keys() <= starts.keys()
@@ -80,33 +83,33 @@ def test_the_schema_refuses_what_the_standard_does_not_know(place: list[str], va
 @pytest.mark.parametrize("name", NAMES)
 def test_a_history_is_told_alike_wherever_it_is_cut(name: str) -> None:
     history = record.load(name)
-    whole = [codec.encode_json(one) for one in told(history)]
+    whole = [codec.encode_json(item) for item in told(history)]
     for cut in {1, len(history) // 3, len(history) // 2, len(history) - 1}:
         kept = begun(history)
-        found = lineage.build_lineage_events(kept, history[:cut], {})
+        lineage_events = lineage.build_lineage_events(kept, history[:cut], {})
         resumed = codec.decode_as(codec.encode_json(kept), LineageState)
-        found += lineage.build_lineage_events(resumed, history[cut:], {})
-        assert [codec.encode_json(one) for one in found] == whole
+        lineage_events += lineage.build_lineage_events(resumed, history[cut:], {})
+        assert [codec.encode_json(lineage_event) for lineage_event in lineage_events] == whole
 
 
 def test_what_does_not_matter_may_be_left_out() -> None:
     for name in NAMES:
         history = record.load(name)
-        few = [one for one in history if lineage.is_lineage_event(one)]
+        few = [item for item in history if lineage.is_lineage_event(item)]
         assert told(few) == told(history)
 
 
 def test_items_are_not_told_one_by_one() -> None:
     history = an_item_loop().envelopes
-    runs = {one.event.run.run_id for one in told(history)}
-    steps = sum(isinstance(one.event, step_events.StepEnter) for one in history)
+    runs = {item.event.run.run_id for item in told(history)}
+    steps = sum(isinstance(item.event, step_events.StepEnter) for item in history)
     assert len(runs) == steps + 1
 
 
 def test_a_failed_run_says_what_it_failed_with() -> None:
     events = shown(told(a_failed_run().envelopes))
-    failed = [one for one in events if one["eventType"] == "FAIL"]
-    assert [one["run"]["facets"]["errorMessage"]["message"] for one in failed]
+    failed = [event for event in events if event["eventType"] == "FAIL"]
+    assert [item["run"]["facets"]["errorMessage"]["message"] for item in failed]
     assert failed[-1]["job"]["name"] == "examples/story"
     assert failed[0]["run"]["facets"]["parent"]["run"]["runId"] == failed[-1]["run"]["runId"]
 
@@ -137,15 +140,15 @@ def test_a_result_is_a_dataset_whose_version_is_its_digest() -> None:
     assert source["name"] == "noetl://tenant/acme/org/west/result/examples%2Fstory/read"
     assert source["facets"]["version"]["datasetVersion"] == reference.sha256
     assert source["facets"]["symlinks"]["identifiers"][0]["name"] == reference.uri
-    assert [one["name"] for one in source["facets"]["schema"]["fields"]] == ["id", "name"]
+    assert [field["name"] for field in source["facets"]["schema"]["fields"]] == ["id", "name"]
     assert kept.open[run].inputs[0].name == "people"
 
 
 def test_inline_results_have_versions_too() -> None:
     events = shown(told(a_single_step().envelopes))
-    outputs = [one for event in events for one in event["outputs"]]
+    outputs = [output for event in events for output in event["outputs"]]
     assert outputs
-    assert all(len(one["facets"]["version"]["datasetVersion"]) == 64 for one in outputs)
+    assert all(len(output["facets"]["version"]["datasetVersion"]) == 64 for output in outputs)
 
 
 PLAYBOOK = """\

@@ -25,14 +25,18 @@ def test_an_object_is_what_its_changes_made_of_it() -> None:
     }
     assert (one["is_deleted"], one["created_at"] < one["updated_at"]) == (False, True)
     assert [ref["sha256"] for ref in one["payload_refs"]] == [a_ref(5, "orders-5").sha256]
-    said = [one.event_id for one in history.envelopes if one.aggregate_type == "business_object"]
-    assert (one["first_event_id"], one["last_event_id"]) == (said[0], said[4])
+    event_ids = [
+        envelope.event_id
+        for envelope in history.envelopes
+        if envelope.aggregate_type == "business_object"
+    ]
+    assert (one["first_event_id"], one["last_event_id"]) == (event_ids[0], event_ids[4])
 
 
 def test_a_removed_object_keeps_its_row_and_may_come_back() -> None:
     history = a_shop()
     cut = History()
-    cut.add(*(one.event for one in history.envelopes[:6]))
+    cut.add(*(item.event for item in history.envelopes[:6]))
     removed = objects(cut)["order/2"]
     assert (removed["is_deleted"], removed["status"]) == (True, "cancelled")
     assert removed["attributes"] == {"total": 7}

@@ -93,10 +93,10 @@ def test_the_digest_says_which_transitions_exist() -> None:
 def test_upcasters_are_pure() -> None:
     for event in (ABANDONED, REJECTED):
         before = codec.encode_canonical(event)
-        one, two = (
+        item, two = (
             upcasters.upcast_body(f"noetl.{event['event_type']}", 1, event) for _ in range(2)
         )
-        assert one == two
+        assert item == two
         assert codec.encode_canonical(event) == before
 
 
@@ -112,8 +112,10 @@ def test_first_versions_are_read_as_the_second_ones() -> None:
 def test_a_message_of_an_older_planner_is_read() -> None:
     before, last = older(ABANDONED, stream_version=1), older(REJECTED, stream_version=2)
     batch = codec.to_builtins(a_batch(a_cursor_loop().envelopes[:2]))
-    batch["events"] = [codec.to_builtins(one) for one in (before, last)]
-    events = [one.event for one in stored_event.decode_event_batch(codec.encode_json(batch)).events]
+    batch["events"] = [codec.to_builtins(item) for item in (before, last)]
+    events = [
+        event.event for event in stored_event.decode_event_batch(codec.encode_json(batch)).events
+    ]
     assert isinstance(events[0], FrameAbandoned)
     assert events[0].previous_worker == "worker-1"
     assert isinstance(events[1], FrameCommitRejected)

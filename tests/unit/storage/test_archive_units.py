@@ -27,22 +27,22 @@ from noetl_storage.ports.errors import PayloadCorrupt, PayloadMissing
 
 
 def events_of(history: History) -> list[StoredEvent]:
-    return [stored_event.to_stored_event(one) for one in history.envelopes]
+    return [stored_event.to_stored_event(envelope) for envelope in history.envelopes]
 
 
 FAILED = events_of(a_failed_run())
 TENANT, ORGANIZATION = TenantId(FAILED[0].tenant_id), OrganizationId(FAILED[0].organization_id)
 DRAINED = [
-    structs.replace(one, execution_id=str(int(FAILED[0].execution_id) + 1))
-    for one in events_of(a_cursor_loop())
+    structs.replace(item, execution_id=str(int(FAILED[0].execution_id) + 1))
+    for item in events_of(a_cursor_loop())
 ]
 
 
 def resealed(events: Iterable[StoredEvent]) -> list[StoredEvent]:
     before, done = codec.CHECKSUM_NONE, []
-    for one in events:
-        before = codec.chain_checksum(before, stored_event.encode_covered_fields(one))
-        done.append(structs.replace(one, envelope_checksum=before))
+    for event in events:
+        before = codec.chain_checksum(before, stored_event.encode_covered_fields(event))
+        done.append(structs.replace(event, envelope_checksum=before))
     return done
 
 
@@ -62,8 +62,8 @@ def a_unit() -> ManifestUnit:
 
 
 async def paged(events: Iterable[StoredEvent]) -> AsyncIterator[StoredEvent]:
-    for one in events:
-        yield one
+    for event in events:
+        yield event
 
 
 async def written(store: MemoryPayloads, events: Iterable[StoredEvent] = BOTH) -> ArchiveManifest:
@@ -78,12 +78,14 @@ async def archived(
     after_version: int = 0,
 ) -> list[StoredEvent]:
     history = manifest.find_history(execution)
-    found: list[StoredEvent] = []
+    stored_events: list[StoredEvent] = []
     for part in manifest.parts:
         if history is not None and part.number in history.parts:
             data = await units.read_part(store, manifest.unit, part)
-            found += parquet.decode(data, execution_id=execution, after_version=after_version)
-    return found
+            stored_events += parquet.decode(
+                data, execution_id=execution, after_version=after_version
+            )
+    return stored_events
 
 
 async def test_histories_come_back_as_they_were() -> None:
@@ -95,9 +97,9 @@ async def test_histories_come_back_as_they_were() -> None:
         execution = ExecutionId(whole[0].execution_id)
         assert await archived(store, manifest, execution) == whole
         assert await archived(store, manifest, execution, after_version=4) == whole[4:]
-        kept = manifest.find_history(execution)
-        assert kept is not None
-        assert (kept.event_count, kept.checksum) == (len(whole), whole[-1].envelope_checksum)
+        history = manifest.find_history(execution)
+        assert history is not None
+        assert (history.event_count, history.checksum) == (len(whole), whole[-1].envelope_checksum)
     assert await archived(store, manifest, ExecutionId("5")) == []
 
 
@@ -110,7 +112,7 @@ async def test_every_story_folds_to_the_same_checksums(name: str, history: Histo
         replay = HistoryReplay(
             build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
         )
-        replay.feed_events(stored_event.read_envelope(one) for one in envelopes)
+        replay.feed_events(stored_event.read_envelope(envelope) for envelope in envelopes)
         return history_replay.build_replay_report(replay)
 
     whole = events_of(history)
@@ -143,9 +145,9 @@ async def test_part_of_a_history_follows_what_came_before() -> None:
         previous={execution: FAILED[2].envelope_checksum},
     )
     assert await units.verify_unit(store, manifest) == len(FAILED) - 3
-    kept = manifest.find_history(execution)
-    assert kept is not None
-    assert (kept.first_version, kept.last_version) == (4, len(FAILED))
+    history = manifest.find_history(execution)
+    assert history is not None
+    assert (history.first_version, history.last_version) == (4, len(FAILED))
 
 
 Damaging = Callable[[ArchiveManifest], ArchiveManifest]
@@ -196,7 +198,7 @@ async def test_a_sealed_store_gives_back_what_was_archived() -> None:
 async def test_columns_say_what_an_auditor_asks_for() -> None:
     table = pq.read_table(BytesIO(parquet.encode(BOTH))).to_pylist()
     assert [row["stream_version"] for row in table[: len(FAILED)]] == [
-        one.stream_version for one in FAILED
+        item.stream_version for item in FAILED
     ]
     assert {row["error_kind"] for row in table} - {None}
     assert {row["worker_id"] for row in table} - {None}

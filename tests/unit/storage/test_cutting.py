@@ -33,6 +33,6 @@ async def test_small_pieces_travel_together(sizes: list[int], joined: list[int])
 
 async def test_what_is_large_is_cut() -> None:
     data = bytes(range(256)) * (CHUNK_BYTES // 128) + b"rest"
-    found = [piece async for piece in objects.cut_into_chunks(data)]
-    assert [len(piece) for piece in found] == [CHUNK_BYTES, CHUNK_BYTES, 4]
-    assert b"".join(found) == data
+    pieces = [piece async for piece in objects.cut_into_chunks(data)]
+    assert [len(piece) for piece in pieces] == [CHUNK_BYTES, CHUNK_BYTES, 4]
+    assert b"".join(pieces) == data

@@ -23,29 +23,29 @@ async def ask(tmp_path: Path) -> Any:
 
 
 def bodies(kind: str) -> list[dict[str, Any]]:
-    return [one.event for one in EVENTS if one.event["event_type"] == kind]
+    return [item.event for item in EVENTS if item.event["event_type"] == kind]
 
 
 async def test_which_runs_failed(ask: Any) -> None:
     found = ask(0)
     assert {row[0] for row in found} == {
-        int(one.execution_id) for one in EVENTS if one.event.get("error")
+        int(item.execution_id) for item in EVENTS if item.event.get("error")
     }
-    assert sum(row[3] for row in found) == sum(bool(one.event.get("error")) for one in EVENTS)
+    assert sum(row[3] for row in found) == sum(bool(item.event.get("error")) for item in EVENTS)
 
 
 async def test_who_carried_out_what_and_what_began_again(ask: Any) -> None:
     begun = bodies("command.started")
     found = ask(1)
     assert sum(row[2] for row in found) == len(begun)
-    assert sum(row[3] for row in found) == sum(one["attempt"] > 1 for one in begun) > 0
+    assert sum(row[3] for row in found) == sum(item["attempt"] > 1 for item in begun) > 0
 
 
 async def test_how_many_rows_a_step_committed(ask: Any) -> None:
     committed = bodies("frame.committed")
     [(month, step, frames, rows)] = ask(2)
     assert (str(month)[:7], step) == (MONTH, committed[0]["step"])
-    assert (frames, rows) == (len(committed), sum(one["row_count"] for one in committed))
+    assert (frames, rows) == (len(committed), sum(item["row_count"] for item in committed))
 
 
 async def test_whether_every_history_is_whole(ask: Any) -> None:

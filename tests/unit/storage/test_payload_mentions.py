@@ -26,7 +26,9 @@ from noetl_storage.size_limits import texts
 
 DIGESTS = [codec.digest_hex(b"%d" % n) for n in range(50)]
 MIB = 1024 * 1024
-ROWS = {"tasks": {"t": {"raw": {"columns": ["a"], "rows": [{"a": f"x {one}"} for one in DIGESTS]}}}}
+ROWS = {
+    "tasks": {"t": {"raw": {"columns": ["a"], "rows": [{"a": f"x {item}"} for item in DIGESTS]}}}
+}
 
 
 async def in_pieces(data: bytes, sizes: list[int]) -> AsyncIterator[bytes]:
@@ -41,10 +43,12 @@ async def in_pieces(data: bytes, sizes: list[int]) -> AsyncIterator[bytes]:
 def tables() -> dict[str, bytes]:
     """Write the digests into tables in every way in which a text may stand in one."""
     plain = pa.table({"a": DIGESTS})
-    fixed = pa.table({"a": pa.array([one.encode() for one in DIGESTS], pa.binary(64))})
+    fixed = pa.table({"a": pa.array([item.encode() for item in DIGESTS], pa.binary(64))})
     lists = pa.table({"a": pa.array([DIGESTS[at : at + 7] for at in range(0, 50, 7)])})
     # Each begins as the one before did, in all of its digest but the end or in nothing.
-    alike = pa.table({"a": sorted(f"at {one}{end}" for one in DIGESTS for end in ("", ".a", ".b"))})
+    alike = pa.table(
+        {"a": sorted(f"at {item}{end}" for item in DIGESTS for end in ("", ".a", ".b"))}
+    )
     flat: dict[str, Any] = {"use_dictionary": False}
     shared = {"column_encoding": {"a": "DELTA_BYTE_ARRAY"}, **flat}
     in_lists = {"column_encoding": {"a.list.element": "DELTA_BYTE_ARRAY"}, **flat}
@@ -218,11 +222,11 @@ async def test_an_owner_with_a_payload_that_cannot_be_told_is_not_collected_and_
     owner = Owner(tenant_id=TenantId("acme"), organization_id=OrganizationId("main"))
     other = Owner(tenant_id=TenantId("other"), organization_id=OrganizationId("main"))
     store = MemoryPayloads()
-    for one in (owner, other):
+    for item in (owner, other):
         await store.put_payload(
             b"{}",
-            tenant_id=one.tenant_id,
-            organization_id=one.organization_id,
+            tenant_id=item.tenant_id,
+            organization_id=item.organization_id,
             media_type="application/json",
         )
     later = now + timedelta(days=9)

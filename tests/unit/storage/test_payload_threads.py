@@ -56,12 +56,12 @@ async def begun(call: Blocked) -> None:
 
 async def test_so_many_calls_run_at_once_and_no_more(blocked: Blocked) -> None:
     threads = ThreadRunner(2)
-    asked = [asyncio.ensure_future(threads.run_call(blocked)) for _ in range(5)]
+    futures = [asyncio.ensure_future(threads.run_call(blocked)) for _ in range(5)]
     await begun(blocked)
     await begun(blocked)
     assert blocked.count == 2
     blocked.released.set()
-    assert await asyncio.gather(*asked) == ["done"] * 5
+    assert await asyncio.gather(*futures) == ["done"] * 5
     await threads.close()
 
 
@@ -75,25 +75,25 @@ async def test_a_failure_is_raised_where_the_call_was_asked_for() -> None:
 
 async def test_what_runs_may_finish_while_the_loop_goes_on(blocked: Blocked) -> None:
     threads = ThreadRunner(1)
-    asked = asyncio.ensure_future(threads.run_call(blocked))
+    future = asyncio.ensure_future(threads.run_call(blocked))
     await begun(blocked)
     closing = asyncio.ensure_future(threads.close(grace_s=600))
     await asyncio.sleep(0)
     # Only a loop that goes on comes here.
     blocked.released.set()
     await closing
-    assert await asked == "done"
+    assert await future == "done"
 
 
 async def test_what_outlasts_its_grace_is_left_behind(blocked: Blocked) -> None:
     threads = ThreadRunner(1)
-    asked = asyncio.ensure_future(threads.run_call(blocked))
+    future = asyncio.ensure_future(threads.run_call(blocked))
     waiting = asyncio.ensure_future(threads.run_call(blocked))
     await begun(blocked)
     assert await threads.close(grace_s=0.01) == 1
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    asked.cancel()
+    future.cancel()
     blocked.released.set()
 
 
@@ -106,7 +106,7 @@ async def test_closed_threads_take_no_call() -> None:
 
 async def test_a_call_that_nobody_waits_for_any_more_is_not_begun(blocked: Blocked) -> None:
     threads = ThreadRunner(1)
-    asked = asyncio.ensure_future(threads.run_call(blocked))
+    future = asyncio.ensure_future(threads.run_call(blocked))
     await begun(blocked)
     given_up = asyncio.ensure_future(threads.run_call(blocked))
     await asyncio.sleep(0)
@@ -114,7 +114,7 @@ async def test_a_call_that_nobody_waits_for_any_more_is_not_begun(blocked: Block
     with pytest.raises(asyncio.CancelledError):
         await given_up
     blocked.released.set()
-    await asked
+    await future
     assert await threads.run_call(int, "1") == 1
     assert blocked.count == 1
     await threads.close()

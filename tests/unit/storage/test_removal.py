@@ -11,9 +11,9 @@ from noetl_storage.process import removal
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "folder"
-    found.mkdir()
-    return found
+    path = tmp_path / "folder"
+    path.mkdir()
+    return path
 
 
 def test_files_folders_links_and_pipes_go(folder: Path, tmp_path: Path) -> None:

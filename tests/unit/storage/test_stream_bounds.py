@@ -91,10 +91,10 @@ def test_a_stream_within_its_bound_is_read_as_it_was_written(compression: str | 
         },
         metadata={"k": "v"},
     )
-    for one in (table, table.slice(0, 0), table.slice(5, 1)):
-        data = hostile.stream(one, compression=compression)
-        found = encoding.read_table(data, bytes_max=max(MIB, 2 * one.nbytes))
-        assert found.equals(one, check_metadata=True)
+    for item in (table, table.slice(0, 0), table.slice(5, 1)):
+        data = hostile.stream(item, compression=compression)
+        found = encoding.read_table(data, bytes_max=max(MIB, 2 * item.nbytes))
+        assert found.equals(item, check_metadata=True)
 
 
 def test_what_is_not_packed_may_be_as_long_as_it_lies_there() -> None:

@@ -73,8 +73,8 @@ def test_what_is_no_type_is_refused_with_the_column(text: str) -> None:
 )
 def test_two_types_have_the_one_that_holds_both_exactly(one: str, other: str, both: str) -> None:
     for pair in ((one, other), (other, one)):
-        found = unify_types("v", *map(parse_arrow_type, pair))
-        assert table_schema.format_arrow_type(found) == both
+        types = unify_types("v", *map(parse_arrow_type, pair))
+        assert table_schema.format_arrow_type(types) == both
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_tables_below_each_other_keep_their_types() -> None:
         [a_table("decimal128(3, 2)", 0.1), a_table("int64", 2**53 + 1)]
     )
     assert joined["types"] == ["decimal128(21, 2)"]
-    found = row_tables.read_row_table(joined)
-    assert found is not None
-    column = row_tables.build_table(*found).column("v")
+    row_table = row_tables.read_row_table(joined)
+    assert row_table is not None
+    column = row_tables.build_table(*row_table).column("v")
     assert [str(value) for value in column.to_pylist()] == ["0.10", "9007199254740993.00"]
 
 
@@ -143,9 +143,9 @@ def test_a_union_counts_its_parts() -> None:
         RowTable([{"v": 1}], ["v"], {"v": pa.int8()}),
         RowTable([{"v": 300}], ["v"], {"v": pa.int16()}),
     ]
-    found = row_tables.build_table(*row_tables.union_tables(parts, part_column="_part"))
-    assert found.schema == pa.schema([("v", pa.int16()), ("_part", pa.int64())])
-    assert found.to_pylist() == [{"v": 1, "_part": 0}, {"v": 300, "_part": 1}]
+    table = row_tables.build_table(*row_tables.union_tables(parts, part_column="_part"))
+    assert table.schema == pa.schema([("v", pa.int16()), ("_part", pa.int64())])
+    assert table.to_pylist() == [{"v": 1, "_part": 0}, {"v": 300, "_part": 1}]
 
 
 def test_maps_without_a_type_of_keys_are_read_back_as_empty_maps_of_texts() -> None:

@@ -32,9 +32,9 @@ def one_by_one(values: pa.Array) -> list[str | None]:
 
 
 def check(values: pa.Array) -> None:
-    found = find_column_texts(values)
-    assert found is not None
-    assert found.to_pylist() == one_by_one(values)
+    column_texts = find_column_texts(values)
+    assert column_texts is not None
+    assert column_texts.to_pylist() == one_by_one(values)
 
 
 @given(
@@ -42,7 +42,7 @@ def check(values: pa.Array) -> None:
     scale=st.integers(0, 4),
 )
 def test_decimals_that_are_exact_as_floats(digits: list[int | None], scale: int) -> None:
-    values = [None if one is None else Decimal(one).scaleb(-scale) for one in digits]
+    values = [None if digit is None else Decimal(digit).scaleb(-scale) for digit in digits]
     check(pa.array(values, pa.decimal128(15, scale)))
 
 
@@ -97,7 +97,9 @@ def formatted(values: pa.Array, type_: str, category: str) -> list[str | None]:
 
 @given(digits=st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1), max_size=20))
 def test_decimals_of_any_digits_go_into_numbers(digits: list[int | None]) -> None:
-    values = pa.array([None if one is None else Decimal(f"{one}e-18") for one in digits], WIDE)
+    values = pa.array(
+        [None if digit is None else Decimal(f"{digit}e-18") for digit in digits], WIDE
+    )
     texts = formatted(values, "numeric", "N")
     assert [None if text is None else Decimal(text) for text in texts] == values.to_pylist()
 
@@ -121,7 +123,7 @@ def test_bytes_go_into_bytea_in_hexadecimal_digits(
     values: list[bytes | None], skipped: int
 ) -> None:
     array = pa.array(values, pa.binary()).slice(skipped)
-    expected = [None if one is None else "\\x" + one.hex() for one in values[skipped:]]
+    expected = [None if item is None else "\\x" + item.hex() for item in values[skipped:]]
     assert formatted(array, "bytea", "U") == expected
 
 
@@ -132,7 +134,8 @@ def test_bytes_go_into_bytea_in_hexadecimal_digits(
 def test_lists_of_texts_become_arrays(values: list[list[str | None] | None], skipped: int) -> None:
     array = pa.array(values, pa.list_(pa.string())).slice(skipped)
     expected = [
-        None if one is None else text_values.format_array_literal(one) for one in values[skipped:]
+        None if item is None else text_values.format_array_literal(item)
+        for item in values[skipped:]
     ]
     assert formatted(array, "text[]", "A") == expected
 

@@ -106,9 +106,9 @@ def test_columns_have_a_greatest_cursor(column: pa.Array, type_: StateType, expe
     "values", [["infinity"], [1.5], [True], [{"a": 1}], ["2024-01-01", "2024-99-01"]]
 )
 def test_a_value_of_another_type_names_the_cursor_and_the_way_out(values: list[Any]) -> None:
-    with pytest.raises(ToolFailure, match="is not of type timestamp: write") as told:
+    with pytest.raises(ToolFailure, match="is not of type timestamp: write") as error_info:
         of_rows(values, TIMESTAMP)
-    assert told.value.error.kind == "validation"
+    assert error_info.value.error.kind == "validation"
 
 
 @pytest.mark.parametrize("column", [pa.array([1.5]), pa.array([True]), pa.array([[1]])])

@@ -197,7 +197,7 @@ def test_a_row_that_does_not_fit_is_named_by_its_line(tmp_path: Path) -> None:
     rejects = Rejects()
     found = read(tmp_path / "a.csv", rejects, schema=schema, on_bad_row="divert")
     assert found["id"].to_pylist() == [1, 3]
-    assert [(one.line, one.column, one.text) for one in rejects.rows] == [
+    assert [(row.line, row.column, row.text) for row in rejects.rows] == [
         (4, None, "4,a,b"),
         (5, "id", "x"),
     ]
@@ -271,12 +271,12 @@ def test_lines_of_json_keep_texts_digits_and_late_columns(tmp_path: Path) -> Non
         '{"id": 12345678901234567890123, "late": [1.5]}\n'
     )
     (tmp_path / "b.ndjson").write_text('{"id": 2, "more": true}\n')
-    found = read(f"{tmp_path}/*.ndjson").to_pylist()
-    assert found[0]["at"] == "2026-01-01"
-    assert found[0]["in"] == {"t": "2026-01-01T00:00:00"}
-    assert found[1]["id"] == 12345678901234567890123
-    assert found[1]["late"] == [1.5]
-    assert found[2]["more"] is True
+    values = read(f"{tmp_path}/*.ndjson").to_pylist()
+    assert values[0]["at"] == "2026-01-01"
+    assert values[0]["in"] == {"t": "2026-01-01T00:00:00"}
+    assert values[1]["id"] == 12345678901234567890123
+    assert values[1]["late"] == [1.5]
+    assert values[2]["more"] is True
 
 
 def test_a_wrong_line_of_json_is_named(tmp_path: Path) -> None:
@@ -399,8 +399,14 @@ def test_lines_of_many_rejects_take_one_more_pass_over_the_file(tmp_path: Path) 
     )
     rejects = Rejects()
     schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
-    assert sum(len(one) for one in csv_rows.iterate_typed_batches(file, schema, rejects)) == 0
-    assert sorted(one.line for one in rejects.rows) == list(range(2, 82))
+    assert (
+        sum(
+            len(typed_batch)
+            for typed_batch in csv_rows.iterate_typed_batches(file, schema, rejects)
+        )
+        == 0
+    )
+    assert sorted(row.line for row in rejects.rows) == list(range(2, 82))
     # The header twice, the rows, and the lines of both kinds of rejects.
     assert len(opened) == 5
 
@@ -411,9 +417,9 @@ def test_files_are_shown_as_the_playbook_names_them(tmp_path: Path) -> None:
     (folder / "data/a.csv").write_text("id\nx\n")
     place = address.build_local_address(folder / "data/a.csv", "data/a.csv")
     assert place.root_path == str(folder / "data/a.csv")
-    wanted = datasets.parse_source({"path": "data/a.csv", "schema": "id INT"})
-    plan = read_plan.build_read_plan(place, wanted, None)
-    reader = FileReader(OpenStore(place, None), wanted, plan.format)
+    source = datasets.parse_source({"path": "data/a.csv", "schema": "id INT"})
+    plan = read_plan.build_read_plan(place, source, None)
+    reader = FileReader(OpenStore(place, None), source, plan.format)
     schema = read_plan.decode_schema(plan.schema)
     assert schema.names == ["id"]
     with pytest.raises(DatasetProblem, match=r"^line 2 of data/a\.csv, column 'id': 'x'"):

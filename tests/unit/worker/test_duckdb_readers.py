@@ -27,11 +27,11 @@ print(opened().fetch_rows("select count(*) from t", []))
 
 
 def test_a_file_is_opened_again_though_queries_of_it_were_left(tmp_path: Path) -> None:
-    told = subprocess.run(  # noqa: S603 - our own code
+    output = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-c", CODE, str(tmp_path / "one.duckdb")],
         check=False,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert (told.stdout, told.stderr) == ("[(100000,)]\n", "")
+    assert (output.stdout, output.stderr) == ("[(100000,)]\n", "")

@@ -2,13 +2,13 @@ from noetl_worker.domain.lease_terms import Lease, compute_remaining_s, fit_leas
 
 
 def test_a_command_gets_no_longer_lease_than_the_consumer_grants() -> None:
-    found = fit_lease(lease_s=120, heartbeat_s=30, ack_wait_s=30)
-    assert found == Lease(lease_s=30, heartbeat_s=10)
+    lease = fit_lease(lease_s=120, heartbeat_s=30, ack_wait_s=30)
+    assert lease == Lease(lease_s=30, heartbeat_s=10)
 
 
 def test_a_shorter_wish_is_kept() -> None:
-    found = fit_lease(lease_s=6, heartbeat_s=1, ack_wait_s=30)
-    assert found == Lease(lease_s=6, heartbeat_s=1, spare_s=24)
+    lease = fit_lease(lease_s=6, heartbeat_s=1, ack_wait_s=30)
+    assert lease == Lease(lease_s=6, heartbeat_s=1, spare_s=24)
 
 
 def test_work_stops_a_fifth_of_the_lease_before_it_ends() -> None:

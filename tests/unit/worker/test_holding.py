@@ -93,11 +93,11 @@ async def test_a_message_that_was_overtaken_is_settled_until_the_end() -> None:
 async def test_a_lease_begins_when_its_delivery_was_handed_over() -> None:
     assert not a_hold(Delivery(age_s=20)).is_over
     assert a_hold(Delivery(age_s=24.1)).is_over
-    wanted = fit_lease(lease_s=5, heartbeat_s=1, ack_wait_s=30)
+    lease = fit_lease(lease_s=5, heartbeat_s=1, ack_wait_s=30)
     short = [
-        CommandLease(Delivery(age_s=age_s), lease=wanted, clock=SystemClock()) for age_s in (28, 30)
+        CommandLease(Delivery(age_s=age_s), lease=lease, clock=SystemClock()) for age_s in (28, 30)
     ]
-    assert [one.is_over for one in short] == [False, True]
+    assert [item.is_over for item in short] == [False, True]
 
 
 async def test_one_that_was_long_on_its_way_is_prolonged_at_once() -> None:

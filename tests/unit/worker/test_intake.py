@@ -30,7 +30,7 @@ async def broker() -> MemoryBroker:
 @pytest.fixture
 def intake(broker: MemoryBroker) -> Intake:
     names = topology.list_worker_consumers("default")
-    return Intake([MemoryConsumer(broker, stream=topology.COMMANDS, name=one) for one in names])
+    return Intake([MemoryConsumer(broker, stream=topology.COMMANDS, name=name) for name in names])
 
 
 async def send(broker: MemoryBroker, lane: str, *names: str) -> None:
@@ -42,7 +42,7 @@ async def send(broker: MemoryBroker, lane: str, *names: str) -> None:
 
 
 def texts(deliveries: Sequence[Delivery]) -> list[str]:
-    return [one.data.decode() for one in deliveries]
+    return [delivery.data.decode() for delivery in deliveries]
 
 
 async def test_the_most_urgent_lane_is_emptied_first(broker: MemoryBroker, intake: Intake) -> None:
@@ -69,7 +69,7 @@ async def test_the_least_urgent_lane_moves_on_under_load(
                 for _ in range(10)
             ]
         ]
-    assert [texts(one) for one in taken].index(["low"]) == FAIR_TURNS - 1
+    assert [texts(item) for item in taken].index(["low"]) == FAIR_TURNS - 1
 
 
 async def test_a_free_worker_hears_of_every_lane_at_once(
@@ -133,7 +133,7 @@ def eager(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Intake:
     """An intake whose looks after a while come too late for a test."""
     monkeypatch.setattr(intake_module, "LOOK_S", 600.0)
     names = topology.list_worker_consumers("default")
-    return Intake([MemoryConsumer(broker, stream=topology.COMMANDS, name=one) for one in names])
+    return Intake([MemoryConsumer(broker, stream=topology.COMMANDS, name=name) for name in names])
 
 
 async def test_lanes_without_work_keep_no_room_from_the_others(
@@ -143,8 +143,8 @@ async def test_lanes_without_work_keep_no_room_from_the_others(
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         for turn, sent in enumerate([1, 8, 8]):
             await send(broker, NORMAL, *(f"{turn}-{i}" for i in range(sent)))
-            found = await eager.fetch_deliveries(group, free=64, messages_max=8, wait_s=2.0)
-            assert len(found) == sent
+            deliveries = await eager.fetch_deliveries(group, free=64, messages_max=8, wait_s=2.0)
+            assert len(deliveries) == sent
         await send(broker, NORMAL, *(f"n{i}" for i in range(16)))
         assert len(await eager.fetch_deliveries(group, free=16, messages_max=8, wait_s=2.0)) == 8
         assert len(await eager.fetch_deliveries(group, free=8, messages_max=8, wait_s=2.0)) == 6

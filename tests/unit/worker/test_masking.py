@@ -81,8 +81,8 @@ def test_each_line_of_a_key_is_masked() -> None:
 def test_values_are_masked_at_any_depth_and_what_is_no_text_stays() -> None:
     mask = SecretMask()
     mask.learn_secrets("hunter22")
-    found = mask.mask_value({"hunter22": [1, None, {"a": "x hunter22"}], "b": True})
-    assert found == {"***": [1, None, {"a": "x ***"}], "b": True}
+    value = mask.mask_value({"hunter22": [1, None, {"a": "x hunter22"}], "b": True})
+    assert value == {"***": [1, None, {"a": "x ***"}], "b": True}
 
 
 def test_the_secrets_that_were_used_last_are_known_longest() -> None:

@@ -38,10 +38,10 @@ WHEN, RETRY, ELSE, ELSE_RETRY = A(), A(is_retry=True), A(is_else=True), A(True, 
 def test_the_first_rule_that_matches_decides_and_an_exhausted_retry_skips_the_else(
     rules: list[A], true: list[int], attempt: int, expected: RuleChoice
 ) -> None:
-    found = choose_rule(
+    rule = choose_rule(
         rules, holds=lambda index: index in true, attempts=lambda _: 3, attempt=attempt
     )
-    assert found == expected
+    assert rule == expected
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_the_first_rule_that_matches_decides_and_an_exhausted_retry_skips_the_el
 )
 def test_waits_grow_as_the_backoff_says(how: dict[str, Any], expected: list[float]) -> None:
     base = {"delay_s": None, "max_delay_s": 300.0, "retry_after_s": None, **EXACT}
-    found = [compute_wait_s(**{**base, **how}, tries=tries) for tries in (1, 2, 3)]
-    assert found == expected
+    wait_s = [compute_wait_s(**{**base, **how}, tries=tries) for tries in (1, 2, 3)]
+    assert wait_s == expected
 
 
 def test_many_tries_do_not_overflow() -> None:

@@ -23,9 +23,9 @@ def outputs(bytes_max: int, mask: SecretMask | None = None) -> RowOutputs:
     return RowOutputs(payloads=payloads, mask=mask or SecretMask(), bytes_max=bytes_max)
 
 
-async def joined(found: RowOutputs, rows: list[int]) -> Any:
+async def joined(row_outputs: RowOutputs, rows: list[int]) -> Any:
     return codec.decode_json(
-        b"[" + b"".join([piece async for piece in found.iterate_pieces(rows)]) + b"]"
+        b"[" + b"".join([piece async for piece in row_outputs.iterate_pieces(rows)]) + b"]"
     )
 
 

@@ -23,7 +23,7 @@ def test_keys_and_passwords_of_settings_are_own_secrets(tmp_path: Path) -> None:
         callback_url="http://caller:call-secret@127.0.0.1:8080",
         secret_env={"API_PASSWORD": "handed-over"},
     )
-    found = SecretMask(own=list_own_secrets(config))
+    secret_mask = SecretMask(own=list_own_secrets(config))
     for shown in (
         "pass%2Fword-1",
         "pass/word-1",
@@ -34,17 +34,19 @@ def test_keys_and_passwords_of_settings_are_own_secrets(tmp_path: Path) -> None:
         "call-secret",
         "handed-over",
     ):
-        assert found.mask_text(f"say {shown}.") == "say ***.", shown
+        assert secret_mask.mask_text(f"say {shown}.") == "say ***.", shown
     plain = "worker of 127.0.0.1 is worker-of-the-store"
-    assert found.mask_text(plain) == plain
+    assert secret_mask.mask_text(plain) == plain
 
 
 def test_a_secret_of_several_keys_is_masked_key_by_key() -> None:
-    found = SecretMask(own=list_own_secrets(settings_of(payload_seal_key=f"new:{KEY},old:{KEY}x")))
-    assert found.mask_text(f"it is {KEY}x") == "it is ***"
+    secret_mask = SecretMask(
+        own=list_own_secrets(settings_of(payload_seal_key=f"new:{KEY},old:{KEY}x"))
+    )
+    assert secret_mask.mask_text(f"it is {KEY}x") == "it is ***"
 
 
 def test_own_secrets_stay_when_many_others_are_learned() -> None:
-    found = SecretMask(own=["own-secret"])
-    found.learn_secrets([f"secret-{number:06}" for number in range(3000)])
-    assert found.mask_text("own-secret secret-002999") == "*** ***"
+    secret_mask = SecretMask(own=["own-secret"])
+    secret_mask.learn_secrets([f"secret-{number:06}" for number in range(3000)])
+    assert secret_mask.mask_text("own-secret secret-002999") == "*** ***"

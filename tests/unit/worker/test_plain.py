@@ -87,9 +87,9 @@ def test_what_is_plain_is_not_copied() -> None:
     rows = [{"n": 1, "x": [1.5, None, "t", {"a": True}]}]
     assert to_json_value(rows) is rows
     mixed = [rows[0], {"n": (1,)}, rows[0]]
-    found = to_json_value(mixed)
-    assert found == [rows[0], {"n": [1]}, rows[0]]
-    assert found[0] is rows[0]
+    json_value = to_json_value(mixed)
+    assert json_value == [rows[0], {"n": [1]}, rows[0]]
+    assert json_value[0] is rows[0]
     assert mixed[1] == {"n": (1,)}
     assert to_json_value({"a": 1, 2: iter([{"b": iter([3])}]), "c": 4}) == {
         "a": 1,

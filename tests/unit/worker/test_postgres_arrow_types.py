@@ -99,8 +99,8 @@ def test_digits_that_nobody_declared_are_open(modifier: int | None) -> None:
     ],
 )
 def test_open_digits_come_from_the_values(values: list[object], expected: pa.DataType) -> None:
-    found = choose_decimal_type(values)
-    assert found == expected
-    if pa.types.is_decimal(found):
+    decimal_type = choose_decimal_type(values)
+    assert decimal_type == expected
+    if pa.types.is_decimal(decimal_type):
         exact = [None if value is None else Decimal(str(value)) for value in values]
-        assert pa.array(exact, found).to_pylist() == exact
+        assert pa.array(exact, decimal_type).to_pylist() == exact

@@ -62,7 +62,7 @@ def pool_of(most: int, *, name: str = "db", wait_s: float = LATE_S) -> Connectio
     )
 
 
-class Crowd:
+class ConnectionCount:
     """Frames, streams and plain tasks, with a file's lock between connections of two pools."""
 
     def __init__(self, pools: list[ConnectionPool], seed: int) -> None:
@@ -116,10 +116,10 @@ class Crowd:
 @pytest.mark.parametrize("seed", range(5))
 async def test_everybody_gets_a_connection(most: int, seed: int, lines: type[Line]) -> None:
     pools = [pool_of(most, name="a"), pool_of(most, name="b")]
-    crowd = Crowd(pools, seed)
+    connection_count = ConnectionCount(pools, seed)
     async with asyncio.TaskGroup() as group:
         for index in range(40):
-            group.create_task(crowd.one(index))
+            group.create_task(connection_count.one(index))
     for pool in pools:
         assert not pool.waiting_count
         await pool.close()

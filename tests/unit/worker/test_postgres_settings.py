@@ -24,8 +24,8 @@ def test_every_spelling_is_the_same_server(fields: dict[str, Any]) -> None:
 
 
 def test_what_an_address_asks_for_besides_is_kept() -> None:
-    found = build_libpq_settings({"dsn": "postgres://h/d?sslmode=require"})
-    assert found == {"host": "h", "port": "5432", "dbname": "d", "sslmode": "require"}
+    libpq_settings = build_libpq_settings({"dsn": "postgres://h/d?sslmode=require"})
+    assert libpq_settings == {"host": "h", "port": "5432", "dbname": "d", "sslmode": "require"}
 
 
 def test_an_address_that_cannot_be_read_repeats_nothing() -> None:

@@ -57,7 +57,7 @@ class Stream:
 
     @property
     def batches(self) -> list[FactBatch]:
-        return [facts.decode_fact_batch(one.data) for one in self.messages]
+        return [facts.decode_fact_batch(message.data) for message in self.messages]
 
     @property
     def units(self) -> list[str]:
@@ -65,7 +65,7 @@ class Stream:
         return [fact.command_id for batch in self.batches for fact in batch.facts]  # type: ignore[union-attr]  # all are of commands
 
 
-def desk_of(stream: Stream) -> FactPublisher:
+def publisher_of(stream: Stream) -> FactPublisher:
     return FactPublisher(
         publisher=stream,
         worker_id=WORKER,
@@ -88,10 +88,10 @@ def letter(name: str, *, size_bytes: int = 10, command: Command | None = None) -
 
 async def test_what_ends_in_the_same_turn_travels_as_one_message() -> None:
     stream, commands = Stream(), [command_of(STEP) for _ in range(5)]
-    desk = desk_of(stream)
+    publisher = publisher_of(stream)
     async with asyncio.TaskGroup() as group:
         for number, command in enumerate(commands):
-            group.create_task(desk.publish_facts(command, [beat(command)], key=f"k{number}"))
+            group.create_task(publisher.publish_facts(command, [beat(command)], key=f"k{number}"))
     (message,), (batch,) = stream.messages, stream.batches
     assert stream.units == [command.command_id for command in commands]
     assert message.message_id == KEYS_SEPARATOR.join(f"k{number}" for number in range(5))
@@ -100,48 +100,50 @@ async def test_what_ends_in_the_same_turn_travels_as_one_message() -> None:
 
 async def test_what_comes_while_a_message_is_on_its_way_goes_with_the_next() -> None:
     stream = Stream()
-    desk, commands = desk_of(stream), [command_of(STEP) for _ in range(4)]
+    publisher, commands = publisher_of(stream), [command_of(STEP) for _ in range(4)]
     stream.gate.clear()
     async with asyncio.TaskGroup() as group:
         for number, command in enumerate(commands):
-            group.create_task(desk.publish_facts(command, [beat(command)], key=f"k{number}"))
+            group.create_task(publisher.publish_facts(command, [beat(command)], key=f"k{number}"))
             await eventually(stream.is_asked)
         stream.gate.set()
-    assert [one.message_id for one in stream.messages] == ["k0", "k1+k2+k3"]
+    assert [message.message_id for message in stream.messages] == ["k0", "k1+k2+k3"]
 
 
 async def test_executions_never_share_a_message() -> None:
     stream, one = Stream(), command_of(STEP)
-    desk, other = desk_of(stream), structs.replace(one, execution_id=ExecutionId("7"))
+    publisher, other = publisher_of(stream), structs.replace(one, execution_id=ExecutionId("7"))
     await asyncio.gather(
-        *(desk.publish_facts(each, [beat(each)], key="k") for each in (one, other))
+        *(publisher.publish_facts(item, [beat(item)], key="k") for item in (one, other))
     )
     assert {batch.execution_id for batch in stream.batches} == {one.execution_id, "7"}
 
 
 async def test_of_whoever_gives_up_before_nothing_leaves() -> None:
     stream, sent = Stream(), []
-    desk = desk_of(stream)
+    publisher = publisher_of(stream)
     stream.gate.clear()
     for number in range(3):
         command = command_of(STEP)
         sent.append(
-            asyncio.ensure_future(desk.publish_facts(command, [beat(command)], key=f"k{number}"))
+            asyncio.ensure_future(
+                publisher.publish_facts(command, [beat(command)], key=f"k{number}")
+            )
         )
         await eventually(stream.is_asked)
     sent[1].cancel()
     await asyncio.wait([sent[1]])
     stream.gate.set()
     await asyncio.gather(sent[0], sent[2])
-    assert [one.message_id for one in stream.messages] == ["k0", "k2"]
+    assert [message.message_id for message in stream.messages] == ["k0", "k2"]
 
 
 async def test_when_the_one_that_sends_for_all_gives_up_another_does() -> None:
     stream, commands = Stream(), [command_of(STEP) for _ in range(3)]
-    desk = desk_of(stream)
+    publisher = publisher_of(stream)
     stream.gate.clear()
     sent = [
-        asyncio.ensure_future(desk.publish_facts(command, [beat(command)], key=f"k{number}"))
+        asyncio.ensure_future(publisher.publish_facts(command, [beat(command)], key=f"k{number}"))
         for number, command in enumerate(commands)
     ]
     await eventually(stream.is_asked)
@@ -149,7 +151,7 @@ async def test_when_the_one_that_sends_for_all_gives_up_another_does() -> None:
     await asyncio.wait([sent[0]])
     stream.gate.set()
     await asyncio.gather(*sent[1:])
-    assert [one.message_id for one in stream.messages] == ["k1+k2"]
+    assert [message.message_id for message in stream.messages] == ["k1+k2"]
 
 
 async def test_a_message_holds_no_more_than_it_may() -> None:
@@ -159,22 +161,22 @@ async def test_a_message_holds_no_more_than_it_may() -> None:
     )
     many = [letter(f"k{number}") for number in range(LETTERS_MAX + 1)]
     large = [letter(f"l{number}", size_bytes=MESSAGE_BYTES_MAX // 3) for number in range(3)]
-    await asyncio.gather(*(post.send_bundle(one) for one in [*many, *large]))
-    assert [one.message_id.count(KEYS_SEPARATOR) + 1 for one in stream.messages] == [
+    await asyncio.gather(*(post.send_bundle(item) for item in [*many, *large]))
+    assert [message.message_id.count(KEYS_SEPARATOR) + 1 for message in stream.messages] == [
         LETTERS_MAX,
         3,
         1,
     ]
-    assert all(len(one.data) <= MESSAGE_BYTES_MAX for one in stream.messages)
+    assert all(len(message.data) <= MESSAGE_BYTES_MAX for message in stream.messages)
 
 
 async def test_what_the_stream_refuses_is_sent_again_under_the_same_name() -> None:
     stream, commands = Stream(refusals=3), [command_of(STEP) for _ in range(3)]
-    desk = desk_of(stream)
+    publisher = publisher_of(stream)
     await asyncio.gather(
         *(
-            desk.publish_facts(one, [beat(one)], key=f"k{number}")
-            for number, one in enumerate(commands)
+            publisher.publish_facts(item, [beat(item)], key=f"k{number}")
+            for number, item in enumerate(commands)
         )
     )
     assert sorted(stream.units) == sorted(command.command_id for command in commands)
@@ -182,14 +184,14 @@ async def test_what_the_stream_refuses_is_sent_again_under_the_same_name() -> No
 
 async def test_a_reporter_says_first_that_work_began() -> None:
     stream, command = Stream(), command_of(STEP)
-    reporter = AttemptReporter(fact_publisher=desk_of(stream), command=command, holder="7")
+    reporter = AttemptReporter(fact_publisher=publisher_of(stream), command=command, holder="7")
     reporter.report_facts(beat(command))
     await reporter.flush_facts()
     reporter.report_facts(beat(command), beat(command))
     await reporter.flush_facts()
     kinds = [[type(fact).__name__ for fact in batch.facts] for batch in stream.batches]
     assert kinds == [["CommandStarted", "CommandHeartbeat"], ["CommandHeartbeat"] * 2]
-    assert [one.message_id for one in stream.messages] == [
+    assert [message.message_id for message in stream.messages] == [
         f"{command.command_id}/1/7/0",
         f"{command.command_id}/1/7/1",
     ]
@@ -205,9 +207,11 @@ async def test_facts_that_linger_leave_together_whenever_they_came(
 ) -> None:
     monkeypatch.setattr(fact_publisher, "LINGER_S", 0.4)
     stream, commands = Stream(), [command_of(STEP) for _ in range(3)]
-    desk = desk_of(stream)
-    reporters = [AttemptReporter(fact_publisher=desk, command=one, holder="7") for one in commands]
-    running = [asyncio.create_task(one.publish_until_cancelled()) for one in reporters]
+    publisher = publisher_of(stream)
+    reporters = [
+        AttemptReporter(fact_publisher=publisher, command=item, holder="7") for item in commands
+    ]
+    running = [asyncio.create_task(item.publish_until_cancelled()) for item in reporters]
     for number, (command, reporter) in enumerate(zip(commands, reporters, strict=True)):
         # Each a while after the one before, and all of them between the same two moments.
         await eventually(partial(is_past, 0.04 * number, every_s=0.4))
@@ -225,6 +229,6 @@ async def test_a_letter_is_sent_once(*, is_stored: bool) -> None:
     stream = Stream()
     one = letter("k")
     one.is_stored = is_stored
-    await desk_of(stream).send_bundle(one)
-    await desk_of(stream).send_bundle(one)
+    await publisher_of(stream).send_bundle(one)
+    await publisher_of(stream).send_bundle(one)
     assert len(stream.messages) == (0 if is_stored else 1)

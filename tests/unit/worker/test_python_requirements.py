@@ -60,8 +60,8 @@ def test_options_addresses_and_files_are_refused(line: str) -> None:
 
 def test_a_text_has_one_package_a_line_and_comments() -> None:
     text = f"# ours\nb==1 \\\n  {HASH}\n\na==2 {HASH} # pinned\n"
-    found = parse_requirements({"requirements": text}, "hashed")
-    assert found == Requirements(lines=(f"a==2 {HASH}", f"b==1 {HASH}"), has_hashes=True)
+    requirements = parse_requirements({"requirements": text}, "hashed")
+    assert requirements == Requirements(lines=(f"a==2 {HASH}", f"b==1 {HASH}"), has_hashes=True)
 
 
 def test_the_older_key_means_the_same_and_both_are_refused() -> None:

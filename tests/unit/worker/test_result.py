@@ -29,16 +29,18 @@ def test_a_selection_looks_into_the_result_then_into_its_body() -> None:
 
 def test_small_scalars_stay_readable_beside_a_reference() -> None:
     raw = {"count": 5, "name": "x" * 300, "rows": [1], "ok": True}
-    kept = PipelineResult(
+    pipeline_result = PipelineResult(
         tasks={"t": TaskResult(kind="python", raw=raw, names={"first": 1})}, last="t"
     )
-    assert list_readable_fields(kept) == {"count": 5, "ok": True, "first": 1}
+    assert list_readable_fields(pipeline_result) == {"count": 5, "ok": True, "first": 1}
 
 
 def test_a_selected_field_has_a_limit() -> None:
-    kept = PipelineResult(tasks={"t": TaskResult(kind="python", names={"big": "x" * 9000})})
+    pipeline_result = PipelineResult(
+        tasks={"t": TaskResult(kind="python", names={"big": "x" * 9000})}
+    )
     with pytest.raises(SelectionTooLarge, match="'big' has 9002 bytes"):
-        list_readable_fields(kept)
+        list_readable_fields(pipeline_result)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_a_table_that_packs_well_counts_as_large_as_its_columns(changes: dict[st
     batch = pa.RecordBatch.from_pydict({"region": regions, "status": ["the same"] * ROWS})
     plan = WritePlan(home=HOME, **changes)
     manifests = list(FrameWriter(plan).write_parts(iter([batch])))
-    packed = sum(len(one.data or b"") for one in manifests)
+    packed = sum(len(manifest.data or b"") for manifest in manifests)
     found = part_writer.build_spread(manifests, plan, batch.schema.names)
     assert found.row_count == ROWS
     assert found.payload_bytes == pytest.approx(batch.nbytes, rel=0.01)
@@ -33,8 +33,8 @@ def test_parts_are_cut_where_any_value_changes_and_null_is_one() -> None:
         {"a": [1, 1, None, None, None, 2], "b": ["x", "x", "x", None, None, None], "n": range(6)}
     )
     plan = WritePlan(home=HOME, partition_by=("a", "b"))
-    found = list(FrameWriter(plan).write_parts(iter([batch])))
-    assert [(one.values, one.row_count) for one in found] == [
+    parts = list(FrameWriter(plan).write_parts(iter([batch])))
+    assert [(part.values, part.row_count) for part in parts] == [
         ([1, "x"], 2),
         ([None, "x"], 1),
         ([None, None], 2),

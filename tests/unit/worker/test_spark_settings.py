@@ -49,8 +49,8 @@ def test_a_java_without_the_vector_module_is_wrapped(tmp_path: Path) -> None:
     wrapper = home / "bin/java"
     assert stat.S_IMODE(wrapper.stat().st_mode) == 0o700
     given = [str(wrapper), "-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", ""]
-    said = subprocess.run(given, capture_output=True, text=True, check=True)  # noqa: S603 - written above
-    assert said.stdout == "-cp a b Main \n"
+    output = subprocess.run(given, capture_output=True, text=True, check=True)  # noqa: S603 - written above
+    assert output.stdout == "-cp a b Main \n"
 
 
 def test_no_java_is_an_error_that_says_what_to_do(
@@ -64,19 +64,22 @@ def test_no_java_is_an_error_that_says_what_to_do(
 
 @pytest.mark.parametrize("master", ["local", "local[4]", "spark://127.0.0.1:7077"])
 def test_a_session_on_this_machine_listens_to_nobody_else(tmp_path: Path, master: str) -> None:
-    found = build_spark_settings(options(tmp_path, master=master))
-    assert found["spark.driver.bindAddress"] == "127.0.0.1"
-    assert found["spark.ui.enabled"] == "false"
+    spark_settings = build_spark_settings(options(tmp_path, master=master))
+    assert spark_settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert spark_settings["spark.ui.enabled"] == "false"
 
 
 def test_a_cluster_must_reach_its_driver(tmp_path: Path) -> None:
-    found = build_spark_settings(options(tmp_path, master="spark://cluster.example:7077"))
-    assert "spark.driver.bindAddress" not in found
+    spark_settings = build_spark_settings(options(tmp_path, master="spark://cluster.example:7077"))
+    assert "spark.driver.bindAddress" not in spark_settings
 
 
 def test_spark_never_tries_a_task_again(tmp_path: Path) -> None:
-    found = build_spark_settings(options(tmp_path))
-    assert (found["spark.task.maxFailures"], found["spark.speculation"]) == ("1", "false")
+    spark_settings = build_spark_settings(options(tmp_path))
+    assert (spark_settings["spark.task.maxFailures"], spark_settings["spark.speculation"]) == (
+        "1",
+        "false",
+    )
 
 
 def test_the_operators_settings_have_precedence(tmp_path: Path) -> None:

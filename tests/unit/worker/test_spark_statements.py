@@ -19,12 +19,12 @@ from noetl_worker.sql import lexer
 def test_semicolons_in_quotes_and_comments_end_nothing(
     text: str, statements: tuple[str, ...] | None
 ) -> None:
-    found = lexer.cut_spark_statements(text)
+    spark_statements = lexer.cut_spark_statements(text)
     if statements is None:
-        assert len(found) == 2
-        assert found[1] == "SELECT 2"
+        assert len(spark_statements) == 2
+        assert spark_statements[1] == "SELECT 2"
     else:
-        assert found == statements
+        assert spark_statements == statements
 
 
 @pytest.mark.parametrize(
@@ -40,5 +40,5 @@ def test_semicolons_in_quotes_and_comments_end_nothing(
     ],
 )
 def test_only_temporary_views_of_a_query_are_views(text: str, view: tuple[str, str] | None) -> None:
-    found = lexer.parse_temporary_view(text)
-    assert (found and (found[0], found[1].strip())) == view
+    temporary_view = lexer.parse_temporary_view(text)
+    assert (temporary_view and (temporary_view[0], temporary_view[1].strip())) == view

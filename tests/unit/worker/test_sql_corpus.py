@@ -16,8 +16,8 @@ def _texts(dialect: str, script: dict[str, Any]) -> list[str]:
     if dialect == "spark":
         return list(lexer.cut_spark_statements(script["sql"]))
     assert dialect in {"postgres", "duckdb"}
-    found = cut_statements(script["sql"], script.get("style", ""), dialect)  # type: ignore[arg-type]  # it was checked
-    return [one.text for one in found]
+    statements = cut_statements(script["sql"], script.get("style", ""), dialect)  # type: ignore[arg-type]  # it was checked
+    return [statement.text for statement in statements]
 
 
 @pytest.mark.parametrize(("dialect", "script"), read_scripts("postgres", "duckdb", "spark"))

@@ -21,6 +21,6 @@ def test_without_a_position_the_text_alone_is_told() -> None:
 
 def test_long_texts_are_left_out_and_never_cut() -> None:
     long = "SELECT '" + "x" * 3_000 + "'\nFROM y"
-    found = describe_fault_place(long, len(long))
-    assert found == {"line": 2, "column": 6, "line_text": "FROM y"}
+    fault_place = describe_fault_place(long, len(long))
+    assert fault_place == {"line": 2, "column": 6, "line_text": "FROM y"}
     assert describe_fault_place(long, 3) == {"line": 1, "column": 3}

@@ -4,7 +4,7 @@ from noetl_worker.sql.sql_statements import PlaceholderError, cut_statements, or
 
 
 def texts(sql: str, style: str = "") -> list[str]:
-    return [one.text for one in cut_statements(sql, style)]
+    return [statement.text for statement in cut_statements(sql, style)]
 
 
 @pytest.mark.parametrize(

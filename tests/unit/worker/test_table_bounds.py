@@ -209,7 +209,7 @@ PIECES: dict[str, list[list[Any]]] = {
 def test_rows_that_come_in_windows_make_the_table_that_they_make_at_once(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    windows = [(("a", "n"), [{"a": one, "n": 1} for one in piece]) for piece in PIECES[name]]
+    windows = [(("a", "n"), [{"a": item, "n": 1} for item in piece]) for piece in PIECES[name]]
     at_once = row_tables.build_table([row for _, rows in windows for row in rows], ["a", "n"])
     assert Served(monkeypatch, windows).read(QUERY).equals(at_once)
 

@@ -21,10 +21,10 @@ def test_a_command_goes_on_in_the_trace_that_it_came_with(
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
     step = {"step": "s", "tool": []}
     with command_progress.start_command_span(structs.replace(command_of(step), traceparent=PARENT)):
-        said = get_traceparent()
+        traceparent = get_traceparent()
     (span,) = exporter.get_finished_spans()
-    assert said is not None
-    assert said.split("-")[1] == PARENT.split("-")[1]
+    assert traceparent is not None
+    assert traceparent.split("-")[1] == PARENT.split("-")[1]
     assert span.parent is not None
     assert f"{span.parent.span_id:016x}" == PARENT.split("-")[2]
     provider.shutdown()
@@ -45,9 +45,9 @@ def test_without_anybody_to_tell_a_trace_keeps_its_identity() -> None:
             inner = get_traceparent()
     assert outer is not None
     assert inner is not None
-    assert {one.split("-")[1] for one in (outer, inner)} == {PARENT.split("-")[1]}
+    assert {item.split("-")[1] for item in (outer, inner)} == {PARENT.split("-")[1]}
     assert len({outer, inner, PARENT}) == 3
-    assert {one.split("-")[3] for one in (outer, inner)} == {"01"}
+    assert {item.split("-")[3] for item in (outer, inner)} == {"01"}
     assert get_traceparent() is None
 
 
@@ -56,9 +56,9 @@ def test_without_anybody_to_tell_a_first_span_begins_a_trace() -> None:
         span_recording.suspend_span_recording(),
         command_progress.start_command_span(command_of({"step": "s", "tool": []})),
     ):
-        said = get_traceparent()
-    assert said is not None
-    assert said.endswith("-01")
+        traceparent = get_traceparent()
+    assert traceparent is not None
+    assert traceparent.endswith("-01")
 
 
 def test_a_command_consumes_a_message_and_links_to_its_sending(

@@ -79,6 +79,6 @@ def test_rows_wait_for_others_first_and_then_by_time_for_what_is_left_of_it() ->
     ordered = sort_waiting_rows(
         [row(0, rest(300)), row(1, rest(50)), row(2, child), row(3, rest(200))], now
     )
-    assert [one.index for one in ordered] == [2, 1, 3, 0]
-    assert [one.wait.timeout_s for one in ordered] == [1.0, 0.0, 100.0, 200.0]
-    assert [is_time_over(one.wait, now) for one in ordered] == [False, True, False, False]
+    assert [item.index for item in ordered] == [2, 1, 3, 0]
+    assert [item.wait.timeout_s for item in ordered] == [1.0, 0.0, 100.0, 200.0]
+    assert [is_time_over(item.wait, now) for item in ordered] == [False, True, False, False]

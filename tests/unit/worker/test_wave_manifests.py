@@ -44,8 +44,8 @@ async def bundled(payloads: TenantPayloads, part: int, *told: bytes) -> None:
     bundler = ManifestBundler(share(part), payloads)
     async with asyncio.TaskGroup() as group:
         group.create_task(bundler.write_bundles())
-        for one in told:
-            bundler.add_manifest(one)
+        for item in told:
+            bundler.add_manifest(item)
         bundler.close()
 
 
@@ -124,16 +124,16 @@ async def test_no_partition_of_a_wave_that_broke_off_begins_late(
         if is_given_up:
             jobs.gate.clear()
             await eventually(jobs.has_begun)
-            for one in running:
-                one.cancel()
+            for item in running:
+                item.cancel()
         else:
             jobs.problem = SparkLost("gone")
         facts: list[Any] = await asyncio.gather(*running, return_exceptions=True)
 
         async def is_sealed() -> bool:
             (name,) = {share.name for share in jobs.waves[0]}
-            wanted = [waves.build_claim_name(name, part) for part in range(2)]
-            return await names(jobs.payloads) == wanted
+            claim_names = [waves.build_claim_name(name, part) for part in range(2)]
+            return await names(jobs.payloads) == claim_names
 
         await eventually(is_sealed)
     assert [isinstance(fact, CommandLost) for fact in facts[1:]] == [not is_given_up] * 3

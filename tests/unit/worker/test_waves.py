@@ -211,7 +211,7 @@ async def test_a_lost_job_gives_back_exactly_the_frames_without_a_manifest() -> 
         facts = await asyncio.gather(*[waves.run_command_frame(frame(unit)) for unit in range(9)])
     assert [isinstance(fact, FrameClosed) for fact in facts] == [n % 3 == 0 for n in range(9)]
     lost = [fact for fact in facts if isinstance(fact, CommandLost)]
-    assert {(one.reason, one.is_release) for one in lost} == {("wave_lost", False)}
+    assert {(item.reason, item.is_release) for item in lost} == {("wave_lost", False)}
 
 
 async def test_a_manifest_that_cannot_be_read_counts_as_none() -> None:
@@ -242,8 +242,8 @@ async def test_a_wave_that_nobody_waits_for_is_cancelled() -> None:
         running[0].cancel()
         await asyncio.gather(running[0], return_exceptions=True)
         assert jobs.cancelled == 0
-        for one in running:
-            one.cancel()
+        for item in running:
+            item.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await eventually(jobs.was_cancelled)
         jobs.gate.set()
@@ -269,8 +269,8 @@ async def test_without_a_session_every_frame_says_why(
         found = await asyncio.gather(
             *[waves.run_command_frame(frame(unit)) for unit in range(3)], return_exceptions=True
         )
-    errors = [one.error for one in found if isinstance(one, ToolFailure)]
-    said = [(one.kind, one.message, one.retryable) for one in errors]
+    errors = [item.error for item in found if isinstance(item, ToolFailure)]
+    said = [(error.kind, error.message, error.retryable) for error in errors]
     assert said == [(kind, str(problem), is_retryable)] * 3
 
 
@@ -318,7 +318,7 @@ async def test_a_slots_lost_frame_is_its_next_attempts() -> None:
 def test_frames_are_dealt_evenly_and_none_is_left_out(parts: int) -> None:
     frames = [WaveFrame(place=place, command=frame(place)) for place in range(7)]
     dealt = cutting.deal_frames(frames, parts)
-    assert sorted(one.place for part in dealt for one in part) == list(range(7))
+    assert sorted(item.place for part in dealt for item in part) == list(range(7))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
 
 

@@ -13,7 +13,7 @@ def exactly(value: Any) -> int:
     """Add up every object."""
     match value:
         case dict():
-            held = sum(exactly(key) + exactly(one) for key, one in value.items())
+            held = sum(exactly(key) + exactly(item) for key, item in value.items())
         case list():
             held = sum(map(exactly, value))
         case _:
@@ -44,9 +44,9 @@ def test_a_worker_remembers_as_much_as_it_has_memory_for() -> None:
     remembered = PayloadCache(bytes_max=5 * one)
     for number in range(50):
         remembered.keep_value(str(number), rows(100), size_bytes=one // 8)
-    kept = [number for number in range(50) if remembered.find_value(str(number)) is not None]
-    assert kept[-1] == 49
-    assert len(kept) in {4, 5}
+    numbers = [number for number in range(50) if remembered.find_value(str(number)) is not None]
+    assert numbers[-1] == 49
+    assert len(numbers) in {4, 5}
 
 
 def test_the_latest_collection_stays_although_its_rows_weigh_more_than_the_bound() -> None:

@@ -108,14 +108,14 @@ async def list_manifests(sources: AuditSources, share: AuditShare) -> list[Archi
     names = await sources.payloads.list_names(
         archive_format.MANIFESTS, tenant_id=tenant_id, organization_id=organization_id
     )
-    found = []
+    archive_manifests = []
     for name in names[:MANIFESTS_MAX]:
         data = await sources.payloads.find_named(
             name, tenant_id=tenant_id, organization_id=organization_id
         )
         if data is not None:
-            found.append(archive_format.decode_manifest(data))
-    return found
+            archive_manifests.append(archive_format.decode_manifest(data))
+    return archive_manifests
 
 
 async def audit_share(sources: AuditSources, share: AuditShare) -> AsyncIterator[AuditResult]:
@@ -123,20 +123,20 @@ async def audit_share(sources: AuditSources, share: AuditShare) -> AsyncIterator
     reader = _ArchiveReader(sources, share)
     for group in _group_audits(share.audits):
         auditors = {
-            one.execution_id: HistoryAuditor(
-                one.execution_id,
+            item.execution_id: HistoryAuditor(
+                item.execution_id,
                 tenant_id=share.tenant_id,
                 organization_id=share.organization_id,
             )
-            for one in group
+            for item in group
         }
         lost: dict[ExecutionId, str] = {}
-        for one in group:
-            if one.manifests:
+        for item in group:
+            if item.manifests:
                 try:
-                    await _feed_from_archive(sources, reader, one, auditors[one.execution_id])
+                    await _feed_from_archive(sources, reader, item, auditors[item.execution_id])
                 except NoetlError as failure:
-                    lost[one.execution_id] = f"archive: {failure}"
+                    lost[item.execution_id] = f"archive: {failure}"
         heads = await _feed_from_ledger(sources, auditors, lost)
         gate = asyncio.Semaphore(CONNECTIONS_MAX)
         async with open_task_group() as tasks:
@@ -144,25 +144,25 @@ async def audit_share(sources: AuditSources, share: AuditShare) -> AsyncIterator
                 key: tasks.create_task(_read_live_rows(sources, key, gate, reads=share.reads_live))
                 for key in auditors
             }
-        for one in group:
-            key = one.execution_id
-            found = auditors[key].finish_audit(
-                heads.get(key) or one.head or one.archived,
+        for item in group:
+            key = item.execution_id
+            audit = auditors[key].finish_audit(
+                heads.get(key) or item.head or item.archived,
                 projected_rows=lives[key].result(),
-                source=_name_source(one, is_in_ledger=key in heads),
+                source=_name_source(item, is_in_ledger=key in heads),
             )
-            yield found if key not in lost else _add_damage(found, lost[key])
+            yield audit if key not in lost else _add_damage(audit, lost[key])
 
 
 def _group_audits(audits: Sequence[ExecutionAudit]) -> list[list[ExecutionAudit]]:
     groups: list[list[ExecutionAudit]] = []
     events = GROUP_EVENTS_MAX
-    for one in audits:
+    for audit in audits:
         if events >= GROUP_EVENTS_MAX or len(groups[-1]) >= GROUP_EXECUTIONS_MAX:
             groups.append([])
             events = 0
-        groups[-1].append(one)
-        events += one.event_count
+        groups[-1].append(audit)
+        events += audit.event_count
     return groups
 
 
@@ -196,7 +196,7 @@ async def _feed_from_ledger(
 
 
 async def _feed_pages(many: HistoriesReader, auditors: dict[ExecutionId, HistoryAuditor]) -> None:
-    waiting = [key for key, one in auditors.items() if one.last_version == 0]
+    waiting = [key for key, item in auditors.items() if item.last_version == 0]
     after = (ExecutionId("0"), 0)
     while page := await many.read_histories(waiting, after=after, events_max=PAGE_EVENTS):
         # As the query found them: what an event says of its execution may have been changed.
@@ -228,10 +228,10 @@ async def _feed_from_archive(
     for manifest_id in audit.manifests:
         async for events in archive.read_events(manifest_id, audit.execution_id):
             fresh = [
-                one
-                for one in events
-                if one.stream_version > auditor.last_version
-                and (until is None or one.stream_version < until)
+                event
+                for event in events
+                if event.stream_version > auditor.last_version
+                and (until is None or event.stream_version < until)
             ]
             auditor.feed_events(fresh)
 
@@ -267,16 +267,16 @@ class _ArchiveReader:
     ) -> AsyncIterator[list[StoredEvent]]:
         """Yield what a unit holds of an execution; raises what the archive raises."""
         manifest = await self._get_manifest(manifest_id)
-        kept = manifest.find_history(execution_id)
-        for number in () if kept is None else kept.parts:
-            part = next(one for one in manifest.parts if one.number == number)
+        history = manifest.find_history(execution_id)
+        for number in () if history is None else history.parts:
+            part = next(item for item in manifest.parts if item.number == number)
             yield (await self._read_part(manifest, part)).get(execution_id, [])
 
     async def _get_manifest(self, manifest_id: str) -> ArchiveManifest:
         if manifest_id not in self._manifests:
             found = {
-                one.unit.manifest_id: one
-                for one in await list_manifests(self._sources, self._share)
+                manifest.unit.manifest_id: manifest
+                for manifest in await list_manifests(self._sources, self._share)
             }
             self._manifests = found
         return self._manifests[manifest_id]
@@ -288,8 +288,8 @@ class _ArchiveReader:
             assert self._sources.payloads is not None, "a manifest was read from it"
             data = await units.read_part(self._sources.payloads, manifest.unit, part)
             found: dict[ExecutionId, list[StoredEvent]] = {}
-            for one in parquet.decode(data):
-                found.setdefault(ExecutionId(one.execution_id), []).append(one)
+            for item in parquet.decode(data):
+                found.setdefault(ExecutionId(item.execution_id), []).append(item)
             self._parts[part.name] = found
             while len(self._parts) > PARTS_MAX:
                 self._parts.popitem(last=False)
@@ -302,11 +302,11 @@ def _name_source(audit: ExecutionAudit, *, is_in_ledger: bool) -> str:
     return "archive+ledger" if is_in_ledger else "archive"
 
 
-def _add_damage(found: AuditResult, damage: str) -> AuditResult:
+def _add_damage(audit_result: AuditResult, damage: str) -> AuditResult:
     return AuditResult(
         **{
-            **{name: getattr(found, name) for name in found.__struct_fields__},
-            "damage": [damage, *found.damage],
+            **{name: getattr(audit_result, name) for name in audit_result.__struct_fields__},
+            "damage": [damage, *audit_result.damage],
             "projected": ProjectionParity.UNREAD,
         }
     )

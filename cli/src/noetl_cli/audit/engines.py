@@ -37,12 +37,12 @@ async def audit_locally(
     access: AuditAccess, shares: Sequence[AuditShare], show: Show
 ) -> list[AuditResult]:
     """Audit in this process, share after share."""
-    found: list[AuditResult] = []
+    audit_results: list[AuditResult] = []
     async with audit_sources.open_sources(access) as sources:
         for number, share in enumerate(shares, start=1):
-            found += [one async for one in audit_sources.audit_share(sources, share)]
-            show(f"{number} of {len(shares)} shares, {len(found)} executions")
-    return found
+            audit_results += [item async for item in audit_sources.audit_share(sources, share)]
+            show(f"{number} of {len(shares)} shares, {len(audit_results)} executions")
+    return audit_results
 
 
 async def audit_on_spark(
@@ -75,7 +75,7 @@ async def audit_on_spark(
             name="noetl audit",
             tell_progress=partial(_show_shares_done, show),
         )
-    return [codec.decode_as(one, AuditResult) for one in data]
+    return [codec.decode_as(item, AuditResult) for item in data]
 
 
 async def _show_shares_done(show: Show, progress: SparkProgress) -> None:
@@ -88,10 +88,10 @@ def _audit_partition(shares: Iterable[bytes]) -> Iterator[bytes]:
     """Audit the shares of a partition, where an executor runs."""
     access = settings.read_audit_access()
     for data in shares:
-        found = asyncio.run(_audit_one_share(access, codec.decode_as(data, AuditShare)))
-        yield from (codec.encode_json(one) for one in found)
+        share_audit = asyncio.run(_audit_one_share(access, codec.decode_as(data, AuditShare)))
+        yield from (codec.encode_json(item) for item in share_audit)
 
 
 async def _audit_one_share(access: AuditAccess, share: AuditShare) -> list[AuditResult]:
     async with audit_sources.open_sources(access) as sources:
-        return [one async for one in audit_sources.audit_share(sources, share)]
+        return [item async for item in audit_sources.audit_share(sources, share)]

@@ -52,19 +52,19 @@ def read_evidence(folder: Path) -> dict[str, bytes]:
             way_out="Name the folder that `noetl replay verify` has written.",
             exit_code=ExitCode.USAGE,
         )
-    found: dict[str, bytes] = {}
+    evidence: dict[str, bytes] = {}
     try:
         for place, path in enumerate(sorted(folder.iterdir())):
             if place >= FILES_MAX:
                 raise CliError(f"{folder} holds more than {FILES_MAX} files: it is no evidence.")
             if path.is_symlink() or not path.is_file():
-                found[f"{path.name}/"] = b""
+                evidence[f"{path.name}/"] = b""
                 continue
             _check_file_size(path)
-            found[path.name] = path.read_bytes()
+            evidence[path.name] = path.read_bytes()
     except OSError as failure:
         raise CliError(f"{folder} cannot be read: {failure.strerror}.") from failure
-    return found
+    return evidence
 
 
 def _check_file_size(path: Path) -> None:
@@ -93,31 +93,31 @@ class EvidenceCollector:
 
         The live rows decide about the position: what they hold is compared with a replay up to it.
         """
-        live = codec.convert_value(
+        value = codec.convert_value(
             dict(self._planner.get("/api/replay/live", **self._asked)), ExportedRows
         )
-        if live.version == 0:
+        if value.version == 0:
             raise CliError(
-                f"Execution {live.execution_id} has no live rows yet.",
+                f"Execution {value.execution_id} has no live rows yet.",
                 way_out="Ask again once a projector has seen it: noetl status",
             )
         with self._record_step("events"):
-            events = self._fetch_events(live.version)
+            events = self._fetch_events(value.version)
             self._add_file("events", evidence.encode_event_lines(events))
         with self._record_step("replay"):
             replayed = self._planner.get(
-                "/api/replay/state", **self._asked, as_of_position=live.version
+                "/api/replay/state", **self._asked, as_of_position=value.version
             )
             self._add_file("replay", codec.encode_json(dict(replayed)))
         with self._record_step("live_rows"):
-            self._add_file("live_rows", codec.encode_json(live))
+            self._add_file("live_rows", codec.encode_json(value))
         with self._record_step("checksums"):
-            sums = evidence.build_surface_checksums(live, replayed)
+            sums = evidence.build_surface_checksums(value, replayed)
             self._add_file("checksums", codec.encode_json(sums))
             if not sums.is_equal:
                 self._fail_step("the live rows are not what the history folds to")
         with self._record_step("payloads"):
-            report = evidence.build_payload_report(self._fetch_payload_checks(live.version))
+            report = evidence.build_payload_report(self._fetch_payload_checks(value.version))
             self._add_file("payloads", codec.encode_json(report))
             if not report.summary.all_resolved:
                 self._fail_step(f"{report.summary.unresolved} payloads are missing or damaged")
@@ -125,8 +125,8 @@ class EvidenceCollector:
             last = events[-1]
         return self._pack_files(
             HistoryHead(
-                execution_id=ExecutionId(live.execution_id),
-                version=live.version,
+                execution_id=ExecutionId(value.execution_id),
+                version=value.version,
                 checksum=last.envelope_checksum,
             )
         )
@@ -146,19 +146,19 @@ class EvidenceCollector:
         }
 
     def _fetch_events(self, until: int) -> list[StoredEvent]:
-        found: list[StoredEvent] = []
+        stored_events: list[StoredEvent] = []
         for page in self._fetch_pages("/api/replay/events", until):
-            found += [codec.convert_value(one, StoredEvent) for one in page["events"]]
-        if not found:
+            stored_events += [codec.convert_value(event, StoredEvent) for event in page["events"]]
+        if not stored_events:
             raise CliError("The ledger has no event of this execution.")
-        return found
+        return stored_events
 
     def _fetch_payload_checks(self, until: int) -> list[PayloadCheck]:
-        found: dict[str, PayloadCheck] = {}
+        payload_checks: dict[str, PayloadCheck] = {}
         for page in self._fetch_pages("/api/replay/payloads", until):
-            for one in page["payloads"]:
-                found[one["sha256"]] = codec.convert_value(one, PayloadCheck)
-        return list(found.values())
+            for payload in page["payloads"]:
+                payload_checks[payload["sha256"]] = codec.convert_value(payload, PayloadCheck)
+        return list(payload_checks.values())
 
     def _fetch_pages(self, path: str, until: int) -> Iterator[Any]:
         after = 0

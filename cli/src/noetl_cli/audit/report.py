@@ -50,38 +50,44 @@ class AuditSummary(Struct, frozen=True, kw_only=True):
     events_per_s: float
 
 
-def summarize_audit(found: Sequence[AuditResult], *, engine: str, seconds: float) -> AuditSummary:
+def summarize_audit(
+    audit_results: Sequence[AuditResult], *, engine: str, seconds: float
+) -> AuditSummary:
     """Count what was found."""
-    events = sum(one.events for one in found)
-    ok = sum(one.is_ok for one in found)
+    events = sum(audit_result.events for audit_result in audit_results)
+    ok = sum(audit_result.is_ok for audit_result in audit_results)
     return AuditSummary(
         engine=engine,
-        executions=len(found),
+        executions=len(audit_results),
         events=events,
         ok=ok,
-        damaged=len(found) - ok,
-        projected=dict(sorted(Counter(str(one.projected) for one in found).items())),
-        sources=dict(sorted(Counter(one.source for one in found).items())),
+        damaged=len(audit_results) - ok,
+        projected=dict(
+            sorted(Counter(str(audit_result.projected) for audit_result in audit_results).items())
+        ),
+        sources=dict(
+            sorted(Counter(audit_result.source for audit_result in audit_results).items())
+        ),
         seconds=round(seconds, 3),
         events_per_s=round(events / seconds, 1) if seconds > 0 else 0.0,
     )
 
 
-def report_lines(summary: AuditSummary, found: Sequence[AuditResult]) -> list[str]:
+def report_lines(summary: AuditSummary, audit_results: Sequence[AuditResult]) -> list[str]:
     """Write an audit for people: figures, then each damaged execution and what is wrong with it."""
-    told = [
+    lines = [
         f"{summary.executions} executions, {summary.events} events",
         f"  {summary.ok} ok, {summary.damaged} damaged",
         "  read models: " + _format_counts(summary.projected),
         "  read from: " + _format_counts(summary.sources),
         f"  {summary.seconds:g} s on {summary.engine}, {summary.events_per_s:g} events/s",
     ]
-    damaged = [one for one in found if not one.is_ok]
-    for one in damaged[:SHOWN_MAX]:
-        told += [f"{one.execution_id}: {damage}" for damage in one.damage]
+    damaged = [audit_result for audit_result in audit_results if not audit_result.is_ok]
+    for item in damaged[:SHOWN_MAX]:
+        lines += [f"{item.execution_id}: {damage}" for damage in item.damage]
     if len(damaged) > SHOWN_MAX:
-        told.append(f"and {len(damaged) - SHOWN_MAX} more: --output names all of them")
-    return told
+        lines.append(f"and {len(damaged) - SHOWN_MAX} more: --output names all of them")
+    return lines
 
 
 def check_report_path(output: Path | None) -> None:
@@ -98,26 +104,31 @@ def check_report_path(output: Path | None) -> None:
         raise CliError(f"There is no folder {output.parent}.", exit_code=ExitCode.USAGE)
 
 
-def write_report(output: Path, summary: AuditSummary, found: Sequence[AuditResult]) -> None:
+def write_report(output: Path, summary: AuditSummary, audit_results: Sequence[AuditResult]) -> None:
     """Write the report: Parquet with one row an execution, or JSON with the figures before them."""
     try:
         if output.suffix == JSON:
             output.write_bytes(
                 codec.encode_json(
-                    {"summary": summary, "executions": [_audit_row(one) for one in found]}
+                    {
+                        "summary": summary,
+                        "executions": [_audit_row(audit_result) for audit_result in audit_results],
+                    }
                 )
             )
             return
         about = {b"noetl.audit": codec.encode_json(summary)}
-        table = pa.Table.from_pylist([_audit_row(one) for one in found], schema=SCHEMA)
+        table = pa.Table.from_pylist(
+            [_audit_row(audit_result) for audit_result in audit_results], schema=SCHEMA
+        )
         pq.write_table(table.replace_schema_metadata(about), output, compression="zstd")
     except OSError as failure:
         raise CliError(f"{output} cannot be written: {failure.strerror}.") from failure
 
 
-def _audit_row(one: AuditResult) -> dict[str, Any]:
-    shown: dict[str, Any] = msgspec.to_builtins(one)
-    return {**shown, "execution_id": int(one.execution_id), "is_ok": one.is_ok}
+def _audit_row(audit_result: AuditResult) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(audit_result)
+    return {**shown, "execution_id": int(audit_result.execution_id), "is_ok": audit_result.is_ok}
 
 
 def _format_counts(counted: dict[str, int]) -> str:

@@ -26,8 +26,8 @@ class ExecutionAudit(Struct, frozen=True, kw_only=True):
     @property
     def event_count(self) -> int:
         """Return how many events it is expected to have."""
-        known = self.head or self.archived
-        return 0 if known is None else known.version
+        head = self.head or self.archived
+        return 0 if head is None else head.version
 
 
 class AuditShare(Struct, frozen=True, kw_only=True):
@@ -43,23 +43,23 @@ def plan_audits(
     heads: Iterable[HistoryHead], manifests: Iterable[ArchiveManifest]
 ) -> list[ExecutionAudit]:
     """Name every execution that the ledger or the archive knows, by its identity."""
-    found = {
+    execution_audits = {
         head.execution_id: ExecutionAudit(execution_id=head.execution_id, head=head)
         for head in heads
     }
     kept = sorted(
         (
-            (one.first_version, manifest.unit.manifest_id, one)
+            (item.first_version, manifest.unit.manifest_id, item)
             for manifest in manifests
-            for one in manifest.histories
+            for item in manifest.histories
         ),
         key=lambda entry: entry[:2],
     )
     for _, manifest_id, history in kept:
-        before = found.get(history.execution_id) or ExecutionAudit(
+        before = execution_audits.get(history.execution_id) or ExecutionAudit(
             execution_id=history.execution_id
         )
-        found[history.execution_id] = ExecutionAudit(
+        execution_audits[history.execution_id] = ExecutionAudit(
             execution_id=history.execution_id,
             head=before.head,
             manifests=(*before.manifests, manifest_id),
@@ -69,23 +69,23 @@ def plan_audits(
                 checksum=history.checksum,
             ),
         )
-    return [found[key] for key in sorted(found, key=int)]
+    return [execution_audits[key] for key in sorted(execution_audits, key=int)]
 
 
 def split_shares(
     audits: Sequence[ExecutionAudit], whole: AuditShare, *, processes: int
 ) -> list[AuditShare]:
     """Cut audits into shares of about as many events each, neighbours together."""
-    total = sum(one.event_count + 1 for one in audits)
+    total = sum(audit.event_count + 1 for audit in audits)
     room = max(1, -(-total // (processes * SHARES_PER_PROCESS)))
     shares: list[list[ExecutionAudit]] = []
     held = room
-    for one in audits:
+    for audit in audits:
         if held >= room:
             shares.append([])
             held = 0
-        shares[-1].append(one)
-        held += one.event_count + 1
+        shares[-1].append(audit)
+        held += audit.event_count + 1
     return [
         AuditShare(
             tenant_id=whole.tenant_id,

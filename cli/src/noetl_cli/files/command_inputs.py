@@ -69,15 +69,15 @@ def check_playbook_path(path: str) -> None:
 
 def list_playbook_files(places: list[Path]) -> list[Path]:
     """List the files that are named, and those in the folders that are."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for place in places:
-        inside = [one for one in sorted(place.glob("*")) if one.suffix in PLAYBOOK_SUFFIXES]
+        inside = [item for item in sorted(place.glob("*")) if item.suffix in PLAYBOOK_SUFFIXES]
         if place.is_dir() and not inside:
             raise _unusable_input_error(
                 f"There is no playbook in {place}.", "Name a file, or another folder."
             )
-        found += inside if place.is_dir() else [place]
-    return found
+        paths += inside if place.is_dir() else [place]
+    return paths
 
 
 def read_file_bytes(path: Path, *, bytes_max: int) -> bytes:
@@ -160,13 +160,13 @@ def read_fields(*, data: list[str], file: Path | None) -> dict[str, Any]:
 
 def read_credentials(file: Path | None) -> dict[str, dict[str, Any]]:
     """Read a file of credentials: names, each with its type and fields."""
-    found = {} if file is None else read_mapping(file)
-    for name, fields in found.items():
+    mapping = {} if file is None else read_mapping(file)
+    for name, fields in mapping.items():
         if not isinstance(fields, dict):
             raise _unusable_input_error(
                 f"{file}: credential {name!r} is not a mapping.", "Write its fields below its name."
             )
-    return found
+    return mapping
 
 
 def read_json(text: str, *, option: str) -> Any:

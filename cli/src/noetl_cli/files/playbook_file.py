@@ -72,12 +72,12 @@ class ScriptFolder:
             raise _outside_fault(name)
         root = self._folder.resolve()
         try:
-            found = (root / name).resolve()
+            path = (root / name).resolve()
         except (OSError, RuntimeError) as problem:
             raise ScriptFault(f"script {name!r:.200} is a link without an end") from problem
-        if not found.is_relative_to(root):
+        if not path.is_relative_to(root):
             raise _outside_fault(name)
-        return found
+        return path
 
 
 def _outside_fault(name: str) -> ScriptFault:

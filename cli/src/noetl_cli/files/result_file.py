@@ -102,8 +102,8 @@ def _encode_cell(value: Any) -> str:
 
 
 def _encode_parquet(result: StepResult) -> bytes:
-    found = _take_rows(result)
-    table = row_tables.build_table(found.rows, found.column_names(), found.kinds)
+    rows = _take_rows(result)
+    table = row_tables.build_table(rows.rows, rows.column_names(), rows.kinds)
     table_schema.check_portable(table, "parquet")
     file = io.BytesIO()
     parquet.write_table(table, file)
@@ -115,10 +115,10 @@ def _take_rows(result: StepResult) -> "row_tables.RowTable":
     data = result.data
     if isinstance(data, dict) and "rows" not in data and isinstance(data.get("results"), list):
         data = row_tables.join_results(data["results"])
-    found = row_tables.read_row_table(data)
-    if found is None:
+    row_table = row_tables.read_row_table(data)
+    if row_table is None:
         raise NoRowsError(result.step)
-    return found
+    return row_table
 
 
 _WRITERS: dict[str, Callable[[StepResult], bytes]] = {

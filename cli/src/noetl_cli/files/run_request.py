@@ -66,18 +66,18 @@ class RunFile(Struct, frozen=True, kw_only=True):
 
 def find_files(texts: list[str]) -> list[RunFile]:
     """Find the files of `--file` options: `PATH`, or `NAME=PATH`; raises `CliError`."""
-    found = [_find_file(text) for text in texts]
-    if len(found) > FILES_MAX:
+    files = [_find_file(text) for text in texts]
+    if len(files) > FILES_MAX:
         raise _unusable_file_error(
-            f"--file is given {len(found)} times, and a run takes {FILES_MAX} files."
+            f"--file is given {len(files)} times, and a run takes {FILES_MAX} files."
         )
-    names = [file.name for file in found]
+    names = [file.name for file in files]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise _unusable_file_error(
             f"Two files are named {twice!r} in the execution.", "Name one: --file NAME=PATH"
         )
-    return found
+    return files
 
 
 def send_files(planner: PlannerClient, files: list[RunFile]) -> list[dict[str, Any]]:

@@ -108,16 +108,20 @@ def _refresh_record(store: TokenStore, origin: str, record: SignInRecord) -> Sig
         return record
     with store.hold_lock():
         # Another command may have done it meanwhile: a refresh token is good once.
-        found = store.find_record(origin)
-        if found is None:
+        sign_in_record = store.find_record(origin)
+        if sign_in_record is None:
             raise _signed_out_error(origin)
-        if not _ends_soon(found):
-            return found
-        if not found.refresh_token:
+        if not _ends_soon(sign_in_record):
+            return sign_in_record
+        if not sign_in_record.refresh_token:
             raise _signed_out_error(origin)
-        with provider_client.open_provider(found.issuer, found.client_id) as provider:
-            answer = provider.refresh_tokens(found.refresh_token, audience=found.audience)
-        fresh = provider_client.build_record(answer, found)
+        with provider_client.open_provider(
+            sign_in_record.issuer, sign_in_record.client_id
+        ) as provider:
+            answer = provider.refresh_tokens(
+                sign_in_record.refresh_token, audience=sign_in_record.audience
+            )
+        fresh = provider_client.build_record(answer, sign_in_record)
         store.put_record(origin, fresh)
         return fresh
 

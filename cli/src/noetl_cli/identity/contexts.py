@@ -87,10 +87,11 @@ def get_context(contexts: Contexts, name: str) -> Context:
     """Return a context by its name; raises `CliError`."""
     context = contexts.find_context(name)
     if context is None:
-        known = ", ".join(sorted(one.name for one in contexts.contexts)) or "none"
+        known_names = ", ".join(sorted(item.name for item in contexts.contexts)) or "none"
         raise CliError(
             f"There is no context {name!r:.70}.",
-            way_out=f"Known are: {known}. Add one with: noetl context add {name[:63]} --server URL",
+            way_out=f"Known are: {known_names}. "
+            f"Add one with: noetl context add {name[:63]} --server URL",
             exit_code=ExitCode.USAGE,
         )
     return context

@@ -60,21 +60,21 @@ def read_server_sign_in(config: dict[str, Any], server: str) -> ServerSignIn:
 
 
 def sign_person_in(
-    server: str, asked: ServerSignIn, *, with_browser: bool, environ: dict[str, str]
+    server: str, server_sign_in: ServerSignIn, *, with_browser: bool, environ: dict[str, str]
 ) -> SignedIn:
     """Sign a person in, and keep the tokens for this server; raises `CliError`."""
     provider_client.check_private_way(server)
     origin = server_origin.parse_origin(server)
-    with provider_client.open_provider(asked.issuer, asked.client_id) as provider:
+    with provider_client.open_provider(server_sign_in.issuer, server_sign_in.client_id) as provider:
         if with_browser or provider.metadata.device_authorization_endpoint is None:
-            answer = _sign_in_with_browser(provider, asked, environ)
+            answer = _sign_in_with_browser(provider, server_sign_in, environ)
         else:
-            answer = _sign_in_with_code(provider, asked, environ)
+            answer = _sign_in_with_code(provider, server_sign_in, environ)
     empty = SignInRecord(
-        issuer=asked.issuer,
-        client_id=asked.client_id,
-        token_kind=asked.token,
-        audience=asked.audience or "",
+        issuer=server_sign_in.issuer,
+        client_id=server_sign_in.client_id,
+        token_kind=server_sign_in.token,
+        audience=server_sign_in.audience or "",
     )
     record = provider_client.build_record(answer, empty)
     store = token_store.open_token_store(environ)
@@ -82,7 +82,7 @@ def sign_person_in(
         kept_in = store.put_record(origin, record)
     return SignedIn(
         server=origin,
-        issuer=asked.issuer,
+        issuer=server_sign_in.issuer,
         name=_read_name(answer),
         kept_in=kept_in,
         expires_s=record.expires_s,
@@ -115,10 +115,10 @@ def _revoke_at_provider(record: SignInRecord) -> None:
 
 
 def _sign_in_with_code(
-    provider: ProviderClient, asked: ServerSignIn, environ: dict[str, str]
+    provider: ProviderClient, server_sign_in: ServerSignIn, environ: dict[str, str]
 ) -> TokenAnswer:
-    audience = asked.audience or ""
-    device = provider.begin_device(scopes=asked.scopes, audience=audience)
+    audience = server_sign_in.audience or ""
+    device = provider.begin_device(scopes=server_sign_in.scopes, audience=audience)
     address = device.verification_uri_complete or device.verification_uri
     terminal_output.print_note(f"Open   {device.verification_uri}")
     terminal_output.print_note(f"Enter  {device.user_code}")
@@ -127,16 +127,16 @@ def _sign_in_with_code(
 
 
 def _sign_in_with_browser(
-    provider: ProviderClient, asked: ServerSignIn, environ: dict[str, str]
+    provider: ProviderClient, server_sign_in: ServerSignIn, environ: dict[str, str]
 ) -> TokenAnswer:
     state, nonce = identity.mint_token(), identity.mint_token()
     verifier = identity.mint_token() + identity.mint_token()
-    audience = asked.audience or ""
+    audience = server_sign_in.audience or ""
     with loopback_redirect.open_redirect(state) as redirect:
         query = {
             "response_type": "code",
             "redirect_uri": redirect.redirect_uri,
-            "scope": " ".join(asked.scopes),
+            "scope": " ".join(server_sign_in.scopes),
             "state": state,
             "nonce": nonce,
             "code_challenge": identity.compute_challenge(verifier),
@@ -147,7 +147,7 @@ def _sign_in_with_browser(
         address = provider.build_authorization_address(query, audience=audience)
         terminal_output.print_note(f"Open   {address}")
         _open_browser(address, environ)
-        code = redirect.await_code(asked.issuer)
+        code = redirect.await_code(server_sign_in.issuer)
         answer = provider.exchange_code(
             code, verifier=verifier, redirect_uri=redirect.redirect_uri, audience=audience
         )

@@ -224,10 +224,12 @@ def send_request(
     if answer.status == HTTPStatus.OK:
         return data
     try:
-        said = codec.decode_as(data, _ErrorAnswer)
+        error_answer = codec.decode_as(data, _ErrorAnswer)
     except msgspec.MsgspecError:
-        said = _ErrorAnswer()
-    raise ProviderRefusal(said.error or f"status {answer.status}", said.error_description)
+        error_answer = _ErrorAnswer()
+    raise ProviderRefusal(
+        error_answer.error or f"status {answer.status}", error_answer.error_description
+    )
 
 
 def decode_answer(data: bytes, kind: type[T]) -> T:

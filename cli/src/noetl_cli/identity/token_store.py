@@ -99,10 +99,10 @@ class TokenStore:
     def remove_record(self, origin: str) -> bool:
         """Forget the record of a server; False when there is none. Call it under the lock."""
         records = self._read_all()
-        kept = records.pop(origin, None)
-        if kept is None:
+        record = records.pop(origin, None)
+        if record is None:
             return False
-        if kept.is_in_keyring:
+        if record.is_in_keyring:
             _remove_from_keyring(origin)
         self._write_all(records)
         return True

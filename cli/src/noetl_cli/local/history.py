@@ -38,7 +38,7 @@ class HistoryWriter:
 
     def append(self, views: Iterable[Any], stored: Iterable[Any], *, version: int) -> None:
         """Write events up to a version; raises `OSError`."""
-        lines = [{"view": view} for view in views] + [{"stored": one} for one in stored]
+        lines = [{"view": view} for view in views] + [{"stored": item} for item in stored]
         data = b"".join(codec.encode_json(line) + b"\n" for line in lines)
         if self._is_cut:
             return

@@ -39,12 +39,12 @@ def diff_states(file: Path, *, before: int, after: int | None, projection: str) 
         _resolve_position(events, at=position, event=None, time=None)
         for position in (before, after)
     ]
-    one, other = (
+    item, other = (
         build_replay_report(_replay_events(events, until))["surfaces"] for until in positions
     )
     if projection != ALL:
-        one, other = {projection: one[projection]}, {projection: other[projection]}
-    changes = comparison.compare_values(one, other)
+        item, other = {projection: item[projection]}, {projection: other[projection]}
+    changes = comparison.compare_values(item, other)
     return {
         "execution_id": file.stem,
         "before": positions[0],
@@ -58,15 +58,15 @@ def diff_states(file: Path, *, before: int, after: int | None, projection: str) 
 
 def _read_events(file: Path) -> list[Envelope]:
     try:
-        found = [
-            stored_event.read_envelope(codec.convert_value(one, stored_event.StoredEvent))
-            for one in history.read_stored(file)
+        envelopes = [
+            stored_event.read_envelope(codec.convert_value(item, stored_event.StoredEvent))
+            for item in history.read_stored(file)
         ]
     except (NoetlError, msgspec.ValidationError) as error:
         raise CliError(f"{file} holds an event that cannot be read: {error}") from error
-    if not found:
+    if not envelopes:
         raise CliError(f"{file} holds no event.", way_out="Run the playbook again.")
-    return found
+    return envelopes
 
 
 def _replay_events(events: list[Envelope], until: int) -> HistoryReplay:
@@ -86,7 +86,7 @@ def _resolve_position(
     events: list[Envelope], *, at: int | None, event: str | None, time: str | None
 ) -> int:
     """Resolve what was asked for, at most one of the three; raises `CliError`."""
-    if sum(one is not None for one in (at, event, time)) > 1:
+    if sum(item is not None for item in (at, event, time)) > 1:
         raise _bad_position_error(
             "The position is given more than once.", "--at, --event or --time"
         )
@@ -95,7 +95,7 @@ def _resolve_position(
             f"There is no position {at}.", f"Its positions are 1 to {len(events)}."
         )
     if event is not None:
-        positions = [one.stream_version for one in events if one.event_id == event]
+        positions = [item.stream_version for item in events if item.event_id == event]
         if not positions:
             raise _bad_position_error(
                 f"There is no event {event!r}.", "noetl replay state ID --at POSITION"
@@ -103,7 +103,7 @@ def _resolve_position(
         return positions[0]
     if time is not None:
         until = _parse_time(time)
-        before = [one.stream_version for one in events if one.event_time <= until]
+        before = [item.stream_version for item in events if item.event_time <= until]
         if not before:
             raise _bad_position_error(
                 f"The run had not begun at {until.isoformat()}.", "Name a later time."

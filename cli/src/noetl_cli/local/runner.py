@@ -72,8 +72,10 @@ Shown = EventView | StepProgress | LogLine
 class LocalRun:
     """One execution in a thread; `events` ends when the execution does."""
 
-    def __init__(self, asked: RunRequest, configs: ServiceSettings, history_folder: Path) -> None:
-        self._asked = asked
+    def __init__(
+        self, run_request: RunRequest, configs: ServiceSettings, history_folder: Path
+    ) -> None:
+        self._asked = run_request
         self._configs = configs
         self._events: queue.Queue[Shown | None] = queue.Queue(EVENTS_WAITING_MAX)
         self._history_folder = history_folder
@@ -130,8 +132,8 @@ class LocalRun:
         """Read a window of a step's result as the API does; raises `CliError`."""
         services, execution_id = self._get_system().services, self._begun.result(0)
         window = results.get_step_result(services, execution_id, step, offset=offset, limit=limit)
-        found: dict[str, Any] = codec.to_builtins(self._run_on_loop(window))
-        return found
+        result: dict[str, Any] = codec.to_builtins(self._run_on_loop(window))
+        return result
 
     def build_save_command(self, step: str, file: Path) -> str:
         """Write the command that saves the result of another run: this one's goes away with it."""
@@ -199,15 +201,17 @@ class LocalRun:
             await credentials.keep_credential(opened.services, sealed)
         for other in self._asked.others:
             await _register_playbooks(opened.services, other)
-        kept = await _register_playbooks(opened.services, self._asked.source)
+        playbooks = await _register_playbooks(opened.services, self._asked.source)
         files = [await _store_file(opened.services, file) for file in self._asked.files]
         body = ExecuteBody(
-            path=kept.path, version=kept.version, workload=self._asked.inputs, files=files
+            path=playbooks.path, version=playbooks.version, workload=self._asked.inputs, files=files
         )
         accepted = await start_requests.execute_playbook(opened.services, body, None)
         for warning in accepted.warnings or ():
             terminal_output.print_note(f"warning: {warning}")
-        entry = await catalog_entries.get_playbook_entry(opened.services, kept.path, kept.version)
+        entry = await catalog_entries.get_playbook_entry(
+            opened.services, playbooks.path, playbooks.version
+        )
         if states.list_increments(entry):
             terminal_output.print_note(
                 "warning: states end with a run in this process: it reads from the initial value"
@@ -282,14 +286,16 @@ class LocalRun:
 
 
 @contextmanager
-def open_run(asked: RunRequest, environ: dict[str, str]) -> Iterator[tuple[LocalRun, ExecutionId]]:
+def open_run(
+    run_request: RunRequest, environ: dict[str, str]
+) -> Iterator[tuple[LocalRun, ExecutionId]]:
     """Run a playbook in this process; its payloads go away with it."""
     telemetry.configure_logs(
         service=system.NAME, instance=system.NAME, log_format="console", log_level="error"
     )
-    environ = {**environ, **_listen_variables(asked.listens_at)}
+    environ = {**environ, **_listen_variables(run_request.listens_at)}
     with (
-        keep_listening_token(environ, asked.listens_at) as token,
+        keep_listening_token(environ, run_request.listens_at) as token,
         tempfile.TemporaryDirectory(prefix="noetl-local-") as folder,
     ):
         environ |= token
@@ -297,7 +303,7 @@ def open_run(asked: RunRequest, environ: dict[str, str]) -> Iterator[tuple[Local
             configs = system.load_settings(environ, Path(folder))
         except SettingsError as error:
             raise CliError(str(error), exit_code=ExitCode.USAGE) from error
-        running = LocalRun(asked, configs, get_history_folder(environ))
+        running = LocalRun(run_request, configs, get_history_folder(environ))
         try:
             yield running, _start_run(running)
         finally:

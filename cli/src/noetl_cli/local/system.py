@@ -318,12 +318,12 @@ def _api_server(system: LocalSystem) -> shard_leases.Doors:
 async def _deliver_early_messages(system: LocalSystem) -> None:
     """Do what the reaper does with messages that came before anybody waited."""
     requests = system.adapters.requests
-    for found in await requests.list_matches(matches_max=LETTERS_MAX):
+    for match in await requests.list_matches(matches_max=LETTERS_MAX):
         request = inbox.build_delivery_request(
-            found.letter, found.wait, routes=IngestRoutes(shard_count=_SHARDS), producer=NAME
+            match.letter, match.wait, routes=IngestRoutes(shard_count=_SHARDS), producer=NAME
         )
         await requests.deliver_message(
-            found.letter.letter_id, open_wait=inbox.build_wait_name(found.wait), request=request
+            match.letter.letter_id, open_wait=inbox.build_wait_name(match.wait), request=request
         )
 
 

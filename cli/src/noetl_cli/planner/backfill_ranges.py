@@ -39,16 +39,16 @@ def list_ranges(since: str, until: str, every: str | None) -> list[BackfillRange
         )
     if every is None:
         return [BackfillRange(since=first.value, until=last.value)]
-    found: list[BackfillRange] = []
+    backfill_ranges: list[BackfillRange] = []
     start = first
     for end in _iterate_ends(first, last, every):
-        if len(found) == RANGES_MAX:
+        if len(backfill_ranges) == RANGES_MAX:
             raise _usage_error(
                 f"--every {every} makes more than {RANGES_MAX:,} ranges.", "write a longer one"
             )
-        found.append(BackfillRange(since=start.value, until=end.value))
+        backfill_ranges.append(BackfillRange(since=start.value, until=end.value))
         start = end
-    return found
+    return backfill_ranges
 
 
 def parse_value(option: str, text: str, type_: StateType | None = None) -> StateValue:

@@ -61,11 +61,11 @@ class BackfillRuns:
             if self.running:
                 time.sleep(pause_s)
 
-    def _begin_range(self, wanted: BackfillRange) -> None:
+    def _begin_range(self, backfill_range: BackfillRange) -> None:
         """Begin a range, unless it is done or runs: then take the run that there is."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            key = f"{self._key}/{wanted.since}/{wanted.until}/{attempt}"
-            backfill = {"since": wanted.since, "until": wanted.until}
+            key = f"{self._key}/{backfill_range.since}/{backfill_range.until}/{attempt}"
+            backfill = {"since": backfill_range.since, "until": backfill_range.until}
             begun = self._planner.post(
                 "/api/execute",
                 {**self._body, "backfill": backfill},
@@ -73,19 +73,25 @@ class BackfillRuns:
             )
             execution_id = str(begun["execution_id"])
             if not begun["deduplicated"]:
-                self.running[execution_id] = wanted
+                self.running[execution_id] = backfill_range
                 return
             status = self._get_status(execution_id)
             if status is ExecutionStatus.COMPLETED:
                 self._end_range(
-                    RangeEnd(range=wanted, execution_id=execution_id, status=status, was_done=True)
+                    RangeEnd(
+                        range=backfill_range,
+                        execution_id=execution_id,
+                        status=status,
+                        was_done=True,
+                    )
                 )
                 return
             if status not in TERMINAL_EXECUTION:
-                self.running[execution_id] = wanted
+                self.running[execution_id] = backfill_range
                 return
         raise CliError(
-            f"The range from {wanted.since} to {wanted.until} has failed {ATTEMPTS_MAX} times.",
+            f"The range from {backfill_range.since} to {backfill_range.until} "
+            f"has failed {ATTEMPTS_MAX} times.",
             way_out="Correct the playbook, then run the backfill under another --name.",
         )
 

@@ -151,10 +151,10 @@ class PlannerClient:
             raise unreachable_error(self.url, error) from error
         if not is_success(response):
             raise self._explain_refusal(response)
-        found = _decode_answer(response.data)
-        if found is not None and not isinstance(found, dict):
+        answer = _decode_answer(response.data)
+        if answer is not None and not isinstance(answer, dict):
             raise not_a_planner_error("The answer is no mapping")
-        return None if found is None else PlannerAnswer(found)
+        return None if answer is None else PlannerAnswer(answer)
 
     def _explain_refusal(self, response: BaseHTTPResponse) -> PlannerRefusal:
         refusal = parse_refusal(response)
@@ -332,10 +332,10 @@ def _get_stack_address(environ: dict[str, str]) -> str:
 def _find_stack_urls(environ: dict[str, str]) -> dict[str, str]:
     """Return the addresses of the stack that runs here; none of one that does not."""
     place: Path = settings.choose_home(None, environ=environ)
-    found = state.find_state(StackHome(root=place))
-    if found is None or found.phase in {StackPhase.STOPPED, StackPhase.STOPPING}:
+    stack_state = state.find_state(StackHome(root=place))
+    if stack_state is None or stack_state.phase in {StackPhase.STOPPED, StackPhase.STOPPING}:
         return {}
-    return found.urls
+    return stack_state.urls
 
 
 def _is_address(text: str) -> bool:

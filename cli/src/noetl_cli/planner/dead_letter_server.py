@@ -23,13 +23,15 @@ def list_letters(url: str, *, after: int, letters_max: int) -> tuple[Letters, bo
     found = _run_with_letters(
         url, lambda box: box.list_letters(letters_max=letters_max + 1, after=after)
     )
-    return [_letter_summary(letter) for letter in found[:letters_max]], len(found) > letters_max
+    return [_letter_summary(dead_letter) for dead_letter in found[:letters_max]], len(
+        found
+    ) > letters_max
 
 
 def get_letter(url: str, sequence: int) -> dict[str, Any]:
     """Return a letter with its message; raises `CliError`."""
-    letter = _run_with_letters(url, lambda box: box.get_letter(sequence))
-    return {**_letter_summary(letter), "message": decode_for_display(letter.data)}
+    dead_letter = _run_with_letters(url, lambda box: box.get_letter(sequence))
+    return {**_letter_summary(dead_letter), "message": decode_for_display(dead_letter.data)}
 
 
 def requeue_letters(url: str, sequences: list[int] | None, *, letters_max: int) -> list[int]:
@@ -37,7 +39,7 @@ def requeue_letters(url: str, sequences: list[int] | None, *, letters_max: int) 
 
     async def requeue_each(box: DeadLetters) -> list[int]:
         chosen = sequences or [
-            letter.sequence for letter in await box.list_letters(letters_max=letters_max)
+            dead_letter.sequence for dead_letter in await box.list_letters(letters_max=letters_max)
         ]
         for sequence in chosen:
             await box.requeue_letter(sequence)
@@ -71,15 +73,15 @@ async def _open_dead_letters(url: str) -> AsyncIterator[DeadLetters]:
         yield JetStreamDeadLetters(connection)
 
 
-def _letter_summary(letter: DeadLetter) -> dict[str, Any]:
+def _letter_summary(dead_letter: DeadLetter) -> dict[str, Any]:
     return {
-        "sequence": letter.sequence,
-        "stream": letter.stream,
-        "consumer": letter.consumer,
-        "subject": letter.subject,
-        "delivered": letter.delivered,
-        "requeued": letter.requeued,
-        "reason": letter.reason,
-        "bytes": len(letter.data),
-        "buried_at": None if letter.buried_at is None else letter.buried_at.isoformat(),
+        "sequence": dead_letter.sequence,
+        "stream": dead_letter.stream,
+        "consumer": dead_letter.consumer,
+        "subject": dead_letter.subject,
+        "delivered": dead_letter.delivered,
+        "requeued": dead_letter.requeued,
+        "reason": dead_letter.reason,
+        "bytes": len(dead_letter.data),
+        "buried_at": None if dead_letter.buried_at is None else dead_letter.buried_at.isoformat(),
     }

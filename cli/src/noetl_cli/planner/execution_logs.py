@@ -94,44 +94,48 @@ def parse_logs_request(
     )
 
 
-def show_logs(wanted: LogsRequest, server: str | None) -> None:
+def show_logs(logs_request: LogsRequest, server: str | None) -> None:
     """Print what is there; with `execution_stream` go on until the execution has ended."""
-    printer = LogPrinter(as_json=wanted.as_json)
+    printer = LogPrinter(as_json=logs_request.as_json)
     with client.open_client(server) as planner:
         after, note = "", ""
         latest: deque[LineView] = deque()
-        for page in _read_pages(planner, wanted):
+        for page in _read_pages(planner, logs_request):
             after = page["next_after"]
             note = page.get("note", "")
             for line in page["lines"]:
                 latest.append(line)
-                if wanted.lines is None:
+                if logs_request.lines is None:
                     printer.print_line(latest.popleft())
-                elif len(latest) > wanted.lines:
+                elif len(latest) > logs_request.lines:
                     printer.skip_line(latest.popleft())
         for line in latest:
             printer.print_line(line)
         if note:
             terminal_output.print_note(f"{note[0].upper()}{note[1:]}.")
-        if wanted.follow:
-            for line in _follow_lines(planner, wanted, after):
+        if logs_request.follow:
+            for line in _follow_lines(planner, logs_request, after):
                 printer.print_line(line)
 
 
-def _read_pages(planner: PlannerClient, wanted: LogsRequest) -> Iterator[dict[str, Any]]:
+def _read_pages(planner: PlannerClient, logs_request: LogsRequest) -> Iterator[dict[str, Any]]:
     after, has_more = None, True
     while has_more:
-        page = planner.get(wanted.stream_address, step=wanted.step, after=after, limit=PAGE_LINES)
+        page = planner.get(
+            logs_request.stream_address, step=logs_request.step, after=after, limit=PAGE_LINES
+        )
         yield page
         after, has_more = page["next_after"] or None, page["has_more"]
 
 
-def _follow_lines(planner: PlannerClient, wanted: LogsRequest, after: str) -> Iterator[LineView]:
+def _follow_lines(
+    planner: PlannerClient, logs_request: LogsRequest, after: str
+) -> Iterator[LineView]:
     """Yield lines until the execution has ended, through broken connections."""
     lost_at: float | None = None
     while True:
         try:
-            for message in _read_messages(planner, wanted, after):
+            for message in _read_messages(planner, logs_request, after):
                 lost_at = None
                 if message.event == END:
                     return
@@ -142,15 +146,15 @@ def _follow_lines(planner: PlannerClient, wanted: LogsRequest, after: str) -> It
             if time.monotonic() - lost_at > PATIENCE_S:
                 raise CliError(
                     f"No planner has answered at {planner.url} for {PATIENCE_S:g} s ({problem}).",
-                    way_out=f"noetl logs {wanted.execution_id} -f",
+                    way_out=f"noetl logs {logs_request.execution_id} -f",
                 ) from problem
         time.sleep(REST_MAX_S / 2)
 
 
 def _read_messages(
-    planner: PlannerClient, wanted: LogsRequest, after: str
+    planner: PlannerClient, logs_request: LogsRequest, after: str
 ) -> Iterator[execution_stream.StreamMessage]:
-    path = client.add_query(f"{wanted.stream_address}/stream", {"step": wanted.step})
+    path = client.add_query(f"{logs_request.stream_address}/stream", {"step": logs_request.step})
     for message in execution_stream.read_messages(planner, path, after=after):
         if message.data is not None:
             yield message

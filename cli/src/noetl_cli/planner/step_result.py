@@ -48,14 +48,14 @@ class PlannerResults:
 
     def list_results(self) -> dict[str, Any]:
         """List the steps that have a result, and the last of them."""
-        found: dict[str, Any] = self._planner.get(f"{self._address}/list")
-        return found
+        answer: dict[str, Any] = self._planner.get(f"{self._address}/list")
+        return answer
 
     def get_result(self, step: str, *, offset: int, limit: int) -> dict[str, Any]:
         """Read a window of a step's result."""
         address = f"{self._address}/{client.escape_segment(step)}"
-        found: dict[str, Any] = self._planner.get(address, offset=offset, limit=limit)
-        return found
+        answer: dict[str, Any] = self._planner.get(address, offset=offset, limit=limit)
+        return answer
 
     def build_save_command(self, step: str, file: Path) -> str:
         """Write the command that saves a step's result."""

@@ -28,7 +28,7 @@ Tell = Callable[[StackState], None]
 
 def start_stack(
     home: StackHome,
-    wanted: StackOptions,
+    stack_options: StackOptions,
     *,
     environ: Mapping[str, str],
     timeout_s: float,
@@ -39,8 +39,8 @@ def start_stack(
     if is_supervised(home):
         return await_ready(home, child=None, timeout_s=timeout_s, tell=tell), True
     state.find_state(home)
-    data_locations.check_data_locations(home, wanted)
-    options.write_options(home, wanted)
+    data_locations.check_data_locations(home, stack_options)
+    options.write_options(home, stack_options)
     handle = process_spec.open_log(home.log_file("supervisor"))
     try:
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -60,19 +60,19 @@ def start_stack(
 def _await_stop_end(home: StackHome, *, timeout_s: float) -> None:
     until = time.monotonic() + timeout_s
     while is_supervised(home) and time.monotonic() < until:
-        found = state.find_state(home)
-        if found is None or found.phase is not StackPhase.STOPPING:
+        stack_state = state.find_state(home)
+        if stack_state is None or stack_state.phase is not StackPhase.STOPPING:
             return
         time.sleep(POLL_S)
 
 
 def become_supervisor(
-    home: StackHome, wanted: StackOptions, *, environ: Mapping[str, str]
+    home: StackHome, stack_options: StackOptions, *, environ: Mapping[str, str]
 ) -> NoReturn:
     """Turn this process into the supervisor, in the foreground."""
     with hold_supervisor_lock(home):
-        data_locations.check_data_locations(home, wanted)
-        options.write_options(home, wanted)
+        data_locations.check_data_locations(home, stack_options)
+        options.write_options(home, stack_options)
     argv = _supervisor_argv(home)
     os.execve(argv[0], argv, dict(environ))  # noqa: S606 - our own interpreter and module
 
@@ -88,14 +88,15 @@ def await_ready(
     until = time.monotonic() + timeout_s
     while time.monotonic() < until:
         is_alive = child is None or child.poll() is None
-        found = state.find_state(home)
-        if found is not None and (child is None or found.supervisor_pid == child.pid):
-            tell(found)
-            if found.phase is StackPhase.READY:
-                return found
-            if found.phase is StackPhase.FAILED:
+        stack_state = state.find_state(home)
+        if stack_state is not None and (child is None or stack_state.supervisor_pid == child.pid):
+            tell(stack_state)
+            if stack_state.phase is StackPhase.READY:
+                return stack_state
+            if stack_state.phase is StackPhase.FAILED:
                 raise StackError(
-                    found.failure or "The stack did not start.", way_out=found.way_out or ""
+                    stack_state.failure or "The stack did not start.",
+                    way_out=stack_state.way_out or "",
                 )
         if not is_alive and is_supervised(home):
             # Somebody else was faster: theirs is the one.
@@ -111,11 +112,11 @@ def await_ready(
 
 
 def _ended_early_error(home: StackHome) -> StackError:
-    said = "The supervisor ended before the stack was ready."
+    message = "The supervisor ended before the stack was ready."
     if not probes.has_room(home.root):
         # Its log could not be written either.
-        return StackError(f"{said} The disk of {home.root} is full.", way_out="Free some space.")
-    return StackError(said, way_out=f"Read {home.log_file('supervisor')}.")
+        return StackError(f"{message} The disk of {home.root} is full.", way_out="Free some space.")
+    return StackError(message, way_out=f"Read {home.log_file('supervisor')}.")
 
 
 def stop_stack(home: StackHome, *, timeout_s: float, tell: Tell, discards: bool = False) -> bool:
@@ -178,10 +179,10 @@ def purge_data(home: StackHome) -> None:
 
 def _list_folders_outside(home: StackHome) -> set[Path]:
     """List where the cluster may be outside of its home; a start that failed early told nothing."""
-    found = state.find_state(home)
+    stack_state = state.find_state(home)
     folders = set()
-    if found is not None and found.postgres_folder is not None:
-        folders.add(postgres.find_folder_outside(home.root, Path(found.postgres_folder)))
+    if stack_state is not None and stack_state.postgres_folder is not None:
+        folders.add(postgres.find_folder_outside(home.root, Path(stack_state.postgres_folder)))
     keyring = stack_secrets.find_keyring(home)
     if keyring is not None:
         named = postgres.name_fallback_folder(home.root, password=keyring.postgres_superuser)

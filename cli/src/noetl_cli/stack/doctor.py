@@ -76,16 +76,16 @@ def _format_version(version: tuple[int, ...]) -> str:
 
 def _check_program(name: str, ask: Callable[[], str], least: tuple[int, ...]) -> HealthCheck:
     try:
-        found = ask()
+        installed = ask()
     except (MissingBinaryError, StackError) as error:
         return _failed_check(name, error)
-    wanted = _format_version(least)
-    is_enough = programs.parse_version(found) >= least
+    version = _format_version(least)
+    is_enough = programs.parse_version(installed) >= least
     return HealthCheck(
         name=name,
         verdict=Verdict.OK if is_enough else Verdict.FAIL,
-        found=found,
-        way_out="" if is_enough else f"Version {wanted} or newer is needed.",
+        found=installed,
+        way_out="" if is_enough else f"Version {version} or newer is needed.",
     )
 
 
@@ -99,19 +99,19 @@ def _check_java(environ: Mapping[str, str]) -> HealthCheck:
     return HealthCheck(name="java", verdict=Verdict.OK, found=found, way_out="")
 
 
-def _describe_not_running(found: StackState | None) -> str:
-    if found is None:
+def _describe_not_running(stack_state: StackState | None) -> str:
+    if stack_state is None:
         return "never started"
-    if found.phase is StackPhase.FAILED:
-        return f"not running; the last start failed: {found.failure}"
-    if found.phase in {StackPhase.READY, StackPhase.STARTING, StackPhase.STOPPING}:
+    if stack_state.phase is StackPhase.FAILED:
+        return f"not running; the last start failed: {stack_state.failure}"
+    if stack_state.phase in {StackPhase.READY, StackPhase.STARTING, StackPhase.STOPPING}:
         return "its supervisor was killed; `noetl up` cleans up and starts again"
     return "stopped"
 
 
-def _check_ports(found: StackState | None) -> list[HealthCheck]:
+def _check_ports(stack_state: StackState | None) -> list[HealthCheck]:
     checks = []
-    for name, port in sorted(found.ports.items() if found else ()):
+    for name, port in sorted(stack_state.ports.items() if stack_state else ()):
         who = control.find_listener(port)
         if who is not None:
             checks.append(
@@ -125,20 +125,21 @@ def _check_ports(found: StackState | None) -> list[HealthCheck]:
     return checks
 
 
-def _check_supervisor(found: StackState) -> HealthCheck:
-    is_ready = found.phase is StackPhase.READY
+def _check_supervisor(stack_state: StackState) -> HealthCheck:
+    is_ready = stack_state.phase is StackPhase.READY
     return HealthCheck(
         name="stack",
         verdict=Verdict.OK if is_ready else Verdict.WARN,
-        found=f"{found.phase} since {found.started_at}, process {found.supervisor_pid}",
+        found=f"{stack_state.phase} since {stack_state.started_at}, "
+        f"process {stack_state.supervisor_pid}",
         way_out="" if is_ready else "Wait, then see: noetl logs supervisor",
     )
 
 
-def _check_postgres(found: StackState, *, path: str) -> list[HealthCheck]:
+def _check_postgres(stack_state: StackState, *, path: str) -> list[HealthCheck]:
     query = (resources.files("noetl_cli.stack") / "doctor.sql").read_text("utf-8")
     try:
-        answer = roles.run_psql(found.urls.get("postgres", ""), query=query, path=path)
+        answer = roles.run_psql(stack_state.urls.get("postgres", ""), query=query, path=path)
     except StackError as error:
         return [_failed_check("postgres", error)]
     setting = dict(line.split("=", 1) for line in answer.splitlines() if "=" in line)
@@ -183,8 +184,8 @@ class _NatsMonitorReport(Struct, frozen=True, kw_only=True):
     jetstream: _JetStream = _JetStream()
 
 
-def _check_nats(found: StackState) -> list[HealthCheck]:
-    monitor = found.urls.get("nats_monitor")
+def _check_nats(stack_state: StackState) -> list[HealthCheck]:
+    monitor = stack_state.urls.get("nats_monitor")
     if monitor is None:
         text = "not ours: look at its own monitoring"
         return [HealthCheck(name="nats server", verdict=Verdict.OK, found=text)]
@@ -242,9 +243,9 @@ def _check_sync_interval(config: _JetStreamConfig) -> HealthCheck:
     )
 
 
-def _check_processes(found: StackState) -> list[HealthCheck]:
+def _check_processes(stack_state: StackState) -> list[HealthCheck]:
     checks = []
-    for name, process in sorted(found.processes.items()):
+    for name, process in sorted(stack_state.processes.items()):
         is_ready = process.phase is ProcessPhase.READY
         text = f"{process.phase}, {process.restarts} restarts"
         if process.health_url is not None:

@@ -102,8 +102,8 @@ def find_stores(
     access_key = environ.get("AWS_ACCESS_KEY_ID")
     secret_key = environ.get("AWS_SECRET_ACCESS_KEY")
     if url is None and "s3" in urls:
-        own = stack_secrets.load_or_make_keyring(home)
-        access_key, secret_key = own.s3_access_key, own.s3_secret_key
+        keyring = stack_secrets.load_or_make_keyring(home)
+        access_key, secret_key = keyring.s3_access_key, keyring.s3_secret_key
     return StoreAccess(
         dsn=dsn or urls["postgres"],
         url=url or urls["payloads"],

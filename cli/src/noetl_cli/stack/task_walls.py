@@ -45,14 +45,14 @@ def check_task_walls() -> list[HealthCheck]:
 def _probe_walls() -> dict[str, str]:
     """Return the reason for each wall that is missing; raises `SubprocessError` and others."""
     with tempfile.TemporaryDirectory() as folder:
-        own = Path(folder, "own")
-        own.mkdir()
-        bounds = msgspec.json.encode({"write": [str(own)]}).decode()
+        path = Path(folder, "own")
+        path.mkdir()
+        bounds = msgspec.json.encode({"write": [str(path)]}).decode()
         done = subprocess.run(  # noqa: S603 - it is the program that confines tasks
             [sys.executable, "-I", "-m", PROGRAM, bounds, "--describe"],
             capture_output=True,
             check=True,
-            cwd=own,
+            cwd=path,
             timeout=_PROBE_S,
         )
     return msgspec.json.decode(done.stdout, type=dict[str, str])

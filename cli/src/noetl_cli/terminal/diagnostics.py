@@ -74,7 +74,7 @@ def _cut_excerpt(lines: list[str], problem: Problem) -> list[str]:
     start = max(0, problem.column - 1 - EXCERPT_BEFORE_MAX)
     # One character for each, so that the caret stays under its place.
     shown = lines[problem.line - 1][start : start + EXCERPT_CHARACTERS_MAX]
-    shown = "".join(each if each.isprintable() else " " for each in shown)
+    shown = "".join(item if item.isprintable() else " " for item in shown)
     margin = " " * len(str(problem.line))
     return [
         f" {problem.line} | {shown}",

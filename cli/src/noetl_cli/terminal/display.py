@@ -101,18 +101,20 @@ class LineDisplay(_NoRestore):
         del view
         for note in notes:
             self._write(flatten_text(note.text))
-        live = tracker.list_open_meters()
+        open_meters = tracker.list_open_meters()
         now = time.monotonic()
-        if live and now - self._said_at >= LINE_EVERY_S:
+        if open_meters and now - self._said_at >= LINE_EVERY_S:
             self._said_at = now
-            for meter in live[:BARS_MAX]:
+            for meter in open_meters[:BARS_MAX]:
                 self._write(flatten_text(f"{meter.step}: {format_progress(meter)}"))
 
     def show_progress(self, progress: StepProgress) -> None:
         """Write it where it has changed, and now and then where it has not."""
         text, now = format_spark_progress(progress.spark), time.monotonic()
-        said, said_at = self._said_by_command.get(progress.command_id, ("", now - LINE_EVERY_S))
-        if now - said_at < (LINE_EVERY_S if text != said else PROGRESS_AGAIN_S):
+        last_line, said_at = self._said_by_command.get(
+            progress.command_id, ("", now - LINE_EVERY_S)
+        )
+        if now - said_at < (LINE_EVERY_S if text != last_line else PROGRESS_AGAIN_S):
             return
         self._said_by_command[progress.command_id] = text, now
         self._write(flatten_text(f"{progress.step}: {text}, {progress.spark.seconds:.0f} s"))

@@ -34,9 +34,11 @@ def format_error_lines(error: Mapping[str, Any], *, step: str | None = None) -> 
     details = error.get("details")
     if isinstance(details, Mapping):
         lines += _traceback_lines(details.get("traceback"))
-        said = details.get("stderr")
+        stderr = details.get("stderr")
         lines += (
-            [f"  {_escape_code_line(str(line))}" for line in said] if isinstance(said, list) else []
+            [f"  {_escape_code_line(str(line))}" for line in stderr]
+            if isinstance(stderr, list)
+            else []
         )
     return lines
 
@@ -49,7 +51,7 @@ def format_failed_items(execution_id: str, *, is_over: bool = True) -> str:
 
 def _try_lines(tries: list[Mapping[str, Any]], step: str | None) -> list[str]:
     """Write the attempts that failed before, one a line, and which of them are not kept."""
-    lines = [terminal_output.flatten_text(f"  {format_try(one, step=step)}") for one in tries]
+    lines = [terminal_output.flatten_text(f"  {format_try(item, step=step)}") for item in tries]
     first = int(tries[0].get("attempt", 1)) if tries else 1
     head = [f"  (attempts before {first} are not kept)"] if first > 1 else []
     return head + [f"  {line}" for line in lines]

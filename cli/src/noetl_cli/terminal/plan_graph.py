@@ -119,7 +119,7 @@ def _shorten_label(text: str) -> str:
 def _escape_label(text: str) -> str:
     """Spell what Mermaid would read as markup as entities."""
     marks = {"&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;", "\n": "<br/>"}
-    return "".join(marks.get(each, each) for each in text)
+    return "".join(marks.get(item, item) for item in text)
 
 
 def _format_count(number: int, what: str) -> str:

@@ -37,7 +37,7 @@ def describe_tasks(tasks: Mapping[str, TaskMetrics]) -> str:
     parts = []
     if total.rows_in is not None:
         parts.append(f"{total.rows_in:,} rows read")
-    last_rows = [one.rows_out for one in tasks.values() if one.rows_out is not None]
+    last_rows = [task.rows_out for task in tasks.values() if task.rows_out is not None]
     if last_rows:
         # The rows of a task that another one takes over are not more rows.
         parts.append(_format_count(last_rows[-1], "row"))
@@ -224,12 +224,12 @@ class ProgressTracker:
             case CommandParked(step=step, wait=MessageWait() as wait):
                 return [ProgressNote(text=self._format_awaited(step, wait, at))]
             case CallDone(step=step, notes=notes, tries=tries) if notes or tries:
-                shown = [format_try(codec.to_builtins(one), step=step) for one in tries]
+                shown = [format_try(codec.to_builtins(item), step=step) for item in tries]
                 return [
                     *(ProgressNote(text=f"{step}: {text}") for text in shown),
                     *(
-                        ProgressNote(text=f"{step}: note {_MEANINGS.get(one, one)}")
-                        for one in notes
+                        ProgressNote(text=f"{step}: note {_MEANINGS.get(note, note)}")
+                        for note in notes
                     ),
                 ]
             case StepExit(step=step, status=RunStatus.SKIPPED):
@@ -368,8 +368,8 @@ def _open_meter(event: LoopStarted, at: datetime) -> LoopMeter:
 
 
 def _count_retries(metrics: dict[str, Any]) -> int:
-    found = metrics.get("retries", 0)
-    return found if isinstance(found, int) else 0
+    retries = metrics.get("retries", 0)
+    return retries if isinstance(retries, int) else 0
 
 
 def _failure_note(what: str, error: ErrorObject) -> ProgressNote:

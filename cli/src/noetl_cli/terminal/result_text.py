@@ -41,7 +41,7 @@ def list_column_names(data: Any) -> list[str]:
     named = data.get("columns") if isinstance(data, dict) else None
     if not isinstance(named, list):
         return []
-    return [str(one.get("name") if isinstance(one, dict) else one) for one in named]
+    return [str(item.get("name") if isinstance(item, dict) else item) for item in named]
 
 
 def _is_loop_result(data: Any) -> bool:
@@ -122,10 +122,10 @@ def print_result(result: StepResult, *, whole: str) -> None:
 
 
 def _print_table(console: Console, result: StepResult, rows: list[dict[str, Any]]) -> list[str]:
-    own = list_column_names(result.data)
-    names = own or list(dict.fromkeys(name for row in rows for name in row))
+    column_names = list_column_names(result.data)
+    names = column_names or list(dict.fromkeys(name for row in rows for name in row))
     types = result.data.get("types") if isinstance(result.data, dict) else None
-    type_by_name = dict(zip(own, types, strict=False)) if isinstance(types, list) else {}
+    type_by_name = dict(zip(column_names, types, strict=False)) if isinstance(types, list) else {}
     # A title of the table itself would be as narrow as its columns.
     console.print(Text(_result_title(result), style="bold"))
     table = Table(box=None, pad_edge=False)

@@ -44,35 +44,41 @@ class WatchTimeoutError(Exception):
     """The execution did not end in the time that was given."""
 
 
-def watch_execution(asked: WatchRequest) -> ExitCode:
+def watch_execution(watch_request: WatchRequest) -> ExitCode:
     """Show progress until the end; return the exit code that the outcome deserves."""
-    tracker = ProgressTracker(answering=asked.answering)
+    tracker = ProgressTracker(answering=watch_request.answering)
     shown = display.choose_display(
-        asked.execution_id, as_json=asked.as_json, is_aside=asked.is_aside
+        watch_request.execution_id, as_json=watch_request.as_json, is_aside=watch_request.is_aside
     )
-    deadline = None if asked.timeout_s is None else time.monotonic() + asked.timeout_s
+    deadline = (
+        None if watch_request.timeout_s is None else time.monotonic() + watch_request.timeout_s
+    )
     try:
-        is_cancelled = _show_events(asked, tracker, shown, deadline)
+        is_cancelled = _show_events(watch_request, tracker, shown, deadline)
     except WatchTimeoutError:
         goes_on = (
-            f"it goes on. Watch it again: {asked.attach}" if asked.attach else "it is stopped."
+            f"it goes on. Watch it again: {watch_request.attach}"
+            if watch_request.attach
+            else "it is stopped."
         )
-        terminal_output.print_note(f"Not over after {asked.timeout_s:g} s; {goes_on}")
+        terminal_output.print_note(f"Not over after {watch_request.timeout_s:g} s; {goes_on}")
         return ExitCode.TIMEOUT
     if not tracker.is_over:
-        return ExitCode.CANCELLED if is_cancelled else _note_detached(asked)
-    if not asked.as_json:
+        return ExitCode.CANCELLED if is_cancelled else _note_detached(watch_request)
+    if not watch_request.as_json:
         print_conclusion(
             tracker,
-            write=terminal_output.print_note if asked.is_aside else terminal_output.print_line,
+            write=terminal_output.print_note
+            if watch_request.is_aside
+            else terminal_output.print_line,
         )
-        if tracker.error is not None and asked.has_history():
-            terminal_output.print_note(f"  history: noetl events {asked.execution_id}")
+        if tracker.error is not None and watch_request.has_history():
+            terminal_output.print_note(f"  history: noetl events {watch_request.execution_id}")
         # A run in this process keeps no items that a server could tell of.
-        if asked.attach and tracker.has_failed_items:
-            terminal_output.print_note(error_text.format_failed_items(asked.execution_id))
-    if asked.show_result is not None and tracker.status is ExecutionStatus.COMPLETED:
-        asked.show_result()
+        if watch_request.attach and tracker.has_failed_items:
+            terminal_output.print_note(error_text.format_failed_items(watch_request.execution_id))
+    if watch_request.show_result is not None and tracker.status is ExecutionStatus.COMPLETED:
+        watch_request.show_result()
     return choose_exit_code(tracker)
 
 
@@ -104,12 +110,12 @@ def print_conclusion(
 
 
 def _show_events(
-    asked: WatchRequest, tracker: ProgressTracker, shown: Display, deadline: float | None
+    watch_request: WatchRequest, tracker: ProgressTracker, shown: Display, deadline: float | None
 ) -> bool:
     """Feed events until the end; return whether a person has cancelled on the way."""
     is_cancelled = False
     with shown:
-        source = asked.events(shown.show_notice)
+        source = watch_request.events(shown.show_notice)
         while not tracker.is_over:
             try:
                 view = next(source)
@@ -122,18 +128,18 @@ def _show_events(
             except StopIteration:
                 break
             except KeyboardInterrupt:
-                if is_cancelled or not _has_confirmed_cancel(asked, shown):
+                if is_cancelled or not _has_confirmed_cancel(watch_request, shown):
                     break
                 is_cancelled = True
-                asked.cancel()
+                watch_request.cancel()
                 shown.show_notice("cancelling; waiting for work in flight to stop")
-                source = asked.events(shown.show_notice)
+                source = watch_request.events(shown.show_notice)
     return is_cancelled
 
 
-def _has_confirmed_cancel(asked: WatchRequest, shown: Display) -> bool:
+def _has_confirmed_cancel(watch_request: WatchRequest, shown: Display) -> bool:
     """Give a person who pressed Ctrl-C the time to press it again."""
-    if not asked.attach:
+    if not watch_request.attach:
         return True
     shown.show_notice(
         f"detaching; Ctrl-C again within {SECOND_THOUGHT_S:g} s cancels the execution"
@@ -145,6 +151,8 @@ def _has_confirmed_cancel(asked: WatchRequest, shown: Display) -> bool:
     return False
 
 
-def _note_detached(asked: WatchRequest) -> ExitCode:
-    terminal_output.print_note(f"Detached; the execution goes on. Watch it again: {asked.attach}")
+def _note_detached(watch_request: WatchRequest) -> ExitCode:
+    terminal_output.print_note(
+        f"Detached; the execution goes on. Watch it again: {watch_request.attach}"
+    )
     return ExitCode.OK

@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 from typing import NoReturn
 
 _CALLBACK_FILES = frozenset(
-    each.__init__.__code__.co_filename for each in (weakref.WeakSet, weakref.WeakValueDictionary)
+    item.__init__.__code__.co_filename for item in (weakref.WeakSet, weakref.WeakValueDictionary)
 )
 # How far below a finalizer the interrupted frame may be.
 _FINALIZER_DEPTH = 8

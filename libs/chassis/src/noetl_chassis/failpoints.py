@@ -143,26 +143,28 @@ def parse_plan(text: str, *, once: str = "") -> FailpointPlan | None:
 
 
 def _parse_trigger(text: str) -> FailpointTrigger:
-    found = _SPELLING.fullmatch(text)
-    if found is None:
+    match = _SPELLING.fullmatch(text)
+    if match is None:
         raise FailpointSpellingError(f"{text!r} is not point:action@n with an action of {_ACTIONS}")
-    if found["point"] not in set(Failpoint):
-        known = ", ".join(Failpoint)
-        raise FailpointSpellingError(f"there is no point {found['point']!r}; there are {known}")
-    if found["action"] not in set(FailpointAction):
-        raise FailpointSpellingError(f"{found['action']!r} of {text!r} is none of {_ACTIONS}")
-    action = FailpointAction(found["action"])
-    if (action in _TIMED) is not bool(found["time"]):
+    if match["point"] not in set(Failpoint):
+        known_names = ", ".join(Failpoint)
+        raise FailpointSpellingError(
+            f"there is no point {match['point']!r}; there are {known_names}"
+        )
+    if match["action"] not in set(FailpointAction):
+        raise FailpointSpellingError(f"{match['action']!r} of {text!r} is none of {_ACTIONS}")
+    action = FailpointAction(match["action"])
+    if (action in _TIMED) is not bool(match["time"]):
         raise FailpointSpellingError(f"{text!r}: say how long to pause or delay, and nothing else")
-    seconds = float(found["time"] or 0) / (1000 if found["unit"] == "ms" else 1)
+    seconds = float(match["time"] or 0) / (1000 if match["unit"] == "ms" else 1)
     if seconds > SECONDS_MAX:
         raise FailpointSpellingError(f"{text!r} lasts longer than {SECONDS_MAX:.0f} s")
-    at = int(found["at"]) if found["at"] else None
-    return FailpointTrigger(point=Failpoint(found["point"]), action=action, seconds=seconds, at=at)
+    at = int(match["at"]) if match["at"] else None
+    return FailpointTrigger(point=Failpoint(match["point"]), action=action, seconds=seconds, at=at)
 
 
 async def _run_action(trigger: FailpointTrigger) -> None:
-    log.warning("failpoint", point=trigger.point, action=trigger.action)
+    log.warning("failpoint reached", point=trigger.point, action=trigger.action)
     match trigger.action:
         case FailpointAction.KILL:
             os.kill(os.getpid(), signal.SIGKILL)

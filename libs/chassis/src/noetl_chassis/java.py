@@ -56,9 +56,9 @@ def find_java(environ: Mapping[str, str]) -> Java:
     """
     seen: list[str] = []
     for program in _list_candidates(environ):
-        said = _VERSION.search(_run_java(program, "-version")[1])
-        number = "unknown" if said is None else said["number"]
-        version = 0 if said is None else int(said["feature"])
+        version_match = _VERSION.search(_run_java(program, "-version")[1])
+        number = "unknown" if version_match is None else version_match["number"]
+        version = 0 if version_match is None else int(version_match["feature"])
         if version >= VERSION_MIN and number not in _CORRUPTING:
             return Java(program=program, version=version)
         seen.append(f"{program} (version {number})")
@@ -74,8 +74,8 @@ def _list_candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     home = environ.get("JAVA_HOME")
     if home and (java := Path(home) / "bin/java").is_file():
         yield java
-    if found := shutil.which("java", path=environ.get("PATH", "")):
-        yield Path(found).resolve()
+    if candidates := shutil.which("java", path=environ.get("PATH", "")):
+        yield Path(candidates).resolve()
     spec = find_spec(_WHEEL)
     if spec is not None and spec.origin is not None:
         yield Path(spec.origin).parent / "java-runtime/bin/java"

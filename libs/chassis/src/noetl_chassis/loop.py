@@ -211,6 +211,12 @@ class _LoopTurns:
         )
 
 
+async def sleep_backoff(attempt: int, *, base_s: float, max_s: float) -> None:
+    """Sleep before trying again what has failed `attempt` times; spread at random."""
+    noise = identity.draw_noise()
+    await asyncio.sleep(backoff_delay_s(attempt, base_s=base_s, max_s=max_s, noise=noise))
+
+
 def backoff_delay_s(attempt: int, *, base_s: float, max_s: float, noise: float) -> float:
     """Double from `base_s` up to `max_s`; `noise` from 0 up to 1 spreads over the upper half."""
     full = min(max_s, base_s * FACTOR ** min(max(attempt - 1, 0), _EXPONENT_MAX))

@@ -103,24 +103,24 @@ def load_settings(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> 
     by commas. A field that holds a mapping names variables, separated by commas, and receives those
     that are set.
     """
-    found = {
+    settings = {
         name.removeprefix(prefix).lower(): value
         for name, value in environ.items()
         if name.startswith(prefix) and value != ""
     }
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    found = {
+    settings = {
         name: value
-        for name, value in found.items()
+        for name, value in settings.items()
         if name in fields or not _is_service_link(name, value)
     }
-    problems = _list_unknown(found, list(fields), prefix)
+    problems = _list_unknown(settings, list(fields), prefix)
     for name, field in _EVERYONES.items():
         if environ.get(name) and field in fields:
-            found.setdefault(field, environ[name])
+            settings.setdefault(field, environ[name])
     plain = {
         name: _split_value(value, fields[name].type, environ)
-        for name, value in found.items()
+        for name, value in settings.items()
         if name in fields
     }
     try:
@@ -165,15 +165,17 @@ def mask_value(name: str, value: Any) -> str:
 
 def list_secrets(settings: Struct) -> list[str]:
     """List the secrets among settings: keys, and passwords inside addresses, in each spelling."""
-    found: list[str] = []
+    secrets: list[str] = []
     for field in msgspec.structs.fields(settings):
         value = getattr(settings, field.name)
         if isinstance(value, dict):
             # Variables that are named so that their values are secrets to others.
-            found += value.values() if _SECRET_NAME.search(field.name.removesuffix("_env")) else ()
+            secrets += (
+                value.values() if _SECRET_NAME.search(field.name.removesuffix("_env")) else ()
+            )
         elif isinstance(value, str):
-            found += _list_secrets_of_text(field.name, value)
-    return [secret for secret in found if secret]
+            secrets += _list_secrets_of_text(field.name, value)
+    return [secret for secret in secrets if secret]
 
 
 def _list_secrets_of_text(name: str, text: str) -> list[str]:
@@ -202,12 +204,12 @@ def _describe_default(field: Any) -> str:
     return mask_value(field.name, default) or "empty"
 
 
-def _list_unknown(found: Mapping[str, str], known: list[str], prefix: str) -> list[str]:
+def _list_unknown(found: Mapping[str, str], known_names: list[str], prefix: str) -> list[str]:
     problems = []
     for name in found:
-        if name in known:
+        if name in known_names:
             continue
-        close = spelling.find_nearest_word(name, known)
+        close = spelling.find_nearest_word(name, known_names)
         advice = "remove it." if close is None else f"did you mean {prefix}{close.upper()}?"
         problems.append(f"{prefix}{name.upper()} is not a setting: {advice}")
     return problems
@@ -230,7 +232,9 @@ def _list_problems(plain: Mapping[str, Any], fields: Mapping[str, Any], prefix: 
 
 def _is_service_link(name: str, value: str) -> bool:
     """Tell what a cluster says of a Service that is named as ours is from a setting."""
-    return any(link.fullmatch(name) and told.fullmatch(value) for link, told in _SERVICE_LINKS)
+    return any(
+        link.fullmatch(name) and pattern.fullmatch(value) for link, pattern in _SERVICE_LINKS
+    )
 
 
 def _split_value(value: str, kind: Any, environ: Mapping[str, str]) -> Any:

@@ -84,12 +84,12 @@ class ReloadedContext:
 
     def _read_state(self) -> tuple[tuple[int, int], ...]:
         """Return what tells one version of the files from another; links are followed."""
-        found = []
+        state = []
         for path in self._files.list_paths():
             try:
                 status = path.stat()
             except OSError:
-                found.append((0, 0))
+                state.append((0, 0))
             else:
-                found.append((status.st_mtime_ns, status.st_ino))
-        return tuple(found)
+                state.append((status.st_mtime_ns, status.st_ino))
+        return tuple(state)

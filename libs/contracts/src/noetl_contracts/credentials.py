@@ -63,7 +63,7 @@ def is_path_allowed(path: str, allowed: tuple[str, ...]) -> bool:
     return (
         not allowed
         or path == CREDENTIAL_TEST_PATH
-        or any(path == one or path.startswith(f"{one}/") for one in allowed)
+        or any(path == item or path.startswith(f"{item}/") for item in allowed)
     )
 
 
@@ -273,4 +273,4 @@ _TYPES = (
         untestable="nothing says what its fields open",
     ),
 )
-TYPES: dict[str, CredentialType] = {each.name: each for each in _TYPES}
+TYPES: dict[str, CredentialType] = {item.name: item for item in _TYPES}

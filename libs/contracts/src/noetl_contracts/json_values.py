@@ -53,32 +53,32 @@ def is_nested_deeper(value: Any, levels: int) -> bool:
             return False
         layer = [
             held
-            for one in layer
-            for held in (one.values() if type(one) is dict else one)
+            for item in layer
+            for held in (item.values() if type(item) is dict else item)
             if type(held) in _HOLDERS
         ]
     return bool(layer)
 
 
 def _to_json_mapping(value: dict[Any, Any], depth: int) -> dict[str, Any]:
-    found: dict[str, Any] | None = None
+    json_mapping: dict[str, Any] | None = None
     for place, (key, item) in enumerate(value.items()):
         # Once: an iterator has nothing to give a second time.
         shown = to_json_value(item, depth)
-        if found is None:
+        if json_mapping is None:
             if shown is item and type(key) is str:
                 continue
-            found = dict(islice(value.items(), place))
-        found[_to_json_key(key)] = shown
-    return value if found is None else found
+            json_mapping = dict(islice(value.items(), place))
+        json_mapping[_to_json_key(key)] = shown
+    return value if json_mapping is None else json_mapping
 
 
 def _to_json_list(value: list[Any], depth: int) -> list[Any]:
     for index, item in enumerate(value):
-        found = to_json_value(item, depth)
-        if found is not item:
-            rest = (to_json_value(each, depth) for each in value[index + 1 :])
-            return [*value[:index], found, *rest]
+        json_value = to_json_value(item, depth)
+        if json_value is not item:
+            rest = (to_json_value(entry, depth) for entry in value[index + 1 :])
+            return [*value[:index], json_value, *rest]
     return value
 
 

@@ -48,14 +48,14 @@ class Locator(Struct, frozen=True, kw_only=True):
 
     def _read_scope_pairs(self) -> dict[str, str]:
         """Read pairs as long as their keys come in the grammar's order."""
-        found: dict[str, str] = {}
+        scope_pairs: dict[str, str] = {}
         known = iter((*OWNER_KEYS, *LOCALITY_KEYS))
         for key, value in zip(self.segments[::2], self.segments[1::2], strict=False):
             # `in` moves the iterator on: a key that comes too late, or again, is not there.
             if key not in known:
                 break
-            found[key] = value
-        return found
+            scope_pairs[key] = value
+        return scope_pairs
 
     def __str__(self) -> str:
         return build_locator(*self.segments)

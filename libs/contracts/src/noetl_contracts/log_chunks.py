@@ -104,17 +104,17 @@ def build_chunk_name(chunk: LogChunk, written_at: datetime) -> str:
 
 def parse_chunk_name(name: str) -> LogChunkName | None:
     """Read the name of a chunk; None for anything else."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
     return LogChunkName(
         name=name,
-        minute=datetime.strptime(found["minute"], _MINUTE).replace(tzinfo=UTC),
-        step_digest=found["step"],
-        command_id=CommandId(found["command"]),
-        attempt=int(found["attempt"]),
-        writer=found["writer"],
-        number=int(found["number"]),
+        minute=datetime.strptime(match["minute"], _MINUTE).replace(tzinfo=UTC),
+        step_digest=match["step"],
+        command_id=CommandId(match["command"]),
+        attempt=int(match["attempt"]),
+        writer=match["writer"],
+        number=int(match["number"]),
     )
 
 

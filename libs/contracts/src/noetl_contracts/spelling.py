@@ -13,35 +13,35 @@ _TWO_EDITS_RATIO_MIN = 0.8
 _LISTED_MAX = 20
 
 
-def find_nearest_word(word: str, known: Iterable[str]) -> str | None:
+def find_nearest_word(word: str, known_names: Iterable[str]) -> str | None:
     """Find the known word that is most like another one, if one is like it at all."""
     if len(word) > _WORD_CHARACTERS_MAX:
         return None
-    candidates = [name for name in sorted(set(known))[:_CANDIDATES_MAX] if name != word]
+    candidates = [name for name in sorted(set(known_names))[:_CANDIDATES_MAX] if name != word]
     found = difflib.get_close_matches(word, candidates, n=1)
     return found[0] if found else None
 
 
-def suggest_word(word: str, known: Iterable[str]) -> str | None:
+def suggest_word(word: str, known_names: Iterable[str]) -> str | None:
     """Phrase the nearest known word as a question, if there is one."""
-    found = find_nearest_word(word, known)
-    return None if found is None else f"did you mean '{found}'?"
+    nearest_word = find_nearest_word(word, known_names)
+    return None if nearest_word is None else f"did you mean '{nearest_word}'?"
 
 
-def suggest_or_list(word: str, known: Iterable[str], *, label: str) -> str:
+def suggest_or_list(word: str, known_names: Iterable[str], *, label: str) -> str:
     """Ask for the nearest known word; without one list them behind a label, as `its steps are`."""
-    words = list(known)
+    words = list(known_names)
     more = f" and {len(words) - _LISTED_MAX} more" if len(words) > _LISTED_MAX else ""
     return suggest_word(word, words) or f"{label} {', '.join(words[:_LISTED_MAX]) or 'none'}{more}"
 
 
-def is_one_edit_away(word: str, known: str) -> bool:
+def is_one_edit_away(word: str, known_names: str) -> bool:
     """Tell whether a letter was left out, added, changed, or swapped with its neighbour."""
-    if word == known:
+    if word == known_names:
         return False
-    pairs = enumerate(zip(word, known, strict=False))
-    start = next((place for place, (a, b) in pairs if a != b), min(len(word), len(known)))
-    left, right = word[start:], known[start:]
+    pairs = enumerate(zip(word, known_names, strict=False))
+    start = next((place for place, (a, b) in pairs if a != b), min(len(word), len(known_names)))
+    left, right = word[start:], known_names[start:]
     is_swap = left[:2] == right[:2][::-1] and left[2:] == right[2:]
     return is_swap or right in (left[1:], right[:1] + left[1:], right[:1] + left)
 
@@ -58,4 +58,4 @@ def is_spelling_slip(word: str, meant: str) -> bool:
 
 def _drop_digits(word: str) -> str:
     """Leave out digits: `url_1` and `url_2` are two names."""
-    return "".join(each for each in word if not each.isdigit())
+    return "".join(item for item in word if not item.isdigit())

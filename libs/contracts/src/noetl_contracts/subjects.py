@@ -250,13 +250,13 @@ def build_progress_hint(execution_id: str) -> str:
 
 def parse_shard_subject(subject: str) -> ShardSubject:
     """Parse an ingest or events subject; raises `SubjectError`."""
-    found = _SHARD_FORM.fullmatch(subject)
-    if found is None or (found[1] is None and (found[3] or found[6])):
+    match = _SHARD_FORM.fullmatch(subject)
+    if match is None or (match[1] is None and (match[3] or match[6])):
         raise SubjectError(
             f"{subject!r} is not <stream>.<shard>.<tenant>.<org>, "
             f"nor {INGEST}.<shard>.<tenant>.<org>.{REPORTS}.<pool>.<identity>"
         )
-    _, shard, own, tenant, organization, pool, identity = found.groups()
+    _, shard, own, tenant, organization, pool, identity = match.groups()
     return ShardSubject(
         int(shard),
         TenantId(tenant),
@@ -302,20 +302,20 @@ class SharesMalformed(Permanent):
 
 def parse_tenant_shares(entries: Iterable[str]) -> dict[str, int]:
     """Read `tenant` or `tenant=weight` each; raises `SharesMalformed`."""
-    found: dict[str, int] = {}
+    tenant_shares: dict[str, int] = {}
     for entry in entries:
         match = _SHARE.fullmatch(entry)
         weight = int(match[2] or 1) if match else 0
-        if match is None or not 0 < weight <= WEIGHT_MAX or match[1] in found:
+        if match is None or not 0 < weight <= WEIGHT_MAX or match[1] in tenant_shares:
             raise SharesMalformed(
                 f"{entry[:80]!r} is no share: write tenant or tenant=weight, each tenant once, "
                 f"weights from 1 to {WEIGHT_MAX}"
             )
-        found[match[1]] = weight
-    marks = {build_tenant_mark(tenant) for tenant in found}
-    if len(marks) < len(found):
+        tenant_shares[match[1]] = weight
+    marks = {build_tenant_mark(tenant) for tenant in tenant_shares}
+    if len(marks) < len(tenant_shares):
         raise SharesMalformed("two of the tenants cannot be told apart: rename one of them")
-    return found
+    return tenant_shares
 
 
 def build_tenant_mark(tenant_id: str) -> str:

@@ -37,13 +37,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:  # noqa: TID251 - the job's only reader of the environment
     """Read the environment, once."""
-    found = {
+    fields = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environ.items()
         if name.startswith(PREFIX) and value
     }
     try:
-        return msgspec.convert(found, Settings, strict=False)
+        return msgspec.convert(fields, Settings, strict=False)
     except msgspec.ValidationError as failure:
         missing = _MISSING.search(str(failure))
         reason = f"{missing[1].upper()} must be set" if missing else f"*: {failure}"

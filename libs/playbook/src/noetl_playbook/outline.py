@@ -76,7 +76,7 @@ def build_outline(playbook: Playbook, *, given: Mapping[str, Any] | None = None)
     graph = WorkflowGraph.from_playbook(playbook)
     workload = merge_inputs(playbook.workload, given or {})
     arriving = Counter(arc.step for arcs in graph.arcs.values() for arc in arcs)
-    cycles = tuple(tuple(each) for each in graph.list_cycles())
+    cycles = tuple(tuple(item) for item in graph.list_cycles())
     looping = frozenset(name for cycle in cycles for name in cycle)
     reached = graph.list_reachable(graph.entry) | {graph.entry}
     steps = tuple(
@@ -108,7 +108,7 @@ def build_outline(playbook: Playbook, *, given: Mapping[str, Any] | None = None)
 
 
 def _sorted_union(parts: Any) -> tuple[str, ...]:
-    return tuple(sorted({each for part in parts for each in part}))
+    return tuple(sorted({item for part in parts for item in part}))
 
 
 def _outline_step(
@@ -195,10 +195,10 @@ def _count_units(collection: Any) -> int | None:
             return len(collection)
         case str() if collection.lstrip().startswith("["):
             try:
-                found = codec.decode_json(collection)
+                items = codec.decode_json(collection)
             except msgspec.DecodeError:
                 return None
-            return len(found) if isinstance(found, list) else None
+            return len(items) if isinstance(items, list) else None
         case _:
             return None
 
@@ -259,12 +259,14 @@ def find_step_requirements(
 
 def list_keychain_credentials(playbook: Playbook, workload: Mapping[str, Any]) -> tuple[str, ...]:
     """Name the credentials that the keychain's entries are made from."""
-    found: set[str] = set()
+    keychain_credentials: set[str] = set()
     for entry in playbook.keychain:
-        found |= set(_list_auth_credentials(entry.fields.get("auth"), workload))
+        keychain_credentials |= set(_list_auth_credentials(entry.fields.get("auth"), workload))
         if entry.kind in ("credential", "postgres_credential"):
-            found.add(_resolve_text(entry.fields.get("credential", entry.name), workload))
-    return tuple(sorted(found))
+            keychain_credentials.add(
+                _resolve_text(entry.fields.get("credential", entry.name), workload)
+            )
+    return tuple(sorted(keychain_credentials))
 
 
 def _merge_workbook_entry(playbook: Playbook, task: Task) -> Task:
@@ -272,7 +274,7 @@ def _merge_workbook_entry(playbook: Playbook, task: Task) -> Task:
     if task.kind != "workbook":
         return task
     name = task.fields.get("task", task.name)
-    entry = next((each.tool for each in playbook.workbook if each.name == name), None)
+    entry = next((item.tool for item in playbook.workbook if item.name == name), None)
     if entry is None:
         return task
     auth = entry.auth if task.auth is None else task.auth
@@ -310,8 +312,8 @@ def _list_auth_credentials(auth: Any, workload: Mapping[str, Any]) -> Iterator[s
 
 
 def _resolve_text(value: Any, workload: Mapping[str, Any]) -> str:
-    found = resolve_static_value(value, workload)
-    return found if isinstance(found, str) else str(value)
+    static_value = resolve_static_value(value, workload)
+    return static_value if isinstance(static_value, str) else str(value)
 
 
 def _list_keychain_names(value: Any) -> set[str]:
@@ -326,4 +328,4 @@ def _list_keychain_names(value: Any) -> set[str]:
     except TemplateError:
         return set()
     parts = (path.split(".") for path in paths)
-    return {each[1] for each in parts if each[0] == "keychain" and len(each) > 1}
+    return {part[1] for part in parts if part[0] == "keychain" and len(part) > 1}

@@ -115,21 +115,21 @@ def build_document_schema() -> Schema:
     }
 
 
-def describe_section(name: str, found: Schema) -> Schema:
+def describe_section(name: str, schema: Schema) -> Schema:
     """Spell one section as documents write it."""
     hidden = ("fields", "extra") if name in _OPEN else ()
     properties = {
-        key: _loosen_type(item) for key, item in found["properties"].items() if key not in hidden
+        key: _loosen_type(item) for key, item in schema["properties"].items() if key not in hidden
     }
     properties |= _BESIDE.get(name, {})
     for key in _OLDER.get(name, ()):
         known = properties.get(key, {})
         properties[key] = {**known, "deprecated": True, "description": "An older form."}
     return {
-        **found,
-        "description": " ".join(found.get("description", "").split()),
+        **schema,
+        "description": " ".join(schema.get("description", "").split()),
         "properties": properties,
-        "required": _REQUIRED.get(name, found.get("required", [])),
+        "required": _REQUIRED.get(name, schema.get("required", [])),
         "additionalProperties": name in _OPEN,
     }
 
@@ -137,20 +137,20 @@ def describe_section(name: str, found: Schema) -> Schema:
 def _loosen_type(item: Schema) -> Schema:
     """Accept what the reader coerces: numbers and flags as text, one text as a list."""
     if "anyOf" in item:
-        numbers = any(each.get("type") in ("integer", "number") for each in item["anyOf"])
-        kinds = [_NUMBER_TEXT if numbers and each == {"type": "string"} else _loosen_type(each)
-                 for each in item["anyOf"]]  # fmt: skip
+        numbers = any(entry.get("type") in ("integer", "number") for entry in item["anyOf"])
+        kinds = [_NUMBER_TEXT if numbers and entry == {"type": "string"} else _loosen_type(entry)
+                 for entry in item["anyOf"]]  # fmt: skip
         return {**item, "anyOf": kinds}
-    kept = {key: value for key, value in item.items() if key == "default"}
+    fields = {key: value for key, value in item.items() if key == "default"}
     match item:
         case {"type": "integer" | "number" as kind}:
-            return {"anyOf": [{"type": kind}, _NUMBER_TEXT], **kept}
+            return {"anyOf": [{"type": kind}, _NUMBER_TEXT], **fields}
         case {"type": "boolean"}:
-            return {"anyOf": [{"type": "boolean"}, {"enum": [0, 1]}, _FLAG_TEXT], **kept}
+            return {"anyOf": [{"type": "boolean"}, {"enum": [0, 1]}, _FLAG_TEXT], **fields}
         case {"type": "string"}:
-            return {**_ANY_SCALAR, **kept}
+            return {**_ANY_SCALAR, **fields}
         case {"type": "array", "items": {"type": "string"}}:
-            return {"anyOf": [{"type": "array", "items": _ANY_SCALAR}, _ANY_SCALAR], **kept}
+            return {"anyOf": [{"type": "array", "items": _ANY_SCALAR}, _ANY_SCALAR], **fields}
         case {"type": "array"}:
             return {**item, "type": ["array", "null"]}
         case {"type": "object", "additionalProperties": dict() as below}:
@@ -232,9 +232,9 @@ def _spell_task(definition: Schema, *, is_whole: bool = True) -> Schema:
             },
         },
     }
-    known = {key: item for key, item in definition.items() if key != "additionalProperties"}
+    fields = {key: item for key, item in definition.items() if key != "additionalProperties"}
     return {
-        **known,
+        **fields,
         "properties": properties,
         "required": ["kind"],
         "allOf": [_describe_kind(kind, is_whole=is_whole) for kind in tools.KINDS.values()],
@@ -260,12 +260,12 @@ def _describe_kind(kind: tools.ToolKind, *, is_whole: bool) -> Schema:
     # The input of a task, or of its step, fills what is required of these.
     required = () if kind.name in tools.FILLED_BY_INPUT else kind.required
     spelled = [
-        {"anyOf": [{"required": [each]} for each in (name, *_list_aliases(kind, name))]}
+        {"anyOf": [{"required": [item]} for item in (name, *_list_aliases(kind, name))]}
         for name in required
     ]
     if kind.source:
-        choices = [each for name in kind.source for each in (name, *_list_aliases(kind, name))]
-        spelled.append({"anyOf": [{"required": [each]} for each in choices]})
+        choices = [item for name in kind.source for item in (name, *_list_aliases(kind, name))]
+        spelled.append({"anyOf": [{"required": [choice]} for choice in choices]})
     if spelled and is_whole:
         then["allOf"] = spelled
     return {"if": {"properties": {"kind": {"enum": names}}, "required": ["kind"]}, "then": then}

@@ -62,8 +62,8 @@ def _list_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str) and value.strip():
         yield value.strip()[:STATEMENT_CHARACTERS_MAX]
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _list_texts(each)
+        for item in value:
+            yield from _list_texts(item)
 
 
 def _list_reads(task: Task) -> Iterator[Dataset]:

@@ -48,12 +48,12 @@ def _iterate_changes(path: tuple[str, ...], before: Any, after: Any) -> Iterator
         yield ValueChange(path=path, kind=ChangeKind.REMOVED, before=before)
     elif len(path) < DEPTH_MAX and isinstance(before, dict) and isinstance(after, dict):
         for name in sorted(before.keys() | after.keys()):
-            one, other = before.get(name, _ABSENT), after.get(name, _ABSENT)
-            yield from _iterate_changes((*path, name), one, other)
+            item, other = before.get(name, _ABSENT), after.get(name, _ABSENT)
+            yield from _iterate_changes((*path, name), item, other)
     elif len(path) < DEPTH_MAX and isinstance(before, list) and isinstance(after, list):
         pairs = zip_longest(before, after, fillvalue=_ABSENT)
-        for place, (one, other) in enumerate(pairs):
-            yield from _iterate_changes((*path, f"[{place}]"), one, other)
+        for place, (item, other) in enumerate(pairs):
+            yield from _iterate_changes((*path, f"[{place}]"), item, other)
     elif codec.encode_canonical(before) != codec.encode_canonical(after):
         yield ValueChange(path=path, kind=ChangeKind.CHANGED, before=before, after=after)
 
@@ -67,8 +67,8 @@ def render_change_tree(changes: list[ValueChange]) -> list[str]:
         common = next(
             (
                 depth
-                for depth, (one, other) in enumerate(zip(parents, above, strict=False))
-                if one != other
+                for depth, (item, other) in enumerate(zip(parents, above, strict=False))
+                if item != other
             ),
             min(len(parents), len(above)),
         )

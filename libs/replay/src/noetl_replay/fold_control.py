@@ -35,8 +35,8 @@ def apply_control(state: ExecutionState, at: Envelope, event: ControlEvent) -> N
             state.held.clear()
             _remember_request(state, event.request_id)
         case execution_events.CtxPatched():
-            kept = {key: value for key, value in state.ctx.items() if key not in event.removed}
-            state.ctx = {**kept, **event.patch}
+            fields = {key: value for key, value in state.ctx.items() if key not in event.removed}
+            state.ctx = {**fields, **event.patch}
             if event.request_id is not None:
                 _remember_request(state, event.request_id)
         case execution_events.BusinessObjectChanged():

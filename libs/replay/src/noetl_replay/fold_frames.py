@@ -84,7 +84,9 @@ def _close_stage(state: ExecutionState, at: Envelope, event: loop_events.StageCl
     closed.status, closed.closed_event_id = event.status, at.event_id
     closed.ended_at = at.event_time
     state.changes.stages[event.stage_id] = closed
-    for frame_state in [one for one in state.frames.values() if one.stage_id == event.stage_id]:
+    for frame_state in [
+        frame for frame in state.frames.values() if frame.stage_id == event.stage_id
+    ]:
         del state.frames[frame_state.frame_id]
 
 
@@ -114,9 +116,9 @@ def _dispatch_frame(
     loop = _touch_frame_loop(state, frame_state)
     if loop is not None and has_planned_frames(loop):
         count_dispatched_frame(state, loop, frame_state, event)
-    taken = _find_frame_slot(state, frame_state)
-    if taken is not None:
-        taken.open_frame_id, taken.next_index = event.frame_id, event.frame_index
+    frame_slot = _find_frame_slot(state, frame_state)
+    if frame_slot is not None:
+        frame_slot.open_frame_id, frame_slot.next_index = event.frame_id, event.frame_index
     _note_heartbeat(state, at, event.frame_id)
 
 
@@ -176,11 +178,11 @@ def _count_rows(
     loop_state.success += done.row_count - done.rows_failed
     if isinstance(event, frame_events.FrameFailed):
         loop_state.first_error = loop_state.first_error or event.error
-    taken = loop_state.slots[done.slot]
-    taken.open_frame_id = None
-    taken.next_index = done.frame_index + 1
-    taken.rows_left = event.rows_left
-    taken.frames_in_round += 1
+    slot = loop_state.slots[done.slot]
+    slot.open_frame_id = None
+    slot.next_index = done.frame_index + 1
+    slot.rows_left = event.rows_left
+    slot.frames_in_round += 1
 
 
 def _touch_frame(state: ExecutionState, frame_id: FrameId) -> FrameState:
@@ -233,11 +235,11 @@ def has_planned_frames(loop_state: LoopState | None) -> bool:
 def count_dispatched_frame(
     state: ExecutionState,
     loop_state: LoopState,
-    taken: FrameState,
+    frame_state: FrameState,
     event: frame_events.FrameDispatched,
 ) -> None:
     """Account a frame that was handed out to its unit and to the command that runs it."""
-    taken.start, taken.retry_at = event.start, None
+    frame_state.start, frame_state.retry_at = event.start, None
     loop_state.retry_at.pop(event.frame_id, None)
     holder = state.commands.get(event.command_id)
     if holder is not None:

@@ -120,13 +120,13 @@ def count_issued(state: ExecutionState, at: Envelope, event: command_events.Comm
         loop_state.next_index = max(loop_state.next_index, event.item_index + 1)
         loop_state.in_flight += 1
         loop_state.last_event_id = at.event_id
-    if (taken := find_slot(state, event.run_id, event.slot)) is not None:
+    if (slot := find_slot(state, event.run_id, event.slot)) is not None:
         loop_state = state.runs[event.run_id].loop
-        taken.command_id, taken.is_dry = event.command_id, False
-        taken.rounds += 1
-        taken.frames_in_round = 0
-        taken.commits_floor = loop_state.commits if loop_state is not None else 0
-        taken.claimed_at = at.event_time
+        slot.command_id, slot.is_dry = event.command_id, False
+        slot.rounds += 1
+        slot.frames_in_round = 0
+        slot.commits_floor = loop_state.commits if loop_state is not None else 0
+        slot.claimed_at = at.event_time
 
 
 def count_reissued(
@@ -137,8 +137,8 @@ def count_reissued(
         return
     loop_state.retried += event.reason != command_events.NOT_TAKEN
     if lost.slot is not None:
-        taken = loop_state.slots[lost.slot]
-        taken.frames_in_round, taken.commits_floor = 0, loop_state.commits
+        slot = loop_state.slots[lost.slot]
+        slot.frames_in_round, slot.commits_floor = 0, loop_state.commits
 
 
 def count_ended_item(
@@ -168,20 +168,20 @@ def count_cancelled_item(state: ExecutionState, event: command_events.CommandCan
 
 def end_slot(state: ExecutionState, at: Envelope, event: command_events.CommandCompleted) -> None:
     """Account a slot whose last claim found nothing."""
-    taken = find_slot(state, event.run_id, event.slot)
-    if taken is None:
+    slot = find_slot(state, event.run_id, event.slot)
+    if slot is None:
         return
-    taken.is_dry, taken.command_id, taken.claimed_at = event.is_dry, None, at.event_time
-    taken.commits_floor += taken.frames_in_round
-    taken.frames_in_round = 0
+    slot.is_dry, slot.command_id, slot.claimed_at = event.is_dry, None, at.event_time
+    slot.commits_floor += slot.frames_in_round
+    slot.frames_in_round = 0
 
 
 def fail_slot(state: ExecutionState, event: command_events.CommandFailed) -> None:
     """Account a slot that cannot go on: its loop is going to fail."""
-    taken = find_slot(state, event.run_id, event.slot)
+    slot = find_slot(state, event.run_id, event.slot)
     loop_state = touch_loop(state, event.run_id)
-    if taken is None or loop_state is None:
+    if slot is None or loop_state is None:
         return
-    taken.is_dry, taken.has_failed, taken.command_id = True, True, None
-    taken.open_frame_id = None
+    slot.is_dry, slot.has_failed, slot.command_id = True, True, None
+    slot.open_frame_id = None
     loop_state.first_error = loop_state.first_error or event.error

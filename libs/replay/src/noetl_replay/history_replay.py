@@ -47,7 +47,7 @@ def show_state(state: ExecutionState) -> dict[str, Any]:
     """Show a state as plain values: without what was touched last and what no checksum covers."""
     plain: dict[str, Any] = codec.to_builtins(structs.replace(state, changes=Changes()))
     del plain["changes"]
-    plain["stages"] = {key: rows.summed_row("stage", one) for key, one in plain["stages"].items()}
+    plain["stages"] = {key: rows.summed_row("stage", item) for key, item in plain["stages"].items()}
     return plain
 
 

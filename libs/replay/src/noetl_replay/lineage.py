@@ -353,9 +353,9 @@ def _build_sql_facet(data: StepData | None) -> SqlFacet | UnsetType:
 def _build_error_facet(error: ErrorObject | None) -> ErrorFacet | UnsetType:
     if error is None:
         return UNSET
-    said = f"{error.code or error.kind}: {error.message}"
+    message = f"{error.code or error.kind}: {error.message}"
     # The engine's own language: which one the failing code was in, an error does not say.
-    return ErrorFacet(message=said[:_MESSAGE_CHARACTERS_MAX], programming_language="PYTHON")
+    return ErrorFacet(message=message[:_MESSAGE_CHARACTERS_MAX], programming_language="PYTHON")
 
 
 def _remember_result(lineage: LineageState, name: str, result: ResultEnvelope | None) -> None:
@@ -437,9 +437,9 @@ def _read_row_count(rows: Mapping[str, Any]) -> int | None:
 
 def _read_columns(value: Any) -> tuple[str, ...]:
     """Read names of columns, written as texts or as mappings with a name."""
-    found = []
-    for one in value if isinstance(value, list) else ():
-        name = one.get("name") if isinstance(one, dict) else one
+    columns = []
+    for item in value if isinstance(value, list) else ():
+        name = item.get("name") if isinstance(item, dict) else item
         if isinstance(name, str):
-            found.append(name)
-    return tuple(found[:COLUMNS_MAX])
+            columns.append(name)
+    return tuple(columns[:COLUMNS_MAX])

@@ -8,10 +8,10 @@ Found = dict[str, dict[str, Any]]
 
 def collect_references(value: Any) -> Found:
     """Return the references in a value by their digests; the first of each digest is kept."""
-    found: Found = {}
+    references: Found = {}
     for reference in _iterate_references(value):
-        found.setdefault(reference["sha256"], reference)
-    return found
+        references.setdefault(reference["sha256"], reference)
+    return references
 
 
 def _iterate_references(value: Any) -> Iterator[dict[str, Any]]:

@@ -390,8 +390,8 @@ def build_empty_state(
 
 def take_changes(state: ExecutionState) -> Changes:
     """Hand over what was touched since the last taking, and forget it."""
-    taken, state.changes = state.changes, Changes()
-    return taken
+    changes, state.changes = state.changes, Changes()
+    return changes
 
 
 REJECTIONS_MAX = 1024

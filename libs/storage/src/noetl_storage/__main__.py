@@ -35,9 +35,11 @@ async def _run_command(command: str, dsn: str, deadline_s: float) -> str:
         connect_deadline_s=deadline_s,
         must_be_durable=False,
     ) as database:
-        taken = await migrate.apply_migrations(database) if command == "migrate" else []
+        migrations = await migrate.apply_migrations(database) if command == "migrate" else []
         version = await migrate.verify_schema(database)
-    return f"schema {version:04d}" + (f", took {', '.join(taken)}" if taken else ", nothing to do")
+    return f"schema {version:04d}" + (
+        f", took {', '.join(migrations)}" if migrations else ", nothing to do"
+    )
 
 
 if __name__ == "__main__":

@@ -127,7 +127,11 @@ class ShardPlanner:
             await self._store_payloads(decided)
             await self._append_decisions([decided], begun=request, latest=latest)
         except NoetlError as failure:
-            log.info("request sent instead", execution_id=request.execution_id, reason=str(failure))
+            log.info(
+                "start request published instead of decided here",
+                execution_id=request.execution_id,
+                reason=str(failure),
+            )
             return False
         return True
 
@@ -377,13 +381,17 @@ class ShardPlanner:
                 self._shared.report_refusals.count_refusal(reason)
             else:
                 log.error(
-                    "fact buried", subject=refused_delivery.delivery.subject, reason=str(reason)
+                    "fact moved to the dead letters",
+                    subject=refused_delivery.delivery.subject,
+                    reason=str(reason),
                 )
             await self._bury_delivery(refused_delivery.delivery, reason)
 
     async def _bury_deliveries(self, deliveries: Iterable[Delivery], failure: Exception) -> None:
         for delivery in deliveries:
-            log.error("fact buried", subject=delivery.subject, reason=str(failure))
+            log.error(
+                "fact moved to the dead letters", subject=delivery.subject, reason=str(failure)
+            )
             await self._bury_delivery(delivery, failure)
 
     async def _bury_delivery(self, delivery: Delivery, failure: Exception) -> None:

@@ -342,7 +342,7 @@ class Projector:
             self.counting.tally.snapshots += 1
         except Retryable as failure:
             log.warning(
-                "snapshot not kept",
+                "snapshot not stored",
                 execution_id=projected_state.state.execution_id,
                 reason=str(failure),
             )
@@ -368,10 +368,10 @@ class Projector:
         projected_state = await self._load_state(execution_id, positions, first[0])
         total = 0
         for _ in range(self._policy.catch_up_pages_max):
-            taken = await self._project_page(projected_state, until=None)
-            if not taken:
+            page = await self._project_page(projected_state, until=None)
+            if not page:
                 break
-            total += taken
+            total += page
         self._states.put_state(projected_state)
         self._states.enforce_bounds([execution_id])
         await self._keep_due_snapshots([projected_state])

@@ -215,7 +215,7 @@ class Reaper:
         """Keep the ledger ready for the months to come."""
         made = await self._tables.partitions.ensure_partitions(self._bounds.partition_months)
         if made:
-            log.info("ledger partitions made", partitions=made)
+            log.info("ledger partitions created", partitions=made)
 
     async def _list_suspects(self) -> list[OverdueCommand]:
         queues = await self._streams.list_queues()

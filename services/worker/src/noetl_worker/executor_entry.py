@@ -273,7 +273,7 @@ async def _run_recorded_frame(
 
 def _build_defect_error(placed: WaveFrame, problem: Exception) -> ErrorObject:
     step = placed.command.step
-    log.error("work ended in a defect", step=step, exc_info=problem)
+    log.error("command failed with an internal error", step=step, exc_info=problem)
     text = f"the executor could not run step '{step}': {type(problem).__name__}"
     return build_error("internal", text, step=step)
 

@@ -81,7 +81,7 @@ class Worker:
             self._attend_deliveries(await self._intake.close(), group)
             self._lane.drain_slots()
             if not await self._wait_until_finished(drain_s):
-                log.info("giving back unfinished commands", commands=self._lane.running_count)
+                log.info("releasing unfinished commands", commands=self._lane.running_count)
                 self._lane.release_commands()
                 await self._wait_until_finished(_RELEASE_S)
             for task in (*listening, *self._attended):

@@ -194,8 +194,8 @@ def _return_large_blocks() -> None:
 
 def _sweep_scratch_folders() -> None:
     """Remove the folders of processes that were killed on this machine."""
-    if gone := scratch.sweep_scratch_folders():
-        log.info("folders of killed processes removed", folders=gone)
+    if scratch_folders := scratch.sweep_scratch_folders():
+        log.info("folders of killed processes removed", folders=scratch_folders)
 
 
 def _build_script_loader(config: Settings, http: HttpTool, buckets: BucketScripts) -> ScriptLoader:

@@ -156,9 +156,9 @@ def _build_intake(adapters: Adapters, config: Settings) -> Intake | SharedIntake
     intake = Intake(adapters.consumers)
     if not adapters.shares:
         return intake
-    own = {tenant_id: Intake(lanes) for tenant_id, lanes in adapters.shares.items()}
+    intakes = {tenant_id: Intake(lanes) for tenant_id, lanes in adapters.shares.items()}
     common = {} if config.only_tenants else {OTHERS: intake}
-    return SharedIntake({**common, **own}, weights=parse_tenant_weights(config))
+    return SharedIntake({**common, **intakes}, weights=parse_tenant_weights(config))
 
 
 def _build_announcer(
@@ -406,8 +406,8 @@ async def open_tiers(
 
 
 async def _tend_shared_tier(shared: SharedTier, metrics: TierMetrics, interval_s: float) -> None:
-    gone = await asyncio.to_thread(lambda: shared.tend_segments(interval_s=interval_s))
-    _record_sweep(gone, shared, metrics)
+    thread = await asyncio.to_thread(lambda: shared.tend_segments(interval_s=interval_s))
+    _record_sweep(thread, shared, metrics)
 
 
 def _record_sweep(gone: Counter[str], shared: SharedTier, metrics: TierMetrics) -> None:

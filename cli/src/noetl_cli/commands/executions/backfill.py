@@ -178,12 +178,12 @@ def _move_states(planner: PlannerClient, path: str, until: str, *, reason: str) 
 
 def _find_state(planner: PlannerClient, path: str, name: str) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = planner.get(_STATE, path=path, name=name)
+        answer: dict[str, Any] = planner.get(_STATE, path=path, name=name)
     except PlannerRefusal as refusal:
         if refusal.status == HTTPStatus.NOT_FOUND:
             return None
         raise
-    return found
+    return answer
 
 
 def _is_ahead(until: str, present: dict[str, Any]) -> bool:

@@ -41,14 +41,14 @@ def fork(  # noqa: PLR0913 - one parameter for each option of the command line
     Exit codes are those of `noetl run`.
     """
     wanted = result.choose_output(output, save, follow=follow, as_json=as_json)
-    given = command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
+    inputs = command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
     asked: dict[str, Any] = {
         "as_of_position": at,
         "as_of_event_id": event,
         "as_of_time": time,
         "from_step": from_step,
     }
-    body = {"pinned": pinned, "workload": given}
+    body = {"pinned": pinned, "workload": inputs}
     body |= {name: value for name, value in asked.items() if value is not None}
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     address = f"/api/executions/{client.escape_segment(execution_id)}/fork"

@@ -115,10 +115,10 @@ class _ItemPages:
         """Say beside the output what there is in all, and how to read on."""
         counts = self._page.get("counts", {})
         total = counts.get("total")
-        found = [f"{counts[key]:,} {key}" for key in counts if key != "total" and counts[key]]
+        summary = [f"{counts[key]:,} {key}" for key in counts if key != "total" and counts[key]]
         if total is not None:
             terminal_output.print_note(
-                f"{self._step}: {total:,} in all, {', '.join(found) or 'none ended'}"
+                f"{self._step}: {total:,} in all, {', '.join(summary) or 'none ended'}"
             )
         for text in self._page.get("notes", []):
             terminal_output.print_note(text)
@@ -142,8 +142,8 @@ def _choose_state(state: ItemState | None, *, failed: bool) -> ItemState | None:
 
 def _get_only_loop(planner: PlannerClient, execution_id: str) -> str:
     """Name the step of the only loop; raises `CliError` when there are others."""
-    found = planner.get(f"/api/executions/{client.escape_segment(execution_id)}/status")
-    names = sorted({loop["step"] for loop in found["loops"] if loop["mode"] != "reduce"})
+    answer = planner.get(f"/api/executions/{client.escape_segment(execution_id)}/status")
+    names = sorted({loop["step"] for loop in answer["loops"] if loop["mode"] != "reduce"})
     if len(names) == 1:
         return str(names[0])
     what = f"there are loops of {', '.join(names)}" if names else "no loop of it began"

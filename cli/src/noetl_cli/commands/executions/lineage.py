@@ -72,8 +72,8 @@ def _event_row(event: Any) -> tuple[str, ...]:
         event["eventTime"],
         event["eventType"],
         event["job"]["name"],
-        ", ".join(_dataset_name(one) for one in event["inputs"]),
-        ", ".join(_dataset_name(one) for one in event["outputs"]) or error,
+        ", ".join(_dataset_name(item) for item in event["inputs"]),
+        ", ".join(_dataset_name(output) for output in event["outputs"]) or error,
     )
 
 

@@ -46,16 +46,16 @@ def ls(
             oldest=oldest,
             has_tests=everything or path is not None,
         )
-        found = pages.list_executions(limit)
+        executions = pages.list_executions(limit)
     if as_json:
-        for one in found:
-            terminal_output.print_json(one)
+        for execution in executions:
+            terminal_output.print_json(execution)
     else:
         head = ("EXECUTION", "STATUS", "STARTED", "SECONDS", "PATH", "STEP")
         terminal_output.print_rows(
-            head, [_execution_row(one) for one in found], nothing="No executions."
+            head, [_execution_row(execution) for execution in executions], nothing="No executions."
         )
-    if since is not None and len(found) == limit:
+    if since is not None and len(executions) == limit:
         terminal_output.print_note(f"These are the newest {limit:,}; --limit shows more.")
     pages.note_left_out()
 
@@ -84,15 +84,15 @@ class _ExecutionPages:
 
     def list_executions(self, limit: int) -> list[dict[str, Any]]:
         """Return the newest executions, at most so many."""
-        found: list[dict[str, Any]] = []
-        for one in self._read_executions(limit):
-            if one["path"] == CREDENTIAL_TEST_PATH and not self._has_tests:
+        executions: list[dict[str, Any]] = []
+        for execution in self._read_executions(limit):
+            if execution["path"] == CREDENTIAL_TEST_PATH and not self._has_tests:
                 self._tests += 1
                 continue
-            found.append(one)
-            if len(found) == limit:
+            executions.append(execution)
+            if len(executions) == limit:
                 break
-        return found
+        return executions
 
     def _read_executions(self, size: int) -> Iterator[dict[str, Any]]:
         before: str | None = None

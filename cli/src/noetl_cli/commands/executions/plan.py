@@ -44,20 +44,20 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show steps, arcs, stages and needs of a playbook; nothing is executed."""
-    given = command_inputs.read_inputs(payload=None, sets=sets or [], sets_json=sets_json or [])
+    inputs = command_inputs.read_inputs(payload=None, sets=sets or [], sets_json=sets_json or [])
     if command_inputs.looks_like_file(playbook) or playbook == "-":
-        found = _read_playbook(Path(playbook))
+        value = _read_playbook(Path(playbook))
     else:
         command_inputs.check_playbook_path(playbook)
         with client.open_client(server) as planner:
             answer = planner.get(f"/api/catalog/{quote(playbook.strip('/'))}", version=version)
         try:
-            found = codec.convert_value(answer["model"], Playbook)
+            value = codec.convert_value(answer["model"], Playbook)
         except msgspec.ValidationError as error:
             raise client.not_a_planner_error(
                 f"The answer holds no playbook that is known here ({error})"
             ) from error
-    outline = build_outline(found, given=given)
+    outline = build_outline(value, given=inputs)
     match PlanFormat.JSON if as_json else form:
         case PlanFormat.JSON:
             terminal_output.print_json(outline)

@@ -47,8 +47,8 @@ def rerun(  # noqa: PLR0913 - one parameter for each option of the command line
     Exit codes are those of `noetl run`.
     """
     wanted = result.choose_output(output, save, follow=follow, as_json=as_json)
-    given = command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
-    body: dict[str, Any] = {"pinned": pinned, "workload": given}
+    inputs = command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
+    body: dict[str, Any] = {"pinned": pinned, "workload": inputs}
     if failed:
         body["failed"] = True
     if from_step is not None:

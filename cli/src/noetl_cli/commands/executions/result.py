@@ -128,27 +128,27 @@ def show_result(
 
 
 def show_last_result(
-    source: ResultSource, execution_id: str, wanted: ResultOutput, *, whole: str
+    source: ResultSource, execution_id: str, result_output: ResultOutput, *, whole: str
 ) -> None:
     """Show the result that an execution ended with; says so when it has none or cannot be read.
 
     Raises `CliError` only where a file or a program waits for it.
     """
-    if wanted.form is ResultForm.NONE and wanted.file is None:
+    if result_output.form is ResultForm.NONE and result_output.file is None:
         return
     try:
-        _print_last_result(source, execution_id, wanted, whole=whole)
+        _print_last_result(source, execution_id, result_output, whole=whole)
     except CliError as error:
-        if wanted.is_required:
+        if result_output.is_required:
             raise
         terminal_output.print_note(f"The result is not shown: {error.message}")
 
 
 def _print_last_result(
-    source: ResultSource, execution_id: str, wanted: ResultOutput, *, whole: str
+    source: ResultSource, execution_id: str, result_output: ResultOutput, *, whole: str
 ) -> None:
     step = source.list_results()["last_step"]
     if step is not None:
-        show_result(source, step, output=wanted.form, save=wanted.file, whole=whole)
-    elif wanted.is_required:
+        show_result(source, step, output=result_output.form, save=result_output.file, whole=whole)
+    elif result_output.is_required:
         raise CliError(f"No step of execution {execution_id} has a result.")

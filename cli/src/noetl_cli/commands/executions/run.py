@@ -141,7 +141,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     """
     _check_usage(playbook, attach=attach, runtime=runtime, files=files or [])
     wanted = results.choose_output(output, save, follow=follow, as_json=as_json)
-    given = command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
+    inputs = command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
     file = Path(playbook) if playbook and command_inputs.looks_like_file(playbook) else None
     # What is wrong with a file shows before any server is asked.
     text = None if file is None else register.read_checked_file(file)
@@ -155,7 +155,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
             source=text or PlaybookFile(text=""),
             others=list(called.values()),
             listens_at=listen,
-            inputs=given,
+            inputs=inputs,
             credentials=command_inputs.read_credentials(credentials),
             files=taken,
         )
@@ -171,7 +171,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
             body = text.build_body()
             if is_registered:
                 body = _register_files(planner, {**called, file: text}, file=file)
-        body |= {"workload": given, "pool": pool, "priority": priority}
+        body |= {"workload": inputs, "pool": pool, "priority": priority}
         # Planners of before do not know files.
         body |= {"files": run_request.send_files(planner, taken)} if taken else {}
         begun = _start_execution(planner, body, key=idempotency_key)
@@ -183,7 +183,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
 def watch_or_announce(
     begun: dict[str, Any],
     planner: PlannerClient,
-    wanted: ResultOutput,
+    result_output: ResultOutput,
     *,
     follow: bool,
     timeout_s: float | None,
@@ -194,7 +194,9 @@ def watch_or_announce(
         _announce_start(begun)
         execution_id = begun["execution_id"]
         raise typer.Exit(
-            _watch_execution(planner, execution_id, wanted, timeout_s=timeout_s, as_json=as_json)
+            _watch_execution(
+                planner, execution_id, result_output, timeout_s=timeout_s, as_json=as_json
+            )
         )
     if as_json:
         terminal_output.print_json(begun)
@@ -261,7 +263,9 @@ def _register_files(
     planner: PlannerClient, texts: dict[Path, PlaybookFile], *, file: Path
 ) -> dict[str, Any]:
     """Register a file behind those that it calls, and name its version."""
-    answers = {one: register.put_playbooks(planner, text, file=one) for one, text in texts.items()}
+    answers = {
+        item: register.put_playbooks(planner, text, file=item) for item, text in texts.items()
+    }
     return {name: answers[file][name] for name in ("path", "version")}
 
 
@@ -270,9 +274,9 @@ def _start_execution(
 ) -> dict[str, Any]:
     """Ask for an execution, leaving out what is None; it is durable when this returns."""
     headers = {} if key is None else {"Idempotency-Key": key}
-    asked = {name: value for name, value in body.items() if value is not None}
+    fields = {name: value for name, value in body.items() if value is not None}
     try:
-        begun: dict[str, Any] = planner.post("/api/execute", asked, headers=headers)
+        begun: dict[str, Any] = planner.post("/api/execute", fields, headers=headers)
     except PlannerRefusal as refusal:
         if refusal.status == HTTPStatus.NOT_FOUND and command_inputs.is_folder(
             body.get("path") or ""
@@ -283,14 +287,14 @@ def _start_execution(
 
 
 def _run_locally(
-    asked: RunRequest, wanted: ResultOutput, *, timeout_s: float | None, as_json: bool
+    run_request: RunRequest, result_output: ResultOutput, *, timeout_s: float | None, as_json: bool
 ) -> ExitCode:
     """Run and watch in this process; leaving is cancelling."""
     with ExitStack() as stack:
-        is_quiet = as_json or wanted.form is ResultForm.JSON
+        is_quiet = as_json or result_output.form is ResultForm.JSON
         with show_spinner("The services of this run start", is_quiet=is_quiet):
             runner = importlib.import_module(RUNNER)
-            opened = runner.open_run(asked, settings.copy_environment())
+            opened = runner.open_run(run_request, settings.copy_environment())
             running, execution_id = stack.enter_context(opened)
         return watch.watch_execution(
             WatchRequest(
@@ -298,14 +302,14 @@ def _run_locally(
                 events=running.events,
                 cancel=running.cancel,
                 answering=None
-                if asked.listens_at is None
-                else f" --server http://127.0.0.1:{asked.listens_at}",
+                if run_request.listens_at is None
+                else f" --server http://127.0.0.1:{run_request.listens_at}",
                 timeout_s=timeout_s,
                 as_json=as_json,
-                is_aside=wanted.form is ResultForm.JSON,
+                is_aside=result_output.form is ResultForm.JSON,
                 has_history=lambda: running.has_history,
                 show_result=partial(
-                    results.show_last_result, running, execution_id, wanted, whole=AGAIN_HERE
+                    results.show_last_result, running, execution_id, result_output, whole=AGAIN_HERE
                 ),
             )
         )
@@ -329,7 +333,7 @@ def show_warnings(warnings: list[str]) -> None:
 def _watch_execution(
     planner: PlannerClient,
     execution_id: str,
-    wanted: ResultOutput,
+    result_output: ResultOutput,
     *,
     timeout_s: float | None,
     as_json: bool,
@@ -347,9 +351,9 @@ def _watch_execution(
             timeout_s=timeout_s,
             as_json=as_json,
             attach=f"noetl run --attach {execution_id}",
-            is_aside=wanted.form is ResultForm.JSON,
+            is_aside=result_output.form is ResultForm.JSON,
             show_result=partial(
-                results.show_last_result, source, execution_id, wanted, whole=whole
+                results.show_last_result, source, execution_id, result_output, whole=whole
             ),
         )
     )

@@ -27,22 +27,22 @@ def status(
     history.check_is_remote(execution_id, server=server)
     address = f"/api/executions/{client.escape_segment(execution_id)}"
     with client.open_client(server) as planner:
-        found = planner.get(f"{address}/status")
+        answer = planner.get(f"{address}/status")
         steps = planner.get(f"{address}/steps", limit=STEPS_MAX)
     if as_json:
         terminal_output.print_json(
-            {**found, "steps": steps["steps"], "has_more_steps": steps["has_more"]}
+            {**answer, "steps": steps["steps"], "has_more_steps": steps["has_more"]}
         )
         return
-    for line in status_lines(found):
+    for line in status_lines(answer):
         terminal_output.print_line(terminal_output.flatten_text(line))
     _show_steps(steps)
-    for line in error_text.format_error_lines(found["error"]) if found["error"] else ():
+    for line in error_text.format_error_lines(answer["error"]) if answer["error"] else ():
         terminal_output.print_line(line)
-    if has_failed_items(found):
-        is_over = ExecutionStatus(found["status"]) in TERMINAL_EXECUTION
-        told = error_text.format_failed_items(found["execution_id"], is_over=is_over)
-        terminal_output.print_line(told)
+    if has_failed_items(answer):
+        is_over = ExecutionStatus(answer["status"]) in TERMINAL_EXECUTION
+        failed_items = error_text.format_failed_items(answer["execution_id"], is_over=is_over)
+        terminal_output.print_line(failed_items)
 
 
 def has_failed_items(found: dict[str, Any]) -> bool:
@@ -53,7 +53,7 @@ def has_failed_items(found: dict[str, Any]) -> bool:
 
 
 def _show_steps(answer: dict[str, Any]) -> None:
-    rows = [_step_row(one) for one in answer["steps"]]
+    rows = [_step_row(step) for step in answer["steps"]]
     terminal_output.print_rows(
         ("STEP", "STATUS", "SECONDS", "WHAT IT DID"), rows, nothing="No step has begun."
     )
@@ -89,10 +89,12 @@ def status_lines(found: dict[str, Any]) -> list[str]:
         head.append(f"step: {found['current_step']}")
     if found["warnings"]:
         notes = "note says" if found["warnings"] == 1 else "notes say"
-        told = f"noetl events {found['execution_id']}"
-        head.append(f"{found['warnings']:,} {notes} what was left out or done otherwise: {told}")
+        events_command = f"noetl events {found['execution_id']}"
+        head.append(
+            f"{found['warnings']:,} {notes} what was left out or done otherwise: {events_command}"
+        )
     frames_by_stage = {stage["stage_id"]: stage for stage in found["stages"]}
-    head += [_waiting_line(one) for one in found["waiting"]]
+    head += [_waiting_line(item) for item in found["waiting"]]
     # Planners of before do not say these.
     head += [_store_line(wait) for wait in found.get("store_waits", [])]
     head += [_awaited_line(message) for message in found.get("messages", [])]

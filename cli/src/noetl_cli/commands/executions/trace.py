@@ -25,19 +25,19 @@ def trace(
         f"/api/executions/{client.escape_segment(execution_id)}/trace/{client.escape_segment(step)}"
     )
     with client.open_client(server) as planner:
-        found = planner.get(address, limit=limit)
+        answer = planner.get(address, limit=limit)
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(answer)
         return
-    rows = [_link_row(link) for link in found["links"]]
+    rows = [_link_row(link) for link in answer["links"]]
     terminal_output.print_rows(
         ("STEP", "STATUS", "REF", "ROWS", "BYTES", "SHA256"), rows, nothing=""
     )
-    if found["source"] == "references":
+    if answer["source"] == "references":
         terminal_output.print_line(
             "The ledger has this history no more: runs with stored results alone are here."
         )
-    if found["has_more"]:
+    if answer["has_more"]:
         terminal_output.print_line(
             f"The chain goes on: noetl trace {execution_id} {step} --limit 1000"
         )

@@ -85,7 +85,7 @@ def run_audit(  # noqa: PLR0913 - one parameter for each option of the command l
     try:
         with show_spinner("Auditing", is_quiet=as_json):
             choice = _ExecutionFilter(execution_ids, month)
-            found = asyncio.run(
+            audit = asyncio.run(
                 _audit_executions(whole, access, choice, engine, master=master, conf=conf)
             )
     except NoetlError as failure:
@@ -93,14 +93,14 @@ def run_audit(  # noqa: PLR0913 - one parameter for each option of the command l
             f"The audit cannot be made: {failure}", way_out="Check the stack with: noetl doctor"
         ) from failure
     seconds = time.perf_counter() - began
-    summary = report.summarize_audit(found, engine=engine, seconds=seconds)
+    summary = report.summarize_audit(audit, engine=engine, seconds=seconds)
     if output is not None:
-        report.write_report(output, summary, found)
+        report.write_report(output, summary, audit)
     if as_json:
-        damaged = [one for one in found if not one.is_ok]
+        damaged = [item for item in audit if not item.is_ok]
         terminal_output.print_json({**structs.asdict(summary), "damage": damaged})
     else:
-        for line in report.report_lines(summary, found):
+        for line in report.report_lines(summary, audit):
             terminal_output.print_line(line)
     if summary.damaged:
         raise typer.Exit(ExitCode.FAILED)
@@ -119,7 +119,7 @@ class _ExecutionFilter:
 
     def check_names(self, audits: Sequence[ExecutionAudit]) -> None:
         """Refuse a name that nothing bears; raises a `CliError`."""
-        missing = self.named - {one.execution_id for one in audits}
+        missing = self.named - {audit.execution_id for audit in audits}
         if missing:
             raise CliError(
                 f"Neither ledger nor archive has an execution {min(missing)[:80]}.",
@@ -137,9 +137,9 @@ async def _audit_executions(
     master: str,
     conf: str,
 ) -> list[AuditResult]:
-    audits = [one for one in await _plan_audits(whole, access) if choice.accepts_audit(one)]
+    audits = [audit for audit in await _plan_audits(whole, access) if choice.accepts_audit(audit)]
     choice.check_names(audits)
-    events = sum(one.event_count for one in audits)
+    events = sum(audit.event_count for audit in audits)
     owner = f"tenant {whole.tenant_id}, organization {whole.organization_id}"
     terminal_output.print_note(f"{len(audits)} executions of {owner}, about {events} events")
     if engine == engines.LOCAL:
@@ -180,9 +180,11 @@ def _owner_share(tenant: str | None, organization: str | None, *, reads_live: bo
 
 def _find_access(directory: Any, *, dsn: str | None, url: str | None) -> AuditAccess:
     """Find ledger and archive: what was named, what the environment says, or the running stack."""
-    told = settings.read_audit_access()
-    if dsn or url or told.dsn or told.payload_url:
-        return structs.replace(told, dsn=dsn or told.dsn, payload_url=url or told.payload_url)
+    audit_access = settings.read_audit_access()
+    if dsn or url or audit_access.dsn or audit_access.payload_url:
+        return structs.replace(
+            audit_access, dsn=dsn or audit_access.dsn, payload_url=url or audit_access.payload_url
+        )
     home = StackHome(root=settings.choose_home(directory, environ=settings.copy_environment()))
     current = state.find_state(home)
     if current is None or "postgres" not in current.urls:
@@ -192,13 +194,13 @@ def _find_access(directory: Any, *, dsn: str | None, url: str | None) -> AuditAc
             "--payloads, or both. "
             f"{settings.OTHER_HOME_OR_DIR}.",
         )
-    own = stack_secrets.load_or_make_keyring(home) if "s3" in current.urls else None
+    keyring = stack_secrets.load_or_make_keyring(home) if "s3" in current.urls else None
     return AuditAccess(
         dsn=current.urls["postgres"],
         payload_url=current.urls.get("payloads", ""),
-        payload_access_key="" if own is None else own.s3_access_key,
-        payload_secret_key="" if own is None else own.s3_secret_key,
-        payload_seal_key=told.payload_seal_key,
+        payload_access_key="" if keyring is None else keyring.s3_access_key,
+        payload_secret_key="" if keyring is None else keyring.s3_secret_key,
+        payload_seal_key=audit_access.payload_seal_key,
     )
 
 
@@ -233,15 +235,15 @@ def export_heads(
     """Write down where every history ends; keep the file where no ledger's owner can write."""
     with client.open_client(server, tenant=tenant, organization=organization) as planner:
         place = client.get_owner(planner)
-        found = HeadsFile(**place, heads=list(_list_heads(planner, place)))
+        heads_file = HeadsFile(**place, heads=list(_list_heads(planner, place)))
     try:
-        output.write_bytes(codec.encode_json(found))
+        output.write_bytes(codec.encode_json(heads_file))
     except OSError as failure:
         raise CliError(f"{output} cannot be written: {failure.strerror}.") from failure
     if as_json:
-        terminal_output.print_json({"output": str(output), "histories": len(found.heads)})
+        terminal_output.print_json({"output": str(output), "histories": len(heads_file.heads)})
     else:
-        terminal_output.print_line(f"{output}: the ends of {len(found.heads)} histories.")
+        terminal_output.print_line(f"{output}: the ends of {len(heads_file.heads)} histories.")
 
 
 @app.command("verify")
@@ -261,12 +263,12 @@ def verify_histories(
     """Follow the chain of checksums, and name every event that was changed, removed or moved."""
     with client.open_client(server, tenant=tenant, organization=organization) as planner:
         place = client.get_owner(planner)
-        kept = {} if exported is None else _read_heads(exported, place)
-        chosen = execution_ids or _list_execution_ids(planner, place, kept)
+        heads = {} if exported is None else _read_heads(exported, place)
+        chosen = execution_ids or _list_execution_ids(planner, place, heads)
         total = bad = 0
         for execution_id in chosen:
             with show_spinner(f"Following the history of {execution_id}", is_quiet=as_json):
-                verdict = _verify_history(planner, place, execution_id, kept.get(execution_id))
+                verdict = _verify_history(planner, place, execution_id, heads.get(execution_id))
             total, bad = total + 1, bad + (not verdict["is_whole"])
             _show_verdict(verdict, as_json=as_json)
     if not as_json:
@@ -290,17 +292,17 @@ def _show_verdict(verdict: Any, *, as_json: bool) -> None:
         return
     if verdict.get("dropped"):
         terminal_output.print_note(verdict["dropped"])
-    for found in verdict["findings"]:
+    for finding in verdict["findings"]:
         terminal_output.print_line(
-            f"{verdict['execution_id']}: {found['damage']}: {found['message']}"
+            f"{verdict['execution_id']}: {finding['damage']}: {finding['message']}"
         )
 
 
 def _list_execution_ids(
-    planner: PlannerClient, place: dict[str, str], kept: dict[str, HistoryHead]
+    planner: PlannerClient, place: dict[str, str], history_heads: dict[str, HistoryHead]
 ) -> Iterator[str]:
     """Name every history that is there, then those of the exported heads that are not."""
-    missing = dict(kept)
+    missing = dict(history_heads)
     for head in _list_heads(planner, place):
         missing.pop(head.execution_id, None)
         yield head.execution_id
@@ -312,12 +314,12 @@ def _list_heads(planner: PlannerClient, place: dict[str, str]) -> Iterator[Histo
     while True:
         page = planner.get("/api/audit/heads", **place, after=after)
         try:
-            found = [codec.convert_value(one, HistoryHead) for one in page["heads"]]
+            heads = [codec.convert_value(head, HistoryHead) for head in page["heads"]]
         except msgspec.ValidationError as failure:
             raise client.not_a_planner_error(
                 f"The answer has another shape ({failure})"
             ) from failure
-        yield from found
+        yield from heads
         after = page["next_after"]
         if after is None:
             return
@@ -327,7 +329,7 @@ def _read_heads(path: Path, place: dict[str, str]) -> dict[str, HistoryHead]:
     try:
         if path.stat().st_size > HEADS_BYTES_MAX:
             raise CliError(f"{path} is too large to be a file of heads.")
-        found = codec.decode_as(path.read_bytes(), HeadsFile)
+        heads = codec.decode_as(path.read_bytes(), HeadsFile)
     except OSError as failure:
         raise CliError(
             f"{path} cannot be read: {failure.strerror}.",
@@ -340,10 +342,10 @@ def _read_heads(path: Path, place: dict[str, str]) -> dict[str, HistoryHead]:
             way_out="Write it with: noetl audit heads --output FILE",
             exit_code=ExitCode.USAGE,
         ) from failure
-    if codec.to_builtins(found) | place != codec.to_builtins(found):
+    if codec.to_builtins(heads) | place != codec.to_builtins(heads):
         raise CliError(
-            f"{path} is about tenant {found.tenant_id!r}, organization {found.organization_id!r}.",
+            f"{path} is about tenant {heads.tenant_id!r}, organization {heads.organization_id!r}.",
             way_out="Name them with --tenant and --organization.",
             exit_code=ExitCode.USAGE,
         )
-    return {head.execution_id: head for head in found.heads}
+    return {head.execution_id: head for head in heads.heads}

@@ -57,31 +57,33 @@ def list_letters(
 ) -> None:
     """List dead letters, oldest first."""
     if nats is not None:
-        letters, has_more = dead_letter_server.list_letters(nats, after=after, letters_max=limit)
+        dead_letters, has_more = dead_letter_server.list_letters(
+            nats, after=after, letters_max=limit
+        )
     else:
-        letters, has_more = _fetch_letters(
+        dead_letters, has_more = _fetch_letters(
             _planner_address(server, directory), after=after, letters_max=limit
         )
     if as_json:
-        terminal_output.print_json(letters)
+        terminal_output.print_json(dead_letters)
         return
     rows = [
         (
-            str(one["sequence"]),
-            (one["buried_at"] or "")[:19],
-            one["stream"],
-            one["consumer"],
-            str(one["delivered"]),
-            str(one["requeued"]),
-            one["reason"],
+            str(dead_letter["sequence"]),
+            (dead_letter["buried_at"] or "")[:19],
+            dead_letter["stream"],
+            dead_letter["consumer"],
+            str(dead_letter["delivered"]),
+            str(dead_letter["requeued"]),
+            dead_letter["reason"],
         )
-        for one in letters
+        for dead_letter in dead_letters
     ]
     columns = ("SEQUENCE", "BURIED", "STREAM", "CONSUMER", "DELIVERED", "REQUEUED", "REASON")
     terminal_output.print_rows(columns, rows, nothing="No dead letters.")
-    if has_more and letters:
+    if has_more and dead_letters:
         terminal_output.print_line(
-            f"There are more: noetl dlq ls --after {letters[-1]['sequence']}"
+            f"There are more: noetl dlq ls --after {dead_letters[-1]['sequence']}"
         )
 
 
@@ -96,15 +98,15 @@ def show_letter(
 ) -> None:
     """Show one letter with its message."""
     if nats is not None:
-        letter = dead_letter_server.get_letter(nats, sequence)
+        dead_letter = dead_letter_server.get_letter(nats, sequence)
     else:
         with client.open_client(_planner_address(server, directory)) as planner:
-            letter = planner.get(f"/api/dead-letters/{sequence}")
+            dead_letter = planner.get(f"/api/dead-letters/{sequence}")
     if as_json:
-        terminal_output.print_json(letter)
+        terminal_output.print_json(dead_letter)
         return
-    message = letter.pop("message")
-    for name, value in letter.items():
+    message = dead_letter.pop("message")
+    for name, value in dead_letter.items():
         terminal_output.print_line(f"{name:<10} {value}")
     terminal_output.print_line("")
     terminal_output.print_text(message if isinstance(message, str) else _indent_json(message))
@@ -172,15 +174,15 @@ def show_log(
         return
     rows = [
         (
-            str(one["act_id"]),
-            one["acted_at"][:19],
-            one["who"],
-            one["action"],
-            str(one["sequence"]),
-            one["subject"],
-            one["why"] or "",
+            str(act["act_id"]),
+            act["acted_at"][:19],
+            act["who"],
+            act["action"],
+            str(act["sequence"]),
+            act["subject"],
+            act["why"] or "",
         )
-        for one in page["acts"]
+        for act in page["acts"]
     ]
     columns = ("ACT", "WHEN", "WHO", "ACTION", "SEQUENCE", "SUBJECT", "WHY")
     terminal_output.print_rows(columns, rows, nothing="Nobody did anything about a dead letter.")
@@ -191,15 +193,15 @@ def show_log(
 def _fetch_letters(
     address: str | None, *, after: int, letters_max: int
 ) -> tuple[list[dict[str, Any]], bool]:
-    letters: list[dict[str, Any]] = []
+    dead_letters: list[dict[str, Any]] = []
     has_more = True
     with client.open_client(address) as planner:
-        while has_more and len(letters) < letters_max:
-            most = min(PAGE, letters_max - len(letters))
+        while has_more and len(dead_letters) < letters_max:
+            most = min(PAGE, letters_max - len(dead_letters))
             page = planner.get("/api/dead-letters", after=after, limit=most)
-            letters += page["letters"]
+            dead_letters += page["letters"]
             after, has_more = page["next_after"], page["has_more"]
-    return letters, has_more
+    return dead_letters, has_more
 
 
 def _act_on_letters(
@@ -207,8 +209,8 @@ def _act_on_letters(
 ) -> list[int]:
     chosen = sequences
     if chosen is None:
-        letters, has_more = _fetch_letters(address, after=0, letters_max=LETTERS_MAX)
-        chosen = [letter["sequence"] for letter in letters]
+        dead_letters, has_more = _fetch_letters(address, after=0, letters_max=LETTERS_MAX)
+        chosen = [dead_letter["sequence"] for dead_letter in dead_letters]
         if has_more:
             terminal_output.print_note(
                 f"The first {LETTERS_MAX:,} are taken; there are more: call this again."

@@ -84,13 +84,13 @@ def collect_garbage(
 
     place = stores.find_stores(directory, dsn=postgres, url=payloads, key_file=keys)
     with show_spinner("Looking for payloads that nothing mentions", is_quiet=as_json):
-        found = _run_with_stores(sweep_owners, place)
+        garbage = _run_with_stores(sweep_owners, place)
     if as_json:
-        terminal_output.print_json([_sweep_summary(one, is_dry_run=dry_run) for one in found])
+        terminal_output.print_json([_sweep_summary(item, is_dry_run=dry_run) for item in garbage])
         return
-    for one in found:
-        _print_sweep(one, is_dry_run=dry_run)
-    if not found:
+    for item in garbage:
+        _print_sweep(item, is_dry_run=dry_run)
+    if not garbage:
         terminal_output.print_line("There is no history, and so nothing to collect.")
 
 
@@ -226,54 +226,54 @@ async def _open_stores(place: StoreAccess) -> AsyncIterator[OpenStores]:
         yield OpenStores(database=database, payloads=payloads, references=references)
 
 
-def _sweep_summary(found: GarbageSweep, *, is_dry_run: bool) -> dict[str, Any]:
+def _sweep_summary(sweep: GarbageSweep, *, is_dry_run: bool) -> dict[str, Any]:
     return {
-        "tenant_id": found.owner.tenant_id,
-        "organization_id": found.owner.organization_id,
+        "tenant_id": sweep.owner.tenant_id,
+        "organization_id": sweep.owner.organization_id,
         "dry_run": is_dry_run,
-        "held_since": found.held_since,
-        "payloads": found.contents,
-        "bytes": found.contents_bytes,
-        "garbage": len(found.garbage),
-        "garbage_bytes": found.count_garbage_bytes,
-        "shelved": found.shelved,
-        "restored": found.restored,
-        "purged": found.purged,
-        "purged_bytes": found.purged_bytes,
-        "named_garbage": len(found.names),
-        "named_removed": found.removed,
-        "left_to_another": found.is_left_to_another,
+        "held_since": sweep.held_since,
+        "payloads": sweep.contents,
+        "bytes": sweep.contents_bytes,
+        "garbage": len(sweep.garbage),
+        "garbage_bytes": sweep.count_garbage_bytes,
+        "shelved": sweep.shelved,
+        "restored": sweep.restored,
+        "purged": sweep.purged,
+        "purged_bytes": sweep.purged_bytes,
+        "named_garbage": len(sweep.names),
+        "named_removed": sweep.removed,
+        "left_to_another": sweep.is_left_to_another,
     }
 
 
-def _print_sweep(found: GarbageSweep, *, is_dry_run: bool) -> None:
-    whom = f"{found.owner.tenant_id}/{found.owner.organization_id}"
-    if found.is_left_to_another:
+def _print_sweep(sweep: GarbageSweep, *, is_dry_run: bool) -> None:
+    whom = f"{sweep.owner.tenant_id}/{sweep.owner.organization_id}"
+    if sweep.is_left_to_another:
         terminal_output.print_line(
             f"{whom}: another process collects here right now. Run this again later."
         )
         return
     terminal_output.print_line(
-        f"{whom}: {found.contents} payloads of {found.contents_bytes} bytes; nothing mentions "
-        f"{len(found.garbage)} of {found.count_garbage_bytes} bytes."
+        f"{whom}: {sweep.contents} payloads of {sweep.contents_bytes} bytes; nothing mentions "
+        f"{len(sweep.garbage)} of {sweep.count_garbage_bytes} bytes."
     )
-    if found.held_since is not None:
+    if sweep.held_since is not None:
         terminal_output.print_line(
-            f"  What was written since {found.held_since:%F %T} UTC waits: work goes on."
+            f"  What was written since {sweep.held_since:%F %T} UTC waits: work goes on."
         )
     rows = [
         (content.sha256, str(content.stored_bytes), f"{content.modified_at:%F %T}")
-        for content in found.garbage[:SHOWN_MAX]
+        for content in sweep.garbage[:SHOWN_MAX]
     ]
     if is_dry_run and rows:
         terminal_output.print_rows(("SHA256", "BYTES", "WRITTEN"), rows, nothing="")
-    if found.names:
+    if sweep.names:
         are = "would be" if is_dry_run else "were"
         terminal_output.print_line(
-            f"  {len(found.names)} named objects that nothing needs {are} removed."
+            f"  {len(sweep.names)} named objects that nothing needs {are} removed."
         )
     if not is_dry_run:
         terminal_output.print_line(
-            f"  {found.shelved} put aside, {found.restored} brought back, {found.purged} removed "
-            f"({found.purged_bytes} bytes)."
+            f"  {sweep.shelved} put aside, {sweep.restored} brought back, {sweep.purged} removed "
+            f"({sweep.purged_bytes} bytes)."
         )

@@ -81,15 +81,15 @@ class ProjectionRebuild:
             before = await self._read_live_rows(execution_id)
             positions = await self._models.list_positions([execution_id])
             version = replay.state.version
-            found = await self._models.replace_rows(
+            rows = await self._models.replace_rows(
                 shard=ids.find_shard(execution_id, self._shard_count),
                 execution_id=execution_id,
                 rows={surface: list(kept.values()) for surface, kept in replay.surfaces.items()},
                 version=version,
                 results=list(replay.results.values()),
             )
-            if found > version:
-                await self._drop_future(execution_id, found)
+            if rows > version:
+                await self._drop_future(execution_id, rows)
                 continue
             await self._past.forget_snapshots(execution_id)
             return RebuildResult(
@@ -107,15 +107,15 @@ class ProjectionRebuild:
 
     async def drop_orphans(self) -> list[ExecutionId]:
         """Remove the rows of executions that the ledger does not have; return which they were."""
-        gone: list[ExecutionId] = []
+        execution_ids: list[ExecutionId] = []
         while ahead := await self._models.list_executions_ahead(executions_max=PAGE_EXECUTIONS):
             for execution_id in ahead:
                 if await self._ledger.find_head(execution_id) is None:
                     await self._models.clear_execution(execution_id)
-                    gone.append(execution_id)
+                    execution_ids.append(execution_id)
                 else:
                     await self.rebuild_execution(execution_id)
-        return gone
+        return execution_ids
 
     async def _drop_future(self, execution_id: ExecutionId, position: int) -> None:
         """Forget rows of versions that the ledger, perhaps restored, does not have."""
@@ -204,7 +204,7 @@ def rebuild_projections(  # noqa: PLR0913 - one parameter for each option of the
     as_json: AsJson = False,
 ) -> None:
     """Replace rows by what the ledger folds to; nobody sees an execution half rebuilt."""
-    named = [_parse_execution_id(one) for one in execution_ids or []]
+    named = [_parse_execution_id(execution_id) for execution_id in execution_ids or []]
     if [bool(named), shard is not None, everything].count(True) != 1:
         raise CliError(
             "Say which: executions by id, --shard, or --all.",
@@ -271,8 +271,8 @@ async def _rebuild_executions(
             await lineage.forget_lineage(execution_id)
             total, different = total + 1, different + bool(done.differences)
             _show_rebuilt(done, as_json=as_json)
-        gone = [] if named or shard is not None else await rebuilding.drop_orphans()
-    for execution_id in gone:
+        orphans = [] if named or shard is not None else await rebuilding.drop_orphans()
+    for execution_id in orphans:
         terminal_output.print_note(f"{execution_id}  is not in the ledger: its rows are removed")
     if not as_json:
         owner = f"tenant {place['tenant_id']}, organization {place['organization_id']}"
@@ -318,11 +318,11 @@ def _show_rebuilt(done: RebuildResult, *, as_json: bool) -> None:
     if as_json:
         terminal_output.print_json(done)
         return
-    told = {None: "stood at another version before", 0: "as before"}.get(
+    outcome = {None: "stood at another version before", 0: "as before"}.get(
         done.differences, f"{done.differences} values differed"
     )
     terminal_output.print_line(
-        f"{done.execution_id}  version {done.version}, {done.rows} rows, {told}"
+        f"{done.execution_id}  version {done.version}, {done.rows} rows, {outcome}"
     )
 
 

@@ -57,16 +57,16 @@ def show_replayed_state(  # noqa: PLR0913 - one parameter for each option of the
     if kept is not None:
         if resolve_payloads:
             raise _no_payloads_error(execution_id)
-        found = past_state.replay_state(
+        state = past_state.replay_state(
             kept, at=at, event=event, time=time, projection=_check_projection(projection)
         )
-        _print_state(found, as_json=as_json)
+        _print_state(state, as_json=as_json)
         return
     with (
         client.open_client(server, tenant=tenant, organization=organization) as planner,
         show_spinner("Replaying", is_quiet=as_json),
     ):
-        found = planner.get(
+        state = planner.get(
             "/api/replay/state",
             **_execution_query(planner, execution_id),
             as_of_position=at,
@@ -75,7 +75,7 @@ def show_replayed_state(  # noqa: PLR0913 - one parameter for each option of the
             projection=projection,
             resolve_payloads=str(resolve_payloads).lower(),
         )
-    _print_state(found, as_json=as_json)
+    _print_state(state, as_json=as_json)
 
 
 def _print_state(found: dict[str, Any], *, as_json: bool) -> None:
@@ -102,9 +102,9 @@ def state_lines(found: dict[str, Any]) -> list[str]:
         summary = resolution["summary"]
         lines.append(f"payloads         {summary['resolved']} of {summary['payloads']} resolved")
         lines += [
-            f"  {one['status']}: {one['sha256']} {one['detail']}"
-            for one in resolution["payloads"]
-            if one["status"] != evidence.RESOLVED
+            f"  {payload['status']}: {payload['sha256']} {payload['detail']}"
+            for payload in resolution["payloads"]
+            if payload["status"] != evidence.RESOLVED
         ]
     return lines
 
@@ -130,23 +130,23 @@ def diff_positions(
     """
     kept = history.find_history(execution_id, server=server)
     if kept is not None:
-        found = past_state.diff_states(
+        states = past_state.diff_states(
             kept, before=before, after=after, projection=_check_projection(projection)
         )
-        _print_diff(found, as_json=as_json)
+        _print_diff(states, as_json=as_json)
         return
     with (
         client.open_client(server, tenant=tenant, organization=organization) as planner,
         show_spinner("Replaying", is_quiet=as_json),
     ):
-        found = planner.get(
+        states = planner.get(
             "/api/replay/diff",
             **_execution_query(planner, execution_id),
             before=before,
             after=after,
             projection=projection,
         )
-    _print_diff(found, as_json=as_json)
+    _print_diff(states, as_json=as_json)
 
 
 def _print_diff(found: dict[str, Any], *, as_json: bool) -> None:

@@ -2,16 +2,22 @@
 
 from pathlib import Path
 from textwrap import shorten
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
-from noetl_cli.commands.playbooks import register
 from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.planner import client
 from noetl_cli.terminal_output import show_spinner
+from noetl_storage.process.lazy_import import LazyModule
+
+if TYPE_CHECKING:
+    from noetl_cli.commands.playbooks import register
+else:
+    # The other verbs of this module's group read no playbook.
+    register = LazyModule("noetl_cli.commands.playbooks.register")
 
 _HEADS = ("step", "was", "would be", "rests on")
 _BASES = {

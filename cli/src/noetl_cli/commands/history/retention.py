@@ -108,14 +108,14 @@ def list_holds(
         ("HOLD", "EXECUTION", "SINCE", "BY", "REASON", "RELEASED"),
         [
             (
-                str(one["hold_id"]),
-                one["execution_id"] or "everything",
-                one["held_at"][:16],
-                one["held_by"],
-                one["reason"],
-                (one["released_at"] or "")[:16],
+                str(hold["hold_id"]),
+                hold["execution_id"] or "everything",
+                hold["held_at"][:16],
+                hold["held_by"],
+                hold["reason"],
+                (hold["released_at"] or "")[:16],
             )
-            for one in holds
+            for hold in holds
         ],
         nothing="No holds.",
     )
@@ -123,15 +123,15 @@ def list_holds(
         ("MANIFEST", "MONTH", "ACTION", "STATUS", "HISTORIES", "EVENTS", "PARTITION"),
         [
             (
-                one["manifest_id"],
-                one["month"],
-                one["action"],
-                one["status"],
-                str(one["histories"]),
-                str(one["events"]),
-                one["partition_name"],
+                unit["manifest_id"],
+                unit["month"],
+                unit["action"],
+                unit["status"],
+                str(unit["histories"]),
+                str(unit["events"]),
+                unit["partition_name"],
             )
-            for one in units
+            for unit in units
         ],
         nothing="Nothing has left the ledger.",
     )
@@ -163,17 +163,17 @@ def show_or_set_policy(
         place = client.get_owner(planner)
         if keep_days is not None:
             body = {"keep_days": keep_days, "action": action, "who": who or _login_name()}
-            found = planner.put("/api/retention/policy", {**place, **body})["policy"]
+            policy = planner.put("/api/retention/policy", {**place, **body})["policy"]
         else:
-            found = planner.get("/api/retention/policy", **place)["policy"]
+            policy = planner.get("/api/retention/policy", **place)["policy"]
     if as_json:
-        terminal_output.print_json(found)
-    elif found is None:
+        terminal_output.print_json(policy)
+    elif policy is None:
         terminal_output.print_line("No policy of its own: what the deployment says holds.")
     else:
         terminal_output.print_line(
-            f"{found['keep_days']} days after its end: {found['action']} "
-            f"(set by {found['set_by']})."
+            f"{policy['keep_days']} days after its end: {policy['action']} "
+            f"(set by {policy['set_by']})."
         )
 
 

@@ -69,7 +69,7 @@ def add_context(
     if key_from is not None:
         _keep_key(key_from, server, origin, environ)
     known = contexts.read_contexts(environ)
-    others = [one for one in known.contexts if one.name != name]
+    others = [item for item in known.contexts if item.name != name]
     if len(others) >= contexts.CONTEXTS_MAX:
         raise _usage_error(
             f"There are {contexts.CONTEXTS_MAX} contexts.", "Remove one: noetl context rm NAME"

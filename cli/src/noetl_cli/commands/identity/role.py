@@ -17,9 +17,9 @@ SubjectKind = Literal["person", "group", "service_account", "worker"]
 def list_roles(*, server: Server = None, as_json: AsJson = False) -> None:
     """List who has which role, and what the roles allow."""
     with client.open_client(server) as planner:
-        found = planner.get("/api/roles")
+        answer = planner.get("/api/roles")
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(answer)
         return
     rows = [
         (
@@ -30,7 +30,7 @@ def list_roles(*, server: Server = None, as_json: AsJson = False) -> None:
             binding["path_prefix"] or "all playbooks",
             binding["created_by"],
         )
-        for binding in found["bindings"]
+        for binding in answer["bindings"]
     ]
     terminal_output.print_rows(
         ("ID", "KIND", "SUBJECT", "ROLE", "FOR", "GIVEN BY"),
@@ -38,7 +38,7 @@ def list_roles(*, server: Server = None, as_json: AsJson = False) -> None:
         nothing="Nobody has a role yet; the owner of the installation has all of them.",
     )
     terminal_output.print_line("")
-    allowed = [(role["role"], ", ".join(role["permissions"])) for role in found["roles"]]
+    allowed = [(role["role"], ", ".join(role["permissions"])) for role in answer["roles"]]
     terminal_output.print_rows(("ROLE", "ALLOWS"), allowed, nothing="")
 
 

@@ -19,12 +19,12 @@ def approvals(
     with client.open_client(server) as planner:
         found = planner.get("/api/approvals", limit=limit)["approvals"]
     if as_json:
-        for one in found:
-            terminal_output.print_json(one)
+        for item in found:
+            terminal_output.print_json(item)
         return
     head = ("APPROVAL", "SINCE", "EXECUTION", "STEP", "ASKED", "OPTIONS", "TITLE")
     terminal_output.print_rows(
-        head, [_approval_row(one) for one in found], nothing="Nobody asks for an approval."
+        head, [_approval_row(item) for item in found], nothing="Nobody asks for an approval."
     )
 
 

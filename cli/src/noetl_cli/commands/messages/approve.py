@@ -62,9 +62,9 @@ def _find_approval_of_execution(
     planner: PlannerClient, execution_id: str, refused: PlannerRefusal
 ) -> str:
     """Find the only approval that an execution asks for; raises `CliError` otherwise."""
-    asked = planner.get("/api/approvals", limit=_APPROVALS_MAX)["approvals"]
-    waiting = [one for one in asked if one["execution_id"] == execution_id]
-    if len(asked) == _APPROVALS_MAX:
+    approvals = planner.get("/api/approvals", limit=_APPROVALS_MAX)["approvals"]
+    waiting = [approval for approval in approvals if approval["execution_id"] == execution_id]
+    if len(approvals) == _APPROVALS_MAX:
         raise CliError(
             f"{_APPROVALS_MAX:,} approvals or more are asked for: which of them is meant cannot "
             "be told by an execution.",
@@ -78,7 +78,7 @@ def _find_approval_of_execution(
             exit_code=refused.exit_code,
         )
     if len(waiting) > 1:
-        named = ", ".join(f"{one['approval_id']} ({one['step']})" for one in waiting)
+        named = ", ".join(f"{item['approval_id']} ({item['step']})" for item in waiting)
         raise CliError(
             f"Execution {execution_id} asks for {len(waiting)} approvals: {named}.",
             way_out=f"Decide one of them: noetl approve {waiting[0]['approval_id']}",

@@ -44,14 +44,14 @@ def put_rule(
         "playbook": playbook,
     }
     with client.open_client(server) as planner:
-        kept = planner.put(f"/api/notifications/{client.escape_segment(name)}", body)
+        answer = planner.put(f"/api/notifications/{client.escape_segment(name)}", body)
     if as_json:
-        terminal_output.print_json(kept)
+        terminal_output.print_json(answer)
     else:
         when = " or ".join(
-            _describe_cause(cause, kept["longer_than_s"]) for cause in kept["causes"]
+            _describe_cause(cause, answer["longer_than_s"]) for cause in answer["causes"]
         )
-        terminal_output.print_line(f"{kept['playbook']} starts when {kept['pattern']} {when}.")
+        terminal_output.print_line(f"{answer['playbook']} starts when {answer['pattern']} {when}.")
 
 
 def _describe_cause(cause: str, longer_than_s: float) -> str:
@@ -118,15 +118,15 @@ def list_sent(
         return
     rows = [
         (
-            one["sent_at"],
-            one["rule"],
-            one["cause"],
-            one["path"],
-            one["execution_id"],
-            one["delivered_by"],
-            one["status"],
+            item["sent_at"],
+            item["rule"],
+            item["cause"],
+            item["path"],
+            item["execution_id"],
+            item["delivered_by"],
+            item["status"],
         )
-        for one in sent
+        for item in sent
     ]
     terminal_output.print_rows(
         ("SENT", "RULE", "CAUSE", "PLAYBOOK", "EXECUTION", "DELIVERED BY", "STATUS"),

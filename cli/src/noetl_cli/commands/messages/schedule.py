@@ -56,29 +56,31 @@ def put_schedule(  # noqa: PLR0913 - one parameter for each option of the comman
         "workload": command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=[]),
     }
     with client.open_client(server) as planner:
-        kept = planner.put(_schedule_address(name), body)
-    _print_schedule(kept, as_json=as_json)
+        answer = planner.put(_schedule_address(name), body)
+    _print_schedule(answer, as_json=as_json)
 
 
 @app.command("ls")
 def list_schedules(*, server: Server = None, as_json: AsJson = False) -> None:
     """List schedules."""
     with client.open_client(server) as planner:
-        found = planner.get("/api/schedules")["schedules"]
+        schedules = planner.get("/api/schedules")["schedules"]
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(schedules)
         return
     rows = [
         (
-            one["name"],
-            one["path"] if one["version"] is None else f"{one['path']}@{one['version']}",
-            one["cron"],
-            one["timezone"],
-            _format_moment(one["next_at"]) if one["enabled"] else "paused",
-            _format_moment(one["last_at"]),
-            one["last_execution_id"] or "-",
+            schedule["name"],
+            schedule["path"]
+            if schedule["version"] is None
+            else f"{schedule['path']}@{schedule['version']}",
+            schedule["cron"],
+            schedule["timezone"],
+            _format_moment(schedule["next_at"]) if schedule["enabled"] else "paused",
+            _format_moment(schedule["last_at"]),
+            schedule["last_execution_id"] or "-",
         )
-        for one in found
+        for schedule in schedules
     ]
     head = ("NAME", "PLAYBOOK", "CRON", "ZONE", "NEXT", "LAST", "EXECUTION")
     terminal_output.print_rows(head, rows, nothing="No schedules.")
@@ -96,10 +98,10 @@ def show_schedule(
 ) -> None:
     """Show a schedule and the times to come."""
     with client.open_client(server) as planner:
-        found = planner.get(_schedule_address(name), count=count)
-    _print_schedule(found, as_json=as_json)
+        answer = planner.get(_schedule_address(name), count=count)
+    _print_schedule(answer, as_json=as_json)
     if not as_json:
-        for moment in found["next"]:
+        for moment in answer["next"]:
             terminal_output.print_line(f"  {_format_moment(moment)} UTC")
 
 

@@ -69,30 +69,30 @@ def put_trigger(  # noqa: PLR0913 - one parameter for each option of the command
         **({} if in_flight is None else {"max_in_flight": in_flight}),
     }
     with client.open_client(server) as planner:
-        kept = planner.put(f"/api/triggers/{client.escape_segment(name)}", body)
+        answer = planner.put(f"/api/triggers/{client.escape_segment(name)}", body)
     if as_json:
-        terminal_output.print_json(kept)
+        terminal_output.print_json(answer)
     else:
-        terminal_output.print_line(f"Messages of {kept['publish_to']} start {kept['path']}")
+        terminal_output.print_line(f"Messages of {answer['publish_to']} start {answer['path']}")
 
 
 @app.command("ls")
 def list_triggers(*, server: Server = None, as_json: AsJson = False) -> None:
     """List triggers."""
     with client.open_client(server) as planner:
-        found = planner.get("/api/triggers")["triggers"]
+        triggers = planner.get("/api/triggers")["triggers"]
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(triggers)
         return
     rows = [
         (
-            one["name"],
-            one["path"],
-            one["publish_to"],
-            "yes" if one["enabled"] else "no",
-            str(one.get("max_in_flight") or ""),
+            trigger["name"],
+            trigger["path"],
+            trigger["publish_to"],
+            "yes" if trigger["enabled"] else "no",
+            str(trigger.get("max_in_flight") or ""),
         )
-        for one in found
+        for trigger in triggers
     ]
     terminal_output.print_rows(
         ("NAME", "PLAYBOOK", "SUBJECT", "ENABLED", "AT ONCE"), rows, nothing="No triggers."
@@ -115,8 +115,8 @@ def _set_enabled(name: str, *, server: str | None, as_json: bool, is_enabled: bo
     """Keep a trigger as it is, but for whether its messages start anything."""
     address = f"/api/triggers/{client.escape_segment(name)}"
     with client.open_client(server) as planner:
-        found = planner.get(address)
-        body = {field: found[field] for field in _BODY_FIELDS if field in found}
+        answer = planner.get(address)
+        body = {field: answer[field] for field in _BODY_FIELDS if field in answer}
         kept = planner.put(address, {**body, "enabled": is_enabled})
     if as_json:
         terminal_output.print_json(kept)

@@ -51,25 +51,26 @@ def put_webhook(  # noqa: PLR0913 - one parameter for each option of the command
         "inputs": {} if mapping is None else command_inputs.read_mapping(mapping),
     }
     with client.open_client(server) as planner:
-        kept = planner.put(f"/api/webhooks/{client.escape_segment(name)}", body)
-        address = f"{planner.url}{kept['url']}"
+        answer = planner.put(f"/api/webhooks/{client.escape_segment(name)}", body)
+        address = f"{planner.url}{answer['url']}"
     if as_json:
-        terminal_output.print_json(kept)
+        terminal_output.print_json(answer)
     else:
-        signed = "unsigned" if kept["unsigned"] else f"signed with {kept['credential']}"
-        terminal_output.print_line(f"POST {address} starts {kept['path']}, {signed}")
+        signed = "unsigned" if answer["unsigned"] else f"signed with {answer['credential']}"
+        terminal_output.print_line(f"POST {address} starts {answer['path']}, {signed}")
 
 
 @app.command("ls")
 def list_webhooks(*, server: Server = None, as_json: AsJson = False) -> None:
     """List webhooks."""
     with client.open_client(server) as planner:
-        found = planner.get("/api/webhooks")["webhooks"]
+        webhooks = planner.get("/api/webhooks")["webhooks"]
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(webhooks)
         return
     rows = [
-        (one["name"], one["path"], one["credential"] or "unsigned", one["url"]) for one in found
+        (webhook["name"], webhook["path"], webhook["credential"] or "unsigned", webhook["url"])
+        for webhook in webhooks
     ]
     terminal_output.print_rows(
         ("NAME", "PLAYBOOK", "SIGNED WITH", "ADDRESS"), rows, nothing="No webhooks."

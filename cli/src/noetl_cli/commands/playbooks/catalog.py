@@ -15,13 +15,18 @@ app = typer.Typer(no_args_is_help=True, help="List and show registered playbooks
 def list_playbooks(*, server: Server = None, as_json: AsJson = False) -> None:
     """List the latest version of every playbook."""
     with client.open_client(server) as planner:
-        found = planner.get("/api/catalog")["playbooks"]
+        playbooks = planner.get("/api/catalog")["playbooks"]
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(playbooks)
         return
     rows = [
-        (one["path"], f"v{one['version']}", (one["created_at"] or "")[:19], one["name"])
-        for one in found
+        (
+            playbook["path"],
+            f"v{playbook['version']}",
+            (playbook["created_at"] or "")[:19],
+            playbook["name"],
+        )
+        for playbook in playbooks
     ]
     terminal_output.print_rows(
         ("PATH", "VERSION", "REGISTERED", "NAME"), rows, nothing="No playbooks."
@@ -39,8 +44,8 @@ def show_playbook(
     """Print a playbook as it was registered."""
     address = "/".join(client.escape_segment(part) for part in path.strip("/").split("/"))
     with client.open_client(server) as planner:
-        found = planner.get(f"/api/catalog/{address}", version=version)
+        answer = planner.get(f"/api/catalog/{address}", version=version)
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(answer)
     else:
-        terminal_output.print_text(found["source"].rstrip("\n"))
+        terminal_output.print_text(answer["source"].rstrip("\n"))

@@ -169,9 +169,9 @@ def _explain_code(word: str) -> None:
         code.advice,
         "",
         "wrong:",
-        *(f"  {each}" for each in code.wrong.splitlines()),
+        *(f"  {item}" for item in code.wrong.splitlines()),
         "right:",
-        *(f"  {each}" for each in code.right.splitlines()),
+        *(f"  {item}" for item in code.right.splitlines()),
     ):
         terminal_output.print_line(line)
 

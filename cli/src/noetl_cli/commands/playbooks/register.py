@@ -26,7 +26,7 @@ from noetl_playbook.source.problems import Problem, format_problem
 def list_subscriptions(texts: Mapping[Path, MixedText]) -> list[Subscription]:
     """List the subscriptions of files without errors; raises `CliError` for a name used twice."""
     file_by_name: dict[str, Path] = {}
-    found: list[Subscription] = []
+    subscriptions: list[Subscription] = []
     for file, mixed in texts.items():
         for read in mixed.subscriptions:
             assert read.subscription is not None, "files with errors are refused before"
@@ -39,24 +39,24 @@ def list_subscriptions(texts: Mapping[Path, MixedText]) -> list[Subscription]:
                     exit_code=ExitCode.USAGE,
                 )
             file_by_name[name] = file
-            found.append(read.subscription)
-    return found
+            subscriptions.append(read.subscription)
+    return subscriptions
 
 
 def put_subscriptions(
-    planner: PlannerClient, found: Sequence[Subscription]
+    planner: PlannerClient, subscriptions: Sequence[Subscription]
 ) -> list[dict[str, Any]]:
     """Keep each subscription under its name; says which were kept before one is refused.
 
     Raises `CliError` that names the field which is refused.
     """
     kept: list[dict[str, Any]] = []
-    for subscription in found:
+    for subscription in subscriptions:
         try:
             kept.append(_put_subscription(planner, subscription))
         except PlannerRefusal as refusal:
             show_subscriptions(kept)
-            left = len(found) - len(kept) - 1
+            left = len(subscriptions) - len(kept) - 1
             if left:
                 terminal_output.print_note(
                     f"{left} more behind it {'was' if left == 1 else 'were'} not sent."
@@ -88,11 +88,11 @@ def _find_field(refusal: PlannerRefusal) -> str | None:
 
 def show_subscriptions(kept: Sequence[Mapping[str, Any]]) -> None:
     """Say what each subscription starts."""
-    for one in kept:
-        state = "" if one["enabled"] else " (paused)"
+    for item in kept:
+        state = "" if item["enabled"] else " (paused)"
         terminal_output.print_line(
-            f"subscription {one['name']}: messages of {one['publish_to']} "
-            f"start {one['path']}{state}"
+            f"subscription {item['name']}: messages of {item['publish_to']} "
+            f"start {item['path']}{state}"
         )
 
 
@@ -110,10 +110,10 @@ def _put_subscription(planner: PlannerClient, subscription: Subscription) -> dic
         body["filter"] = subscription.filter
     if subscription.max_in_flight is not None:
         body["max_in_flight"] = subscription.max_in_flight
-    kept: dict[str, Any] = planner.put(
+    answer: dict[str, Any] = planner.put(
         f"/api/triggers/{client.escape_segment(subscription.name)}", body
     )
-    return kept
+    return answer
 
 
 PROBLEMS_SHOWN_MAX = 50
@@ -141,14 +141,14 @@ def register(
         _register_folder(file, strict=strict, server=server, as_json=as_json)
         return
     mixed = _read_checked_texts([file], strict=strict)[file]
-    found = list_subscriptions({file: mixed})
+    subscriptions = list_subscriptions({file: mixed})
     answer: dict[str, Any] = {}
     with client.open_client(server) as planner:
         if mixed.playbooks:
             answer = put_playbooks(planner, _playbook_file(mixed), file=file, strict=strict)
-        kept = put_subscriptions(planner, found)
+        kept = put_subscriptions(planner, subscriptions)
     if as_json:
-        terminal_output.print_json({**answer, "subscriptions": kept} if found else answer)
+        terminal_output.print_json({**answer, "subscriptions": kept} if subscriptions else answer)
         return
     _show_registered([answer, *answer.get("others", ())] if answer else [])
     show_subscriptions(kept)
@@ -158,7 +158,7 @@ def _register_folder(folder: Path, *, strict: bool, server: str | None, as_json:
     """Register what is below a folder in one call."""
     with show_spinner(f"Checking the playbooks of {folder}", is_quiet=as_json):
         texts = _read_checked_texts(lint.list_playbook_files(folder), strict=strict, folder=folder)
-    found = list_subscriptions(texts)
+    subscriptions = list_subscriptions(texts)
     files = [
         {"name": str(file), **_playbook_file(mixed).build_body()}
         for file, mixed in texts.items()
@@ -174,12 +174,12 @@ def _register_folder(folder: Path, *, strict: bool, server: str | None, as_json:
         except PlannerRefusal as refusal:
             _print_diagnostics(refusal, file=folder)
             raise
-        kept = put_subscriptions(planner, found)
+        kept = put_subscriptions(planner, subscriptions)
     if as_json:
-        terminal_output.print_json({**answer, "subscriptions": kept} if found else answer)
+        terminal_output.print_json({**answer, "subscriptions": kept} if subscriptions else answer)
         return
-    for one in answer["files"]:
-        _show_registered(one["playbooks"])
+    for item in answer["files"]:
+        _show_registered(item["playbooks"])
     show_subscriptions(kept)
     terminal_output.print_note(
         f"{len(texts)} file{'' if len(texts) == 1 else 's'} registered from {folder}"
@@ -206,9 +206,9 @@ def _read_checked_texts(
         texts[file] = mixed
         problems = mixed.all_problems
         show_problems(problems, file=file)
-        found = sum(1 for problem in problems if problem.is_error)
-        errors += found
-        bad_files += [file] if found else []
+        count = sum(1 for problem in problems if problem.is_error)
+        errors += count
+        bad_files += [file] if count else []
     lint.note_skipped(skipped)
     if not bad_files:
         return texts
@@ -223,8 +223,8 @@ def _read_checked_texts(
 
 
 def _show_registered(playbooks: list[dict[str, Any]]) -> None:
-    for one in playbooks:
-        terminal_output.print_line(f"{one['path']} version {one['version']}")
+    for playbook in playbooks:
+        terminal_output.print_line(f"{playbook['path']} version {playbook['version']}")
 
 
 def _playbook_file(mixed: MixedText) -> PlaybookFile:
@@ -236,12 +236,12 @@ def read_checked_file(file: Path, *, strict: bool = False) -> PlaybookFile:
     text = command_inputs.read_file_text(file)
     read_script = ScriptFolder.from_file(file).read_script
     parsed = parse_playbooks(text, level=lint.choose_level(strict), read_script=read_script)
-    problems = [problem for one in parsed for problem in one.problems]
+    problems = [problem for item in parsed for problem in item.problems]
     show_problems(problems, file=file)
     errors = sum(1 for problem in problems if problem.is_error)
     if errors:
         raise _errors_found_error(file, errors)
-    scripts = {name: one.script_by_name[name] for one in parsed for name in one.script_by_name}
+    scripts = {name: item.script_by_name[name] for item in parsed for name in item.script_by_name}
     return PlaybookFile(text=text, script_by_name=scripts)
 
 

@@ -29,8 +29,8 @@ def schema(
     elif name is not None:
         terminal_output.print_text(_schema_text(_get_schema(name)))
     else:
-        for known in _list_schema_names():
-            terminal_output.print_line(known)
+        for schema_name in _list_schema_names():
+            terminal_output.print_line(schema_name)
 
 
 def _list_schema_names() -> list[str]:

@@ -33,14 +33,14 @@ def list_states(
 ) -> None:
     """List states with their present values."""
     with client.open_client(server) as planner:
-        found = planner.get("/api/state", path=path, limit=limit)
+        answer = planner.get("/api/state", path=path, limit=limit)
     if as_json:
-        terminal_output.print_json(found["states"])
+        terminal_output.print_json(answer["states"])
         return
-    rows = [(one["path"], one["name"], *_list_cells(one)) for one in found["states"]]
+    rows = [(state["path"], state["name"], *_list_cells(state)) for state in answer["states"]]
     head = ("PLAYBOOK", "STATE", "VALUE", "TYPE", "REVISION", "CHANGED", "BY", "REASON")
     terminal_output.print_rows(head, rows, nothing="No states.")
-    if found["has_more"]:
+    if answer["has_more"]:
         terminal_output.print_note("There are more: name a playbook, or raise --limit.")
 
 
@@ -50,11 +50,11 @@ def get_state(
 ) -> None:
     """Print the present value of a state."""
     with client.open_client(server) as planner:
-        found = planner.get(_VALUE, path=path, name=name)
+        answer = planner.get(_VALUE, path=path, name=name)
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(answer)
     else:
-        terminal_output.print_line(str(found["value"]))
+        terminal_output.print_line(str(answer["value"]))
 
 
 @app.command("set")
@@ -85,12 +85,13 @@ def set_state(
         **({} if type_ is None else {"type": str(type_)}),
     }
     with client.open_client(server) as planner:
-        told = planner.put(_VALUE, body)
+        answer = planner.put(_VALUE, body)
     if as_json:
-        terminal_output.print_json(told)
+        terminal_output.print_json(answer)
     else:
         terminal_output.print_line(
-            f"{told['path']} {told['name']} is {told['value']}, revision {told['revision']}."
+            f"{answer['path']} {answer['name']} is {answer['value']}, "
+            f"revision {answer['revision']}."
         )
 
 
@@ -105,14 +106,14 @@ def show_history(
 ) -> None:
     """List the changes of a state, the latest first."""
     with client.open_client(server) as planner:
-        found = planner.get("/api/state/history", path=path, name=name, limit=limit)
+        answer = planner.get("/api/state/history", path=path, name=name, limit=limit)
     if as_json:
-        terminal_output.print_json(found["changes"])
+        terminal_output.print_json(answer["changes"])
         return
-    rows = [_list_cells(one) for one in found["changes"]]
+    rows = [_list_cells(change) for change in answer["changes"]]
     head = ("VALUE", "TYPE", "REVISION", "CHANGED", "BY", "REASON")
     terminal_output.print_rows(head, rows, nothing="No changes.")
-    if found["next_before"] not in {None, 1}:
+    if answer["next_before"] not in {None, 1}:
         terminal_output.print_note("There are older ones: raise --limit.")
 
 

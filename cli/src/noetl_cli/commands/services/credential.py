@@ -122,14 +122,14 @@ def put_credential(
             # A slash alone stands for all playbooks.
             folders = [path.strip("/") for path in allow_path]
             body["allowed_paths"] = [folder for folder in folders if folder]
-        kept = planner.post("/api/credentials", body)
+        answer = planner.post("/api/credentials", body)
     if as_json:
-        terminal_output.print_json(kept)
+        terminal_output.print_json(answer)
     else:
-        allowed = ", ".join(kept["allowed_paths"])
+        allowed = ", ".join(answer["allowed_paths"])
         only = f", only for {allowed}" if allowed else ""
         terminal_output.print_line(
-            f"{kept['name']} version {kept['version']} ({kept['type']}){only}"
+            f"{answer['name']} version {answer['version']} ({answer['type']}){only}"
         )
 
 
@@ -141,18 +141,20 @@ def _wrong_options_error(text: str, way_out: str) -> CliError:
 def list_credentials(*, server: Server = None, as_json: AsJson = False) -> None:
     """List credentials with the names of their fields; values never leave the planner."""
     with client.open_client(server) as planner:
-        found = planner.get("/api/credentials")["credentials"]
+        credentials = planner.get("/api/credentials")["credentials"]
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(credentials)
         return
     rows = [
         (
-            one["name"],
-            one["type"],
-            f"v{one['version']}",
-            ", ".join(one["fields"]) if one["fields"] is not None else "sealed with another key",
+            credential["name"],
+            credential["type"],
+            f"v{credential['version']}",
+            ", ".join(credential["fields"])
+            if credential["fields"] is not None
+            else "sealed with another key",
         )
-        for one in found
+        for credential in credentials
     ]
     terminal_output.print_rows(
         ("NAME", "TYPE", "VERSION", "FIELDS"), rows, nothing="No credentials."

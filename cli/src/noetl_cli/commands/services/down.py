@@ -46,8 +46,8 @@ def down(
     _print_outcome(f"{what} {kept}", was_running=was_running, as_json=as_json)
 
 
-def _ignore_state(found: StackState) -> None:
-    del found
+def _ignore_state(stack_state: StackState) -> None:
+    del stack_state
 
 
 def _print_outcome(text: str, *, was_running: bool, as_json: bool) -> None:

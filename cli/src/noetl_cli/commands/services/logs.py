@@ -51,11 +51,11 @@ def logs(
     noetl logs ID, noetl logs ID STEP -f, noetl logs planner
     """
     if names and names[0].isdigit():
-        wanted = execution_logs.parse_logs_request(
+        logs_request = execution_logs.parse_logs_request(
             names, lines=lines, follow=follow, as_json=as_json
         )
-        history.check_is_remote(wanted.execution_id, server=server)
-        execution_logs.show_logs(wanted, server)
+        history.check_is_remote(logs_request.execution_id, server=server)
+        execution_logs.show_logs(logs_request, server)
         return
     if as_json or server is not None:
         raise CliError(

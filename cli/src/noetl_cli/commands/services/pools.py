@@ -14,13 +14,13 @@ def pools(*, server: Server = None, as_json: AsJson = False) -> None:
         return
     rows = [
         (
-            one["name"],
-            one["transport"],
-            "yes" if one["served"] else "no",
-            str(sum(lane["pending"] for lane in one["lanes"])),
-            str(sum(lane["unsettled"] for lane in one["lanes"])),
+            item["name"],
+            item["transport"],
+            "yes" if item["served"] else "no",
+            str(sum(lane["pending"] for lane in item["lanes"])),
+            str(sum(lane["unsettled"] for lane in item["lanes"])),
         )
-        for one in found
+        for item in found
     ]
     terminal_output.print_rows(
         ("POOL", "TRANSPORT", "SERVED", "WAITING", "RUNNING"), rows, nothing="No pools."

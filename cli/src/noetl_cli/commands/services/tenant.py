@@ -90,11 +90,11 @@ def show_quota(
             # A bound that is not named stays.
             body = {bound: it for bound, it in given.items() if is_lifted or it is not None}
             planner.patch(f"/api/quotas/{client.escape_segment(name or '')}", body)
-        found = [
+        quotas = [
             quota for quota in _iterate_quotas(planner) if name is None or quota["tenant"] == name
         ]
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(quotas)
         return
     rows = [
         (
@@ -103,7 +103,7 @@ def show_quota(
             _show_bound(quota["running_max"]),
             _show_bound(quota["calls_per_s"]),
         )
-        for quota in found
+        for quota in quotas
     ]
     terminal_output.print_rows(
         ("TENANT", "RUNNING", "AT MOST", "CALLS A SECOND"),

@@ -75,7 +75,7 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
     """Start PostgreSQL, NATS, S3 and the five services; attach when they run already."""
     environ = settings.copy_environment()
     place = home.make_home(settings.choose_home(directory, environ=environ))
-    wanted = StackOptions(
+    stack_options = StackOptions(
         workers=workers,
         planners=planners,
         projectors=projectors,
@@ -93,22 +93,22 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
         settings=options.parse_settings(set_ or []),
     )
     if foreground:
-        control.become_supervisor(place, wanted, environ=environ)
+        control.become_supervisor(place, stack_options, environ=environ)
     with show_spinner("The stack starts", is_quiet=as_json):
         found, is_attached = control.start_stack(
             place,
-            wanted,
+            stack_options,
             environ=environ,
             timeout_s=timeout_s,
             tell=_make_progress_printer(as_json=as_json),
         )
     _show_stack(place, found, is_attached=is_attached, as_json=as_json)
     if is_attached:
-        _note_unapplied(place, wanted)
+        _note_unapplied(place, stack_options)
 
 
-def _note_unapplied(place: StackHome, wanted: StackOptions) -> None:
-    unapplied = options.list_unapplied(wanted, options.read_options(place))
+def _note_unapplied(place: StackHome, stack_options: StackOptions) -> None:
+    unapplied = options.list_unapplied(stack_options, options.read_options(place))
     if unapplied:
         terminal_output.print_note(
             f"It runs without what this call asks for: {', '.join(unapplied)}. "
@@ -119,10 +119,10 @@ def _note_unapplied(place: StackHome, wanted: StackOptions) -> None:
 def _make_progress_printer(*, as_json: bool) -> control.Tell:
     seen: dict[str, ProcessPhase] = {}
 
-    def print_ready(found: StackState) -> None:
-        if as_json or found.phase is not StackPhase.STARTING:
+    def print_ready(stack_state: StackState) -> None:
+        if as_json or stack_state.phase is not StackPhase.STARTING:
             return
-        for name, process in found.processes.items():
+        for name, process in stack_state.processes.items():
             if seen.get(name) is not process.phase:
                 seen[name] = process.phase
                 if process.phase is ProcessPhase.READY:
@@ -131,24 +131,28 @@ def _make_progress_printer(*, as_json: bool) -> control.Tell:
     return print_ready
 
 
-def _show_stack(place: StackHome, found: StackState, *, is_attached: bool, as_json: bool) -> None:
+def _show_stack(
+    place: StackHome, stack_state: StackState, *, is_attached: bool, as_json: bool
+) -> None:
     if as_json:
         # Addresses hold passwords: programs read them in the file, which only its owner can.
         terminal_output.print_json(
-            {**_state_without_passwords(found), "state_file": str(place.state_file)}
+            {**_state_without_passwords(stack_state), "state_file": str(place.state_file)}
         )
         return
     terminal_output.print_line("The stack runs already." if is_attached else "The stack is ready.")
-    for name, process in sorted(found.processes.items()):
+    for name, process in sorted(stack_state.processes.items()):
         port = "-" if process.port is None else str(process.port)
         pid = "-" if process.pid is None else str(process.pid)
         terminal_output.print_line(
             f"  {name:<14} {MARKS[process.phase]:<10} port {port:<6} pid {pid}"
         )
-    if "api" in found.urls:
-        terminal_output.print_line(f"API: {found.urls['api']}")
-        terminal_output.print_line(f"Console: {found.urls['api']}/console/   (noetl open signs in)")
-    if "target" in found.urls:
+    if "api" in stack_state.urls:
+        terminal_output.print_line(f"API: {stack_state.urls['api']}")
+        terminal_output.print_line(
+            f"Console: {stack_state.urls['api']}/console/   (noetl open signs in)"
+        )
+    if "target" in stack_state.urls:
         terminal_output.print_line(
             "Database for your own data: `noetl credential put NAME --target` lets playbooks use it"
         )
@@ -158,8 +162,10 @@ def _show_stack(place: StackHome, found: StackState, *, is_attached: bool, as_js
         terminal_output.print_line(f"From another shell: export {named}")
 
 
-def _state_without_passwords(found: StackState) -> dict[str, Any]:
-    shown = replace(found, urls={name: _strip_login(url) for name, url in found.urls.items()})
+def _state_without_passwords(stack_state: StackState) -> dict[str, Any]:
+    shown = replace(
+        stack_state, urls={name: _strip_login(url) for name, url in stack_state.urls.items()}
+    )
     plain: dict[str, Any] = msgspec.to_builtins(shown)
     return plain
 

@@ -109,12 +109,12 @@ def _build_user(name: str, pool: str, *, shares: list[str], tenants: list[str]) 
 
 
 def _list_settings(user: WorkerUser, password: str, broker: str) -> dict[str, str]:
-    found = {
+    settings = {
         "NOETL_WORKER_NATS_URL": f"nats://{user.name}:{password}@{broker}",
         "NOETL_WORKER_POOL": user.pool,
     }
     if user.tenants:
-        found["NOETL_WORKER_TENANTS"] = ",".join(user.tenants)
+        settings["NOETL_WORKER_TENANTS"] = ",".join(user.tenants)
     if user.only_tenants:
-        found["NOETL_WORKER_ONLY_TENANTS"] = "true"
-    return found
+        settings["NOETL_WORKER_ONLY_TENANTS"] = "true"
+    return settings

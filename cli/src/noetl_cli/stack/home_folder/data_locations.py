@@ -30,7 +30,7 @@ def locate_data(options: StackOptions) -> DataLocations:
     )
 
 
-def check_data_locations(home: StackHome, wanted: StackOptions) -> None:
+def check_data_locations(home: StackHome, stack_options: StackOptions) -> None:
     """Refuse a payload store that lacks what the ledger refers to; raises a `StackError`."""
     try:
         known = msgspec.json.decode(home.data_locations_file.read_bytes(), type=DataLocations)
@@ -42,7 +42,7 @@ def check_data_locations(home: StackHome, wanted: StackOptions) -> None:
             way_out="Remove it when the payload store is the former one: "
             f"rm {home.data_locations_file}",
         ) from error
-    places = locate_data(wanted)
+    places = locate_data(stack_options)
     if places.ledger != known.ledger or places.payloads == known.payloads:
         return
     raise StackError(

@@ -40,16 +40,16 @@ class StackOptions(Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
 
 
-def list_unapplied(wanted: StackOptions, running: StackOptions) -> list[str]:
+def list_unapplied(stack_options: StackOptions, running: StackOptions) -> list[str]:
     """Name what was asked for and is not so in the stack that runs; defaults ask for nothing."""
     default = StackOptions()
     names = [
         name
         for name in StackOptions.__struct_fields__
         if name != "settings"
-        and getattr(wanted, name) not in (getattr(default, name), getattr(running, name))
+        and getattr(stack_options, name) not in (getattr(default, name), getattr(running, name))
     ]
-    settings = wanted.settings.items() - running.settings.items()
+    settings = stack_options.settings.items() - running.settings.items()
     return names + sorted(name for name, _ in settings)
 
 
@@ -70,7 +70,7 @@ def read_options(home: StackHome) -> StackOptions:
 
 def parse_settings(pairs: list[str]) -> dict[str, str]:
     """Read `WORKER_LEASE_S=5` into a name and a value."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.replace("_", "").isalnum():
@@ -79,13 +79,13 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
                 way_out="For example: --set WORKER_LEASE_S=5",
                 exit_code=ExitCode.USAGE,
             )
-        found[f"NOETL_{name.removeprefix('NOETL_').upper()}"] = value
-    return found
+        settings[f"NOETL_{name.removeprefix('NOETL_').upper()}"] = value
+    return settings
 
 
 def parse_pools(pairs: list[str]) -> dict[str, int]:
     """Read `gpu=2` into a pool and its workers."""
-    found: dict[str, int] = {}
+    pools: dict[str, int] = {}
     for pair in pairs:
         name, _, count = pair.partition("=")
         if not count.isdigit() or int(count) > _WORKERS_MAX:
@@ -94,8 +94,8 @@ def parse_pools(pairs: list[str]) -> dict[str, int]:
                 way_out=f"For example: --pool gpu=2, with at most {_WORKERS_MAX} workers",
                 exit_code=ExitCode.USAGE,
             )
-        found[_check_pool_name(name, taken=found)] = int(count)
-    return found
+        pools[_check_pool_name(name, taken=pools)] = int(count)
+    return pools
 
 
 def check_allowed_places(places: list[str]) -> list[str]:
@@ -112,11 +112,11 @@ def check_allowed_places(places: list[str]) -> list[str]:
 
 def check_http_pools(names: list[str], *, besides: list[str]) -> list[str]:
     """Read the pools that are served over HTTP; none of them may be served by workers here."""
-    taken = {pair.partition("=")[0] for pair in besides}
-    found: list[str] = []
+    parts = {pair.partition("=")[0] for pair in besides}
+    http_pools: list[str] = []
     for name in names:
-        found.append(_check_pool_name(name, taken={*taken, *found}))
-    return found
+        http_pools.append(_check_pool_name(name, taken={*parts, *http_pools}))
+    return http_pools
 
 
 def _check_pool_name(name: str, *, taken: Container[str]) -> str:

@@ -68,23 +68,23 @@ def find_keyring(home: StackHome) -> Keyring | None:
         return None
 
 
-def _add_missing_secrets(home: StackHome, found: Keyring) -> Keyring:
+def _add_missing_secrets(home: StackHome, keyring: Keyring) -> Keyring:
     """Add the users and roles that an earlier release did not know."""
-    users = {user: _make_password() for user in nats.USERS if user not in found.nats_by_user}
-    names = {role: _make_password() for role in roles.ROLES if role not in found.postgres_by_role}
-    if not users and not names and found.owner_token:
-        return found
-    return _write_added(home, found, users=users, roles_added=names)
+    users = {user: _make_password() for user in nats.USERS if user not in keyring.nats_by_user}
+    names = {role: _make_password() for role in roles.ROLES if role not in keyring.postgres_by_role}
+    if not users and not names and keyring.owner_token:
+        return keyring
+    return _write_added(home, keyring, users=users, roles_added=names)
 
 
 def _write_added(
-    home: StackHome, found: Keyring, *, users: dict[str, str], roles_added: dict[str, str]
+    home: StackHome, keyring: Keyring, *, users: dict[str, str], roles_added: dict[str, str]
 ) -> Keyring:
     made = structs.replace(
-        found,
-        nats_by_user={**found.nats_by_user, **users},
-        postgres_by_role={**found.postgres_by_role, **roles_added},
-        owner_token=found.owner_token or make_owner_token(),
+        keyring,
+        nats_by_user={**keyring.nats_by_user, **users},
+        postgres_by_role={**keyring.postgres_by_role, **roles_added},
+        owner_token=keyring.owner_token or make_owner_token(),
     )
     write_privately(home.secrets_file, msgspec.json.format(msgspec.json.encode(made)))
     return made

@@ -148,11 +148,11 @@ class StateBoard:
 
     def record_phase(self, name: str, phase: ProcessPhase) -> None:
         """Record that a process answers, or runs no more."""
-        found = self._state.processes.get(name)
-        if found is None:
+        process = self._state.processes.get(name)
+        if process is None:
             return
         runs = phase in {ProcessPhase.STARTING, ProcessPhase.READY}
-        self._put_process(replace(found, phase=phase, pid=found.pid if runs else None))
+        self._put_process(replace(process, phase=phase, pid=process.pid if runs else None))
 
     def _write_state(self) -> None:
         try:

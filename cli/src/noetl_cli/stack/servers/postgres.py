@@ -84,15 +84,15 @@ def clear_stale_pid_file(data: Path) -> None:
 
 def _list_servers_on(data: Path) -> list[psutil.Process]:
     """List the servers that were started on the data; their own children name no folder."""
-    found = []
+    servers = []
     for process in psutil.process_iter():
         try:
             argv = process.cmdline()
         except psutil.Error:
             continue
         if argv and Path(argv[0]).name == "postgres" and str(data) in argv[1:]:
-            found.append(process)
-    return found
+            servers.append(process)
+    return servers
 
 
 class PostgresCluster(Struct, frozen=True, kw_only=True):
@@ -312,10 +312,11 @@ def _run_initdb(postgres: PostgresCluster, *, partial: Path, password_file: Path
 
 
 def _check_cluster_version(postgres: PostgresCluster) -> None:
-    found = (postgres.data_folder / "PG_VERSION").read_text().strip()
-    if found != MAJOR:
+    cluster_version = (postgres.data_folder / "PG_VERSION").read_text().strip()
+    if cluster_version != MAJOR:
         raise StackError(
-            f"{postgres.data_folder} was made by PostgreSQL {found}; this is PostgreSQL {MAJOR}.",
+            f"{postgres.data_folder} was made by PostgreSQL {cluster_version}; "
+            f"this is PostgreSQL {MAJOR}.",
             way_out="Dump it with the older version, or start in a fresh folder with --dir.",
         )
 

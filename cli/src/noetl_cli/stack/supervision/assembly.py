@@ -133,18 +133,20 @@ def _prepare_servers(
 def _choose_passwords(keyring: Keyring, workers: tuple[WorkerUser, ...]) -> dict[str, str]:
     """Choose who may enter the broker: the services, and the workers that there are by now."""
     users = [*(user for user in nats.USERS if user != nats.SHARED_WORKER)]
-    return {user: keyring.nats_by_user[user] for user in (*users, *(one.name for one in workers))}
+    return {
+        user: keyring.nats_by_user[user] for user in (*users, *(worker.name for worker in workers))
+    }
 
 
 def _server_specs(servers: OwnServers) -> tuple[ProcessSpec, ...]:
-    found = []
+    specs = []
     if servers.postgres is not None:
-        found.append(postgres.postgres_spec(servers.postgres))
+        specs.append(postgres.postgres_spec(servers.postgres))
     if servers.nats is not None:
-        found.append(nats.nats_spec(servers.nats))
+        specs.append(nats.nats_spec(servers.nats))
     if servers.s3 is not None:
-        found.append(seaweedfs.seaweedfs_spec(servers.s3))
-    return tuple(found)
+        specs.append(seaweedfs.seaweedfs_spec(servers.s3))
+    return tuple(specs)
 
 
 def _build_wires(

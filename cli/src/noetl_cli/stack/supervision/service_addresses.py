@@ -81,12 +81,12 @@ def list_instances(options: StackOptions) -> list[ServiceInstance]:
     }
     if not options.has_services:
         return []
-    found = [
+    service_instances = [
         ServiceInstance(service=name, index=i, count=n)
         for name, n in counts.items()
         for i in range(1, n + 1)
     ]
-    return found + [
+    return service_instances + [
         ServiceInstance(service="worker", index=i, count=n, pool=pool)
         for pool, n in options.pools.items()
         for i in range(1, n + 1)
@@ -95,8 +95,8 @@ def list_instances(options: StackOptions) -> list[ServiceInstance]:
 
 def list_worker_users(options: StackOptions, environ: Mapping[str, str]) -> tuple[WorkerUser, ...]:
     """Describe the broker's user of each worker, named as the process; raises `StackError`."""
-    found = {**environ, **options.settings}
-    entries = (entry.strip() for entry in found.get(WORKER_TENANTS, "").split(","))
+    environ_settings = {**environ, **options.settings}
+    entries = (entry.strip() for entry in environ_settings.get(WORKER_TENANTS, "").split(","))
     try:
         tenants = tuple(subjects.parse_tenant_shares(filter(None, entries)))
     except subjects.SharesMalformed as problem:
@@ -104,17 +104,19 @@ def list_worker_users(options: StackOptions, environ: Mapping[str, str]) -> tupl
             f"{WORKER_TENANTS}: {problem}.", way_out="For example: acme,globex=3"
         ) from problem
     return tuple(
-        WorkerUser(name=one.instance_name, pool=one.pool, tenants=tenants)
-        for one in list_instances(options)
-        if one.service == "worker"
+        WorkerUser(name=instance.instance_name, pool=instance.pool, tenants=tenants)
+        for instance in list_instances(options)
+        if instance.service == "worker"
     )
 
 
 def list_port_names(options: StackOptions) -> list[str]:
     """Name the ports that the services need."""
-    found = list_instances(options)
-    names = [f"{one.instance_name}.health" for one in found]
-    return names + [f"{one.instance_name}.http" for one in found if one.service == "planner"]
+    instances = list_instances(options)
+    names = [f"{instance.instance_name}.health" for instance in instances]
+    return names + [
+        f"{instance.instance_name}.http" for instance in instances if instance.service == "planner"
+    ]
 
 
 def topology_variables(options: StackOptions, environ: Mapping[str, str]) -> dict[str, str]:
@@ -139,10 +141,10 @@ def service_specs(
     directory: Path,
 ) -> tuple[ProcessSpec, ...]:
     """Describe every service process."""
-    found = []
-    for one in list_instances(options):
-        service, instance = one.service, one.instance_name
-        own = _service_environ(one, wires=wires, ports=ports)
+    specs = []
+    for item in list_instances(options):
+        service, instance = item.service, item.instance_name
+        own = _service_environ(item, wires=wires, ports=ports)
         if service == "reaper":
             declared = topology_variables(options, environ)
             own |= {f"NOETL_REAPER_{field}": value for field, value in declared.items()}
@@ -159,7 +161,7 @@ def service_specs(
             own["NOETL_PLANNER_POOLS"] = ",".join((POOL, *options.pools))
             own["NOETL_PLANNER_HTTP_POOLS"] = ",".join(options.http_pools)
         health = ports[f"{instance}.health"]
-        found.append(
+        specs.append(
             ProcessSpec(
                 name=instance,
                 tier=ProcessTier.SERVICE,
@@ -177,13 +179,13 @@ def service_specs(
                 stop_timeout_s=20.0,
             )
         )
-    return tuple(found)
+    return tuple(specs)
 
 
 def _service_environ(
-    one: ServiceInstance, *, wires: ServiceAddresses, ports: Mapping[str, int]
+    service_instance: ServiceInstance, *, wires: ServiceAddresses, ports: Mapping[str, int]
 ) -> dict[str, str]:
-    service, instance = one.service, one.instance_name
+    service, instance = service_instance.service, service_instance.instance_name
     fields = {
         # A worker has a user of its own in a broker of ours.
         "NATS_URL": wires.nats_url_by_user.get(instance) or wires.nats_url_by_user[service],
@@ -209,13 +211,13 @@ def _service_environ(
             fields["OWNER_NAME"] = getpass.getuser()
             fields["HTTP_PORT"] = str(ports[f"{instance}.http"])
         case "worker":
-            fields["POOL"] = one.pool
+            fields["POOL"] = service_instance.pool
             fields["HTTP_PLATFORM_PORTS"] = ",".join(map(str, sorted(set(ports.values()))))
             if "planner-1.http" in ports:
                 fields["CALLBACK_URL"] = f"http://{LOOPBACK}:{ports['planner-1.http']}"
         case "projector":
-            fields["SHARD_INDEX"] = str(one.index - 1)
-            fields["SHARD_COUNT"] = str(one.count)
+            fields["SHARD_INDEX"] = str(service_instance.index - 1)
+            fields["SHARD_COUNT"] = str(service_instance.count)
         case _:
             pass
     return {f"NOETL_{service.upper()}_{field}": value for field, value in fields.items()}

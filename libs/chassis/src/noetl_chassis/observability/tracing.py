@@ -150,8 +150,10 @@ def _parse_traceparent(parent: str) -> contexts.Context:
 def _build_links(origins: Iterable[str | None]) -> list[trace.Link]:
     """Make a link to each context that is one, as many as a span may have."""
     named = list(dict.fromkeys(origin for origin in origins if origin))[:_LINKS_MAX]
-    found = (trace.get_current_span(_parse_traceparent(one)).get_span_context() for one in named)
-    return [trace.Link(context) for context in found if context.is_valid]
+    span_contexts = (
+        trace.get_current_span(_parse_traceparent(item)).get_span_context() for item in named
+    )
+    return [trace.Link(context) for context in span_contexts if context.is_valid]
 
 
 def _build_named_span(context: contexts.Context | None) -> trace.Span:

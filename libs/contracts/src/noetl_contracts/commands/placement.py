@@ -73,21 +73,21 @@ def rank_distance(name: str) -> int:
 
 def extract_place(locality: Mapping[str, Any]) -> dict[str, str]:
     """Keep what of a locality says where it is; ill-typed parts are left out."""
-    found = {key: locality[key] for key in PLACE_KEYS if key in locality}
-    return {key: name for key, name in found.items() if isinstance(name, str) and name}
+    localities = {key: locality[key] for key in PLACE_KEYS if key in locality}
+    return {key: name for key, name in localities.items() if isinstance(name, str) and name}
 
 
-def find_common_place(one: Place, other: Place) -> dict[str, str]:
+def find_common_place(place: Place, other: Place) -> dict[str, str]:
     """Return what two places share, from the coarse end down to the first part that differs.
 
     A part that only one of them knows differs: so the order of many places does not matter.
     """
     shared: dict[str, str] = {}
     for key in PLACE_KEYS:
-        if one.get(key) != other.get(key):
+        if place.get(key) != other.get(key):
             break
-        if key in one:
-            shared[key] = one[key]
+        if key in place:
+            shared[key] = place[key]
     return shared
 
 
@@ -105,8 +105,8 @@ def evaluate_placement(
     """Say how far from its inputs work was taken; None for inputs of no place."""
     if not source:
         return None
-    found = find_distance(source, extract_place(locality))
-    return Placement(distance=found, max_distance=max_distance)
+    distance = find_distance(source, extract_place(locality))
+    return Placement(distance=distance, max_distance=max_distance)
 
 
 def read_preference(locality: Mapping[str, Any]) -> PlacementPreference:
@@ -116,23 +116,23 @@ def read_preference(locality: Mapping[str, Any]) -> PlacementPreference:
     """
     if len(codec.encode_json(locality)) > LOCALITY_BYTES_MAX:
         raise LocalityMalformed(f"locality takes more than {LOCALITY_BYTES_MAX} bytes")
-    found: dict[str, str] = {}
+    preference: dict[str, str] = {}
     for key, spellings in _SPELLINGS.items():
         written = next((spelling for spelling in spellings if spelling in locality), None)
         if written is not None:
-            found[key] = _check_place_name(written, locality[written])
+            preference[key] = _check_place_name(written, locality[written])
     farthest = locality.get(_MAX_DISTANCE, ANYWHERE)
     if farthest not in DISTANCES:
         raise LocalityMalformed(
             f"locality.{_MAX_DISTANCE} is {codec.encode_text(farthest)[:80]}: "
             f"use one of {', '.join(DISTANCES)}"
         )
-    if farthest != ANYWHERE and not found:
+    if farthest != ANYWHERE and not preference:
         raise LocalityMalformed(
             f"locality.{_MAX_DISTANCE} is {farthest!r}, and nothing says where the worker is: "
             f"name its {', '.join(PLACE_KEYS)}"
         )
-    return PlacementPreference(place=found, max_distance=farthest)
+    return PlacementPreference(place=preference, max_distance=farthest)
 
 
 def _check_place_name(key: str, name: Any) -> str:

@@ -126,17 +126,18 @@ def choose_nearest_worker(
         and worker_heartbeat.takes_offers
     ]
     ranks = {
-        one.worker_id: placement.rank_distance(find_distance(source, one.locality)) for one in there
+        item.worker_id: placement.rank_distance(find_distance(source, item.locality))
+        for item in there
     }
     if len(set(ranks.values())) < 2:  # noqa: PLR2004 - a choice needs two different ones
         return None
     far = placement.rank_distance(placement.ANYWHERE)
     roomy = [
-        one
-        for one in there
-        if one.free_capacity > 0
-        and (away := ranks[one.worker_id]) < far
-        and one.admits_distance(away)
+        item
+        for item in there
+        if item.free_capacity > 0
+        and (away := ranks[item.worker_id]) < far
+        and item.admits_distance(away)
     ]
     best = min(
         roomy,

@@ -79,8 +79,8 @@ def find_payload_ref(context: Mapping[str, Any], result: Any) -> dict[str, Any] 
         return dict(result["reference"])
     if isinstance(chunk := context.get("chunk"), Mapping):
         return dict(chunk["ref"])
-    found = next((context[name] for name in REFERENCE_FIELDS if context.get(name)), None)
-    return None if found is None else dict(found)
+    payload_ref = next((context[name] for name in REFERENCE_FIELDS if context.get(name)), None)
+    return None if payload_ref is None else dict(payload_ref)
 
 
 class Envelope(Struct, frozen=True, kw_only=True):
@@ -154,8 +154,8 @@ def join_event_body(
 
     Without a version it is of the current one. Raises `UnknownEventType` or `MalformedMessage`.
     """
-    known = find_event_class(kind)
-    if known is None:
+    event_class = find_event_class(kind)
+    if event_class is None:
         raise UnknownEventType(f"event type {kind!r} is not known to this release")
     body = dict(context)
     if result is not None:
@@ -165,7 +165,9 @@ def join_event_body(
     if version is not None:
         body = upcasters.upcast_body(_SCHEMA_PREFIX + kind, version, body)
     try:
-        return msgspec.convert({**body, "event_type": known.__struct_config__.tag}, known)  # type: ignore[return-value]  # `find_event_class` knows exactly the members of Event
+        return msgspec.convert(
+            {**body, "event_type": event_class.__struct_config__.tag}, event_class
+        )  # type: ignore[return-value]  # `find_event_class` knows exactly the members of Event
     except msgspec.ValidationError as failure:
         raise MalformedMessage(f"event {kind!r} does not fit its schema: {failure}") from failure
 

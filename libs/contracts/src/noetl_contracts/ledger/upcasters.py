@@ -42,10 +42,10 @@ REGISTRY: Registry = {
 
 
 def _list_current_versions(registry: Registry) -> dict[str, int]:
-    found: dict[str, int] = {}
+    current_versions: dict[str, int] = {}
     for (name, _), (target, _) in registry.items():
-        found[name] = max(found.get(name, FIRST_VERSION), target)
-    return found
+        current_versions[name] = max(current_versions.get(name, FIRST_VERSION), target)
+    return current_versions
 
 
 _CURRENT = _list_current_versions(REGISTRY)

@@ -52,10 +52,10 @@ def find_owner(subject: str) -> Owner | None:
         return source.tenant_id, source.organization_id
     for parse in (subjects.parse_shard_subject, subjects.parse_command_subject):
         try:
-            found = parse(subject)
+            owner = parse(subject)
         except SubjectError:
             continue
-        return found.tenant_id, found.organization_id
+        return owner.tenant_id, owner.organization_id
     return None
 
 

@@ -368,7 +368,7 @@ class FactBatch(Struct, frozen=True, kw_only=True):
 
 def encode_fact_batch(batch: FactBatch, encoded: Iterable[bytes]) -> bytes:
     """Encode a batch with facts that are encoded already, in the place of its own."""
-    return codec.encode_json(structs.replace(batch, facts=[Raw(one) for one in encoded]))
+    return codec.encode_json(structs.replace(batch, facts=[Raw(item) for item in encoded]))
 
 
 class _RawBatch(FactBatch, frozen=True, kw_only=True):
@@ -395,14 +395,14 @@ def _decode_facts_singly(
         raw = codec.decode_as(data, _RawBatch)
     except msgspec.DecodeError:
         raise MalformedMessage(f"a fact batch does not fit its schema: {failure}") from failure
-    found: list[Fact] = []
+    facts: list[Fact] = []
     misfits = []
-    for place, one in enumerate(raw.facts):
+    for place, item in enumerate(raw.facts):
         try:
-            found.append(codec.decode_as(bytes(one), Fact))  # type: ignore[arg-type]  # a union
+            facts.append(codec.decode_as(bytes(item), Fact))  # type: ignore[arg-type]  # a union
         except msgspec.DecodeError as misfit:
             misfits.append(MalformedMessage(f"fact {place} does not fit its schema: {misfit}"))
-    batch = FactBatch(**{**structs.asdict(raw), "facts": found})
+    batch = FactBatch(**{**structs.asdict(raw), "facts": facts})
     return batch, misfits
 
 

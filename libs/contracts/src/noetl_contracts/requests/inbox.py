@@ -73,13 +73,13 @@ def list_schema_faults(schema: Mapping[str, str], body: Any) -> list[str]:
         return []
     if not isinstance(body, Mapping):
         return [f"the message is no mapping, it needs {', '.join(schema)}"]
-    found = [f"{name!r} is missing" for name in schema if name not in body]
-    found += [
+    schema_faults = [f"{name!r} is missing" for name in schema if name not in body]
+    schema_faults += [
         f"{name!r} is not of type {kind}"
         for name, kind in schema.items()
         if name in body and not _is_of_type(body[name], kind)
     ]
-    return found
+    return schema_faults
 
 
 def is_error_report(body: Any) -> bool:
@@ -99,10 +99,10 @@ def build_wait_name(wait: OpenWait) -> str:
 
 
 def build_delivery_request(
-    letter: InboxMessage, wait: OpenWait, *, routes: IngestRoutes, producer: str
+    dead_letter: InboxMessage, wait: OpenWait, *, routes: IngestRoutes, producer: str
 ) -> Request:
     """Ask the planner to tell a waiting command; asking twice is asking once."""
-    request_id = f"letter-{letter.letter_id}"
+    request_id = f"letter-{dead_letter.letter_id}"
     batch = FactBatch(
         key=request_id,
         execution_id=wait.execution_id,
@@ -113,11 +113,11 @@ def build_delivery_request(
             MessageArrived(
                 command_id=wait.command_id,
                 key=wait.wait.key,
-                result=codec.decode_as(letter.data, ResultEnvelope),
+                result=codec.decode_as(dead_letter.data, ResultEnvelope),
             )
         ],
         request_id=request_id,
-        actor=UNSET if letter.actor is None else letter.actor,
+        actor=UNSET if dead_letter.actor is None else dead_letter.actor,
     )
     return Request(
         request_id=request_id,

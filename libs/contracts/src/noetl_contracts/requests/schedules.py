@@ -155,7 +155,7 @@ def _list_recent_times(schedule: Schedule, first: datetime, now: datetime) -> li
 
     Looks back ever further, so that a year without a look costs no year of minutes.
     """
-    wanted = schedule.catch_up_max if schedule.catch_up is CatchUp.ALL else 1
+    catch_up_max = schedule.catch_up_max if schedule.catch_up is CatchUp.ALL else 1
     before_first = first - timedelta(seconds=1)
     window = _FIRST_LOOK
     while True:
@@ -165,6 +165,6 @@ def _list_recent_times(schedule: Schedule, first: datetime, now: datetime) -> li
             if time > now:
                 break
             instants.append(time)
-        if len(instants) >= wanted or start == before_first:
+        if len(instants) >= catch_up_max or start == before_first:
             return list(instants)
         window *= 2

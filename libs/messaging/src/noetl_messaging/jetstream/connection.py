@@ -63,9 +63,9 @@ class Connection:
     async def get_first_sequence(self, stream: str) -> int:
         """Return the sequence with which a stream began; asked again after every reconnection."""
         asked_at = self.reconnect_count
-        known = self._first_by_stream.get(stream)
-        if known is not None and known[0] == asked_at:
-            return known[1]
+        cached_sequence = self._first_by_stream.get(stream)
+        if cached_sequence is not None and cached_sequence[0] == asked_at:
+            return cached_sequence[1]
         with translate_errors(f"asking about {stream}"):
             info = await self.jetstream.stream_info(stream)
         first = info.config.first_seq or 0
@@ -190,7 +190,7 @@ def _check_server_version(client: Client, where: str) -> None:
     except ValueError:  # a build of one's own, which names no version
         return
     if numbers < topology.SERVER_MIN:
-        found, least = (".".join(map(str, one)) for one in (numbers, topology.SERVER_MIN))
+        found, least = (".".join(map(str, item)) for item in (numbers, topology.SERVER_MIN))
         raise MessagingUnavailable(
             f"NATS at {where} is version {found}: {least} or newer is needed, older ones lose "
             "streams when they are killed"

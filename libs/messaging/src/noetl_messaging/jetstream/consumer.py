@@ -230,43 +230,43 @@ class JetStreamConsumer:
             try:
                 await self._unsubscribe_inbox()
             except MessagingUnavailable as problem:
-                log.info("messages not given back", consumer=self._name, reason=str(problem))
+                log.info("messages not released", consumer=self._name, reason=str(problem))
 
     async def _pull_messages(self, *, messages_max: int, wait_s: float) -> list[Msg]:
         if self._connection.reconnect_count != self._reconnects:
             # What was asked before is forgotten, and what came may be of a stream that is gone.
             await self._unsubscribe_inbox()
         until = _read_loop_time() + wait_s
-        found = self._take_received(messages_max)
-        if not found and self._request is not None:
-            found = await self._collect_messages(messages_max, until=until)
-        if not found and self._request is None:
+        messages = self._take_received(messages_max)
+        if not messages and self._request is not None:
+            messages = await self._collect_messages(messages_max, until=until)
+        if not messages and self._request is None:
             # Nothing is asked for, or what an earlier fetch asked for has ended meanwhile.
             await self._send_request(messages_max, wait_s=max(0.0, until - _read_loop_time()))
-            found = await self._collect_messages(messages_max, until=until)
-        self._behind = _count_behind(found[-1]) if found else 0
-        return found
+            messages = await self._collect_messages(messages_max, until=until)
+        self._behind = _count_behind(messages[-1]) if messages else 0
+        return messages
 
     async def _collect_messages(self, messages_max: int, *, until: float) -> list[Msg]:
-        found: list[Msg] = []
-        while (request := self._request) is not None and not (request.is_standing and found):
+        messages: list[Msg] = []
+        while (request := self._request) is not None and not (request.is_standing and messages):
             deadline = request.expires_at + ANSWER_GRACE_S
             may_leave = request.is_standing and self._standing_messages > 1
             if not (may_leave and self._is_called):
                 await self._wait_for_message(
                     min(LOOK_S, (until if may_leave else deadline) - _read_loop_time())
                 )
-            came = self._take_received(messages_max - len(found), has_some=bool(found))
-            found += came
+            came = self._take_received(messages_max - len(messages), has_some=bool(messages))
+            messages += came
             if came or self._request is None:
                 continue
             if self._is_request_lost(deadline):
                 await self._unsubscribe_inbox()
-                if not found:
+                if not messages:
                     raise MessagingUnavailable(f"{self._stream}/{self._name} did not answer")
             elif may_leave and (self._is_called or _read_loop_time() >= until):
                 break
-        return found
+        return messages
 
     def _is_request_lost(self, deadline: float) -> bool:
         """Tell whether the server has forgotten a request, or has not said that it ended."""
@@ -331,18 +331,18 @@ class JetStreamConsumer:
 
     def _take_received(self, messages_max: int, *, has_some: bool = False) -> list[Msg]:
         """Take messages that came; a request ends with its last, or with the word that it did."""
-        found: list[Msg] = []
-        while self._received and len(found) < messages_max:
+        messages: list[Msg] = []
+        while self._received and len(messages) < messages_max:
             message = self._received.popleft()
             status = _find_status(message)
             if status is None:
-                found.append(message)
+                messages.append(message)
                 self._count_received()
             elif self._answers_request(message) and self._is_request_ended(
-                status, message, is_refusal=not (found or has_some)
+                status, message, is_refusal=not (messages or has_some)
             ):
                 self._request = None
-        return found
+        return messages
 
     def _count_received(self) -> None:
         request = self._request
@@ -359,8 +359,8 @@ class JetStreamConsumer:
             return False
         if status in _NOTHING or not is_refusal:
             return True
-        said = (message.headers or {}).get("Description", "").strip().partition("\n")[0]
-        reason = said if said and not said.startswith("Nats-") else "no such consumer"
+        part = (message.headers or {}).get("Description", "").strip().partition("\n")[0]
+        reason = part if part and not part.startswith("Nats-") else "no such consumer"
         raise MessagingUnavailable(f"{self._stream}/{self._name}: {reason} ({status})")
 
     async def _unsubscribe_inbox(self) -> None:

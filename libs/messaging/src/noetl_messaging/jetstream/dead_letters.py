@@ -54,7 +54,7 @@ class JetStreamDeadLetters:
         self, delivery: Delivery, *, stream: str, consumer: str, reason: str
     ) -> None:
         """Store a copy with its reason, then settle the delivery for good."""
-        letter = DeadLetter(
+        dead_letter = DeadLetter(
             sequence=delivery.stream_sequence,
             stream=stream,
             consumer=consumer,
@@ -64,38 +64,40 @@ class JetStreamDeadLetters:
             data=delivery.data,
             requeued=count_requeues(delivery.message_id),
         )
-        await self._store_letter(letter)
+        await self._store_letter(dead_letter)
         await delivery.term()
 
     async def list_letters(self, *, letters_max: int, after: int = 0) -> list[DeadLetter]:
         """Return the oldest dead letters after a sequence."""
-        letters: list[DeadLetter] = []
+        dead_letters: list[DeadLetter] = []
         sequence = after + 1
-        while len(letters) < letters_max:
-            letter = await self._find_letter(sequence, is_next=True)
-            if letter is None:
+        while len(dead_letters) < letters_max:
+            dead_letter = await self._find_letter(sequence, is_next=True)
+            if dead_letter is None:
                 break
-            letters.append(letter)
-            sequence = letter.sequence + 1
-        return letters
+            dead_letters.append(dead_letter)
+            sequence = dead_letter.sequence + 1
+        return dead_letters
 
     async def get_letter(self, sequence: int) -> DeadLetter:
         """Return one dead letter; raises `KeyError`."""
-        letter = await self._find_letter(sequence)
-        if letter is None:
+        dead_letter = await self._find_letter(sequence)
+        if dead_letter is None:
             raise KeyError(sequence)
-        return letter
+        return dead_letter
 
     async def requeue_letter(self, sequence: int) -> None:
         """Publish a dead letter to its subject again and remove it.
 
         Raises `KeyError`, and `MalformedMessage` for a subject that is none of the letter's stream.
         """
-        letter = await self.get_letter(sequence)
-        check_requeue_subject(letter)
-        headers = {MESSAGE_ID_HEADER: build_requeue_id(letter)}
+        dead_letter = await self.get_letter(sequence)
+        check_requeue_subject(dead_letter)
+        headers = {MESSAGE_ID_HEADER: build_requeue_id(dead_letter)}
         with translate_errors(f"requeuing letter {sequence}"):
-            await self._connection.jetstream.publish(letter.subject, letter.data, headers=headers)
+            await self._connection.jetstream.publish(
+                dead_letter.subject, dead_letter.data, headers=headers
+            )
         # Who asked for the same at the same time may have removed it.
         with suppress(KeyError):
             await self.remove_letter(sequence)
@@ -120,14 +122,14 @@ class JetStreamDeadLetters:
 
     async def collect_given_up(self, *, letters_max: int) -> list[DeadLetter]:
         """Store messages without deliveries left as dead letters, and return these."""
-        letters = []
+        dead_letters = []
         for delivery in await self._advisories.fetch_batch(messages_max=letters_max, wait_s=0.0):
             advisory = _decode_advisory(delivery.data)
             letter = await self._bury_advised(advisory) if advisory else None
             if letter is not None:
-                letters.append(letter)
+                dead_letters.append(letter)
             await delivery.ack()
-        return letters
+        return dead_letters
 
     async def _bury_advised(self, advisory: DeliveryAdvisory) -> DeadLetter | None:
         """Copy a message that was given up and take it out of its queue."""
@@ -138,7 +140,7 @@ class JetStreamDeadLetters:
                 )
             except NotFoundError:
                 return None
-        letter = DeadLetter(
+        dead_letter = DeadLetter(
             sequence=advisory.stream_seq,
             stream=advisory.stream,
             consumer=advisory.consumer,
@@ -148,9 +150,9 @@ class JetStreamDeadLetters:
             data=message.data or b"",
             requeued=count_requeues((message.headers or {}).get(MESSAGE_ID_HEADER, "")),
         )
-        await self._store_letter(letter)
+        await self._store_letter(dead_letter)
         await self._settle_advised(advisory)
-        return letter
+        return dead_letter
 
     async def _settle_advised(self, advisory: DeliveryAdvisory) -> None:
         """Settle in the consumer's name: the stream itself refuses deletion."""
@@ -161,28 +163,29 @@ class JetStreamDeadLetters:
                 subject, b"+TERM", timeout=self._connection.waits.request_s
             )
 
-    async def _store_letter(self, letter: DeadLetter) -> None:
+    async def _store_letter(self, dead_letter: DeadLetter) -> None:
+        source = f"{dead_letter.stream}/{dead_letter.consumer}/{dead_letter.sequence}"
         headers = {
-            MESSAGE_ID_HEADER: f"{letter.stream}/{letter.consumer}/{letter.sequence}",
-            SUBJECT_HEADER: letter.subject,
-            STREAM_HEADER: letter.stream,
-            CONSUMER_HEADER: letter.consumer,
-            REASON_HEADER: _UNPRINTABLE.sub(" ", letter.reason)[:REASON_CHARS_MAX],
-            DELIVERED_HEADER: str(letter.delivered),
-            REQUEUED_HEADER: str(letter.requeued),
+            MESSAGE_ID_HEADER: source,
+            SUBJECT_HEADER: dead_letter.subject,
+            STREAM_HEADER: dead_letter.stream,
+            CONSUMER_HEADER: dead_letter.consumer,
+            REASON_HEADER: _UNPRINTABLE.sub(" ", dead_letter.reason)[:REASON_CHARS_MAX],
+            DELIVERED_HEADER: str(dead_letter.delivered),
+            REQUEUED_HEADER: str(dead_letter.requeued),
         }
         self._connection.require_connected()
         with translate_errors("storing a dead letter"):
             await self._connection.jetstream.publish(
-                subjects.build_dead_letter_subject(letter.stream, letter.consumer),
-                letter.data,
+                subjects.build_dead_letter_subject(dead_letter.stream, dead_letter.consumer),
+                dead_letter.data,
                 headers=headers,
             )
 
     async def _find_letter(self, sequence: int, *, is_next: bool = False) -> DeadLetter | None:
         with translate_errors("reading a dead letter"):
             try:
-                found = await self._connection.jetstream.get_msg(
+                message = await self._connection.jetstream.get_msg(
                     topology.DEAD_LETTERS,
                     seq=sequence,
                     subject=f"{subjects.DEAD_LETTERS}.>" if is_next else None,
@@ -190,7 +193,7 @@ class JetStreamDeadLetters:
                 )
             except NotFoundError:
                 return None
-        return _build_letter(found)
+        return _build_letter(message)
 
 
 def _build_letter(message: api.RawStreamMsg) -> DeadLetter:

@@ -37,8 +37,8 @@ class JetStreamPublisher:
         if answer.error is not None and answer.error.err_code == _ERROR_TOO_LARGE:
             raise _build_too_large_error(message)
         if answer.error is not None:
-            said = answer.error.description
-            raise MessagingUnavailable(f"publishing to {message.subject}: {said}")
+            description = answer.error.description
+            raise MessagingUnavailable(f"publishing to {message.subject}: {description}")
 
     async def publish_batch(self, messages: Sequence[Message]) -> list[bool]:
         """Publish in windows of `IN_FLIGHT_MAX`; tell for each whether it was stored."""
@@ -57,7 +57,7 @@ class JetStreamPublisher:
             await self._send_window(window, fitting)
         _log_refusal(window.answers)
         is_stored = (answer is not None and answer.is_stored for answer in window.answers)
-        return [len(one.data) <= MESSAGE_BYTES_MAX and next(is_stored) for one in messages]
+        return [len(item.data) <= MESSAGE_BYTES_MAX and next(is_stored) for item in messages]
 
     async def _send_window(self, window: "_PublishWindow", messages: Sequence[Message]) -> None:
         if self._span is None or not messages:
@@ -127,7 +127,7 @@ def _log_refusal(answers: Sequence[PublishAck | None]) -> None:
     """Say once for a window why a stream does not take messages: it is full, or its disk is."""
     for answer in answers:
         if answer is not None and answer.error is not None:
-            log.warning("a stream refuses messages: %s", answer.error.description)
+            log.warning("stream refuses messages: %s", answer.error.description)
             return
 
 

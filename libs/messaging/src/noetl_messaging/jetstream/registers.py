@@ -21,12 +21,12 @@ class JetStreamRegisters:
         self._connection.require_connected()
         with translate_errors(f"reading {name}"):
             try:
-                found = await self._connection.jetstream.get_last_msg(topology.LIMITS, name)
+                last_msg = await self._connection.jetstream.get_last_msg(topology.LIMITS, name)
             except NotFoundError as failure:
                 if failure.err_code == _NO_MESSAGE:
                     return None
                 raise
-        return found.seq or 0, found.data or b""
+        return last_msg.seq or 0, last_msg.data or b""
 
     async def swap_value(self, name: str, data: bytes, *, revision: int) -> int | None:
         """Replace a value of that revision, 0 for none; return the new one, None when it moved."""

@@ -60,11 +60,11 @@ class JetStreamStreams:
             )
             present = await self._list_consumers(spec.name) if info else {}
             for declared in self._list_declared_consumers(spec.name):
-                found = present.get(declared.name)
+                consumer_info = present.get(declared.name)
                 problems += _list_differences(
                     f"{spec.name}/{declared.name}",
                     build_consumer_config(declared),
-                    found.config if found else None,
+                    consumer_info.config if consumer_info else None,
                 )
         return problems
 
@@ -93,22 +93,26 @@ class JetStreamStreams:
         return queues
 
     async def _ensure_stream(self, spec: StreamSpec) -> bool:
-        wanted = build_stream_config(spec, self._replicas)
+        stream_config = build_stream_config(spec, self._replicas)
         info = await self._find_stream(spec.name)
         jetstream = self._connection.jetstream
         if info is None:
-            wanted.first_seq = _compute_first_sequence(self._now())
-            return await self._apply_change(spec.name, jetstream.add_stream(wanted))
-        if not _list_differences(spec.name, wanted, info.config):
+            stream_config.first_seq = _compute_first_sequence(self._now())
+            return await self._apply_change(spec.name, jetstream.add_stream(stream_config))
+        if not _list_differences(spec.name, stream_config, info.config):
             return False
-        wanted.first_seq = info.config.first_seq
-        return await self._apply_change(spec.name, jetstream.update_stream(wanted))
+        stream_config.first_seq = info.config.first_seq
+        return await self._apply_change(spec.name, jetstream.update_stream(stream_config))
 
-    async def _ensure_consumer(self, spec: ConsumerSpec, found: api.ConsumerInfo | None) -> bool:
-        wanted = build_consumer_config(spec)
-        if found is not None and not _list_differences(spec.name, wanted, found.config):
+    async def _ensure_consumer(
+        self, spec: ConsumerSpec, consumer_info: api.ConsumerInfo | None
+    ) -> bool:
+        consumer_config = build_consumer_config(spec)
+        if consumer_info is not None and not _list_differences(
+            spec.name, consumer_config, consumer_info.config
+        ):
             return False
-        created = self._connection.jetstream.add_consumer(spec.stream, wanted)
+        created = self._connection.jetstream.add_consumer(spec.stream, consumer_config)
         return await self._apply_change(f"{spec.stream}/{spec.name}", created)
 
     async def _apply_change(self, name: str, call: Any) -> bool:
@@ -144,13 +148,15 @@ class JetStreamStreams:
                 return None
 
     async def _list_consumers(self, stream: str) -> dict[str, api.ConsumerInfo]:
-        found: dict[str, api.ConsumerInfo] = {}
+        consumer_infos: dict[str, api.ConsumerInfo] = {}
         while True:
             with translate_errors(f"listing the consumers of {stream}"):
-                page = await self._connection.jetstream.consumers_info(stream, offset=len(found))
-            found |= {info.name: info for info in page if info.name not in found}
+                page = await self._connection.jetstream.consumers_info(
+                    stream, offset=len(consumer_infos)
+                )
+            consumer_infos |= {info.name: info for info in page if info.name not in consumer_infos}
             if len(page) < 256:  # noqa: PLR2004 - the server's page size
-                return found
+                return consumer_infos
 
     def _list_declared_consumers(self, stream: str) -> Iterable[ConsumerSpec]:
         return [spec for spec in self._topology.consumers if spec.stream == stream]

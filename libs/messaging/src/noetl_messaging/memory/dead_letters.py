@@ -48,10 +48,14 @@ class MemoryDeadLetters:
 
         Raises `KeyError`, and `MalformedMessage` for a subject that is none of the letter's stream.
         """
-        letter = await self.get_letter(sequence)
-        check_requeue_subject(letter)
+        dead_letter = await self.get_letter(sequence)
+        check_requeue_subject(dead_letter)
         await self._broker.publish_message(
-            Message(subject=letter.subject, message_id=build_requeue_id(letter), data=letter.data)
+            Message(
+                subject=dead_letter.subject,
+                message_id=build_requeue_id(dead_letter),
+                data=dead_letter.data,
+            )
         )
         await self.remove_letter(sequence)
 
@@ -65,9 +69,9 @@ class MemoryDeadLetters:
 
     async def collect_given_up(self, *, letters_max: int) -> list[DeadLetter]:
         """Store messages without deliveries left as dead letters, and return these."""
-        letters = []
+        dead_letters = []
         for durable, stored in list(self._broker.iterate_given_up())[:letters_max]:
-            letter = DeadLetter(
+            dead_letter = DeadLetter(
                 sequence=stored.sequence,
                 stream=durable.spec.stream,
                 consumer=durable.spec.name,
@@ -77,25 +81,27 @@ class MemoryDeadLetters:
                 data=stored.data,
                 requeued=count_requeues(stored.message_id),
             )
-            self._store_letter(letter)
+            self._store_letter(dead_letter)
             self._broker.settle_delivery(durable.spec.stream, durable.spec.name, stored.sequence)
-            letters.append(letter)
-        return letters
+            dead_letters.append(dead_letter)
+        return dead_letters
 
-    def _store_letter(self, letter: DeadLetter) -> None:
+    def _store_letter(self, dead_letter: DeadLetter) -> None:
         self._broker.store_message(
             Message(
-                subject=subjects.build_dead_letter_subject(letter.stream, letter.consumer),
-                message_id=f"{letter.stream}/{letter.consumer}/{letter.sequence}",
-                data=letter.data,
+                subject=subjects.build_dead_letter_subject(
+                    dead_letter.stream, dead_letter.consumer
+                ),
+                message_id=f"{dead_letter.stream}/{dead_letter.consumer}/{dead_letter.sequence}",
+                data=dead_letter.data,
             ),
             headers={
-                "stream": letter.stream,
-                "consumer": letter.consumer,
-                "subject": letter.subject,
-                "reason": letter.reason,
-                "delivered": str(letter.delivered),
-                "requeued": str(letter.requeued),
+                "stream": dead_letter.stream,
+                "consumer": dead_letter.consumer,
+                "subject": dead_letter.subject,
+                "reason": dead_letter.reason,
+                "delivered": str(dead_letter.delivered),
+                "requeued": str(dead_letter.requeued),
                 "buried_at": self._broker.now().isoformat(),
             },
         )

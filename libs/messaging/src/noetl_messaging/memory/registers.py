@@ -14,8 +14,8 @@ class MemoryRegisters:
 
     async def swap_value(self, name: str, data: bytes, *, revision: int) -> int | None:
         """Replace a value of that revision, 0 for none; return the new one, None when it moved."""
-        known, _ = self._value_by_name.get(name, (0, b""))
-        if known != revision:
+        known_names, _ = self._value_by_name.get(name, (0, b""))
+        if known_names != revision:
             return None
         self._revision += 1
         self._value_by_name[name] = (self._revision, data)

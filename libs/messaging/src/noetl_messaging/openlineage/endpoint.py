@@ -39,13 +39,13 @@ class HttpLineageEndpoint:
             ) as answer:
                 if answer.status < HTTPStatus.MULTIPLE_CHOICES:
                     return
-                said = (await answer.content.read(_SHOWN_BYTES)).decode(errors="replace")
+                message = (await answer.content.read(_SHOWN_BYTES)).decode(errors="replace")
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as failure:
             raise MessagingUnavailable(
                 f"the receiver of lineage does not answer: {type(failure).__name__}"
             ) from failure
-        reason = f"the receiver of lineage answered {status}: {said}"
+        reason = f"the receiver of lineage answered {status}: {message}"
         raise LineageRefused(reason) if status in _FINAL else MessagingUnavailable(reason)
 
 

@@ -17,12 +17,12 @@ _SUBJECT_PREFIXES = {
 }
 
 
-def build_requeue_id(letter: DeadLetter) -> str:
+def build_requeue_id(dead_letter: DeadLetter) -> str:
     """Build the message id of a requeued dead letter, the same at each try.
 
     With its first id the stream would drop it as a duplicate.
     """
-    return f"requeued/{letter.requeued + 1}/{letter.sequence}"
+    return f"requeued/{dead_letter.requeued + 1}/{dead_letter.sequence}"
 
 
 def count_requeues(message_id: str) -> int:
@@ -31,29 +31,29 @@ def count_requeues(message_id: str) -> int:
     return int(match[1]) if match is not None else 0
 
 
-def check_requeue_subject(letter: DeadLetter) -> None:
+def check_requeue_subject(dead_letter: DeadLetter) -> None:
     """Refuse a dead letter whose subject is not of its stream and consumer.
 
     A worker writes letters of its own queues: sent again they are commands of no other queue.
 
     Raises `MalformedMessage`.
     """
-    prefix = _SUBJECT_PREFIXES.get(letter.stream)
-    is_of_stream = prefix is not None and letter.subject.startswith(f"{prefix}.")
-    if not is_of_stream or not _is_of_consumer(letter):
+    prefix = _SUBJECT_PREFIXES.get(dead_letter.stream)
+    is_of_stream = prefix is not None and dead_letter.subject.startswith(f"{prefix}.")
+    if not is_of_stream or not _is_of_consumer(dead_letter):
         raise MalformedMessage(
-            f"dead letter {letter.sequence} names the subject {letter.subject[:200]!r}, which is "
-            f"none of {letter.stream[:64]}/{letter.consumer[:64]}: it cannot be sent again, only "
-            "dropped"
+            f"dead letter {dead_letter.sequence} names the subject {dead_letter.subject[:200]!r}, "
+            f"which is none of {dead_letter.stream[:64]}/{dead_letter.consumer[:64]}: "
+            "it cannot be sent again, only dropped"
         )
 
 
-def _is_of_consumer(letter: DeadLetter) -> bool:
-    if letter.stream != topology.COMMANDS:
+def _is_of_consumer(dead_letter: DeadLetter) -> bool:
+    if dead_letter.stream != topology.COMMANDS:
         return True
     try:
-        about = subjects.parse_command_subject(letter.subject)
+        about = subjects.parse_command_subject(dead_letter.subject)
     except SubjectError:
         return False
     share = about.tenant_id if about.is_own else None
-    return letter.consumer == topology.build_worker_consumer(about.pool, about.lane, share)
+    return dead_letter.consumer == topology.build_worker_consumer(about.pool, about.lane, share)

@@ -171,8 +171,8 @@ def list_worker_consumers(
     pool: str, host: str = command_work.IO_LANE, tenant_id: str | None = None
 ) -> tuple[str, ...]:
     """Name the consumers of a host's lanes in a pool, the most urgent first."""
-    found = worker_pools.IO_LANES if host == command_work.IO_LANE else (host,)
-    return tuple(build_worker_consumer(pool, lane, tenant_id) for lane in found)
+    worker_consumers = worker_pools.IO_LANES if host == command_work.IO_LANE else (host,)
+    return tuple(build_worker_consumer(pool, lane, tenant_id) for lane in worker_consumers)
 
 
 def find_pool(consumer: str) -> tuple[str, str] | None:

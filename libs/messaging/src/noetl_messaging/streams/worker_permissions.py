@@ -41,7 +41,10 @@ def list_published_subjects(user: WorkerUser) -> list[str]:
             f"{subjects.INGEST}.*.{tenant}.*.{subjects.REPORTS}.{user.pool}.{user.name}"
             for tenant in _list_tenant_tokens(user)
         ),
-        *(subjects.build_dead_letter_subject(topology.COMMANDS, one) for one in consumers),
+        *(
+            subjects.build_dead_letter_subject(topology.COMMANDS, consumer)
+            for consumer in consumers
+        ),
         f"{subjects.WORKERS}.{user.pool}.{user.name}",
         f"{subjects.HELD}.{user.pool}.{user.name}",
         f"{subjects.PROGRESS}.*",
@@ -49,9 +52,9 @@ def list_published_subjects(user: WorkerUser) -> list[str]:
         "$JS.API.INFO",
         f"$JS.API.STREAM.INFO.{topology.COMMANDS}",
         f"$JS.API.STREAM.MSG.GET.{topology.LIMITS}",
-        *(f"$JS.API.CONSUMER.INFO.{topology.COMMANDS}.{one}" for one in consumers),
-        *(f"$JS.API.CONSUMER.MSG.NEXT.{topology.COMMANDS}.{one}" for one in consumers),
-        *(f"$JS.ACK.{topology.COMMANDS}.{one}.>" for one in consumers),
+        *(f"$JS.API.CONSUMER.INFO.{topology.COMMANDS}.{consumer}" for consumer in consumers),
+        *(f"$JS.API.CONSUMER.MSG.NEXT.{topology.COMMANDS}.{consumer}" for consumer in consumers),
+        *(f"$JS.ACK.{topology.COMMANDS}.{consumer}.>" for consumer in consumers),
     ]
 
 

@@ -121,7 +121,7 @@ def _list_arcs(
     when = item.get("when") if branch == "then" else None
     several = isinstance(item[branch], list)
     targets = item[branch] if several else [item[branch]]
-    found: list[tuple[Any, Path, Path | None]] = []
+    arcs: list[tuple[Any, Path, Path | None]] = []
     for index, target in enumerate(targets):
         here = (*path, branch, index) if several else (*path, branch)
         raw = {"step": target} if isinstance(target, str) else target
@@ -130,10 +130,8 @@ def _list_arcs(
             continue
         raw = rename_arc_keys(reading, raw, here)
         own = "when" in raw or when is None
-        found.append(
-            (raw if own else {**raw, "when": when}, here, None if own else (*path, "when"))
-        )
-    return found
+        arcs.append((raw if own else {**raw, "when": when}, here, None if own else (*path, "when")))
+    return arcs
 
 
 def prepend_arcs(following: Any, first: list[PlacedArc]) -> Any:
@@ -142,11 +140,11 @@ def prepend_arcs(following: Any, first: list[PlacedArc]) -> Any:
         return following
     written = following if isinstance(following, dict) else {}
     spec = written.get("spec")
-    own = written.get("arcs")
+    arcs = written.get("arcs")
     return {
         **written,
         "spec": {**(spec if isinstance(spec, dict) else {}), "mode": "exclusive"},
-        "arcs": [*(arc for arc, _, _ in first), *(own if isinstance(own, list) else [])],
+        "arcs": [*(arc for arc, _, _ in first), *(arcs if isinstance(arcs, list) else [])],
     }
 
 
@@ -171,6 +169,6 @@ def bind_response_to_main(
     arcs: list[PlacedArc], *, main: dict[str, Any], collects: bool
 ) -> list[PlacedArc]:
     """Let `response` mean the main task's result when the step's own holds more than that."""
-    own = template_renames.append_key("output.data", str(main["name"]))
-    to = map_response_names(main, collects=collects, root=own)
+    key = template_renames.append_key("output.data", str(main["name"]))
+    to = map_response_names(main, collects=collects, root=key)
     return [(template_renames.rename_names_within(arc, to), here, when) for arc, here, when in arcs]

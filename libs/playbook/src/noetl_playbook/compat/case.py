@@ -46,7 +46,7 @@ class RewrittenCase(Struct, kw_only=True):
 
 def list_branches(reading: DocumentReader, value: Any, path: Path) -> list[CaseBranch]:
     """List the consequences of every entry, those of `else` under the opposite condition."""
-    found: list[CaseBranch] = []
+    case_branches: list[CaseBranch] = []
     for index, item in enumerate(reading.read_list(value, path)):
         here = (*path, index)
         raw = reading.read_mapping(item, here)
@@ -67,10 +67,10 @@ def list_branches(reading: DocumentReader, value: Any, path: Path) -> list[CaseB
             )
             continue
         for key, condition in (("then", when), ("else", f"not ({when})")):
-            found += _list_consequences(
+            case_branches += _list_consequences(
                 reading, raw.get(key), (*here, key), condition, (*here, "when")
             )
-    return found
+    return case_branches
 
 
 def _list_consequences(
@@ -80,7 +80,7 @@ def _list_consequences(
         return []
     listed = isinstance(value, list)
     items = value if listed else [value]
-    found: list[CaseBranch] = []
+    case_branches: list[CaseBranch] = []
     for index, item in enumerate(items):
         here = (*path, index) if listed else path
         actions = reading.read_mapping(item, here)
@@ -88,18 +88,20 @@ def _list_consequences(
             if key not in _ACTIONS:
                 reading.report_unknown((*here, key), _ACTIONS)
         if actions:
-            found.append(CaseBranch(when=when, when_path=when_path, actions=actions, path=here))
-    return found
+            case_branches.append(
+                CaseBranch(when=when, when_path=when_path, actions=actions, path=here)
+            )
+    return case_branches
 
 
 def rewrite_branches(
-    reading: DocumentReader, found: list[CaseBranch], *, step: str, main: PlacedTask
+    reading: DocumentReader, case_branches: list[CaseBranch], *, step: str, main: PlacedTask
 ) -> RewrittenCase:
     """Sort the consequences into repeats, tasks and arcs."""
     cases = RewrittenCase()
-    collects = any("collect" in branch.actions for branch in found)
+    collects = any("collect" in branch.actions for branch in case_branches)
     about = CaseContext(step=step, main=main, names=map_response_names(main.raw, collects=collects))
-    for branch in found:
+    for branch in case_branches:
         for key, value in branch.actions.items():
             place = (*branch.path, key)
             match key:
@@ -125,7 +127,7 @@ def _list_next_arcs(
 ) -> list[tuple[dict[str, Any], Path, Path]]:
     """List the arcs of `next`, each with its place and that of its condition."""
     listed = isinstance(value, list)
-    found = []
+    arcs = []
     for index, item in enumerate(value if listed else [value]):
         here = (*path, index) if listed else path
         arc = {"step": item} if isinstance(item, str) else reading.read_mapping(item, here)
@@ -142,8 +144,8 @@ def _list_next_arcs(
                 )
         # A condition that always holds is not written.
         guard = {} if when == "true" else {"when": "{{ " + when + " }}"}
-        found.append(({**arc, **guard}, here, branch.when_path))
-    return found
+        arcs.append(({**arc, **guard}, here, branch.when_path))
+    return arcs
 
 
 def _write_gate(branch: CaseBranch, about: CaseContext) -> str:
@@ -188,7 +190,7 @@ def _build_called_task(
         name = sink.name_sink(about.step)
         collect = branch.actions.get("collect")
         collected = collect.get("path", "") if isinstance(collect, dict) else ""
-        found = sink.build_sink_task(
+        sink_task = sink.build_sink_task(
             reading,
             value,
             place,
@@ -197,9 +199,9 @@ def _build_called_task(
             collected=collected,
             names=about.names,
         )
-        if found is not None:
-            found.gate = gate
-        return found
+        if sink_task is not None:
+            sink_task.gate = gate
+        return sink_task
     raw = reading.read_mapping(value, place)
     if raw is None:
         return None
@@ -218,26 +220,28 @@ def _read_retries(
         )
     else:
         entries = [RetryEntry(raw={}, path=branch.path, then=branch.path)]
-    found: list[RetryEntry] = []
+    retry_entries: list[RetryEntry] = []
     when = "{{ " + branch.when + " }}"
     fails = retry.is_about_errors(when) or any(name in branch.when for name in _FAILURE)
     for entry in entries:
-        own = dict(entry.raw)
-        if "collect" in branch.actions and "collect" not in own:
-            own["collect"] = branch.actions["collect"]
+        raw = dict(entry.raw)
+        if "collect" in branch.actions and "collect" not in raw:
+            raw["collect"] = branch.actions["collect"]
             reading.record_move((*branch.path, "collect"), entry.key_path("collect"))
-        is_error = fails and "collect" not in own and own.get("next_call") is None
+        is_error = fails and "collect" not in raw and raw.get("next_call") is None
         name, equal = (
             (language_names.ERROR, _FAILURE) if is_error else (language_names.DONE, _SUCCESS)
         )
         settled = template_renames.settle_event(when, name=name, equal=equal, step=about.step)
         try:
-            own["when"] = _join_conditions(settled, own.get("when"))
+            raw["when"] = _join_conditions(settled, raw.get("when"))
         except NotAnExpressionError as problem:
             retry.refuse_condition(reading, entry, problem)
         reading.record_move(branch.when_path, entry.key_path("when"))
-        found.append(RetryEntry(raw=own, path=entry.path, then=entry.then, is_error=is_error))
-    return found
+        retry_entries.append(
+            RetryEntry(raw=raw, path=entry.path, then=entry.then, is_error=is_error)
+        )
+    return retry_entries
 
 
 def _join_conditions(when: str, own: Any) -> str:

@@ -31,10 +31,10 @@ def soften_problems(reading: DocumentReader, mode: UndefinedMode) -> list[Proble
     if reading.level is Level.STRICT:
         return reading.problems
     return [
-        msgspec.structs.replace(each, severity=Severity.WARNING)
-        if each.is_error and _is_tolerated(each, reading, mode)
-        else each
-        for each in reading.problems
+        msgspec.structs.replace(problem, severity=Severity.WARNING)
+        if problem.is_error and _is_tolerated(problem, reading, mode)
+        else problem
+        for problem in reading.problems
     ]
 
 

@@ -18,15 +18,15 @@ def rename_entry_type(
     written = raw.get("type")
     kind = _KINDS.get(written, written) if isinstance(written, str) else None
     if kind is None or kind not in kinds:
-        known = ", ".join(sorted(kinds))
+        known_names = ", ".join(sorted(kinds))
         reading.report_problem(
             "E104",
             path,
             "a keychain entry needs 'kind'",
-            hint=f"write {write_flow(_replace_type(raw, 'oauth2'))}; kind is one of {known}",
+            hint=f"write {write_flow(_replace_type(raw, 'oauth2'))}; kind is one of {known_names}",
         )
         return raw
-    found = _replace_type(raw, kind)
+    entry_type = _replace_type(raw, kind)
     reading.report_problem(
         "W902",
         (*path, "type"),
@@ -35,7 +35,7 @@ def rename_entry_type(
         replacement=f"kind: {kind}",
     )
     reading.record_move((*path, "type"), (*path, "kind"))
-    return found
+    return entry_type
 
 
 def _replace_type(raw: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -52,22 +52,22 @@ def _rename_within(reading: DocumentReader, value: Any, path: Path) -> Any:
 def _rename_in_text(reading: DocumentReader, source: str, path: Path) -> str:
     key = path[-1]
     is_bare = key in _CONDITIONS and not is_template(source)
-    found = template_renames.rename_names(
+    names = template_renames.rename_names(
         template_renames.wrap_in_braces(source) if is_bare else source, _TO
     )
     if is_bare:
         try:
-            found = template_renames.extract_expression(found)
+            names = template_renames.extract_expression(names)
         except NotAnExpressionError:
             return source
-    if found == source.strip() or found == source:
+    if names == source.strip() or names == source:
         return source
     reading.report_problem(
         "W902",
         path,
         "'outcome' is an older name of 'output'",
-        replacement=write_fragment(_CONDITIONS.get(key, key), found)
+        replacement=write_fragment(_CONDITIONS.get(key, key), names)
         if isinstance(key, str)
-        else write_flow(found),
+        else write_flow(names),
     )
-    return found
+    return names

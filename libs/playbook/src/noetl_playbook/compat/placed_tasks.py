@@ -45,7 +45,7 @@ def write_pipeline(
 
 def insert_gates(tasks: list[PlacedTask]) -> list[PlacedTask]:
     """Put before each task that has a condition a task that jumps past it."""
-    found: list[PlacedTask] = []
+    placed_tasks: list[PlacedTask] = []
     for index, task in enumerate(tasks):
         if task.gate is not None:
             after = tasks[index + 1] if index + 1 < len(tasks) else None
@@ -56,9 +56,9 @@ def insert_gates(tasks: list[PlacedTask]) -> list[PlacedTask]:
                 {"else": {"then": past}},
             ]
             raw = {"name": name, "kind": "noop", "spec": {"policy": {"rules": rules}}}
-            found.append(PlacedTask(raw=raw, path=task.path))
-        found.append(task)
-    return found
+            placed_tasks.append(PlacedTask(raw=raw, path=task.path))
+        placed_tasks.append(task)
+    return placed_tasks
 
 
 def _entry_name(task: PlacedTask) -> str:
@@ -89,11 +89,11 @@ def map_response_names(
 
     A collected list is kept as `data`, so that an http body must be read as `body`.
     """
-    own = template_renames.write_reference(str(task["name"])) if root is None else root
-    found = {"response": own, "result": own}
+    reference = template_renames.write_reference(str(task["name"])) if root is None else root
+    response_names = {"response": reference, "result": reference}
     if collects and task.get("kind") == "http":
-        found |= {"response.data": f"{own}.body", "result.data": f"{own}.body"}
-    return found
+        response_names |= {"response.data": f"{reference}.body", "result.data": f"{reference}.body"}
+    return response_names
 
 
 def is_derived_name(name: str, *, step: str) -> bool:
@@ -145,7 +145,7 @@ def _is_labelled(tool: dict[str, Any]) -> bool:
 def _list_tasks(reading: DocumentReader, tool: list[Any], path: Path) -> list[PlacedTask]:
     if not tool:
         reading.report_problem("E104", path, "the list of tasks is empty", hint="use kind: noop")
-    found: list[PlacedTask] = []
+    placed_tasks: list[PlacedTask] = []
     for index, item in enumerate(tool):
         here = (*path, index)
         if not isinstance(item, dict):
@@ -159,27 +159,27 @@ def _list_tasks(reading: DocumentReader, tool: list[Any], path: Path) -> list[Pl
                 f"the label '{label}' is an older form of 'name'",
                 replacement=write_flow(spell_task(named)),
             )
-            found.append(PlacedTask(raw=named, path=(*here, label)))
+            placed_tasks.append(PlacedTask(raw=named, path=(*here, label)))
         else:
-            found.append(PlacedTask(raw={"name": f"task_{index}", **item}, path=here))
-    return found
+            placed_tasks.append(PlacedTask(raw={"name": f"task_{index}", **item}, path=here))
+    return placed_tasks
 
 
 def _take_beside(
     reading: DocumentReader, step: dict[str, Any], path: Path, *, default: str
 ) -> list[PlacedTask]:
     kind = str(step["tool"])
-    taken = {key: item for key, item in step.items() if key in BESIDE}
+    fields = {key: item for key, item in step.items() if key in BESIDE}
     if kind == "workbook" and isinstance(step.get("name"), str):
-        taken["name"] = step["name"]
+        fields["name"] = step["name"]
     reading.report_problem(
         "W902",
         (*path, "tool"),
         "a tool's fields beside it on the step are an older form",
-        replacement=write_fragment("tool", spell_task({"kind": kind, **taken})),
+        replacement=write_fragment("tool", spell_task({"kind": kind, **fields})),
     )
     reading.record_move((*path, "tool"), (*path, "kind"))
-    return [PlacedTask(raw={"name": default, "kind": kind, **taken}, path=path)]
+    return [PlacedTask(raw={"name": default, "kind": kind, **fields}, path=path)]
 
 
 def _report_absent(

@@ -47,7 +47,7 @@ def check_hidden_data(reading: DocumentReader, main: PlacedTask, entries: list[R
         return
     collecting = next(entry for entry in entries if "collect" in entry.raw)
     asked = [
-        each for entry in entries for each in (entry.when_condition, entry.raw.get("next_call"))
+        item for entry in entries for item in (entry.when_condition, entry.raw.get("next_call"))
     ]
     paths = {
         path
@@ -130,18 +130,18 @@ def _accept_next_call(
 def _find_field(main: PlacedTask, key: str, aliases: dict[str, str]) -> str:
     """Find the field of the task that a key of the next call means, moving it up from `spec`."""
     raw = main.raw
-    wanted = aliases.get(key, key)
-    if wanted in ("args", "with"):
-        wanted = "input"
-    written = next((each for each in raw if aliases.get(each, each) == wanted), None)
+    alias = aliases.get(key, key)
+    if alias in ("args", "with"):
+        alias = "input"
+    written = next((entry for entry in raw if aliases.get(entry, entry) == alias), None)
     spec = raw.get("spec")
     if written is None and isinstance(spec, dict):
-        inner = next((each for each in spec if aliases.get(each, each) == wanted), None)
+        inner = next((entry for entry in spec if aliases.get(entry, entry) == alias), None)
         if inner is not None:
             raw["spec"] = {name: item for name, item in spec.items() if name != inner}
-            raw[wanted] = spec[inner]
-            main.moves[(wanted,)] = (*main.path, "spec", inner)
-    return written or wanted
+            raw[alias] = spec[inner]
+            main.moves[(alias,)] = (*main.path, "spec", inner)
+    return written or alias
 
 
 def _write_default(original: Any, value: Any, keys: tuple[str, ...]) -> Any:
@@ -216,7 +216,7 @@ def _find_bound(entry: RetryEntry) -> Any:
     value = entry.raw[name]
     if coercion.is_template(value):
         return "{{ (" + template_renames.extract_expression(value) + ") }}"
-    found = coercion.coerce_integer(value)
-    if found is None:
+    bound = coercion.coerce_integer(value)
+    if bound is None:
         raise NotAnExpressionError(f"{name} is not a whole number")
-    return found
+    return bound

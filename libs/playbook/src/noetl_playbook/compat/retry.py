@@ -125,20 +125,20 @@ def read_pagination(reading: DocumentReader, value: Any, path: Path) -> list[Ret
     raw = reading.read_mapping(value, path)
     if raw is None:
         return []
-    found: dict[str, Any] = {"collect": {}}
+    pagination: dict[str, Any] = {"collect": {}}
     for key, item in raw.items():
         if key not in _PAGINATION_KNOWN:
             reading.report_unknown((*path, key), _PAGINATION_KNOWN)
         elif key in _PAGINATION:
-            found[_PAGINATION[key]] = item
+            pagination[_PAGINATION[key]] = item
             reading.record_move((*path, key), (*path, _PAGINATION[key]))
         elif key in _PAGINATION_SAME:
-            found[key] = item
+            pagination[key] = item
         else:
             inner = _COLLECTED.get(key, key)
-            found["collect"][inner] = item
+            pagination["collect"][inner] = item
             reading.record_move((*path, key), (*path, "collect", inner))
-    return [RetryEntry(raw=found, path=path, then=path)]
+    return [RetryEntry(raw=pagination, path=path, then=path)]
 
 
 def build_error_rule(reading: DocumentReader, entry: RetryEntry) -> dict[str, Any]:
@@ -186,14 +186,14 @@ def _write_error_condition(entry: RetryEntry) -> str:
 def _write_error_kinds(raw: dict[str, Any]) -> str:
     """Write which kinds and statuses are meant; empty when any error is."""
     kinds: list[str] = []
-    statuses = [int(each) for each in _as_list(raw.get("retry_on_status")) if _is_status(each)]
-    for each in _as_list(raw.get("retry_on")):
-        if str(each) in _ANY_KIND:
+    statuses = [int(item) for item in _as_list(raw.get("retry_on_status")) if _is_status(item)]
+    for item in _as_list(raw.get("retry_on")):
+        if str(item) in _ANY_KIND:
             return ""
-        if _is_status(each):
-            statuses.append(int(each))
+        if _is_status(item):
+            statuses.append(int(item))
         else:
-            kinds.append(_KINDS.get(str(each), str(each)))
+            kinds.append(_KINDS.get(str(item), str(item)))
     parts: list[str] = []
     if kinds:
         quoted = ", ".join(template_renames.quote_word(kind) for kind in kinds)
@@ -216,11 +216,11 @@ def _is_status(value: Any) -> bool:
 def read_waits(reading: DocumentReader, entry: RetryEntry) -> dict[str, Any]:
     """Write how long to wait between tries, from any of the spellings."""
     raw = entry.raw
-    found: dict[str, Any] = {}
+    waits: dict[str, Any] = {}
     fixed = raw.get("backoff_seconds")
     backoff = raw.get("backoff")
     if isinstance(backoff, str) and backoff in _BACKOFFS:
-        found["backoff"] = backoff
+        waits["backoff"] = backoff
     elif backoff is not None and coercion.coerce_duration_s(backoff) is None:
         reading.report_problem(
             "E104",
@@ -231,15 +231,15 @@ def read_waits(reading: DocumentReader, entry: RetryEntry) -> dict[str, Any]:
     elif fixed is None:
         fixed = backoff
     if fixed is not None:
-        found.update(backoff="fixed", delay=fixed)
+        waits.update(backoff="fixed", delay=fixed)
     multiplier = coercion.coerce_number(raw.get("backoff_multiplier"))
     if multiplier is not None and multiplier > 1:
-        found["backoff"] = "exponential"
+        waits["backoff"] = "exponential"
     for key in ("initial_delay", "delay_seconds", "delay"):
         if raw.get(key) is not None:
-            found["delay"] = raw[key]
+            waits["delay"] = raw[key]
             reading.record_move(entry.key_path(key), (*entry.then, "delay"))
     for key in ("max_delay", "jitter"):
         if raw.get(key) is not None:
-            found[key] = raw[key]
-    return found
+            waits[key] = raw[key]
+    return waits

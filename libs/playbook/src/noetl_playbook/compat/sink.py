@@ -59,13 +59,13 @@ def build_sink_task(
         return _build_given_task(raw, path, name=name, kind=kind or "postgres")
     if kind is None or kind in _SQL or kind == "file" or "table" in raw or "file" in raw:
         return _build_transfer(reading, raw, path, name=name, kind=kind, data=data)
-    given = raw.get("input")
-    given = given if isinstance(given, dict) else {}
-    raw = {**raw, "input": {"data": data, **given}}
+    inputs = raw.get("input")
+    inputs = inputs if isinstance(inputs, dict) else {}
+    raw = {**raw, "input": {"data": data, **inputs}}
     raw.pop("data", None)
-    found = _build_given_task(raw, path, name=name, kind=kind)
-    found.moves[("input", "data")] = (*path, "data")
-    return found
+    placed_task = _build_given_task(raw, path, name=name, kind=kind)
+    placed_task.moves[("input", "data")] = (*path, "data")
+    return placed_task
 
 
 def _flatten_sink(reading: DocumentReader, value: Any, path: Path) -> dict[str, Any] | None:
@@ -75,22 +75,22 @@ def _flatten_sink(reading: DocumentReader, value: Any, path: Path) -> dict[str, 
     raw = reading.read_mapping(value, path)
     if raw is None:
         return None
-    found = dict(raw)
+    sink = dict(raw)
     for key in ("tool", "storage"):
-        inner = found.get(key)
+        inner = sink.get(key)
         if isinstance(inner, dict):
-            del found[key]
+            del sink[key]
             for name, item in inner.items():
-                found.setdefault(name, item)
+                sink.setdefault(name, item)
                 reading.record_move((*path, key, name), (*path, name))
-    auth = found.get("auth")
+    auth = sink.get("auth")
     if isinstance(auth, dict) and isinstance(auth.get("credential"), str):
-        found["auth"] = auth["credential"]
+        sink["auth"] = auth["credential"]
         reading.record_move((*path, "auth", "credential"), (*path, "auth"))
-    elif auth is None and "credential" in found:
-        found["auth"] = found.pop("credential")
+    elif auth is None and "credential" in sink:
+        sink["auth"] = sink.pop("credential")
         reading.record_move((*path, "credential"), (*path, "auth"))
-    return found
+    return sink
 
 
 def _build_given_task(raw: dict[str, Any], path: Path, *, name: str, kind: str) -> PlacedTask:
@@ -110,7 +110,7 @@ def _build_transfer(
     data: Any,
 ) -> PlacedTask:
     """Write a sink without a statement as a transfer of its data."""
-    found: dict[str, Any] = {"name": name, "kind": "transfer"}
+    transfer: dict[str, Any] = {"name": name, "kind": "transfer"}
     target: dict[str, Any]
     moves: dict[Path, Path] = {("source", "data"): (*path, "data"), ("target",): path}
     if raw.get("file") is not None:
@@ -123,7 +123,7 @@ def _build_transfer(
         if key in _KIND_KEYS or key in ("data", "file"):
             continue
         if key in _OF_TASK or key == "chunk_size":
-            found[key] = item
+            transfer[key] = item
         else:
             if key not in (*_OF_TABLE, "auth", "uri", "format"):
                 known = (*_OF_TABLE, "auth", "data", "file", "format", *_STATEMENTS, "tool")
@@ -132,6 +132,6 @@ def _build_transfer(
             target[key] = item
             moves["target", key] = (*path, key)
     order = ("type", "auth", "table", *_OF_TABLE, "uri", "format")
-    found["source"] = {"type": "data", "data": data}
-    found["target"] = {key: target[key] for key in dict.fromkeys(order) if key in target}
-    return PlacedTask(raw=found, path=path, moves=moves)
+    transfer["source"] = {"type": "data", "data": data}
+    transfer["target"] = {key: target[key] for key in dict.fromkeys(order) if key in target}
+    return PlacedTask(raw=transfer, path=path, moves=moves)

@@ -55,24 +55,26 @@ def rewrite_step(
         for key in STRUCTURAL
         if key in task.raw
     ]
-    kept = {key: item for key, item in raw.items() if key not in (*_OF_STEP, *placed_tasks.BESIDE)}
+    fields = {
+        key: item for key, item in raw.items() if key not in (*_OF_STEP, *placed_tasks.BESIDE)
+    }
     if isinstance(loop, dict):
-        kept["loop"] = {key: item for key, item in loop.items() if key not in _OF_LOOP}
+        fields["loop"] = {key: item for key, item in loop.items() if key not in _OF_LOOP}
     if not isinstance(raw.get("tool"), str):
         beside = {key: item for key, item in raw.items() if key in placed_tasks.BESIDE}
-        kept.update(beside)
+        fields.update(beside)
     if not spelled:
-        return {**kept, "tool": []} if placed else kept
-    kept = _move_iterator(reading, kept, path, spelled)
+        return {**fields, "tool": []} if placed else fields
+    fields = _move_iterator(reading, fields, path, spelled)
     tasks, cases = _build_pipeline(reading, spelled, on_step, step=step)
     tasks = insert_gates(tasks)
-    kept = arcs.rewrite_next(reading, kept, path)
-    if len(tasks) > 1 and kept.get("loop") is None:
+    fields = arcs.rewrite_next(reading, fields, path)
+    if len(tasks) > 1 and fields.get("loop") is None:
         cases.arcs = arcs.bind_response_to_main(
             cases.arcs, main=spelled[-1].raw, collects=repeat.hides_response_data(cases.entries)
         )
-    following = arcs.prepend_arcs(kept.get("next"), cases.arcs)
-    written = {**kept, "tool": [task.raw for task in tasks]}
+    following = arcs.prepend_arcs(fields.get("next"), cases.arcs)
+    written = {**fields, "tool": [task.raw for task in tasks]}
     if following is not None:
         written["next"] = following
     _report_older_forms(reading, [*on_step, *of_tasks], written, before=raw)
@@ -85,7 +87,7 @@ def _has_structure(tool: Any) -> bool:
     """Tell whether a task of a `tool` in any shape holds a construct that makes more tasks."""
     items = tool if isinstance(tool, list) else [tool]
     inner = [item for item in items if isinstance(item, dict)]
-    inner += [each for item in inner for each in item.values() if isinstance(each, dict)]
+    inner += [entry for item in inner for entry in item.values() if isinstance(entry, dict)]
     return any(
         key in item and (key != "retry" or _can_repeat(item[key]))
         for item in inner
@@ -162,8 +164,8 @@ def _build_pipeline(
     for key, value, path in on_step:
         match key:
             case "case":
-                found = case.list_branches(reading, value, path)
-                cases = case.rewrite_branches(reading, found, step=step, main=last.main)
+                branches = case.list_branches(reading, value, path)
+                cases = case.rewrite_branches(reading, branches, step=step, main=last.main)
                 _add_entries(reading, plans, cases.entries)
             case "retry":
                 _add_entries(reading, plans, retry.read_retry_entries(reading, value, path))
@@ -233,7 +235,7 @@ def _build_task_pipeline(
         names["attempt"] = "iter.calls"
     made: list[PlacedTask] = []
     for value, path, own_path in sinks:
-        found = sink.build_sink_task(
+        sink_task = sink.build_sink_task(
             reading,
             value,
             path,
@@ -242,7 +244,7 @@ def _build_task_pipeline(
             collected=own_path or collected,
             names=names,
         )
-        made += [] if found is None else [found]
+        made += [] if sink_task is None else [sink_task]
     made = _spell_tasks(reading, made)
     for task in (main, *made):
         task.raw = prepend_error_rules(reading, task.raw, task.path, plan.failing)
@@ -264,10 +266,10 @@ def _list_sinks(entries: list[RetryEntry]) -> list[tuple[Any, Path, str]]:
 
 def _spell_tasks(reading: DocumentReader, tasks: list[PlacedTask]) -> list[PlacedTask]:
     """Replace older spellings in tasks that were made from a construct."""
-    found: list[PlacedTask] = []
+    placed_tasks: list[PlacedTask] = []
     for task in tasks:
         raw = rewrite_task(reading, task.raw, task.path)
         if raw is not None:
             task.raw = raw
-            found.append(task)
-    return found
+            placed_tasks.append(task)
+    return placed_tasks

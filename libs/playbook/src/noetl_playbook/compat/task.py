@@ -23,30 +23,30 @@ def expand_call(
     caller leaves open takes the step's input of that name.
     """
     key = "task" if isinstance(call.get("task"), str) else "name"
-    found = _find_entry(reading, call.get(key))
-    if found is None:
-        known = [name for name, _ in _list_entries(reading)]
+    entry = _find_entry(reading, call.get(key))
+    if entry is None:
+        names = [name for name, _ in _list_entries(reading)]
         name = call.get(key)
         reading.report_problem(
             "E202",
             (*path, key),
             f"'{name}' is not in the workbook",
-            hint=spelling.suggest_word(str(name), known),
+            hint=spelling.suggest_word(str(name), names),
         )
         return None
-    tool, assertion, origin = found
+    tool, assertion, origin = entry
     if tool.get("kind", tool.get("tool")) == KIND:
         reading.report_problem("E403", (*path, key), "a workbook entry cannot call another one")
         return None
     tool = _spell_keys(reading, tool, (*origin, "tool"))
-    own = {name: item for name, item in call.items() if name not in _OF_CALL}
-    own = _spell_keys(reading, {**own, "kind": tool.get("kind")}, path)
-    own = _fill_defaults(reading, own, tool.get("input"), defaults, path)
-    task = _merge_mappings(reading, tool, own, (*origin, "tool"), path)
+    fields = {name: item for name, item in call.items() if name not in _OF_CALL}
+    fields = _spell_keys(reading, {**fields, "kind": tool.get("kind")}, path)
+    fields = _fill_defaults(reading, fields, tool.get("input"), defaults, path)
+    task = _merge_mappings(reading, tool, fields, (*origin, "tool"), path)
     task["name"] = call.get("name", tool.get("name"))
     if isinstance(assertion, dict):
         task["assert"] = _join_assertions(assertion, task.get("assert"))
-        if "assert" not in own:
+        if "assert" not in fields:
             reading.record_move((*origin, "assert"), (*path, "assert"))
     return task
 
@@ -54,14 +54,14 @@ def expand_call(
 def _fill_defaults(
     reading: DocumentReader, call: dict[str, Any], parameters: Any, defaults: Any, path: Path
 ) -> dict[str, Any]:
-    given = call.get("input") or {}
+    inputs = call.get("input") or {}
     if not (
-        isinstance(parameters, dict) and isinstance(defaults, dict) and isinstance(given, dict)
+        isinstance(parameters, dict) and isinstance(defaults, dict) and isinstance(inputs, dict)
     ):
         return call
-    found = dict(given)
+    found = dict(inputs)
     for name, item in parameters.items():
-        if item is None and name not in given and name in defaults:
+        if item is None and name not in inputs and name in defaults:
             found[name] = defaults[name]
             reading.record_move((*path[:2], "input", name), (*path, "input", name))
     return {**call, "input": found} if found else call
@@ -80,7 +80,7 @@ def _list_entries(reading: DocumentReader) -> list[tuple[str, int]]:
 
 def _find_entry(reading: DocumentReader, name: Any) -> tuple[dict[str, Any], Any, Path] | None:
     """Find an entry's tool, its assertion and its place."""
-    index = next((index for each, index in _list_entries(reading) if each == name), None)
+    index = next((index for item, index in _list_entries(reading) if item == name), None)
     if index is None:
         return None
     entry = reading.document.value[KIND][index]
@@ -95,42 +95,42 @@ def _spell_keys(reading: DocumentReader, task: dict[str, Any], path: Path) -> di
     raw = rename_task_keys(reading, task, path)
     kind = raw.get("kind")
     table = tools.KINDS.get(tools.KIND_ALIASES.get(kind, kind)) if isinstance(kind, str) else None
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, item in raw.items():
         canonical = table.aliases.get(key, key) if table is not None else key
         if canonical != key and canonical not in raw:
             reading.record_move((*path, key), (*path, canonical))
-            found[canonical] = item
+            fields[canonical] = item
         else:
-            found[key] = item
-    return found
+            fields[key] = item
+    return fields
 
 
 def _merge_mappings(
     reading: DocumentReader, base: dict[str, Any], over: dict[str, Any], base_path: Path, path: Path
 ) -> dict[str, Any]:
     """Lay one mapping over another; what comes from the base keeps its place."""
-    found = dict(over)
+    mappings = dict(over)
     for key, item in base.items():
         mine = over.get(key)
         if key not in over:
             reading.record_move((*base_path, key), (*path, key))
-            found[key] = item
+            mappings[key] = item
         elif isinstance(mine, dict) and isinstance(item, dict):
-            found[key] = _merge_mappings(reading, item, mine, (*base_path, key), (*path, key))
-    return {key: found[key] for key in dict.fromkeys((*base, *over))}
+            mappings[key] = _merge_mappings(reading, item, mine, (*base_path, key), (*path, key))
+    return {key: mappings[key] for key in dict.fromkeys((*base, *over))}
 
 
 def _join_assertions(first: dict[str, Any], second: Any) -> dict[str, Any]:
     """Demand what either of two assertions demands."""
-    found = dict(first)
+    assertions = dict(first)
     for key, item in (second if isinstance(second, dict) else {}).items():
-        before = found.get(key)
+        before = assertions.get(key)
         if isinstance(before, list) and isinstance(item, list):
-            found[key] = list(dict.fromkeys([*before, *item]))
+            assertions[key] = list(dict.fromkeys([*before, *item]))
         else:
-            found[key] = item
-    return found
+            assertions[key] = item
+    return assertions
 
 
 # Constructs that make more tasks, or a loop, of the step that a task stands in.
@@ -160,8 +160,8 @@ def rewrite_task(
     failing = [entry for entry in entries if not entry.is_repeat]
     repeating = [entry for entry in entries if entry.is_repeat]
     raw = prepend_error_rules(reading, raw, path, failing)
-    kept = {key: item for key, item in raw.items() if key != "retry"}
-    return {**kept, "retry": repeating} if repeating else kept
+    fields = {key: item for key, item in raw.items() if key != "retry"}
+    return {**fields, "retry": repeating} if repeating else fields
 
 
 def _find_written_rules(raw: dict[str, Any]) -> list[Any]:

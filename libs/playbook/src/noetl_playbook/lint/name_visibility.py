@@ -119,7 +119,7 @@ def list_task_written_keys(step: Step, scope: Literal["ctx", "iter"]) -> set[str
 
 def _list_scope_keys(blocks: list[dict[str, Any]], scope: str) -> set[str]:
     targets = (language_names.split_target(key) for block in blocks for key in block)
-    return {found[1].split(".")[0] for found in targets if found and found[0] == scope}
+    return {target[1].split(".")[0] for target in targets if target and target[0] == scope}
 
 
 class NameView:
@@ -127,14 +127,14 @@ class NameView:
 
     def __init__(
         self,
-        known: KnownNames,
+        known_names: KnownNames,
         spot: TemplateContext,
         *,
         step: Step | None = None,
         local: frozenset[str] = frozenset(),
         is_judged: bool = True,
     ) -> None:
-        self._known = known
+        self._known = known_names
         self._spot = spot
         self._step = step
         # Names that exist in the body of this step alone.
@@ -147,19 +147,21 @@ class NameView:
         root, _, rest = name.partition(".")
         known = self._known
         if rest and root in ("steps", "keychain"):
-            own = known.step_names if root == "steps" else known.keychain
-            return frozenset(f"{root}.{each}" for each in own)
+            step_names = known.step_names if root == "steps" else known.keychain
+            return frozenset(f"{root}.{step_name}" for step_name in step_names)
         if rest and root == "iter":
-            return frozenset(f"iter.{each}" for each in self._list_iter_names())
+            return frozenset(f"iter.{iter_name}" for iter_name in self._list_iter_names())
         return known.fixed | known.workload.keys() | known.ctx | known.step_names | self._local
 
     def judge_names(self, read: frozenset[str], paths: frozenset[str]) -> list[NameFinding]:
         """Judge the names that one template reads."""
-        found = [each for name in sorted(read) if (each := self._judge_name(name)) is not None]
-        found += self._judge_members(paths)
+        name_findings = [
+            each for name in sorted(read) if (each := self._judge_name(name)) is not None
+        ]
+        name_findings += self._judge_members(paths)
         if self._spot in _TASKS and self._step is not None:
-            found += self._find_lost_updates(self._step, read, paths)
-        return found
+            name_findings += self._find_lost_updates(self._step, read, paths)
+        return name_findings
 
     def _judge_name(self, name: str) -> NameFinding | None:
         if name in language_names.FIXED_NAMES or (name in _WHERE and not self._is_defined(name)):
@@ -241,7 +243,7 @@ class NameView:
 
     def _judge_members(self, paths: frozenset[str]) -> list[NameFinding]:
         """Judge `iter.x`, `steps.x` and `keychain.x`, whose members are known."""
-        found: list[NameFinding] = []
+        name_findings: list[NameFinding] = []
         known = self._known
         for root, name in sorted({_split_first_two(path) for path in paths}):
             written_so = f"{root}.{name}"
@@ -253,7 +255,7 @@ class NameView:
                 message = f"'{name}' is not an entry of the keychain"
             else:
                 continue
-            found.append(
+            name_findings.append(
                 NameFinding(code="E303", name=written_so, message=message, is_unknown=True)
             )
         if (
@@ -261,11 +263,11 @@ class NameView:
             and self._step is not None
             and self._is_judged
         ):
-            found += self._find_unset_iter(paths)
-        return found
+            name_findings += self._find_unset_iter(paths)
+        return name_findings
 
     def _find_unset_iter(self, paths: frozenset[str]) -> list[NameFinding]:
-        known = self._list_iter_names()
+        iter_names = self._list_iter_names()
         step = self._step
         has_loop = step is not None and (step.loop is not None or step.reduce is not None)
         reason = "" if has_loop else ", and the step has no loop"
@@ -277,7 +279,7 @@ class NameView:
                 is_unknown=True,
             )
             for root, name in sorted({_split_first_two(path) for path in paths})
-            if root == "iter" and name and name not in known and not name.startswith("_")
+            if root == "iter" and name and name not in iter_names and not name.startswith("_")
         ]
 
     def _find_lost_updates(
@@ -327,28 +329,29 @@ def is_parallel_loop(spec: LoopSpec) -> bool:
     return spec.max_in_flight != 1 or rows != 1
 
 
-def build_name_view(reading: DocumentReader, path: Path, known: KnownNames) -> NameView:
+def build_name_view(reading: DocumentReader, path: Path, known_names: KnownNames) -> NameView:
     """Tell what can be read at a place."""
     match path:
         case ("workload" | "vars" | "spec", *_):
             return NameView(
-                known, TemplateContext.WORKLOAD if path[0] != "vars" else TemplateContext.OTHER
+                known_names,
+                TemplateContext.WORKLOAD if path[0] != "vars" else TemplateContext.OTHER,
             )
         case ("keychain", *_):
-            return NameView(known, TemplateContext.KEYCHAIN)
+            return NameView(known_names, TemplateContext.KEYCHAIN)
         case ("workbook", *_):
-            return NameView(known, TemplateContext.WORKBOOK)
+            return NameView(known_names, TemplateContext.WORKBOOK)
         case ("workflow", int(index), *_):
-            step = known.steps.get(index)
+            step = known_names.steps.get(index)
             return NameView(
-                known,
+                known_names,
                 _find_step_context(reading, path),
                 step=step,
-                local=known.local.get(index, frozenset()),
+                local=known_names.local.get(index, frozenset()),
                 is_judged=step is not None and not _is_loop_unread(reading, index, step),
             )
         case _:
-            return NameView(known, TemplateContext.OTHER)
+            return NameView(known_names, TemplateContext.OTHER)
 
 
 def _find_step_context(reading: DocumentReader, path: Path) -> TemplateContext:
@@ -387,13 +390,13 @@ def _is_loop_unread(reading: DocumentReader, index: int, step: Step) -> bool:
 
 def list_local_names(reading: DocumentReader, path: Path, step: Step) -> frozenset[str]:
     """List the names that exist only inside a step."""
-    found = {task.name for task in reading.list_tasks(path)}
+    names = {task.name for task in reading.list_tasks(path)}
     for task in step.tool:
-        found.add(task.name)
-        found |= {key.split(".")[0] for key in task.set if not key.startswith(("ctx.", "iter."))}
+        names.add(task.name)
+        names |= {key.split(".")[0] for key in task.set if not key.startswith(("ctx.", "iter."))}
         if task.output is not None:
-            found |= {task.output.as_} if task.output.as_ else set()
-            found |= {task.output.accumulate.manifest_as} if task.output.accumulate else set()
+            names |= {task.output.as_} if task.output.as_ else set()
+            names |= {task.output.accumulate.manifest_as} if task.output.accumulate else set()
         if task.kind == "external":
-            found |= _CORRELATION
-    return frozenset(found | _list_item_names(step))
+            names |= _CORRELATION
+    return frozenset(names | _list_item_names(step))

@@ -207,14 +207,14 @@ def _check_bounds(reading: DocumentReader, path: Path, action: Action) -> None:
 def _check_target(reading: DocumentReader, path: Path, target: str) -> None:
     tasks = reading.list_tasks(path)
     here = reading.find_task(path)
-    known = [task.name for task in tasks]
+    names = [task.name for task in tasks]
     if target in _PREVIOUS:
         if tasks and here is tasks[0]:
             reading.report_problem("E204", (*path, "to"), "the first task has no previous one")
-    elif target not in known:
+    elif target not in names:
         reading.report_problem(
             "E204",
             (*path, "to"),
             f"jump target '{target}' is not a task of this step",
-            hint=reading.suggest_word(target, known),
+            hint=reading.suggest_word(target, names),
         )

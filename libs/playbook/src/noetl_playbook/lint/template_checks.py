@@ -45,7 +45,7 @@ def find_template_place(
     place = document.find_place(path)
     if not place.line_end or path not in document.values:
         return place
-    remaining = sum(1 for each in list_openers(source) if each < offset)
+    remaining = sum(1 for opener in list_openers(source) if opener < offset)
     first = place.line + 1 if place.is_block else place.line
     for line in range(first, min(place.line_end, len(document.lines)) + 1):
         written = document.lines[line - 1]
@@ -93,7 +93,9 @@ def check_sql_template(reading: DocumentReader, site: TemplateSite, tree: Templa
     )
     if unsafe is None:
         return
-    starts = [each for each in list_openers(site.source) if site.source.startswith("{{", each)]
+    starts = [
+        opener for opener in list_openers(site.source) if site.source.startswith("{{", opener)
+    ]
     offset = starts[unsafe] if len(starts) == len(emitted) else starts[0] if starts else 0
     reading.report_problem(
         "W909",
@@ -170,7 +172,7 @@ def check_templates(reading: DocumentReader, playbook: Playbook | None) -> list[
 
     Returns the templates that can be compiled, each once.
     """
-    known = None if playbook is None else _collect_known_names(reading, playbook)
+    known_names = None if playbook is None else _collect_known_names(reading, playbook)
     # The same text may stand in many places.
     trees: dict[str, TemplateTree | SyntaxProblemError] = {}
     for site in reading.sites:
@@ -184,9 +186,9 @@ def check_templates(reading: DocumentReader, playbook: Playbook | None) -> list[
             _report_syntax(reading, site, tree)
             continue
         check_sql_template(reading, site, tree)
-        if known is not None:
-            _check_names(reading, site, tree, known)
-            _check_inputs(reading, site, tree, known)
+        if known_names is not None:
+            _check_names(reading, site, tree, known_names)
+            _check_inputs(reading, site, tree, known_names)
     return [tree for tree in trees.values() if isinstance(tree, TemplateTree)]
 
 
@@ -198,10 +200,10 @@ def _parse_template(source: str) -> TemplateTree | SyntaxProblemError:
 
 
 def _report_syntax(reading: DocumentReader, site: TemplateSite, error: SyntaxProblemError) -> None:
-    for each in (error, *error.others):
-        place = _find_place(reading, site, _find_failing_offset(site.source, each))
-        hint = each.hint or _find_way_out(site, each)
-        reading.report_problem(each.code, site.path, each.message, hint=hint, place=place)
+    for item in (error, *error.others):
+        place = _find_place(reading, site, _find_failing_offset(site.source, item))
+        hint = item.hint or _find_way_out(site, item)
+        reading.report_problem(item.code, site.path, item.message, hint=hint, place=place)
 
 
 def _find_way_out(site: TemplateSite, error: SyntaxProblemError) -> str | None:
@@ -209,7 +211,7 @@ def _find_way_out(site: TemplateSite, error: SyntaxProblemError) -> str | None:
     is_refused = error.message.endswith(NOT_AVAILABLE)
     if error.code != "E301" or is_refused or not is_template(site.source):
         return None
-    if any(said in error.message for said in _UNCLOSED):
+    if any(phrase in error.message for phrase in _UNCLOSED):
         return "close what is opened here: }}, %} or an end tag is missing"
     return "text that keeps its braces stands between {% raw %} and {% endraw %}"
 
@@ -225,21 +227,21 @@ def _find_failing_offset(source: str, error: SyntaxProblemError) -> int:
     for start, end in list_template_spans(source)[:_SNIPPETS_TRIED_MAX]:
         if not source.startswith("{{", start):
             continue
-        found = _parse_template(source[start:end])
-        if isinstance(found, SyntaxProblemError) and _is_same_error(found, error):
+        template = _parse_template(source[start:end])
+        if isinstance(template, SyntaxProblemError) and _is_same_error(template, error):
             return start
     return _find_offset_on_line(source, error.line)
 
 
 def _is_same_error(alone: SyntaxProblemError, error: SyntaxProblemError) -> bool:
     """Tell whether a template by itself has an error; of syntax, it may say so otherwise."""
-    messages = [each.message for each in (alone, *alone.others)]
+    messages = [item.message for item in (alone, *alone.others)]
     return alone.code == error.code and (error.code != "E302" or error.message in messages)
 
 
 def _find_offset_on_line(source: str, line: int) -> int:
     """Find the first template of the last line, up to a line, on which one opens."""
-    found = number = counted = 0
+    offset = number = counted = 0
     last = -1
     for opener in list_openers(source):
         number += source.count("\n", counted, opener)
@@ -247,8 +249,8 @@ def _find_offset_on_line(source: str, line: int) -> int:
         if number >= line:
             break
         if number > last:
-            found, last = opener, number
-    return found
+            offset, last = opener, number
+    return offset
 
 
 def _collect_known_names(reading: DocumentReader, playbook: Playbook) -> KnownNames:
@@ -281,12 +283,12 @@ def _collect_known_names(reading: DocumentReader, playbook: Playbook) -> KnownNa
 
 
 def _check_names(
-    reading: DocumentReader, site: TemplateSite, tree: TemplateTree, known: KnownNames
+    reading: DocumentReader, site: TemplateSite, tree: TemplateTree, known_names: KnownNames
 ) -> None:
     read = syntax.list_names(tree)
     paths = syntax.list_paths(tree, read)
-    here = name_visibility.build_name_view(reading, site.path, known)
-    asked = syntax.list_asked_names(tree) if reading.level is not Level.STRICT else None
+    here = name_visibility.build_name_view(reading, site.path, known_names)
+    asked_names = syntax.list_asked_names(tree) if reading.level is not Level.STRICT else None
     for finding in here.judge_names(read, paths):
         name, hint = finding.name, finding.hint
         if finding.is_unknown and reading.has_hints:
@@ -297,19 +299,19 @@ def _check_names(
             finding.message,
             hint=hint,
             place=_find_place(reading, site, _find_read_offset(site.source, tree, name)),
-            severity=Severity.WARNING if _is_decided_by_run(finding, asked) else None,
+            severity=Severity.WARNING if _is_decided_by_run(finding, asked_names) else None,
         )
 
 
 def _check_inputs(
-    reading: DocumentReader, site: TemplateSite, tree: TemplateTree, known: KnownNames
+    reading: DocumentReader, site: TemplateSite, tree: TemplateTree, known_names: KnownNames
 ) -> None:
     """Report inputs that a template reads and the workload lacks, unless it asks for them.
 
     A request may bring them, so that one is refused only if it looks like one of the workload's,
     and warned of otherwise.
     """
-    if not known.workload or not _WORKLOAD.search(site.source):
+    if not known_names.workload or not _WORKLOAD.search(site.source):
         return
     reads = input_reads.find_template_reads(tree)
     asked = {read.keys[:1] for read in reads if read.is_asked}
@@ -317,10 +319,10 @@ def _check_inputs(
         keys
         for read in reads
         if read.root in input_reads.WHOLE_NAMES and read.keys[:1] not in asked
-        if (keys := _first_missing(known.workload, read.keys))
+        if (keys := _first_missing(known_names.workload, read.keys))
     }
     for keys in sorted(missing):
-        _report_input(reading, site, tree, known, keys)
+        _report_input(reading, site, tree, known_names, keys)
 
 
 def _first_missing(declared: Mapping[str, Any], keys: Keys) -> Keys | None:
@@ -336,9 +338,13 @@ def _first_missing(declared: Mapping[str, Any], keys: Keys) -> Keys | None:
 
 
 def _report_input(
-    reading: DocumentReader, site: TemplateSite, tree: TemplateTree, known: KnownNames, keys: Keys
+    reading: DocumentReader,
+    site: TemplateSite,
+    tree: TemplateTree,
+    known_names: KnownNames,
+    keys: Keys,
 ) -> None:
-    here: Any = known.workload
+    here: Any = known_names.workload
     for key in keys[:-1]:
         here = here[key]
     near = spelling.find_nearest_word(keys[-1], here)

@@ -57,9 +57,9 @@ def validate_playbook(reading: DocumentReader, playbook: Playbook | None) -> lis
     if playbook is not None:
         _check_step_names(reading, playbook)
         _check_end_steps(reading, playbook)
-        known = frozenset(step.step for step in playbook.workflow)
+        steps = frozenset(step.step for step in playbook.workflow)
         for path, step in list_step_paths(reading, playbook):
-            _check_arcs(reading, known, step, path)
+            _check_arcs(reading, steps, step, path)
             _check_reduce_sources(reading, playbook, step, path)
         check_arc_events(reading, playbook)
         check_streams(reading, playbook)
@@ -93,14 +93,16 @@ def _check_end_steps(reading: DocumentReader, playbook: Playbook) -> None:
             )
 
 
-def _check_arcs(reading: DocumentReader, known: frozenset[str], step: Step, path: Path) -> None:
+def _check_arcs(
+    reading: DocumentReader, known_names: frozenset[str], step: Step, path: Path
+) -> None:
     for arc_path, arc in list_arc_paths(step, path):
-        if arc.step not in known:
+        if arc.step not in known_names:
             reading.report_problem(
                 "E203",
                 (*arc_path, "step"),
                 f"arc target '{arc.step}' is not a step of this workflow",
-                hint=reading.suggest_word(arc.step, known),
+                hint=reading.suggest_word(arc.step, known_names),
             )
 
 

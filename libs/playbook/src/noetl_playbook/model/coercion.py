@@ -49,8 +49,8 @@ def coerce_number(value: Any) -> int | float | None:
 
 def coerce_integer(value: Any) -> int | None:
     """Read a whole-number field; `None` when the value is not one."""
-    found = coerce_number(value)
-    return int(found) if found is not None and found == _prefer_integer(found) // 1 else None
+    number = coerce_number(value)
+    return int(number) if number is not None and number == _prefer_integer(number) // 1 else None
 
 
 def coerce_duration_s(value: Any) -> int | float | None:
@@ -66,9 +66,9 @@ def coerce_size_bytes(value: Any) -> int | float | None:
 def _coerce_scaled(
     value: Any, pattern: re.Pattern[str], units: dict[str, Any]
 ) -> int | float | None:
-    found = coerce_number(value)
-    if found is not None or not isinstance(value, str):
-        return found
+    number = coerce_number(value)
+    if number is not None or not isinstance(value, str):
+        return number
     match = pattern.match(value.strip())
     if match is None:
         return None

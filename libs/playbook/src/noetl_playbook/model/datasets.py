@@ -127,81 +127,81 @@ def describes_dataset(value: Any) -> bool:
 
 def is_bucket_path(path: str) -> bool:
     """Tell whether a path is an address in an object store."""
-    found = _SCHEME.match(path)
-    return found is not None and found[1] in SCHEMES
+    match = _SCHEME.match(path)
+    return match is not None and match[1] in SCHEMES
 
 
-def parse_source(given: Mapping[str, Any]) -> DatasetSource:
+def parse_source(fields: Mapping[str, Any]) -> DatasetSource:
     """Read the description of a source; raises `DatasetInvalid`."""
-    _check_keys(given, SOURCE_KEYS)
-    place = _parse_place(given)
-    csv = _parse_csv(given)
-    format_ = _parse_format(given, place.get("path"), FORMATS)
-    bad_row = given.get("on_bad_row", "fail")
+    _check_keys(fields, SOURCE_KEYS)
+    place = _parse_place(fields)
+    csv = _parse_csv(fields)
+    format_ = _parse_format(fields, place.get("path"), FORMATS)
+    bad_row = fields.get("on_bad_row", "fail")
     if bad_row not in ("fail", "skip", "divert"):
         _refuse_value(f"on_bad_row is {bad_row!r:.40}: use fail, skip or divert")
-    written = [name for name in _CSV_KEYS if given.get(name) is not None]
+    written = [name for name in _CSV_KEYS if fields.get(name) is not None]
     if written and "path" not in place:
         _refuse_value(f"'{written[0]}' is for csv, and a lake table is parquet")
     # The format of a path without a suffix is known when its files are found.
     if written and format_ not in (None, "csv"):
         _refuse_value(f"'{written[0]}' is for csv, and this dataset is {format_}")
-    as_of = given.get("as_of")
+    as_of = fields.get("as_of")
     if as_of is not None and "path" in place:
         _refuse_value("'as_of' is for iceberg and delta: files have one state")
-    schema = given.get("schema")
+    schema = fields.get("schema")
     if schema is not None and not isinstance(schema, str):
         _refuse_value('schema is a text such as "id BIGINT, joined DATE", or infer')
     return DatasetSource(
         **place,
-        auth=given.get("auth"),
+        auth=fields.get("auth"),
         format=format_,
         schema=schema,
-        types=_parse_types(given.get("types"), format_),
-        columns=_parse_names(given.get("columns"), "columns"),
+        types=_parse_types(fields.get("types"), format_),
+        columns=_parse_names(fields.get("columns"), "columns"),
         csv=csv,
         on_bad_row=bad_row,
-        merge_schema=_parse_flag(given, "merge_schema", default=False),
+        merge_schema=_parse_flag(fields, "merge_schema", default=False),
         as_of=None if as_of is None else str(as_of),
-        expect=_parse_expect(given),
+        expect=_parse_expect(fields),
     )
 
 
-def parse_sink(given: Mapping[str, Any]) -> DatasetSink:
+def parse_sink(fields: Mapping[str, Any]) -> DatasetSink:
     """Read the description of a sink; raises `DatasetInvalid`."""
-    _check_keys(given, SINK_KEYS)
-    place = _parse_place(given)
+    _check_keys(fields, SINK_KEYS)
+    place = _parse_place(fields)
     is_files = "path" in place
-    format_ = _parse_format(given, None, SINK_FORMATS) or "parquet"
+    format_ = _parse_format(fields, None, SINK_FORMATS) or "parquet"
     if not is_files and format_ != "parquet":
         _refuse_value("the files of a lake table are parquet: leave 'format' out")
-    mode = given.get("mode") or "error"
+    mode = fields.get("mode") or "error"
     if mode not in MODES:
         _refuse_value(f"mode is {mode!r:.40}: {_suggest_word(str(mode), MODES)}")
-    key = _parse_names(given.get("key"), "key")
+    key = _parse_names(fields.get("key"), "key")
     if mode == "upsert" and (is_files or not key):
         _refuse_value(
             "mode upsert is for iceberg and delta, and needs 'key': the columns of the key"
         )
-    partition_by = _parse_names(given.get("partition_by"), "partition_by")
+    partition_by = _parse_names(fields.get("partition_by"), "partition_by")
     if mode == "overwrite_partitions" and not partition_by:
         _refuse_value("mode overwrite_partitions needs 'partition_by'")
-    compression = given.get("compression")
+    compression = fields.get("compression")
     if compression is not None and compression not in COMPRESSIONS:
         _refuse_value(
             f"compression is {compression!r:.40}: {_suggest_word(str(compression), COMPRESSIONS)}"
         )
     return DatasetSink(
         **place,
-        auth=given.get("auth"),
+        auth=fields.get("auth"),
         format=format_,
         mode=mode,
         partition_by=partition_by,
         key=key,
-        file_bytes=_parse_file_size(given.get("file_size")),
+        file_bytes=_parse_file_size(fields.get("file_size")),
         compression=compression,
-        csv=_parse_csv(given),
-        expect=_parse_expect(given),
+        csv=_parse_csv(fields),
+        expect=_parse_expect(fields),
     )
 
 
@@ -213,12 +213,12 @@ def find_format(path: str) -> str | None:
     return _SUFFIXES.get(name.rsplit(".", 1)[-1]) if "." in name else None
 
 
-def _parse_place(given: Mapping[str, Any]) -> dict[str, Any]:
-    written = [name for name in PLACES if given.get(name) is not None]
+def _parse_place(fields: Mapping[str, Any]) -> dict[str, Any]:
+    written = [name for name in PLACES if fields.get(name) is not None]
     if len(written) != 1:
         _refuse_value(f"a dataset has one of {', '.join(PLACES)}")
     (name,) = written
-    value = given[name]
+    value = fields[name]
     if name == "iceberg":
         return {name: _parse_iceberg(value)}
     if not isinstance(value, str) or not value.strip():
@@ -246,45 +246,47 @@ def _parse_iceberg(value: Any) -> LakeTable:
     return LakeTable(name=name, catalog=str(catalog), warehouse=warehouse)
 
 
-def _parse_format(given: Mapping[str, Any], path: str | None, known: Sequence[str]) -> str | None:
-    value = given.get("format")
+def _parse_format(
+    fields: Mapping[str, Any], path: str | None, known_names: Sequence[str]
+) -> str | None:
+    value = fields.get("format")
     if value in (None, "auto"):
         return None if path is None else find_format(path)
     name = {"jsonl": "ndjson"}.get(str(value).lower(), str(value).lower())
-    if name not in known:
-        _refuse_value(f"format is {value!r:.40}: {_suggest_word(name, known)}")
+    if name not in known_names:
+        _refuse_value(f"format is {value!r:.40}: {_suggest_word(name, known_names)}")
     return name
 
 
-def _parse_csv(given: Mapping[str, Any]) -> CsvOptions:
+def _parse_csv(fields: Mapping[str, Any]) -> CsvOptions:
     found: dict[str, Any] = {}
     for name, size in (("delimiter", 1), ("quote", 1), ("escape", 1)):
-        value = given.get(name)
+        value = fields.get(name)
         if value is None:
             continue
         text = {"\\t": "\t", "tab": "\t"}.get(str(value), str(value))
         if len(text) != size or not text.isascii():
             _refuse_value(f"{name} is one ASCII character, not {value!r:.40}")
         found[name] = text
-    nulls = given.get("null_values")
+    nulls = fields.get("null_values")
     if nulls is not None:
         if not isinstance(nulls, list | tuple):
             _refuse_value("null_values is a list of texts")
-        found["null_values"] = tuple(str(one) for one in nulls)
-    if given.get("encoding") is not None:
-        found["encoding"] = str(given["encoding"])
+        found["null_values"] = tuple(str(null) for null in nulls)
+    if fields.get("encoding") is not None:
+        found["encoding"] = str(fields["encoding"])
     for name in ("header", "multi_line"):
-        found[name] = _parse_flag(given, name, default=True)
+        found[name] = _parse_flag(fields, name, default=True)
     return CsvOptions(**found)
 
 
-def _parse_flag(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    if given.get(name) is None:
+def _parse_flag(fields: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    if fields.get(name) is None:
         return default
-    found = coercion.coerce_boolean(given[name])
-    if found is None:
-        _refuse_value(f"{name} is true or false, not {given[name]!r:.40}")
-    return found
+    boolean = coercion.coerce_boolean(fields[name])
+    if boolean is None:
+        _refuse_value(f"{name} is true or false, not {fields[name]!r:.40}")
+    return boolean
 
 
 def _parse_names(value: Any, field: str) -> tuple[str, ...]:
@@ -296,9 +298,9 @@ def _parse_names(value: Any, field: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _parse_expect(given: Mapping[str, Any]) -> Expectations | None:
+def _parse_expect(fields: Mapping[str, Any]) -> Expectations | None:
     try:
-        return expectations.parse_expectations(given.get("expect"))
+        return expectations.parse_expectations(fields.get("expect"))
     except ExpectationInvalid as problem:
         raise DatasetInvalid(str(problem)) from problem
 
@@ -316,20 +318,22 @@ def _parse_types(value: Any, format_: str | None) -> dict[str, str]:
 def _parse_file_size(value: Any) -> int:
     if value is None:
         return FILE_BYTES
-    found = coercion.coerce_size_bytes(value)
-    if found is None or not FILE_BYTES_MIN <= found <= FILE_BYTES_MAX:
+    size_bytes = coercion.coerce_size_bytes(value)
+    if size_bytes is None or not FILE_BYTES_MIN <= size_bytes <= FILE_BYTES_MAX:
         _refuse_value(f"file_size is {value!r:.40}: it is from 1MB to 5GB, as 128MB")
-    return int(found)
+    return int(size_bytes)
 
 
-def _check_keys(given: Mapping[str, Any], known: Sequence[str]) -> None:
-    unknown = sorted(str(name) for name in given if name not in known)
+def _check_keys(fields: Mapping[str, Any], known_names: Sequence[str]) -> None:
+    unknown = sorted(str(name) for name in fields if name not in known_names)
     if unknown:
-        _refuse_value(f"'{unknown[0]}' is no key of a dataset: {_suggest_word(unknown[0], known)}")
+        _refuse_value(
+            f"'{unknown[0]}' is no key of a dataset: {_suggest_word(unknown[0], known_names)}"
+        )
 
 
-def _suggest_word(word: str, known: Sequence[str]) -> str:
-    return spelling.suggest_word(word, known) or f"use {', '.join(known)}"
+def _suggest_word(word: str, known_names: Sequence[str]) -> str:
+    return spelling.suggest_word(word, known_names) or f"use {', '.join(known_names)}"
 
 
 def _refuse_value(text: str) -> NoReturn:

@@ -70,21 +70,21 @@ def _read_not_null(value: Any) -> list[Check]:
 
 
 def _read_unique(value: Any) -> list[Check]:
-    if isinstance(value, list) and any(isinstance(one, list) for one in value):
-        return [Check(kind="unique", columns=_read_names(one, "unique")) for one in value]
+    if isinstance(value, list) and any(isinstance(item, list) for item in value):
+        return [Check(kind="unique", columns=_read_names(item, "unique")) for item in value]
     return [Check(kind="unique", columns=_read_names(value, "unique"))]
 
 
 def _read_range(value: Any) -> list[Check]:
-    found = []
+    checks = []
     for name, bounds in _read_mapping(value, "range").items():
         if not isinstance(bounds, Mapping) or not bounds or bounds.keys() - {"min", "max"}:
             raise ExpectationInvalid(f"range of '{name}' is {{min: 0, max: 10}}, or one of them")
         least, most = bounds.get("min"), bounds.get("max")
         if least is None and most is None:
             raise ExpectationInvalid(f"range of '{name}' has no bound")
-        found.append(Check(kind="range", columns=(name,), least=least, most=most))
-    return found
+        checks.append(Check(kind="range", columns=(name,), least=least, most=most))
+    return checks
 
 
 def _read_regex(value: Any) -> list[Check]:
@@ -95,12 +95,12 @@ def _read_regex(value: Any) -> list[Check]:
 
 
 def _read_in(value: Any) -> list[Check]:
-    found = []
+    checks = []
     for name, values in _read_mapping(value, "in").items():
         if not isinstance(values, list) or not values:
             raise ExpectationInvalid(f"in of '{name}' is a list of values")
-        found.append(Check(kind="in", columns=(name,), values=tuple(values)))
-    return found
+        checks.append(Check(kind="in", columns=(name,), values=tuple(values)))
+    return checks
 
 
 def _read_predicate(value: Any) -> list[Check]:
@@ -130,11 +130,11 @@ def _read_freshness(value: Any) -> list[Check]:
 
 def _read_foreign_key(value: Any) -> list[Check]:
     blocks = value if isinstance(value, list) else [value]
-    found = []
+    checks = []
     for block in blocks:
         if not isinstance(block, Mapping) or block.keys() != {"column", "of", "key"}:
             raise ExpectationInvalid("foreign_key is {column: person, of: people, key: id}")
-        found.append(
+        checks.append(
             Check(
                 kind="foreign_key",
                 columns=(str(block["column"]),),
@@ -142,7 +142,7 @@ def _read_foreign_key(value: Any) -> list[Check]:
                 other_key=str(block["key"]),
             )
         )
-    return found
+    return checks
 
 
 def _read_nothing(_: Any) -> list[Check]:
@@ -151,7 +151,7 @@ def _read_nothing(_: Any) -> list[Check]:
 
 def _read_names(value: Any, field: str) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not names or not all(isinstance(one, str) for one in names):
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ExpectationInvalid(f"{field} is a column's name, or a list of them")
     return tuple(names)
 
@@ -159,7 +159,7 @@ def _read_names(value: Any, field: str) -> tuple[str, ...]:
 def _read_mapping(value: Any, field: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not value:
         raise ExpectationInvalid(f"{field} maps columns to what is expected of them")
-    return {str(name): one for name, one in value.items()}
+    return {str(name): item for name, item in value.items()}
 
 
 _READERS: dict[str, Any] = {

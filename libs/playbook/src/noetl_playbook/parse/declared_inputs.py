@@ -15,7 +15,7 @@ def read_declared_inputs(
     reading: DocumentReader, value: Any, workload: Mapping[str, Any]
 ) -> dict[str, InputDeclaration]:
     """Read the section; an input has a default in the workload, or is required."""
-    found: dict[str, InputDeclaration] = {}
+    input_declarations: dict[str, InputDeclaration] = {}
     for name, item in (reading.read_mapping(value, ("inputs",)) or {}).items():
         if not isinstance(item, dict):
             reading.report_problem(
@@ -29,7 +29,7 @@ def read_declared_inputs(
         read = reading.read_struct(InputDeclaration, item, ("inputs", name))
         if read is None or len(reading.problems) > faults:
             continue
-        found[name] = read
+        input_declarations[name] = read
         if read.required and name in workload:
             reading.report_problem(
                 "E104",
@@ -46,7 +46,7 @@ def read_declared_inputs(
                 hint=f"write workload: {{{name}: null}}, or another default, or required: true",
                 of_key=True,
             )
-    return found
+    return input_declarations
 
 
 def find_missing_inputs(

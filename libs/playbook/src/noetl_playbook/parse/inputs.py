@@ -57,7 +57,7 @@ class _UnknownInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_input_fault(
-    workload: Mapping[str, Any], reads: Sequence[Sequence[str]] | None, given: Mapping[str, Any]
+    workload: Mapping[str, Any], reads: Sequence[Sequence[str]] | None, fields: Mapping[str, Any]
 ) -> InputFault | None:
     """Judge the names of the inputs that are given to a playbook.
 
@@ -68,14 +68,16 @@ def find_input_fault(
     """
     if reads is None or () in map(tuple, reads):
         return None
-    unknown = list(_find_unknown_inputs(workload, [tuple(path) for path in reads], given, at=()))
+    unknown = list(_find_unknown_inputs(workload, [tuple(path) for path in reads], fields, at=()))
     return _build_fault(unknown) if unknown else None
 
 
-def find_model_input_fault(model: Mapping[str, Any], given: Mapping[str, Any]) -> InputFault | None:
+def find_model_input_fault(
+    model: Mapping[str, Any], fields: Mapping[str, Any]
+) -> InputFault | None:
     """Judge inputs by the canonical form of a playbook, as the catalog holds it."""
     declared = {**dict.fromkeys(model.get("declared_inputs", ())), **model.get("workload", {})}
-    fault = find_input_fault(declared, model.get("inputs"), given)
+    fault = find_input_fault(declared, model.get("inputs"), fields)
     if fault is None or not is_lenient(model):
         return fault
     return msgspec.structs.replace(fault, is_refused=False)
@@ -87,9 +89,9 @@ def is_lenient(model: Mapping[str, Any]) -> bool:
 
 
 def _find_unknown_inputs(
-    declared: Mapping[str, Any], reads: list[Keys], given: Mapping[str, Any], *, at: Keys
+    declared: Mapping[str, Any], reads: list[Keys], fields: Mapping[str, Any], *, at: Keys
 ) -> Iterator[_UnknownInput]:
-    for key, value in given.items():
+    for key, value in fields.items():
         keys = (*at, key)
         if key in declared:
             below = declared[key]
@@ -120,15 +122,15 @@ def _is_prefix(path: Keys, of: Keys) -> bool:
 def _build_fault(unknown: list[_UnknownInput]) -> InputFault:
     first = min(unknown, key=lambda each: (not each.is_slip, each.near is None))
     word = "input" if len(unknown) == 1 else "inputs"
-    shown = _join_words([repr(".".join(each.keys)[:_SHOWN_CHARACTERS_MAX]) for each in unknown])
+    shown = _join_words([repr(".".join(item.keys)[:_SHOWN_CHARACTERS_MAX]) for item in unknown])
     place = repr(".".join(first.keys[:-1])) if first.keys[1:] else "its workload"
-    known = f"it reads {_join_words(first.read) or 'none'}"
+    reads_text = f"it reads {_join_words(first.read) or 'none'}"
     if first.declared:
-        known = f"{place} has {_join_words(first.declared)}"
+        reads_text = f"{place} has {_join_words(first.declared)}"
     near = ".".join((*first.keys[:-1], first.near or ""))
     asked = "" if first.near is None else f"did you mean {near!r}? otherwise "
     return InputFault(
-        message=f"the playbook has no {word} {shown}; {known}",
+        message=f"the playbook has no {word} {shown}; {reads_text}",
         hint=f"{asked}declare it under workload in the playbook, or leave it out",
         is_refused=first.is_slip,
     )

@@ -84,11 +84,11 @@ def read_keychain_entry(reading: DocumentReader, value: Any, path: Path) -> Keyc
     raw = _spell_texts(reading, raw, path)
     fields = {key: item for key, item in raw.items() if key not in ("name", "kind")}
     reading.add_templates(fields, path)
-    found = reading.read_fields(
+    keychain_entry = reading.read_fields(
         KeychainEntry, {key: raw[key] for key in ("name", "kind") if key in raw}, path
     )
     entry: KeychainEntry | None = reading.build_struct(
-        KeychainEntry, {**found, "fields": fields}, path
+        KeychainEntry, {**keychain_entry, "fields": fields}, path
     )
     if entry is not None:
         _check_entry(reading, entry, raw, path)

@@ -38,9 +38,9 @@ class MixedText(Struct, frozen=True, kw_only=True):
     def script_by_name(self) -> dict[str, str]:
         """Return the files beside the text whose texts its playbooks carry."""
         return {
-            name: each.script_by_name[name]
-            for each in self.playbooks
-            for name in each.script_by_name
+            name: playbook.script_by_name[name]
+            for playbook in self.playbooks
+            for name in playbook.script_by_name
         }
 
     @property
@@ -48,7 +48,7 @@ class MixedText(Struct, frozen=True, kw_only=True):
         """List the problems of all documents, in the order of the text."""
         documents: list[ParsedPlaybook | ReadSubscription] = [*self.playbooks, *self.subscriptions]
         documents.sort(key=lambda each: each.begins)
-        return [problem for each in documents for problem in each.problems]
+        return [problem for document in documents for problem in document.problems]
 
 
 def read_mixed_text(
@@ -56,29 +56,29 @@ def read_mixed_text(
 ) -> MixedText:
     """Read every document of a text, with the scripts beside it; it never raises."""
     try:
-        found = yaml_document.read_documents(text)
+        documents = yaml_document.read_documents(text)
     except UnreadableError:
         return MixedText(
             playbooks=parse_playbooks(text, level=level), subscriptions=(), playbook_text=text
         )
-    are_subscriptions = [subscriptions.is_subscription(each) for each in found]
-    parts = yaml_document.split_documents(text, [each.begins for each in found])
+    are_subscriptions = [subscriptions.is_subscription(document) for document in documents]
+    parts = yaml_document.split_documents(text, [document.begins for document in documents])
     return MixedText(
         playbooks=tuple(
-            parse_document(each, level=level, read_script=read_script)
-            for each, is_one in zip(found, are_subscriptions, strict=True)
+            parse_document(item, level=level, read_script=read_script)
+            for item, is_one in zip(documents, are_subscriptions, strict=True)
             if not is_one
         ),
         subscriptions=tuple(
-            subscriptions.read_subscription(each, level=level)
-            for each, is_one in zip(found, are_subscriptions, strict=True)
+            subscriptions.read_subscription(item, level=level)
+            for item, is_one in zip(documents, are_subscriptions, strict=True)
             if is_one
         ),
         playbook_text="".join(
             _blank_lines(part) if is_one else part
             for part, is_one in zip(parts, are_subscriptions, strict=True)
         ),
-        is_foreign=bool(found) and all(_is_foreign(each.value) for each in found),
+        is_foreign=bool(documents) and all(_is_foreign(document.value) for document in documents),
     )
 
 

@@ -66,10 +66,10 @@ def parse_playbook(
 ) -> ParsedPlaybook:
     """Read the one playbook of a text; `read_script` gives the files that lie beside it."""
     try:
-        found = yaml_document.get_only_document(yaml_document.read_documents(text))
+        only_document = yaml_document.get_only_document(yaml_document.read_documents(text))
     except UnreadableError as error:
         return report_unreadable(error, level=level)
-    return parse_document(found, level=level, read_script=read_script)
+    return parse_document(only_document, level=level, read_script=read_script)
 
 
 def parse_playbook_bytes(
@@ -88,10 +88,12 @@ def parse_playbooks(
 ) -> tuple[ParsedPlaybook, ...]:
     """Read every playbook of a text that may hold several documents."""
     try:
-        found = yaml_document.read_documents(text)
+        documents = yaml_document.read_documents(text)
     except UnreadableError as error:
         return (report_unreadable(error, level=level),)
-    return tuple(parse_document(each, level=level, read_script=read_script) for each in found)
+    return tuple(
+        parse_document(document, level=level, read_script=read_script) for document in documents
+    )
 
 
 def report_unreadable(error: UnreadableError, *, level: Level) -> ParsedPlaybook:
@@ -105,13 +107,13 @@ def report_unreadable(error: UnreadableError, *, level: Level) -> ParsedPlaybook
 
 
 def parse_document(
-    found: YamlDocument, *, level: Level, read_script: ReadScript | None = None
+    yaml_document: YamlDocument, *, level: Level, read_script: ReadScript | None = None
 ) -> ParsedPlaybook:
     """Read the playbook of one document."""
-    reading = DocumentReader(found, level=level, readers=_READERS)
+    reading = DocumentReader(yaml_document, level=level, readers=_READERS)
     reading.scripts = None if read_script is None else ScriptReader(read_script)
     _report_remarks(reading)
-    playbook = _read_root(reading, found.value)
+    playbook = _read_root(reading, yaml_document.value)
     trees = validate_playbook(reading, playbook)
     mode = dialect.choose_undefined_mode(
         reading, playbook.executor.spec.undefined if playbook else None
@@ -128,7 +130,7 @@ def parse_document(
     return ParsedPlaybook(
         playbook=playbook,
         problems=distinct,
-        begins=found.begins,
+        begins=yaml_document.begins,
         script_by_name={} if reading.scripts is None else reading.scripts.script_by_name,
     )
 
@@ -237,10 +239,10 @@ def _read_metadata(reading: DocumentReader, value: Any, path: Path) -> Metadata 
         message, hint = fault
         reading.report_problem("E102", (*path, "name"), message, hint=hint)
         return None
-    known = {key: item for key, item in raw.items() if key in Metadata.__struct_fields__}
-    found = reading.read_fields(Metadata, known, path)
+    fields = {key: item for key, item in raw.items() if key in Metadata.__struct_fields__}
+    found = reading.read_fields(Metadata, fields, path)
     found["path"] = str(found.get("path", found["name"])).strip("/")
-    found["extra"] = {key: item for key, item in raw.items() if key not in known}
+    found["extra"] = {key: item for key, item in raw.items() if key not in fields}
     for key, find_problem in _NAME_RULES.items():
         if (problem := find_problem(str(found[key]))) is not None:
             reading.report_problem("E102", (*path, key if key in raw else "name"), problem)
@@ -298,27 +300,29 @@ def _read_workload(reading: DocumentReader, value: dict[str, Any]) -> dict[str, 
 def _read_entries(reading: DocumentReader, value: dict[str, Any], key: str, reader: Reader) -> Any:
     items = reading.read_list(value.get(key), (key,))
     read = (reader(reading, item, (key, i)) for i, item in enumerate(items))
-    found = tuple(entry for entry in read if entry is not None)
+    entries = tuple(entry for entry in read if entry is not None)
     seen: set[str] = set()
-    for index, entry in enumerate(found):
+    for index, entry in enumerate(entries):
         if entry.name in seen:
             reading.report_problem("E201", (key, index, "name"), f"'{entry.name}' is named twice")
         if (problem := find_name_problem(entry.name)) is not None:
             reading.report_problem("E201", (key, index, "name"), problem)
         seen.add(entry.name)
-    return found
+    return entries
 
 
 def _read_workbook_entry(reading: DocumentReader, value: Any, path: Path) -> WorkbookEntry | None:
     raw = reading.read_mapping(value, path)
     if raw is None:
         return None
-    found = reading.read_fields(WorkbookEntry, raw, path, other=("tool",))
-    name = found.get("name", "entry")
+    fields = reading.read_fields(WorkbookEntry, raw, path, other=("tool",))
+    name = fields.get("name", "entry")
     tool = read_task(reading, raw.get("tool"), (*path, "tool"), step_name=name, default_name=name)
     if tool is None:
         return None
-    entry: WorkbookEntry | None = reading.build_struct(WorkbookEntry, {**found, "tool": tool}, path)
+    entry: WorkbookEntry | None = reading.build_struct(
+        WorkbookEntry, {**fields, "tool": tool}, path
+    )
     return entry
 
 

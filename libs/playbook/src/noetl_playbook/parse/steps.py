@@ -61,10 +61,10 @@ def read_step(reading: DocumentReader, value: Any, path: Path, *, loop_mode: Any
     if raw_name is not None:
         raw = rewrite_step(reading, raw, path, step=raw_name)
     task_fields = report_misplaced_fields(reading, raw, path)
-    found = reading.read_fields(
+    fields = reading.read_fields(
         Step, raw, path, other=_READ_HERE | (task_fields & raw.keys()), hinted=REPEAT_FORMS
     )
-    name = found.get("step")
+    name = fields.get("step")
     if name is None:
         reading.report_problem("E104", path, "a step needs 'step', its name")
         return None
@@ -72,20 +72,20 @@ def read_step(reading: DocumentReader, value: Any, path: Path, *, loop_mode: Any
         reading.report_problem(
             "E201", (*path, "step"), f"{describe_value(name)} is not a step name"
         )
-    if "desc" not in found and isinstance(raw.get("tool"), dict | list | None):
+    if "desc" not in fields and isinstance(raw.get("tool"), dict | list | None):
         reading.record_move((*path, "description"), (*path, "desc"))
-        found |= reading.read_fields(Step, {"desc": raw.get("description")}, path)
+        fields |= reading.read_fields(Step, {"desc": raw.get("description")}, path)
     spec = reading.read_mapping(raw.get("spec"), (*path, "spec")) or {}
-    found["spec"] = _read_step_spec(reading, spec, (*path, "spec"))
-    found["loop"] = _read_step_loop(reading, raw, path, spec=spec, loop_mode=loop_mode)
-    found["reduce"] = _read_step_reduce(reading, raw, path)
-    found["tool"] = _fill_input(
-        read_tasks(reading, raw, path, step_name=name), found.pop("input", {})
+    fields["spec"] = _read_step_spec(reading, spec, (*path, "spec"))
+    fields["loop"] = _read_step_loop(reading, raw, path, spec=spec, loop_mode=loop_mode)
+    fields["reduce"] = _read_step_reduce(reading, raw, path)
+    fields["tool"] = _fill_input(
+        read_tasks(reading, raw, path, step_name=name), fields.pop("input", {})
     )
-    found["output"] = read_output(reading, raw, path)
-    found["set"] = read_set_block(reading, raw.get("set"), (*path, "set"), scope="step")
-    found["next"] = read_next(reading, raw, path)
-    step: Step | None = reading.build_struct(Step, found, path)
+    fields["output"] = read_output(reading, raw, path)
+    fields["set"] = read_set_block(reading, raw.get("set"), (*path, "set"), scope="step")
+    fields["next"] = read_next(reading, raw, path)
+    step: Step | None = reading.build_struct(Step, fields, path)
     return step
 
 
@@ -126,8 +126,8 @@ def _rewrite_admit_mode(reading: DocumentReader, raw: dict[str, Any], path: Path
         "admission mode 'inclusive' is an older form",
         replacement="mode: exclusive",
     )
-    found = {**admit, "mode": "exclusive"}
-    return {**raw, "spec": {**(spec or {}), "policy": {**(policy or {}), "admit": found}}}
+    admit_mode = {**admit, "mode": "exclusive"}
+    return {**raw, "spec": {**(spec or {}), "policy": {**(policy or {}), "admit": admit_mode}}}
 
 
 def _move_timeout(reading: DocumentReader, raw: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def _move_timeout(reading: DocumentReader, raw: dict[str, Any], path: Path) -> d
     )
     reading.record_move((*path, "timeout"), (*path, "spec", "timeout"))
     spec = raw.get("spec") if isinstance(raw.get("spec"), dict) else {}
-    kept = {key: item for key, item in raw.items() if key != "timeout"}
-    return {**kept, "spec": {"timeout": raw["timeout"], **(spec or {})}}
+    fields = {key: item for key, item in raw.items() if key != "timeout"}
+    return {**fields, "spec": {"timeout": raw["timeout"], **(spec or {})}}
 
 
 def _rewrite_when(reading: DocumentReader, raw: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -165,8 +165,8 @@ def _rewrite_when(reading: DocumentReader, raw: dict[str, Any], path: Path) -> d
 
 
 def _read_step_spec(reading: DocumentReader, spec: dict[str, Any], path: Path) -> StepSpec:
-    found = reading.read_fields(StepSpec, spec, path, other=("fanout", "loop_mode", "next_mode"))
-    read = StepSpec(**found)
+    fields = reading.read_fields(StepSpec, spec, path, other=("fanout", "loop_mode", "next_mode"))
+    read = StepSpec(**fields)
     check_pool_name(reading, read.pool, path)
     loop_bounds.check_default_mode(reading, spec.get("loop_mode"), (*path, "loop_mode"))
     _check_admission(reading, (*path, "policy", "admit"))
@@ -233,9 +233,9 @@ def _read_step_loop(
 def _read_step_reduce(reading: DocumentReader, raw: dict[str, Any], path: Path) -> Any:
     if raw.get("reduce") is None:
         return None
-    found = reading.read_fields(Step, {"reduce": raw["reduce"]}, path)
+    fields = reading.read_fields(Step, {"reduce": raw["reduce"]}, path)
     _check_engine_of(reading, (*path, "reduce"))
-    return found.get("reduce")
+    return fields.get("reduce")
 
 
 def _check_engine_of(reading: DocumentReader, path: Path) -> None:
@@ -278,7 +278,7 @@ def read_arc(reading: DocumentReader, value: Any, path: Path) -> Arc | None:
         reading.report_wrong_type(path, "an arc", value)
         return None
     raw = rename_arc_keys(reading, value, path)
-    found = reading.read_fields(Arc, raw, path, other=("set",))
-    found["set"] = read_set_block(reading, raw.get("set"), (*path, "set"), scope="step")
-    arc: Arc | None = reading.build_struct(Arc, found, path)
+    fields = reading.read_fields(Arc, raw, path, other=("set",))
+    fields["set"] = read_set_block(reading, raw.get("set"), (*path, "set"), scope="step")
+    arc: Arc | None = reading.build_struct(Arc, fields, path)
     return arc

@@ -142,14 +142,14 @@ def read_subscription(document: YamlDocument, *, level: Level) -> ReadSubscripti
         reading.report_problem(
             remark.code, remark.path, remark.message, hint=remark.hint, place=remark.place
         )
-    found = _read_root(reading, document.value)
+    root = _read_root(reading, document.value)
     template_checks.check_templates(reading, None)
     _check_message_names(reading)
     in_order = sorted(reading.problems, key=lambda each: (each.line, each.column, each.code))
     problems = tuple(dict.fromkeys(in_order))
     if any(problem.is_error for problem in problems):
-        found = None
-    return ReadSubscription(subscription=found, problems=problems, begins=document.begins)
+        root = None
+    return ReadSubscription(subscription=root, problems=problems, begins=document.begins)
 
 
 def _read_root(reading: DocumentReader, value: dict[str, Any]) -> Subscription | None:
@@ -246,43 +246,49 @@ def _read_dispatch(reading: DocumentReader, value: Any, path: Path) -> Subscript
         )
         return None
     _check_keys(reading, value, path, map_fields_by_key(SubscriptionDispatch), _NOT_IN_DISPATCH)
-    known = {key: value[key] for key in value if key in map_fields_by_key(SubscriptionDispatch)}
-    found: SubscriptionDispatch | None = reading.read_struct(SubscriptionDispatch, known, path)
-    if found is not None and found.version is not None and found.version < 1:
+    values = {key: value[key] for key in value if key in map_fields_by_key(SubscriptionDispatch)}
+    subscription_dispatch: SubscriptionDispatch | None = reading.read_struct(
+        SubscriptionDispatch, values, path
+    )
+    if (
+        subscription_dispatch is not None
+        and subscription_dispatch.version is not None
+        and subscription_dispatch.version < 1
+    ):
         reading.report_problem("E104", (*path, "version"), "versions are 1 and above")
-    return found
+    return subscription_dispatch
 
 
 def _read_filter(reading: DocumentReader, value: Any, path: Path) -> str | None:
     if value is None:
         return None
-    found = reading.read_condition(value, path)
-    if isinstance(found, bool):
+    condition = reading.read_condition(value, path)
+    if isinstance(condition, bool):
         reading.report_wrong_type(path, "a condition over the message", value)
         return None
-    if found is not None and len(found) > FILTER_CHARACTERS_MAX:
+    if condition is not None and len(condition) > FILTER_CHARACTERS_MAX:
         reading.report_problem(
             "E104", path, f"a filter has at most {FILTER_CHARACTERS_MAX} characters"
         )
-    return found
+    return condition
 
 
 def _check_keys(
     reading: DocumentReader,
     value: dict[str, Any],
     path: Path,
-    known: Collection[str],
+    known_names: Collection[str],
     absent: dict[str, tuple[str, str]],
 ) -> None:
     """Report keys that nothing reads; of those that others know, say why there are none."""
     for key in value:
-        if key in known:
+        if key in known_names:
             continue
         if key in absent:
             why, hint = absent[key]
             reading.report_problem("E103", (*path, key), f"'{key}': {why}", hint=hint, of_key=True)
         else:
-            reading.report_unknown((*path, key), known)
+            reading.report_unknown((*path, key), known_names)
 
 
 def _check_message_names(reading: DocumentReader) -> None:
@@ -334,9 +340,9 @@ def subscription_schema() -> Schema:
     }
 
 
-def _describe_spec(found: Schema) -> Schema:
+def _describe_spec(schema: Schema) -> Schema:
     """Describe `spec`: the subject stands in the source, or beside one that is a name."""
-    properties = {key: item for key, item in found["properties"].items() if key != "name"}
+    properties = {key: item for key, item in schema["properties"].items() if key != "name"}
     source = properties["source"]
     subject = {"type": "string", "description": "Beside `source: nats`."}
     bytes_max = {"minimum": 1, "maximum": BODY_BYTES_MAX}
@@ -350,7 +356,7 @@ def _describe_spec(found: Schema) -> Schema:
     }  # fmt: skip
     named = {"properties": {"source": {"const": SOURCE}}, "required": ["subject"]}
     return {
-        "description": found["description"],
+        "description": schema["description"],
         "type": "object",
         "properties": properties,
         "required": ["source", "dispatch"],

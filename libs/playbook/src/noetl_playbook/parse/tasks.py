@@ -38,9 +38,9 @@ def read_tasks(
 ) -> tuple[Task, ...]:
     """Read a step's pipeline; always at least one task unless something is wrong."""
     placed = placed_tasks.list_placed_tasks(reading, step, path, step_name=step_name)
-    given = step.get("input")
+    inputs = step.get("input")
     read = (
-        read_task(reading, task.raw, task.path, step_name=step_name, defaults=given)
+        read_task(reading, task.raw, task.path, step_name=step_name, defaults=inputs)
         for task in placed
     )
     tasks = tuple(task for task in read if task is not None)
@@ -79,10 +79,10 @@ def read_task(
     if not isinstance(value, dict):
         reading.report_wrong_type(path, "a task", value)
         return None
-    found = rewrite_task(reading, value, path, defaults=defaults)
-    if found is None:
+    task = rewrite_task(reading, value, path, defaults=defaults)
+    if task is None:
         return None
-    raw = refuse_structural(reading, found, path)
+    raw = refuse_structural(reading, task, path)
     kind = _read_kind(reading, raw, path)
     name = reading.read_text(raw.get("name", default_name), (*path, "name"))
     if not _is_valid_name(name, step_name=step_name, default=default_name):
@@ -96,11 +96,11 @@ def read_task(
     policy = _read_policy(reading, spec, policy_path)
     auth = _read_auth(reading, raw, path)
     own_input = _read_input(reading, raw.get("input"), (*path, "input"))
-    given = {**(defaults if isinstance(defaults, dict) else {}), **own_input}
+    inputs = {**(defaults if isinstance(defaults, dict) else {}), **own_input}
     return Task(
         name=name,
         kind=kind,
-        fields=_read_fields(reading, raw, spec, path, kind=kind, given=given),
+        fields=_read_fields(reading, raw, spec, path, kind=kind, given=inputs),
         input=own_input,
         auth=auth,
         timeout=_read_timeout(reading, raw, spec, path),
@@ -188,8 +188,8 @@ def _read_fields(
     table = tools.KINDS.get(kind)
     found: dict[str, Any] = {}
     written: dict[str, Path] = {}
-    own = table.known_fields if table is not None else frozenset[str]()
-    shared = _SHARED - (own & _OWN_BEFORE_SHARED)
+    known_fields = table.known_fields if table is not None else frozenset[str]()
+    shared = _SHARED - (known_fields & _OWN_BEFORE_SHARED)
     for origin, section in ((path, raw), ((*path, "spec"), spec)):
         ignored = shared if section is raw else tools.SPEC_KEYS
         for key, item in section.items():
@@ -287,9 +287,9 @@ def _check_nested_tasks(reading: DocumentReader, found: dict[str, Any], path: Pa
 
 
 def _read_input(reading: DocumentReader, value: Any, path: Path) -> dict[str, Any]:
-    found = reading.read_mapping(value, path) or {}
-    reading.add_templates(found, path)
-    return found
+    mapping = reading.read_mapping(value, path) or {}
+    reading.add_templates(mapping, path)
+    return mapping
 
 
 def _read_auth(reading: DocumentReader, raw: dict[str, Any], path: Path) -> Any:
@@ -326,8 +326,8 @@ def _read_timeout(
         field_types.check_mapping_keys(
             reading, _TIMEOUT, value, (*path, "timeout"), about="timeout"
         )
-    found = reading.read_fields(Task, {"timeout": value}, path)
-    return found.get("timeout")
+    fields = reading.read_fields(Task, {"timeout": value}, path)
+    return fields.get("timeout")
 
 
 def _read_policy(reading: DocumentReader, spec: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -343,8 +343,8 @@ def _read_on_unmatched(reading: DocumentReader, policy: dict[str, Any], path: Pa
     value = policy.get("on_unmatched")
     if value is None:
         return "default"
-    found = reading.read_fields(Task, {"on_unmatched": value}, path)
-    return found.get("on_unmatched", "default")
+    fields = reading.read_fields(Task, {"on_unmatched": value}, path)
+    return fields.get("on_unmatched", "default")
 
 
 def _read_rate_limit(reading: DocumentReader, spec: dict[str, Any], path: Path) -> RateLimit | None:

@@ -96,7 +96,7 @@ def _check_auth_form(reading: DocumentReader, auth: dict[str, Any], path: Path) 
         _report_named(reading, auth, path)
     elif "type" in auth:
         _check_inline(reading, auth, path)
-    elif len(auth) == 1 or all(isinstance(each, dict) for each in auth.values()):
+    elif len(auth) == 1 or all(isinstance(item, dict) for item in auth.values()):
         for alias, inner in auth.items():
             _check_alias(reading, inner, (*path, alias))
     else:

@@ -70,10 +70,12 @@ def check_block(reading: DocumentReader, kind: str, name: str, value: Any, path:
 def check_headers(reading: DocumentReader, value: Any, path: Path) -> None:
     """Report headers that no request may have."""
     for name, item in value.items() if isinstance(value, dict) else ():
-        text, said = str(name), str(item)
+        text, value_text = str(name), str(item)
         if item is None or coercion.is_template(text):
             continue
-        problem = http_headers.find_header_problem(text, "" if coercion.is_template(said) else said)
+        problem = http_headers.find_header_problem(
+            text, "" if coercion.is_template(value_text) else value_text
+        )
         if problem is not None:
             reading.report_problem("E104", (*path, name), problem, hint="leave it out", of_key=True)
 

@@ -54,10 +54,10 @@ def check_dataset_inputs(reading: DocumentReader, inputs: Any, path: Path, *, ki
 
 
 def check_described_dataset(
-    reading: DocumentReader, given: Mapping[str, Any], path: Path, *, kind: str, is_sink: bool
+    reading: DocumentReader, fields: Mapping[str, Any], path: Path, *, kind: str, is_sink: bool
 ) -> None:
     """Report what a description says wrongly, as far as it is written out."""
-    if "expect" in given and kind != _CHECKED_KIND:
+    if "expect" in fields and kind != _CHECKED_KIND:
         reading.report_problem(
             "E104",
             (*path, "expect"),
@@ -65,12 +65,12 @@ def check_described_dataset(
             hint=f"check the rows in a task of kind {_CHECKED_KIND}, or in the query",
             of_key=True,
         )
-    written = {key: value for key, value in given.items() if not is_template(value)}
+    written = {key: value for key, value in fields.items() if not is_template(value)}
     for key in datasets.PLACES:
-        if key in given and key not in written:
+        if key in fields and key not in written:
             written[key] = _ANY_PLACE if key != "iceberg" else f"{_ANY_PLACE}.{_ANY_PLACE}"
     # What depends on a value that is not known is checked by the run.
-    if given.keys() - written.keys() & {"mode", "format", "key", "partition_by"}:
+    if fields.keys() - written.keys() & {"mode", "format", "key", "partition_by"}:
         written = {key: written[key] for key in written if key in datasets.PLACES}
     try:
         if is_sink:

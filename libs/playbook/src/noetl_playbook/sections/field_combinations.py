@@ -45,8 +45,8 @@ class FilledFields(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_field(self, name: str) -> Any:
         """Find a field; what stands on the task wins."""
-        found = self.own.get(name)
-        return self.given.get(name) if found is None else found
+        field = self.own.get(name)
+        return self.given.get(name) if field is None else field
 
     def lacks_field(self, name: str) -> bool:
         """Tell whether a field is absent; null is content, and nothing else."""
@@ -63,8 +63,8 @@ class FilledFields(msgspec.Struct, frozen=True, kw_only=True):
 def fill_fields(table: ToolKind, own: Mapping[str, Any], given: Any, path: Path) -> FilledFields:
     """Lay a task's fields over those that its input fills, where the kind's input does."""
     takes = table.name in FILLED_BY_INPUT and isinstance(given, dict)
-    found = {key: item for key, item in given.items() if key in table.fields} if takes else {}
-    return FilledFields(path=path, own=own, given=found)
+    fields = {key: item for key, item in given.items() if key in table.fields} if takes else {}
+    return FilledFields(path=path, own=own, given=fields)
 
 
 def check_field_combination(
@@ -100,11 +100,11 @@ def check_field_combination(
 
 def _list_required_groups(table: ToolKind, fields: FilledFields) -> list[tuple[str, ...]]:
     """List what is needed: of each group, one field."""
-    found = [(name,) for name in table.required]
+    required_groups = [(name,) for name in table.required]
     if table.name == "container" and not _has_image(fields):
-        found.append(("image",))
+        required_groups.append(("image",))
     decided = fields.find_field(_DECIDING.get(table.name, ""))
-    return [*found, *(_NEEDED.get(decided, ()) if isinstance(decided, str) else ())]
+    return [*required_groups, *(_NEEDED.get(decided, ()) if isinstance(decided, str) else ())]
 
 
 def _describe_choice(table: ToolKind, fields: FilledFields) -> str:
@@ -116,10 +116,10 @@ def _has_image(fields: FilledFields) -> bool:
     """Tell whether a container's nested settings name its image, or may when it runs."""
     nested = [fields.find_field(name) for name in CONTAINER_NESTED]
     return any(
-        is_template(each)
+        is_template(item)
         or (
-            isinstance(each, dict)
-            and any(CONTAINER_SPELLINGS.get(key, key) == "image" for key in each)
+            isinstance(item, dict)
+            and any(CONTAINER_SPELLINGS.get(key, key) == "image" for key in item)
         )
-        for each in nested
+        for item in nested
     )

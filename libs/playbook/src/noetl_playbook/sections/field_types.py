@@ -46,8 +46,8 @@ def whole_number_type(least: int, most: int | None = None) -> FieldType:
     """Accept a whole number within bounds."""
 
     def accepts_number(value: Any) -> bool:
-        found = coercion.coerce_integer(value)
-        return found is not None and found >= least and (most is None or found <= most)
+        number = coercion.coerce_integer(value)
+        return number is not None and number >= least and (most is None or number <= most)
 
     bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
     return FieldType(
@@ -58,8 +58,8 @@ def whole_number_type(least: int, most: int | None = None) -> FieldType:
 
 
 def _is_duration(value: Any) -> bool:
-    found = coercion.coerce_duration_s(value)
-    return found is not None and found >= 0 and not is_infinite(found)
+    duration_s = coercion.coerce_duration_s(value)
+    return duration_s is not None and duration_s >= 0 and not is_infinite(duration_s)
 
 
 def _is_text(value: Any) -> bool:
@@ -101,7 +101,7 @@ NAMED_OR_LISTED = FieldType(
 TEXT_OR_LISTED = FieldType(
     expected="text or a list of texts",
     accepts=lambda value: (
-        _is_text(value) or (isinstance(value, list) and all(_is_text(each) for each in value))
+        _is_text(value) or (isinstance(value, list) and all(_is_text(item) for item in value))
     ),
     schema={"type": ["string", "number", "boolean", "array"]},
 )

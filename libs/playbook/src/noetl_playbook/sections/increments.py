@@ -98,12 +98,12 @@ def _check_initial(reading: DocumentReader, incremental: Incremental, path: Path
 def _check_task(reading: DocumentReader, step: Step, incremental: Incremental, path: Path) -> None:
     task = find_reading_task(step.tool, incremental.task)
     if task is None:
-        known = [each.name for each in step.tool]
+        names = [item.name for item in step.tool]
         reading.report_problem(
             "E202",
             (*path, "task"),
             f"'{incremental.task}' is not a task of this step",
-            hint=reading.suggest_word(str(incremental.task), known),
+            hint=reading.suggest_word(str(incremental.task), names),
         )
     elif task.kind not in READING_KINDS:
         reading.report_problem(
@@ -127,7 +127,7 @@ def _check_task(reading: DocumentReader, step: Step, incremental: Incremental, p
 
 def _check_transfers(reading: DocumentReader, step: Step, task: Task | None, path: Path) -> None:
     """Refuse a step in which the state would go further than one of its transfers has written."""
-    transfers = [each for each in step.tool if each.kind == _TRANSFER]
+    transfers = [item for item in step.tool if item.kind == _TRANSFER]
     if len(transfers) > 1:
         reading.report_problem(
             "E104",

@@ -21,11 +21,11 @@ def rename_keys(
     reading: DocumentReader, raw: dict[str, Any], path: Path, *, renames: dict[str, str]
 ) -> dict[str, Any]:
     """Spell older keys as the canonical ones; a canonical key that is present wins."""
-    found = dict(raw)
+    keys = dict(raw)
     for older, canonical in renames.items():
-        if older not in found:
+        if older not in keys:
             continue
-        value = found.pop(older)
+        value = keys.pop(older)
         reading.report_problem(
             "W902",
             (*path, older),
@@ -33,12 +33,12 @@ def rename_keys(
             of_key=True,
             replacement=write_fragment(canonical, value),
         )
-        if found.get(canonical) is None:
-            found[canonical] = value
+        if keys.get(canonical) is None:
+            keys[canonical] = value
             reading.record_move((*path, older), (*path, canonical))
-        elif isinstance(value, dict) and isinstance(found[canonical], dict):
-            found[canonical] = {**value, **found[canonical]}
-    return found
+        elif isinstance(value, dict) and isinstance(keys[canonical], dict):
+            keys[canonical] = {**value, **keys[canonical]}
+    return keys
 
 
 def rename_task_keys(reading: DocumentReader, raw: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -46,15 +46,15 @@ def rename_task_keys(reading: DocumentReader, raw: dict[str, Any], path: Path) -
     kind = raw.get("kind", raw.get("tool"))
     kind = tools.KIND_ALIASES.get(kind, kind) if isinstance(kind, str) else None
     table = tools.KINDS.get(kind) if kind is not None else None
-    own = table.known_fields if table is not None else frozenset[str]()
-    renames = {older: new for older, new in _TASK_RENAMES.items() if older not in own}
-    if "payload" in raw and "payload" not in own:
+    known_fields = table.known_fields if table is not None else frozenset[str]()
+    renames = {older: new for older, new in _TASK_RENAMES.items() if older not in known_fields}
+    if "payload" in raw and "payload" not in known_fields:
         renames["payload"] = "input"
     if "tool" in raw and "kind" not in raw:
         renames["tool"] = "kind"
-    found = gather_sets(reading, rename_keys(reading, raw, path, renames=renames), path)
-    found = _rewrite_result(reading, found, path, own=own)
-    return _rewrite_policy_list(reading, _rewrite_eval(reading, found, path), path)
+    task_keys = gather_sets(reading, rename_keys(reading, raw, path, renames=renames), path)
+    task_keys = _rewrite_result(reading, task_keys, path, own=known_fields)
+    return _rewrite_policy_list(reading, _rewrite_eval(reading, task_keys, path), path)
 
 
 def _rewrite_result(
@@ -78,8 +78,8 @@ def _rewrite_result(
         written = raw.get("output")
         if written is None:
             reading.record_move((*where, "result"), (*path, "output"))
-        kept = {key: item for key, item in section.items() if key != "result"}
-        raw = kept if section is raw else {**raw, "spec": kept}
+        fields = {key: item for key, item in section.items() if key != "result"}
+        raw = fields if section is raw else {**raw, "spec": fields}
         raw["output"] = {**block, **(written if isinstance(written, dict) else {})}
     return raw
 
@@ -141,9 +141,10 @@ def _spell_rule(rule: Any) -> Any:
     if not isinstance(rule, dict):
         return rule
     older = next((key for key in OLDER_WHEN if key in rule and "when" not in rule), None)
-    found = {("when" if key == older else key): item for key, item in rule.items()}
+    fields = {("when" if key == older else key): item for key, item in rule.items()}
     return {
-        key: _spell_action(item) if key in ("then", "else") else item for key, item in found.items()
+        key: _spell_action(item) if key in ("then", "else") else item
+        for key, item in fields.items()
     }
 
 
@@ -157,21 +158,21 @@ def _spell_action(action: Any) -> Any:
 
 def spell_task(raw: dict[str, Any]) -> dict[str, Any]:
     """Spell a task as replacements show it: no key of it is an older one."""
-    found = rename_task_keys(_make_silent_reading(), raw, ())
-    kind = found.get("kind")
+    task_keys = rename_task_keys(_make_silent_reading(), raw, ())
+    kind = task_keys.get("kind")
     if isinstance(kind, str):
-        found["kind"] = tools.KIND_ALIASES.get(kind, kind)
-    spec = found.get("spec")
+        task_keys["kind"] = tools.KIND_ALIASES.get(kind, kind)
+    spec = task_keys.get("spec")
     if not isinstance(spec, dict):
-        return found
+        return task_keys
     stays = tools.SPEC_KEYS | tools.SPEC_FIELDS
-    own = {key: item for key, item in spec.items() if key not in stays}
+    fields = {key: item for key, item in spec.items() if key not in stays}
     kept = {key: item for key, item in spec.items() if key in stays}
     policy = kept.get("policy")
     if isinstance(policy, dict) and isinstance(policy.get("rules"), list):
         kept["policy"] = {**policy, "rules": spell_rules(policy["rules"])}
-    found = {**own, **{key: item for key, item in found.items() if key != "spec"}}
-    return {**found, "spec": kept} if kept else found
+    task_keys = {**fields, **{key: item for key, item in task_keys.items() if key != "spec"}}
+    return {**task_keys, "spec": kept} if kept else task_keys
 
 
 def _make_silent_reading() -> DocumentReader:

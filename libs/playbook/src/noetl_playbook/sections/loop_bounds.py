@@ -21,8 +21,8 @@ def read_failure_policy(reading: DocumentReader, value: Any, path: Path) -> Fail
         bound = getattr(failure, name)
         if bound != _clamp_bound(bound):
             is_share = isinstance(bound, str)
-            said = f"between 0% and {_SHARE_MAX}%" if is_share else "at least 0"
-            reading.report_problem("E502", (*path, name), f"{name} is {said}")
+            bounds_text = f"between 0% and {_SHARE_MAX}%" if is_share else "at least 0"
+            reading.report_problem("E502", (*path, name), f"{name} is {bounds_text}")
     return _clamp_failure(failure)
 
 

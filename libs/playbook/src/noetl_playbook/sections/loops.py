@@ -49,7 +49,7 @@ def read_loop(
         reading.report_wrong_type(path, "a loop", value)
         return None
     raw = _rename_older_keys(reading, value, path)
-    found = reading.read_fields(Loop, raw, path, other=("spec",))
+    fields = reading.read_fields(Loop, raw, path, other=("spec",))
     _check_loop_source(reading, raw, path)
     spec = _read_loop_spec(
         reading,
@@ -59,7 +59,7 @@ def read_loop(
         loop_mode=loop_mode,
         is_cursor=raw.get("cursor") is not None,
     )
-    iterator = found.get("iterator")
+    iterator = fields.get("iterator")
     if iterator is None:
         reading.report_problem(
             "E501", path, "a loop needs 'iterator'", hint="name the current item"
@@ -69,8 +69,8 @@ def read_loop(
         reading.report_problem(
             "E201", (*path, "iterator"), f"{describe_value(iterator)} is not a variable name"
         )
-    found["spec"] = spec
-    loop: Loop | None = reading.build_struct(Loop, found, path)
+    fields["spec"] = spec
+    loop: Loop | None = reading.build_struct(Loop, fields, path)
     return loop
 
 
@@ -109,10 +109,10 @@ def _rename_older_keys(
     if "collection" in value and not any(value.get(key) for key in _ITERATOR_KEYS):
         value = _name_item(reading, value, path)
     raw = rename_keys(reading, value, path, renames=_OLDER_LOOP)
-    own = {key for key in raw if key in _SPEC_KEYS or key in _OLDER_SPEC}
-    if own:
+    keys = {key for key in raw if key in _SPEC_KEYS or key in _OLDER_SPEC}
+    if keys:
         spec = dict(reading.read_mapping(raw.get("spec"), (*path, "spec")) or {})
-        for key in sorted(own):
+        for key in sorted(keys):
             canonical = _OLDER_SPEC.get(key, key)
             reading.report_problem(
                 "W902",
@@ -129,17 +129,17 @@ def _rename_older_keys(
 
 def _name_item(reading: DocumentReader, value: dict[str, Any], path: Path) -> dict[str, Any]:
     """Name the item of an older collection whose loop does not."""
-    found = {("in" if key == "collection" else key): item for key, item in value.items()}
-    found = {**found, "iterator": "item"}
+    fields = {("in" if key == "collection" else key): item for key, item in value.items()}
+    fields = {**fields, "iterator": "item"}
     reading.report_problem(
         "W902",
         (*path, "collection"),
         "'collection' is an older form",
         of_key=True,
-        replacement=write_flow({"in": found["in"], "iterator": "item"}),
+        replacement=write_flow({"in": fields["in"], "iterator": "item"}),
     )
     reading.record_move((*path, "collection"), (*path, "in"))
-    return found
+    return fields
 
 
 def _rename_mode(value: Any) -> Any:
@@ -170,15 +170,15 @@ def _read_loop_spec(
         spec["fanout"] = step_spec["fanout"]
         reading.record_move((*path[:-1], "spec", "fanout"), (*spec_path, "fanout"))
     mode = _read_loop_mode(reading, spec, spec_path, loop_mode=loop_mode, is_cursor=is_cursor)
-    found = reading.read_fields(LoopSpec, spec, spec_path, other=("mode", "policy"))
-    found["mode"] = mode
-    found["policy"] = _read_loop_policy(
-        reading, spec, spec_path, step_spec=step_spec, fanout=found.get("fanout"), mode=mode
+    fields = reading.read_fields(LoopSpec, spec, spec_path, other=("mode", "policy"))
+    fields["mode"] = mode
+    fields["policy"] = _read_loop_policy(
+        reading, spec, spec_path, step_spec=step_spec, fanout=fields.get("fanout"), mode=mode
     )
-    _default_numbers(reading, found, spec_path, mode=mode)
-    _default_frame(found, spec, mode=mode)
-    found.setdefault("collect", "none" if mode == "cursor" else "all")
-    return LoopSpec(**found)
+    _default_numbers(reading, fields, spec_path, mode=mode)
+    _default_frame(fields, spec, mode=mode)
+    fields.setdefault("collect", "none" if mode == "cursor" else "all")
+    return LoopSpec(**fields)
 
 
 def _read_loop_mode(
@@ -295,7 +295,7 @@ def read_frame(reading: DocumentReader, value: Any, path: Path) -> Frame | None:
     if "duration_ms" in raw:
         reading.record_move((*path, "duration_ms"), (*path, "max_seconds"))
         raw.setdefault("max_seconds", _read_milliseconds(raw.pop("duration_ms")))
-    found = reading.read_fields(Frame, raw, path)
+    fields = reading.read_fields(Frame, raw, path)
     for name in (
         "max_rows",
         "max_seconds",
@@ -305,20 +305,20 @@ def read_frame(reading: DocumentReader, value: Any, path: Path) -> Frame | None:
         "row_concurrency",
         "max_attempts",
     ):
-        number = found.get(name)
+        number = fields.get(name)
         if isinstance(number, int | float) and number <= 0:
             reading.report_problem("E502", (*path, name), f"{name} is greater than 0")
-            found[name] = 1
-    frame = Frame(**found)
-    return _clamp_heartbeat(reading, frame, path, is_written="heartbeat_seconds" in found)
+            fields[name] = 1
+    frame = Frame(**fields)
+    return _clamp_heartbeat(reading, frame, path, is_written="heartbeat_seconds" in fields)
 
 
 def _read_milliseconds(value: Any) -> Any:
     """Write a number of milliseconds as a duration; what a template gives gets the unit as well."""
     if coercion.is_template(value):
         return f"{value.strip()}ms"
-    found = coercion.coerce_number(value)
-    return value if found is None else found / 1000
+    number = coercion.coerce_number(value)
+    return value if number is None else number / 1000
 
 
 def _resolve_aliases(

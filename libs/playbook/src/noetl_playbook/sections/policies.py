@@ -28,7 +28,7 @@ def read_set_block(
     reading: DocumentReader, value: Any, path: Path, *, scope: SetScope
 ) -> dict[str, Any]:
     """Read a `set` block; keys become `ctx.x`, `iter.x`, or bare for a pipeline variable."""
-    found: dict[str, Any] = {}
+    set_block: dict[str, Any] = {}
     for key, item in (reading.read_mapping(value, path) or {}).items():
         target = language_names.split_target(key)
         if target is None:
@@ -50,10 +50,10 @@ def read_set_block(
             first = name.split(".")[0]
             reading.variables.append(((*path, key), first, f"ctx.{first}"))
         if prefix is None and scope == "task":
-            found[name] = item
+            set_block[name] = item
         else:
-            found[f"{'iter' if prefix == 'iter' else 'ctx'}.{name}"] = item
-    return found
+            set_block[f"{'iter' if prefix == 'iter' else 'ctx'}.{name}"] = item
+    return set_block
 
 
 def gather_sets(
@@ -67,7 +67,7 @@ def gather_sets(
     older = [key for key in prefixes if key in raw]
     if not older:
         return raw
-    kept = {key: item for key, item in raw.items() if key not in older}
+    fields = {key: item for key, item in raw.items() if key not in older}
     block = dict(reading.read_mapping(raw.get("set"), (*path, "set")) or {})
     for key in older:
         prefix = prefixes[key]
@@ -84,7 +84,7 @@ def gather_sets(
             replacement=write_fragment("set", own),
         )
         block = {**own, **block}
-    return {**kept, "set": block}
+    return {**fields, "set": block}
 
 
 def read_action(reading: DocumentReader, value: Any, path: Path) -> Action | None:
@@ -93,9 +93,9 @@ def read_action(reading: DocumentReader, value: Any, path: Path) -> Action | Non
     if raw is None:
         return None
     raw = gather_sets(reading, raw, path)
-    found = reading.read_fields(Action, raw, path, other=("set",))
-    found["set"] = read_set_block(reading, raw.get("set"), (*path, "set"), scope="rule")
-    action: Action | None = reading.build_struct(Action, found, path)
+    fields = reading.read_fields(Action, raw, path, other=("set",))
+    fields["set"] = read_set_block(reading, raw.get("set"), (*path, "set"), scope="rule")
+    action: Action | None = reading.build_struct(Action, fields, path)
     if action is not None:
         reading.actions.append((path, action))
     if action is not None and action.do == "jump" and action.to is None:

@@ -51,14 +51,16 @@ def read_script_file(reading: DocumentReader, script: dict[str, Any], path: Path
         reading.report_problem("E202", here, str(fault), hint=fault.hint)
         return
     data = text.encode()
-    wanted = script.get("sha256")
-    if wanted is not None and not _has_digest(wanted, data):
+    sha256 = script.get("sha256")
+    if sha256 is not None and not _has_digest(sha256, data):
         reading.report_problem(
             "E104",
             (*path, "sha256"),
             f"script {name!r:.200} is another text: its sha256 is {_digest_script(data)}",
         )
-    size = sum(len(known.encode()) for known in scripts.script_by_name.values()) + len(data)
+    size = sum(len(known_names.encode()) for known_names in scripts.script_by_name.values()) + len(
+        data
+    )
     if len(data) > SCRIPT_BYTES_MAX:
         text = f"script {name!r:.200} has {len(data)} bytes, and at most {SCRIPT_BYTES_MAX}"
         reading.report_problem("E605", here, f"{text} are carried with a playbook", hint=_ELSEWHERE)

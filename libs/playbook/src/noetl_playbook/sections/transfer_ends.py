@@ -138,7 +138,7 @@ def _check_end(
     else:
         check_field_value(reading, key, word_type(*by_type), value[key], (*path, key))
     is_known = kind in by_type
-    own = by_type[kind] if is_known else {k: ANYTHING for each in by_type.values() for k in each}
+    own = by_type[kind] if is_known else {k: ANYTHING for item in by_type.values() for k in item}
     about = f"a {which} of type {kind}" if is_known else f"a {which}"
     check_mapping_keys(reading, {**_SHARED, **own}, value, path, about=about)
     for name in ("auth", "credential"):
@@ -151,9 +151,9 @@ def _check_dataset(
     """Report what an end says wrongly of its dataset; unknown keys are reported as those of all."""
     is_sink = which == "target"
     known = datasets.SINK_KEYS if is_sink else datasets.SOURCE_KEYS
-    given = {key: item for key, item in value.items() if key in known}
-    if datasets.describes_dataset(given):
-        check_described_dataset(reading, given, path, kind="transfer", is_sink=is_sink)
+    fields = {key: item for key, item in value.items() if key in known}
+    if datasets.describes_dataset(fields):
+        check_described_dataset(reading, fields, path, kind="transfer", is_sink=is_sink)
 
 
 def _find_end_type(value: Any) -> str:

@@ -461,7 +461,7 @@ _HABITS = (
 )
 
 CODES: dict[str, ProblemCode] = {
-    each.code: each
+    item.code: item
     for group in (_DOCUMENT, _NAMES, _TEMPLATES, _TOOLS, LOOPS, _LIMITS, _OLDER, _HABITS)
-    for each in group
+    for item in group
 }

@@ -39,7 +39,7 @@ def coerce_scalar(info: inspect.Type, value: Any, name: str) -> tuple[Any, str]:
         case inspect.IntType() | inspect.FloatType():
             return _coerce_quantity(value, name, is_whole=isinstance(info, inspect.IntType))
         case inspect.LiteralType(values=values):
-            names = ", ".join(str(each) for each in values)
+            names = ", ".join(str(item) for item in values)
             return (value if value in values else None), f"one of {names}"
         case _:
             return _coerce_text(value), "text"
@@ -92,5 +92,5 @@ def _find_unquoted_text(document: YamlDocument, path: Path) -> str | None:
     place = document.values.get(path)
     if place is None or place.line > len(document.lines):
         return None
-    found = _UNQUOTED.match(document.lines[place.line - 1], place.column - 1)
-    return None if found is None else found[0]
+    match = _UNQUOTED.match(document.lines[place.line - 1], place.column - 1)
+    return None if match is None else match[0]

@@ -170,10 +170,10 @@ class DocumentReader:
         """Tell whether hints are still given."""
         return self._hints < HINTS_MAX
 
-    def suggest_word(self, word: str, known: Collection[str]) -> str | None:
+    def suggest_word(self, word: str, known_names: Collection[str]) -> str | None:
         """Phrase the nearest known word as a question, for the first problems of a document."""
         self._hints += 1
-        return spelling.suggest_word(word, known) if self._hints <= HINTS_MAX else None
+        return spelling.suggest_word(word, known_names) if self._hints <= HINTS_MAX else None
 
     def add_task(self, task: ReadTask) -> None:
         """Remember where a task stands."""
@@ -216,12 +216,16 @@ class DocumentReader:
         self.report_problem("E104", path, f"expected {expected}, found {describe_value(value)}")
 
     def report_unknown(
-        self, path: Path, known: Collection[str], *, code: str = "E103", what: str = "key"
+        self, path: Path, known_names: Collection[str], *, code: str = "E103", what: str = "key"
     ) -> None:
         """Report a name that is not among the known ones."""
         word = str(path[-1])
         self.report_problem(
-            code, path, f"unknown {what} '{word}'", hint=self.suggest_word(word, known), of_key=True
+            code,
+            path,
+            f"unknown {what} '{word}'",
+            hint=self.suggest_word(word, known_names),
+            of_key=True,
         )
 
     def add_templates(self, value: Any, path: Path) -> None:
@@ -288,15 +292,15 @@ class DocumentReader:
 
         Keys in `hinted` were rewritten before: they are what an unknown key may have meant.
         """
-        known = map_fields_by_key(kind)
+        fields = map_fields_by_key(kind)
         found: dict[str, Any] = {}
         for key, item in value.items():
             if key in other:
                 continue
-            if key not in known:
-                self.report_unknown((*path, key), {*known, *other, *hinted})
+            if key not in fields:
+                self.report_unknown((*path, key), {*fields, *other, *hinted})
                 continue
-            field = known[key]
+            field = fields[key]
             if item is None and not isinstance(field.type, inspect.AnyType):
                 continue
             read = self._read_value(field.type, item, (*path, key), key)
@@ -356,32 +360,32 @@ class DocumentReader:
         if not isinstance(value, list):
             self.report_wrong_type(path, "a list", value)
             return None
-        read = (self._read_value(item, each, (*path, i), name) for i, each in enumerate(value))
-        return tuple(each for each in read if each is not None)
+        read = (self._read_value(item, entry, (*path, i), name) for i, entry in enumerate(value))
+        return tuple(entry for entry in read if entry is not None)
 
     def _read_entries(self, item: inspect.Type, value: Any, path: Path, name: str) -> Any:
         if not isinstance(value, dict):
             self.report_wrong_type(path, "a mapping", value)
             return None
         read = {
-            key: self._read_value(item, each, (*path, key), name) for key, each in value.items()
+            key: self._read_value(item, entry, (*path, key), name) for key, entry in value.items()
         }
         if isinstance(item, inspect.AnyType):
             return read
-        return {key: each for key, each in read.items() if each is not None}
+        return {key: entry for key, entry in read.items() if entry is not None}
 
     def _read_union(
         self, types: tuple[inspect.Type, ...], value: Any, path: Path, name: str
     ) -> Any:
-        inner = [each for each in types if not isinstance(each, inspect.NoneType)]
+        inner = [item for item in types if not isinstance(item, inspect.NoneType)]
         if len(inner) == 1:
             return self._read_value(inner[0], value, path, name)
-        if any(isinstance(each, inspect.BoolType) for each in inner):
+        if any(isinstance(item, inspect.BoolType) for item in inner):
             return self._read_flag(value, path, name)
-        if isinstance(value, dict) and any(isinstance(each, inspect.DictType) for each in inner):
+        if isinstance(value, dict) and any(isinstance(item, inspect.DictType) for item in inner):
             self.add_templates(value, path)
             return value
-        is_whole = not any(isinstance(each, inspect.FloatType) for each in inner)
+        is_whole = not any(isinstance(item, inspect.FloatType) for item in inner)
         return self._read_number(value, path, name, is_whole=is_whole)
 
     def _read_flag(self, value: Any, path: Path, name: str) -> Any:
@@ -394,10 +398,10 @@ class DocumentReader:
 
     def _read_number(self, value: Any, path: Path, name: str, *, is_whole: bool) -> Any:
         if name in _PERCENT_FIELDS:
-            found = declared_scalars.coerce_count_or_share(value)
-            if found is None:
+            number = declared_scalars.coerce_count_or_share(value)
+            if number is None:
                 self.report_wrong_type(path, "a whole number or a percentage, as 5 or 5%", value)
-            return found
+            return number
         if coercion.is_template(value):
             self.add_templates(value, path)
             return value
@@ -406,19 +410,19 @@ class DocumentReader:
         )
 
     def _read_scalar(self, info: inspect.Type, value: Any, path: Path, name: str) -> Any:
-        found, expected = declared_scalars.coerce_scalar(info, value, name)
+        scalar, expected = declared_scalars.coerce_scalar(info, value, name)
         if isinstance(info, inspect.StrType):
-            found = self.read_text(value, path)
-        if found is None:
+            scalar = self.read_text(value, path)
+        if scalar is None:
             self._report_refused(info, value, path, expected)
         elif name in _RENDERED_FIELDS:
-            self.add_templates(found, path)
-        return found
+            self.add_templates(scalar, path)
+        return scalar
 
     def _report_refused(self, info: inspect.Type, value: Any, path: Path, expected: str) -> None:
         hint = None
         if isinstance(info, inspect.LiteralType) and isinstance(value, str):
-            hint = self.suggest_word(value, [str(each) for each in info.values])
+            hint = self.suggest_word(value, [str(item) for item in info.values])
         self.report_problem(
             "E104", path, f"expected {expected}, found {describe_value(value)}", hint=hint
         )

@@ -24,24 +24,24 @@ class SourceMap:
 
         Every path is below the same entry of a root section.
         """
-        found: dict[Path, Path] = {}
+        paths: dict[Path, Path] = {}
         for new, old in read_at.items():
-            found[new] = self.find_origin(old)
-            for each, written in self._get_section_moves(new).items():
-                if each[: len(old)] == old and each != old:
-                    found[(*new, *each[len(old) :])] = written
+            paths[new] = self.find_origin(old)
+            for item, written in self._get_section_moves(new).items():
+                if item[: len(old)] == old and item != old:
+                    paths[(*new, *item[len(old) :])] = written
         for new in read_at:
             moves = self._get_section_moves(new)
-            for each in [each for each in moves if each[: len(new)] == new]:
-                del moves[each]
-        for each, written in found.items():
-            self._get_section_moves(each)[each] = written
+            for item in [move for move in moves if move[: len(new)] == new]:
+                del moves[item]
+        for item, written in paths.items():
+            self._get_section_moves(item)[item] = written
 
     def find_origin(self, path: Path) -> Path:
         """Find the path under which a value was written."""
         moves = self._moved.get(path[:2])
         for length in range(len(path), 0, -1) if moves else ():
-            found = moves.get(path[:length]) if moves else None
-            if found is not None:
-                return (*found, *path[length:])
+            move = moves.get(path[:length]) if moves else None
+            if move is not None:
+                return (*move, *path[length:])
         return path

@@ -101,9 +101,9 @@ class YamlDocument(msgspec.Struct, frozen=True, kw_only=True):
         if of_key and path in self.keys:
             return self.keys[path]
         for length in range(len(path), -1, -1):
-            found = self.values.get(path[:length])
-            if found is not None:
-                return found
+            text_position = self.values.get(path[:length])
+            if text_position is not None:
+                return text_position
         return TextPosition(line=1, column=1)
 
 
@@ -159,11 +159,11 @@ def decode_text(data: bytes) -> str:
 
 def read_document(text: str) -> YamlDocument:
     """Read the only document of a text; raises `UnreadableError` also for a key written twice."""
-    found = get_only_document(read_documents(text))
-    for remark in found.remarks:
+    only_document = get_only_document(read_documents(text))
+    for remark in only_document.remarks:
         if remark.code == "E101":
             raise UnreadableError(remark.message, remark.place, path=remark.path)
-    return found
+    return only_document
 
 
 def get_only_document(documents: tuple[YamlDocument, ...]) -> YamlDocument:
@@ -347,7 +347,7 @@ class _DocumentComposer:
         self, event: Any, path: Path, place: TextPosition
     ) -> tuple[dict[str, Any], int]:
         _check_tag(event, "map", path, place)
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         height = 0
         while not isinstance(key_event := next(self._events), yaml.MappingEndEvent):
@@ -357,11 +357,11 @@ class _DocumentComposer:
                 value, below = self._compose_node(next(self._events), below_path)
                 _merge_mappings(merged, value, below_path, key_place)
             else:
-                below = self._compose_entry(found, key, key_place, path)
+                below = self._compose_entry(mapping, key, key_place, path)
             height = max(height, below + 1)
         for key, value in merged.items():
-            found.setdefault(key, value)
-        return found, height
+            mapping.setdefault(key, value)
+        return mapping, height
 
     def _compose_entry(
         self, found: dict[str, Any], key: str, key_place: TextPosition, path: Path

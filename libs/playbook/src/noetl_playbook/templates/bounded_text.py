@@ -66,8 +66,8 @@ def format_percent(text: str, values: Any) -> str:
     given = list(values.values()) if isinstance(values, dict) else values
     given = list(given) if isinstance(given, tuple | list) else [given]
     _check_format(text, text.count("%"), given)
-    found: str = text % values
-    return found
+    percent: str = text % values
+    return percent
 
 
 def _check_format(text: str, fields: int, values: list[Any]) -> None:

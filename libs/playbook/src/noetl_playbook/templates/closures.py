@@ -143,13 +143,13 @@ def _translate_path(name: str, keys: list[syntax.Key], *, settles: bool) -> Run:
             if type(value) is dict and key in value:
                 value = value[key]
                 continue
-            found = MISSING if value is None else find(value, key)
-            if found is MISSING:
+            member = MISSING if value is None else find(value, key)
+            if member is MISSING:
                 if isinstance(value, Undefined) and value.path:
                     return value
                 first, rest = missing[key]
                 return undefined.make_missing_member(scope, value, rest, name=whole, missing=first)
-            value = found
+            value = member
         if settles and type(value) not in _SIMPLE and isinstance(value, Lookup):
             return value.settle_view()
         return value
@@ -217,7 +217,7 @@ def _translate_concat(node: Any) -> Run:
 
 def _translate_comparison(node: nodes.Compare) -> Run:
     left = translate_expression(node.expr)
-    links = [(_COMPARISONS[each.op], translate_expression(each.expr)) for each in node.ops]
+    links = [(_COMPARISONS[item.op], translate_expression(item.expr)) for item in node.ops]
     if len(links) == 1:
         ((apply, right),) = links
         return lambda scope: apply(left(scope), right(scope))
@@ -251,22 +251,22 @@ def _translate_applied(node: nodes.Filter | nodes.Test) -> Run:
         raise NotTranslatedError(node.name)
     environment = sandbox.get_environment("text")
     is_filter = isinstance(node, nodes.Filter)
-    known: dict[str, Any] = environment.filters if is_filter else environment.tests
-    function: Callable[..., Any] = known[node.name]
+    functions: dict[str, Any] = environment.filters if is_filter else environment.tests
+    function: Callable[..., Any] = functions[node.name]
     leading = _find_leading_arguments(function)
     value = translate_expression(node.node)
-    arguments = [translate_expression(each) for each in node.args]
-    named = [(str(each.key), translate_expression(each.value)) for each in node.kwargs]
+    arguments = [translate_expression(arg) for arg in node.args]
+    named = [(str(kwarg.key), translate_expression(kwarg.value)) for kwarg in node.kwargs]
     if named:
         return lambda scope: function(
             *leading(scope),
             value(scope),
-            *[each(scope) for each in arguments],
-            **{key: each(scope) for key, each in named},
+            *[argument(scope) for argument in arguments],
+            **{key: item(scope) for key, item in named},
         )
     if leading is not _no_leading_arguments or len(arguments) > 1:
         return lambda scope: function(
-            *leading(scope), value(scope), *[each(scope) for each in arguments]
+            *leading(scope), value(scope), *[argument(scope) for argument in arguments]
         )
     if arguments:
         (only,) = arguments
@@ -307,13 +307,13 @@ def _translate_call(node: nodes.Call) -> Run:
     if node.dyn_args is not None or node.dyn_kwargs is not None:
         raise NotTranslatedError("call")
     function = _translate_callee(node.node)
-    arguments = [translate_expression(each) for each in node.args]
-    named = [(str(each.key), translate_expression(each.value)) for each in node.kwargs]
+    arguments = [translate_expression(arg) for arg in node.args]
+    named = [(str(kwarg.key), translate_expression(kwarg.value)) for kwarg in node.kwargs]
     call = sandbox.call_safely
     return lambda scope: call(
         function(scope),
-        *[each(scope) for each in arguments],
-        **{key: each(scope) for key, each in named},
+        *[argument(scope) for argument in arguments],
+        **{key: item(scope) for key, item in named},
     )
 
 

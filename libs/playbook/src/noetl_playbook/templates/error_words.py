@@ -121,13 +121,13 @@ def _find_function(called: str) -> tuple[str, int]:
 
 @functools.cache
 def _list_filter_names() -> dict[str, tuple[str, int]]:
-    found: dict[str, tuple[str, int]] = {}
+    filter_names: dict[str, tuple[str, int]] = {}
     for name, function in filters.list_filters().items():
         inner = inspect.unwrap(function)
         passed = getattr(inner, "jinja_pass_arg", None)
         count = 1 if passed is None else _PASSED.get(passed.name, 2)
-        found.setdefault(inner.__name__, (name, count))
-    return found
+        filter_names.setdefault(inner.__name__, (name, count))
+    return filter_names
 
 
 def _say(text: str) -> Callable[[Match[str]], str]:

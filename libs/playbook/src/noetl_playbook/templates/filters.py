@@ -145,8 +145,8 @@ def regex_replace(value: Any, pattern: str, replacement: str) -> str:
 
 def regex_search(value: Any, pattern: str) -> str | None:
     """Find the first match, or null."""
-    found = re.search(pattern, str(value))
-    return None if found is None else found[0]
+    match = re.search(pattern, str(value))
+    return None if match is None else match[0]
 
 
 def regex_findall(value: Any, pattern: str) -> list[Any]:
@@ -193,20 +193,20 @@ def flatten(value: Any, levels: int = 1) -> list[Any]:
 
 def to_number(value: Any) -> int | float:
     """Read a number, whole if it is written so."""
-    found = coercion.coerce_number(int(value) if isinstance(value, bool) else value)
-    if found is None:
+    number = coercion.coerce_number(int(value) if isinstance(value, bool) else value)
+    if number is None:
         raise ValueError("not a number")
-    return found
+    return number
 
 
 def to_bool(value: Any) -> bool:
     """Read a boolean in any of its spellings; null and empty text are false."""
     if value is None or value == "":
         return False
-    found = coercion.coerce_boolean(value)
-    if found is None:
+    boolean = coercion.coerce_boolean(value)
+    if boolean is None:
         raise ValueError("not a boolean")
-    return found
+    return boolean
 
 
 def to_datetime(value: Any) -> datetime:
@@ -295,8 +295,8 @@ def _hide_iterator(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def give_items(*args: Any, **named: Any) -> Any:
-        found = function(*args, **named)
-        return render_limits.LazyItems(found) if isinstance(found, Iterator) else found
+        items = function(*args, **named)
+        return render_limits.LazyItems(items) if isinstance(items, Iterator) else items
 
     return give_items
 
@@ -306,8 +306,8 @@ def _limit_widths(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call_within_width(*args: Any, **named: Any) -> Any:
-        for each in (*args[1:], *named.values()):
-            check_width(each)
+        for item in (*args[1:], *named.values()):
+            check_width(item)
         return function(*args, **named)
 
     return call_within_width
@@ -327,7 +327,7 @@ def _join_items(context: EvalContext, value: Any, d: str = "", attribute: Any = 
     items = list(value)
     if attribute is not None:
         items = list(map(make_attrgetter(context.environment, attribute), items))
-    texts = [each if isinstance(each, str) else str(each) for each in items]
+    texts = [item if isinstance(item, str) else str(item) for item in items]
     return bounded_text.join_bounded(str(d), texts)
 
 

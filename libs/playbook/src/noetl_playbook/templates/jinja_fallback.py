@@ -44,7 +44,7 @@ class _TemplateRewriter(NodeTransformer):
         if isinstance(callee, nodes.Getattr):
             callee.node = self.visit(callee.node)
             callee.attr = METHOD_MARK + callee.attr
-        node.args = [self.visit(each) for each in node.args]
+        node.args = [self.visit(arg) for arg in node.args]
         for named in node.kwargs:
             named.value = self.visit(named.value)
         return node
@@ -67,8 +67,8 @@ class _TemplateRewriter(NodeTransformer):
             found.append(_rewrite_comparison(left, link))
             left = copy.deepcopy(link.expr)
         whole = found[0]
-        for each in found[1:]:
-            whole = nodes.And(whole, each, lineno=node.lineno)
+        for item in found[1:]:
+            whole = nodes.And(whole, item, lineno=node.lineno)
         return whole
 
     def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
@@ -93,8 +93,8 @@ def _rewrite_comparison(left: nodes.Expr, link: nodes.Operand) -> nodes.Expr:
     """Let a test of ours compare: code of Jinja's own would visit without an end."""
     is_sought = link.op in ("in", "notin")
     name = "in" if is_sought else COMPARISON_MARK + link.op
-    found = nodes.Test(left, name, [link.expr], [], None, None, lineno=link.lineno)
-    return nodes.Not(found, lineno=link.lineno) if link.op == "notin" else found
+    comparison = nodes.Test(left, name, [link.expr], [], None, None, lineno=link.lineno)
+    return nodes.Not(comparison, lineno=link.lineno) if link.op == "notin" else comparison
 
 
 def _settle_node(node: nodes.Expr) -> nodes.Expr:

@@ -137,10 +137,10 @@ def look_up_member(owner: Any, key: Any) -> Any:
 def _find_entry(owner: Mapping[Any, Any], key: Any) -> Any:
     if type(key) is not str:
         check_key(key)
-    found = owner.get(key, MISSING)
-    if found is MISSING and type(key) is int:
+    entry = owner.get(key, MISSING)
+    if entry is MISSING and type(key) is int:
         return owner.get(str(key), MISSING)
-    return found
+    return entry
 
 
 def _find_element(owner: Any, key: Any) -> Any:
@@ -224,8 +224,8 @@ def _get_view_method(owner: Lookup, name: str) -> Callable[..., Any]:
 
         def get(key: Any, default: Any = None) -> Any:
             render_limits.check_weight(key)
-            found = owner.find_member(key)
-            return default if found is MISSING else found
+            member = owner.find_member(key)
+            return default if member is MISSING else member
 
         return get
     plain = owner.to_plain()

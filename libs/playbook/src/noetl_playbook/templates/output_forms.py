@@ -42,7 +42,7 @@ def _mapping_to_plain(value: dict[Any, Any]) -> dict[Any, Any]:
             pairs = iter(value.items())
             before = dict(islice(pairs, place))
             next(pairs)
-            return {**before, key: plain, **{name: to_plain(each) for name, each in pairs}}
+            return {**before, key: plain, **{name: to_plain(entry) for name, entry in pairs}}
     return value
 
 
@@ -58,14 +58,14 @@ def _other_to_plain(value: Any) -> Any:
         return value.to_plain()
     match value:
         case Mapping():
-            return {str(key): to_plain(each) for key, each in value.items()}
+            return {str(key): to_plain(item) for key, item in value.items()}
         case str():
             return str.__str__(value)
         case list() | tuple() | AbstractSet() | range() | ValuesView():
-            return [to_plain(each) for each in value]
+            return [to_plain(item) for item in value]
         case Iterator():
             refuse_loop(value)
-            return [to_plain(each) for each, _ in zip(value, range(_ITEMS_MAX), strict=False)]
+            return [to_plain(item) for item, _ in zip(value, range(_ITEMS_MAX), strict=False)]
         case _:
             return _rare_to_plain(value)
 

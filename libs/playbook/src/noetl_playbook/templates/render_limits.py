@@ -97,8 +97,8 @@ def watch_render(
 
 
 def _find_limits(scope: Mapping[str, Any]) -> RenderLimits:
-    found: RenderLimits = getattr(getattr(scope, "parts", None), "limits", WORKER)
-    return found
+    render_limits: RenderLimits = getattr(getattr(scope, "parts", None), "limits", WORKER)
+    return render_limits
 
 
 class LoopBudget:
@@ -248,16 +248,16 @@ class _WeightCounter:
         """Return how many holders a walk visits."""
         items = _list_items(value)
         weight = 1 + len(items) // _LEAVES_PER_NODE
-        known = self._weight_by_id
+        weight_by_id = self._weight_by_id
         for item in items:
             kind = type(item)
             if kind is str:
                 weight += len(item) // _CHARACTERS_PER_NODE
             elif kind not in LEAVES:
-                if id(item) not in known:
-                    known[id(item)] = self.count_holders(item)
+                if id(item) not in weight_by_id:
+                    weight_by_id[id(item)] = self.count_holders(item)
                     self._kept.append(item)
-                weight += known[id(item)]
+                weight += weight_by_id[id(item)]
         return weight
 
 

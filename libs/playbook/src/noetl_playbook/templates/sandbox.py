@@ -47,9 +47,9 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 def _make_mapping(*pairs: Any, **named: Any) -> dict[Any, Any]:
     """Make a mapping, whose keys are hashed."""
-    given = [render_limits.materialize_iterator(each) for each in pairs]
-    render_limits.check_weight(given)
-    return dict(*given, **named)
+    iterators = [render_limits.materialize_iterator(pair) for pair in pairs]
+    render_limits.check_weight(iterators)
+    return dict(*iterators, **named)
 
 
 def _make_range(*bounds: Any) -> range:
@@ -194,9 +194,9 @@ def _refuse_undefined_test(test: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(test)
     def call_checked(*args: Any, **named: Any) -> Any:
-        for each in args:
-            if type(each) is Undefined:
-                each.refuse_test()
+        for arg in args:
+            if type(arg) is Undefined:
+                arg.refuse_test()
         if len(args) > 1:
             render_limits.check_pair(args[0], args[1])
         return test(*args, **named)

@@ -80,10 +80,10 @@ class TemplateScope(dict[str, Any]):
         for part in self._in_order:
             if name in part:
                 return part[name]
-        found = self._find_last_name(name)
-        if found is MISSING:
+        last_name = self._find_last_name(name)
+        if last_name is MISSING:
             raise KeyError(name)
-        return found
+        return last_name
 
     def _find_last_name(self, name: str) -> Any:
         """Look for the names that anything else may hide."""
@@ -136,8 +136,8 @@ class ArgumentsView(Lookup):
 
     def find_member(self, key: Any) -> Any:
         """Find an input, else a `ctx` key."""
-        found = self._input.get(key, MISSING)
-        return self._ctx.get(key, MISSING) if found is MISSING else found
+        member = self._input.get(key, MISSING)
+        return self._ctx.get(key, MISSING) if member is MISSING else member
 
     def to_plain(self) -> Any:
         """Give both as one mapping."""

@@ -19,20 +19,20 @@ def resolve_static_value(value: Any, workload: Mapping[str, Any], *, otherwise: 
 
     Only paths are followed (`workload.a.b`, a bare input), through conversions.
     """
-    found = _follow_value(value, workload, hops=_HOPS_MAX)
-    return otherwise if found is _UNKNOWN else found
+    static_value = _follow_value(value, workload, hops=_HOPS_MAX)
+    return otherwise if static_value is _UNKNOWN else static_value
 
 
-def merge_inputs(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def merge_inputs(defaults: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Merge inputs over defaults: mappings key by key, everything else replaced."""
-    found = dict(defaults)
-    for key, value in given.items():
-        below = found.get(key)
+    inputs = dict(defaults)
+    for key, value in fields.items():
+        below = inputs.get(key)
         if isinstance(below, dict) and isinstance(value, dict):
-            found[key] = merge_inputs(below, value)
+            inputs[key] = merge_inputs(below, value)
         else:
-            found[key] = value
-    return found
+            inputs[key] = value
+    return inputs
 
 
 def _follow_value(value: Any, workload: Mapping[str, Any], *, hops: int) -> Any:
@@ -55,8 +55,8 @@ def _follow_value(value: Any, workload: Mapping[str, Any], *, hops: int) -> Any:
             # The items are made at run time, but they can be counted.
             return [None] * len(items)
         case _:
-            found = _follow_path(expression, workload, hops=hops)
-    return coercion.coerce_integer(found) if is_whole and isinstance(found, str) else found
+            path = _follow_path(expression, workload, hops=hops)
+    return coercion.coerce_integer(path) if is_whole and isinstance(path, str) else path
 
 
 def _follow_path(expression: nodes.Expr | None, workload: Mapping[str, Any], *, hops: int) -> Any:

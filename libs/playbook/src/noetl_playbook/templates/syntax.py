@@ -115,11 +115,11 @@ def _check_tree_depth(root: nodes.Template) -> None:
 
 def _check_tree(root: nodes.Template) -> None:
     _check_tree_depth(root)
-    found = [
+    problems = [
         problem for node in root.find_all(nodes.Node) if (problem := _find_fault(node)) is not None
     ]
-    if found:
-        first, *others = sorted(found, key=lambda each: each.line)
+    if problems:
+        first, *others = sorted(problems, key=lambda each: each.line)
         first.others = tuple(others)
         raise first
 
@@ -137,9 +137,9 @@ def _find_fault(node: nodes.Node) -> SyntaxProblemError | None:
 
 
 def _unknown_name_error(
-    what: str, name: str, known: Iterable[str], line: int
+    what: str, name: str, known_names: Iterable[str], line: int
 ) -> SyntaxProblemError:
-    names = [each for each in known if each.isidentifier()]
+    names = [known_name for known_name in known_names if known_name.isidentifier()]
     return SyntaxProblemError(
         "E302", f"unknown {what} '{name}'", line=line, hint=spelling.suggest_word(name, names)
     )
@@ -164,15 +164,15 @@ def split_path(node: nodes.Expr) -> tuple[nodes.Expr, list[Key]]:
 def list_names(tree: TemplateTree) -> frozenset[str]:
     """List the top-level names that a template reads from its scope."""
     if all(isinstance(node, nodes.Output) for node in tree.root.body):
-        found = {node.name for node in tree.root.find_all(nodes.Name)} - sandbox.GLOBALS.keys()
+        names = {node.name for node in tree.root.find_all(nodes.Name)} - sandbox.GLOBALS.keys()
     else:
-        found = _list_undeclared(tree.root)
+        names = _list_undeclared(tree.root)
     if any(node.name == "random" for node in tree.root.find_all(nodes.Filter)):
-        found.add("uuid4")
+        names.add("uuid4")
     # Also by name, as in map('encrypt_secret').
     if "encrypt_secret" in tree.source:
-        found.add(SEAL)
-    return frozenset(found)
+        names.add(SEAL)
+    return frozenset(names)
 
 
 def _list_undeclared(root: nodes.Template) -> set[str]:
@@ -233,7 +233,7 @@ def _join_prefix(name: str, keys: list[Key]) -> str:
 
 def list_snippets(source: str) -> list[str]:
     """List the source of every `{{ … }}` of a template, in order."""
-    found: list[str] = []
+    snippets: list[str] = []
     current: list[str] | None = None
     for _line, token, text in sandbox.get_environment("text").lexer.tokeniter(
         spell_literals(source), None
@@ -243,6 +243,6 @@ def list_snippets(source: str) -> list[str]:
         if current is not None:
             current.append(text)
         if token == "variable_end" and current is not None:  # noqa: S105 (a token of the lexer)
-            found.append("".join(current))
+            snippets.append("".join(current))
             current = None
-    return found
+    return snippets

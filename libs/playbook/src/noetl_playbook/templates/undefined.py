@@ -98,8 +98,8 @@ class Undefined(jinja2.Undefined):
         if self._undefined_hint:
             raise UndefinedUsedError(self._undefined_hint)
         near = self._find_near_path()
-        asked = f"did you mean '{near}'?" if near is not None else self._hint_at_entry()
-        hint = " ".join(filter(None, (asked, self._list_siblings(near)))) or None
+        entry = f"did you mean '{near}'?" if near is not None else self._hint_at_entry()
+        hint = " ".join(filter(None, (entry, self._list_siblings(near)))) or None
         raise UndefinedUsedError(f"'{self.path}' is undefined", hint=hint, path=self.path)
 
     def refuse_test(self, *_args: Any, **_named: Any) -> NoReturn:
@@ -109,9 +109,9 @@ class Undefined(jinja2.Undefined):
         near = self._find_near_path()
         head = self._first_missing.rpartition(".")[0]
         asked = f"did you mean '{near[len(head) :].lstrip('.')}'?" if near is not None else None
-        told = " ".join(filter(None, (asked, self._list_siblings(near))))
+        hint = " ".join(filter(None, (asked, self._list_siblings(near))))
         raise UndefinedUsedError(
-            f"'{self.path}' is not there{f' ({told})' if told else ''}",
+            f"'{self.path}' is not there{f' ({hint})' if hint else ''}",
             hint=_WAY_OUT,
             path=self.path,
         )
@@ -133,16 +133,16 @@ class Undefined(jinja2.Undefined):
     def _find_near_path(self) -> str | None:
         """Find the path that was probably meant."""
         head, dot, last = self._first_missing.rpartition(".")
-        known = [key for key in _list_keys(self._owner) if isinstance(key, str)]
-        found = spelling.find_nearest_word(last, known) or self._find_below(last, known)
-        return None if found is None else f"{head}{dot}{found}"
+        keys = [key for key in _list_keys(self._owner) if isinstance(key, str)]
+        nearest_word = spelling.find_nearest_word(last, keys) or self._find_below(last, keys)
+        return None if nearest_word is None else f"{head}{dot}{nearest_word}"
 
-    def _find_below(self, last: str, known: list[str]) -> str | None:
+    def _find_below(self, last: str, known_names: list[str]) -> str | None:
         """Find the key a level deeper, as the fields of a body are in results of a loop."""
         owner = self._owner
         if type(owner) is not dict:
             return None
-        holding = [key for key in known if type(owner[key]) is dict and last in owner[key]]
+        holding = [key for key in known_names if type(owner[key]) is dict and last in owner[key]]
         return f"{holding[0]}.{last}" if len(holding) == 1 else None
 
     def _hint_at_entry(self) -> str | None:

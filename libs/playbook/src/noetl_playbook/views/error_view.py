@@ -18,13 +18,13 @@ def show_error(error: ErrorObject | Mapping[str, Any]) -> dict[str, Any]:
     (language reference, section 14).
     """
     given = codec.to_builtins(error) if isinstance(error, ErrorObject) else error
-    found = {key: item for key, item in given.items() if item is not None}
-    if "kind" in found:
-        found.setdefault("retryable", False)
-    status = next((found[name] for name in _HTTP_STATUSES if name in found), None)
+    fields = {key: item for key, item in given.items() if item is not None}
+    if "kind" in fields:
+        fields.setdefault("retryable", False)
+    status = next((fields[name] for name in _HTTP_STATUSES if name in fields), None)
     if status is not None:
-        found.update(dict.fromkeys(_HTTP_STATUSES, status))
-    return found
+        fields.update(dict.fromkeys(_HTTP_STATUSES, status))
+    return fields
 
 
 def show_error_record(error: ErrorObject | Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -75,8 +75,10 @@ class LoopPartView(Lookup):
     def to_reference_form(self) -> dict[str, Any]:
         """Give every field, the output only of a part that has no reference."""
         names = ("index", "key", "status", "ref", "row_count")
-        found = {name: self.find_member(name) for name in names}
-        return found if self._part.ref is not None else {**found, "data": self._get_plain_data()}
+        members = {name: self.find_member(name) for name in names}
+        return (
+            members if self._part.ref is not None else {**members, "data": self._get_plain_data()}
+        )
 
     def _get_plain_data(self) -> Any:
         return output_forms.to_plain(self.find_member("data"))
@@ -154,8 +156,8 @@ class FaninView(Lookup):
 
     def to_plain(self) -> Any:
         """Give the counters and the failed units; outputs have to be named."""
-        found = {key: item for key, item in self._counters.items() if key != PARTS}
-        return {**found, "failed_items": self._list_failed()}
+        counters = {key: item for key, item in self._counters.items() if key != PARTS}
+        return {**counters, "failed_items": self._list_failed()}
 
     def _list_failed(self) -> list[dict[str, Any]]:
         if not self._counters.get("failed"):
@@ -246,9 +248,9 @@ def _list_mapping_items(value: Mapping[str, Any]) -> list[Any]:
 
 def _parse_text_list(value: str) -> list[Any]:
     try:
-        found = msgspec.json.decode(value)
+        text_list = msgspec.json.decode(value)
     except ValueError as error:
         raise NoCollectionError("text that is no JSON") from error
-    if not isinstance(found, list):
+    if not isinstance(text_list, list):
         raise NoCollectionError("text that holds no JSON list")
-    return found
+    return text_list

@@ -74,13 +74,15 @@ class OutputView(Lookup):
         if self._error is None:
             return MISSING
         if key == "pg" and "pg_code" in self._error:
-            told = _choose_details(self._error.get("details"), ("constraint", "table"))
+            details = _choose_details(self._error.get("details"), ("constraint", "table"))
             sqlstate = self._error["pg_code"]
             code = self._error.get("code")
-            return Record({"code": code, "sqlstate": sqlstate, **told}, optional=PG_FIELDS)
+            return Record({"code": code, "sqlstate": sqlstate, **details}, optional=PG_FIELDS)
         if key == "py" and "exception_type" in self._error:
-            told = _choose_details(self._error.get("details"), ("traceback",))
-            return Record({"exception": self._error["exception_type"], **told}, optional=PY_FIELDS)
+            details = _choose_details(self._error.get("details"), ("traceback",))
+            return Record(
+                {"exception": self._error["exception_type"], **details}, optional=PY_FIELDS
+            )
         return MISSING
 
     def _get_produced_data(self) -> Any:

@@ -52,8 +52,8 @@ class PayloadHandle(Lookup):
         """Find a name in the metadata, else in the payload."""
         if key in _OF_STORED and self.stored.is_inline and key not in self.stored.fields:
             return MISSING
-        found = self._find_in_metadata(key) if isinstance(key, str) else MISSING
-        return look_up_member(self._load(self.stored), key) if found is MISSING else found
+        metadata = self._find_in_metadata(key) if isinstance(key, str) else MISSING
+        return look_up_member(self._load(self.stored), key) if metadata is MISSING else metadata
 
     def _find_in_metadata(self, key: str) -> Any:
         stored = self.stored
@@ -68,8 +68,8 @@ class PayloadHandle(Lookup):
             "row_count": stored.reference.row_count,
             "columns": stored.columns,
         }
-        found = known.get(key)
-        return self._find_in_outline(key) if found is None else found
+        metadata = known.get(key)
+        return self._find_in_outline(key) if metadata is None else metadata
 
     def _find_in_outline(self, key: str) -> Any:
         if self._is_row_list(key):
@@ -96,8 +96,8 @@ class PayloadHandle(Lookup):
         return self._load(self.stored)
 
     def _load_settled(self) -> Any:
-        found = self.load_value()
-        return found.settle_view() if isinstance(found, Lookup) else found
+        value = self.load_value()
+        return value.settle_view() if isinstance(value, Lookup) else value
 
     def settle_view(self) -> Any:
         """Return the handle itself: a path may end here, and only a use of the value loads it."""

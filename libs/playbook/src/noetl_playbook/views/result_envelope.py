@@ -207,9 +207,9 @@ def check_result_envelope(result: ResultEnvelope) -> None:
             _check_fanin(context.fields.get(_FANIN))
         if result.reference is None:
             data = result.context.get("data", {})
-            kept = codec.convert_value(data, LoopResult if is_loop else PipelineResult)
-            if isinstance(kept, LoopResult):
-                _check_fanin(kept.fanin)
+            value = codec.convert_value(data, LoopResult if is_loop else PipelineResult)
+            if isinstance(value, LoopResult):
+                _check_fanin(value.fanin)
     except msgspec.ValidationError as failure:
         shape = str(result.context.get("shape", PIPELINE))[:40]
         raise ResultMalformed(f"this is no result of the shape {shape!r}: {failure}") from failure

@@ -77,9 +77,9 @@ class ResultView(Lookup, Mapping[str, Any]):
             return self._names[key]
         raw = self._raw
         if type(raw) is dict:
-            found = raw.get(key, MISSING)
-            if found is not MISSING:
-                return found
+            member = raw.get(key, MISSING)
+            if member is not MISSING:
+                return member
         if not isinstance(key, str):
             return self._find_row(key)
         for rule in (
@@ -88,9 +88,9 @@ class ResultView(Lookup, Mapping[str, Any]):
             self._find_in_body,
             self._find_in_earlier,
         ):
-            found = rule(key)
-            if found is not MISSING:
-                return found
+            member = rule(key)
+            if member is not MISSING:
+                return member
         return self._find_in_envelope(key)
 
     def _find_row(self, key: Any) -> Any:
@@ -119,9 +119,9 @@ class ResultView(Lookup, Mapping[str, Any]):
         match = _STATEMENT.match(key)
         if match is None:
             return MISSING
-        found = list_statements(raw)
+        statements = list_statements(raw)
         index = int(match[1])
-        return found[index] if index < len(found) else MISSING
+        return statements[index] if index < len(statements) else MISSING
 
     def _find_task(self, key: str) -> Any:
         if self._tasks is None:
@@ -139,9 +139,9 @@ class ResultView(Lookup, Mapping[str, Any]):
 
     def _find_in_earlier(self, key: str) -> Any:
         for task in reversed(list((self._tasks or {}).values())):
-            found = task.find_own_field(key)
-            if found is not MISSING:
-                return found
+            field = task.find_own_field(key)
+            if field is not MISSING:
+                return field
         return MISSING
 
     def find_own_field(self, key: str) -> Any:
@@ -204,8 +204,11 @@ class ResultView(Lookup, Mapping[str, Any]):
         if self._kind == "http" and "body" in raw:
             return {"data": raw["body"]}
         if self._kind in SQL_KINDS and self.is_tabular:
-            found = list_statements(raw)
-            return {"commands": found, **{f"command_{i}": each for i, each in enumerate(found)}}
+            statements = list_statements(raw)
+            return {
+                "commands": statements,
+                **{f"command_{i}": item for i, item in enumerate(statements)},
+            }
         return {}
 
     def known_names(self) -> Iterable[str]:
@@ -219,10 +222,10 @@ class ResultView(Lookup, Mapping[str, Any]):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return self._get_rows()[key]
-        found = self.find_member(key)
-        if found is MISSING:
+        member = self.find_member(key)
+        if member is MISSING:
             raise KeyError(key)
-        return found
+        return member
 
     def _get_rows(self) -> list[Any]:
         rows = self._raw["rows"] if self.is_tabular else self._raw
@@ -327,7 +330,7 @@ def view_pipeline(
     if name is None:
         return ResultView({}, kind="noop", names=names, tasks=tasks, error=error)
     front = result.tasks[name]
-    gathered = {key: item for each in result.tasks.values() for key, item in each.names.items()}
+    gathered = {key: item for entry in result.tasks.values() for key, item in entry.names.items()}
     return ResultView(
         front.raw,
         kind=front.kind,

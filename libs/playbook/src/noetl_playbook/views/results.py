@@ -60,7 +60,7 @@ class StoredResult(CanonicalValue, frozen=True, kw_only=True):
 
     def as_mapping(self) -> dict[str, Any]:
         """Give the `_ref` that templates and tools see."""
-        found = {
+        mapping = {
             "kind": "result_ref",
             "ref": self.locator,
             "store": self.store,
@@ -69,5 +69,5 @@ class StoredResult(CanonicalValue, frozen=True, kw_only=True):
             "media_type": self.reference.media_type,
         }
         if self.reference.row_count is not None:
-            found["row_count"] = self.reference.row_count
-        return found
+            mapping["row_count"] = self.reference.row_count
+        return mapping

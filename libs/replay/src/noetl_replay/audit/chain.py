@@ -58,11 +58,11 @@ class ChainExamination:
 
     def feed_events(self, page: Iterable[StoredEvent]) -> None:
         """Examine what follows."""
-        for one in page:
+        for item in page:
             self.events += 1
-            self.last = one
-            self._window.append(one)
-            self._check_event(one)
+            self.last = item
+            self._window.append(item)
+            self._check_event(item)
             while len(self._window) > REACH:
                 self._examine_next()
 
@@ -94,25 +94,25 @@ class ChainExamination:
         self._check_heads(head)
         return sorted(self.findings, key=lambda chain_finding: chain_finding.version)
 
-    def _check_event(self, one: StoredEvent) -> None:
-        if one.altered:
+    def _check_event(self, stored_event: StoredEvent) -> None:
+        if stored_event.altered:
             self._report_event(
                 ChainDamage.COLUMN,
-                one,
-                f"event {one.event_id} at version {one.stream_version} was changed in the "
-                f"columns that queries read: {', '.join(one.altered)}",
+                stored_event,
+                f"event {stored_event.event_id} at version {stored_event.stream_version} was "
+                f"changed in the columns that queries read: {', '.join(stored_event.altered)}",
             )
         exported = self._exported
         if (
             exported is not None
-            and one.stream_version == exported.version
-            and one.envelope_checksum != exported.checksum
+            and stored_event.stream_version == exported.version
+            and stored_event.envelope_checksum != exported.checksum
         ):
             self._report_event(
                 ChainDamage.HEAD,
-                one,
-                f"event {one.event_id} at version {one.stream_version} is not the one whose "
-                "checksum was exported: the history up to it was sealed anew",
+                stored_event,
+                f"event {stored_event.event_id} at version {stored_event.stream_version} is not "
+                "the one whose checksum was exported: the history up to it was sealed anew",
             )
 
     def _examine_next(self) -> None:
@@ -137,34 +137,34 @@ class ChainExamination:
             # event shows whether its checksum is.
             self.concealed += 1
             return first
-        for one in (*self._window[:1], *self._misplaced, *self._window[1:]):
-            if stored_event.is_stored_event_sealed(one, self._previous, version=self._next):
-                return one
+        for candidate in (*self._window[:1], *self._misplaced, *self._window[1:]):
+            if stored_event.is_stored_event_sealed(candidate, self._previous, version=self._next):
+                return candidate
         return None
 
-    def _follow_successor(self, one: StoredEvent) -> None:
-        if one in self._misplaced:
-            self._misplaced.remove(one)
-            self._returned.append((self._next, one))
+    def _follow_successor(self, stored_event: StoredEvent) -> None:
+        if stored_event in self._misplaced:
+            self._misplaced.remove(stored_event)
+            self._returned.append((self._next, stored_event))
         else:
-            place = self._window.index(one)
+            place = self._window.index(stored_event)
             if place:
                 self._misplaced += self._window[:place]
-                self._jumped.append((self._next, one))
+                self._jumped.append((self._next, stored_event))
             del self._window[: place + 1]
         if not self._misplaced:
-            self._shift = one.stream_version - self._next
+            self._shift = stored_event.stream_version - self._next
             self._report_reordered()
-        self._advance_past(one)
+        self._advance_past(stored_event)
 
     def _report_reordered(self) -> None:
         """Name those that changed places: the fewer of who came too early and who too late."""
         fewer = min(self._returned, self._jumped, key=len) if self._returned else []
-        for version, one in fewer:
+        for version, item in fewer:
             self._report_event(
                 ChainDamage.REORDERED,
-                one,
-                f"event {one.event_id} stands at version {one.stream_version} and was sealed at "
+                item,
+                f"event {item.event_id} stands at version {item.stream_version} and was sealed at "
                 f"version {version}",
             )
         self._returned, self._jumped = [], []
@@ -200,8 +200,8 @@ class ChainExamination:
             "there: it was changed, or the one before it was changed and sealed again",
         )
 
-    def _advance_past(self, one: StoredEvent) -> None:
-        self._previous = one.envelope_checksum
+    def _advance_past(self, stored_event: StoredEvent) -> None:
+        self._previous = stored_event.envelope_checksum
         self._next += 1
 
     def _check_heads(self, head: HistoryHead | None) -> None:
@@ -239,10 +239,13 @@ class ChainExamination:
         tail = f", as {witness} shows" if witness else ""
         self._report_version(ChainDamage.REMOVED, first, f"{versions} removed{tail}")
 
-    def _report_event(self, damage: ChainDamage, one: StoredEvent, message: str) -> None:
+    def _report_event(self, damage: ChainDamage, stored_event: StoredEvent, message: str) -> None:
         self.findings.append(
             ChainFinding(
-                damage=damage, version=one.stream_version, event_id=one.event_id, message=message
+                damage=damage,
+                version=stored_event.stream_version,
+                event_id=stored_event.event_id,
+                message=message,
             )
         )
 

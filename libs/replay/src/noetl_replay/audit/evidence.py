@@ -152,7 +152,7 @@ class ArtifactIndex(Struct, frozen=True, kw_only=True):
 def build_payload_report(payloads: Sequence[PayloadCheck]) -> PayloadReport:
     """Order what was found of payloads, and count it."""
     ordered = sorted(payloads, key=lambda payload_check: payload_check.sha256)
-    resolved = sum(one.status == RESOLVED for one in ordered)
+    resolved = sum(item.status == RESOLVED for item in ordered)
     return PayloadReport(
         payloads=ordered,
         summary=PayloadSummary(

@@ -129,7 +129,7 @@ def _list_entry_problems(files: Files, index: ArtifactIndex) -> Iterator[Evidenc
 
 
 def _find_entry_problem(files: Files, entry: IndexEntry) -> EvidenceProblem | None:
-    found = files.get(entry.path)
+    file = files.get(entry.path)
     wrong: tuple[str, str] | None = None
     if entry.path.startswith(("/", "\\")) or entry.path[1:2] == ":":
         wrong = "path_absolute", f"the path {entry.path!r} is absolute: the folder cannot be moved"
@@ -137,11 +137,11 @@ def _find_entry_problem(files: Files, entry: IndexEntry) -> EvidenceProblem | No
         wrong = "path_escapes", f"the path {entry.path!r} leads out of the folder"
     elif not _SHA256.fullmatch(entry.sha256):
         wrong = "digest_shape", f"the digest of {entry.path} is no lower-case SHA-256"
-    elif found is None:
+    elif file is None:
         wrong = "file_missing", f"{entry.path} is listed in the index and not there"
-    elif len(found) != entry.bytes:
-        wrong = "file_size", f"{entry.path} has {len(found)} bytes, the index says {entry.bytes}"
-    elif codec.digest_hex(found) != entry.sha256:
+    elif len(file) != entry.bytes:
+        wrong = "file_size", f"{entry.path} has {len(file)} bytes, the index says {entry.bytes}"
+    elif codec.digest_hex(file) != entry.sha256:
         wrong = "file_digest", f"{entry.path} was changed: its SHA-256 is not the index's"
     elif entry.role in FILE_BY_ROLE and entry.path != FILE_BY_ROLE[entry.role]:
         wrong = "path_other", f"{entry.role} stands in {entry.path}, not {FILE_BY_ROLE[entry.role]}"

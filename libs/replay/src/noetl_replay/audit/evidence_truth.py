@@ -102,12 +102,12 @@ def _list_replay_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
         )
     yield from _list_surface_problems("replay", replay.surfaces, "rows")
     for surface, found in replay.surfaces.items():
-        said = replay.projection_checksums.get(surface)
-        if said is None:
+        projection_checksum = replay.projection_checksums.get(surface)
+        if projection_checksum is None:
             yield _build_problem(
                 "replay_checksum_missing", "replay", f"the replay has no checksum of {surface}"
             )
-        elif codec.compute_checksum(found) != said:
+        elif codec.compute_checksum(found) != projection_checksum:
             yield _build_problem(
                 "replay_surface",
                 "replay",
@@ -153,20 +153,20 @@ def _list_fold_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
             f"{type(failure).__name__}: {failure}",
         )
         return
-    found = history_replay.build_replay_report(again)
-    if found["state_checksum"] != replay.state_checksum:
+    replay_report = history_replay.build_replay_report(again)
+    if replay_report["state_checksum"] != replay.state_checksum:
         yield _build_problem(
             "replay_not_folded",
             "replay",
             "the events fold to another state: "
-            + _describe_first_change(found["state"], replay.state),
+            + _describe_first_change(replay_report["state"], replay.state),
         )
-    if found["surfaces"] != replay.surfaces:
+    if replay_report["surfaces"] != replay.surfaces:
         yield _build_problem(
             "replay_rows_not_folded",
             "replay",
             "the events fold to other rows: "
-            + _describe_first_change(found["surfaces"], replay.surfaces),
+            + _describe_first_change(replay_report["surfaces"], replay.surfaces),
         )
 
 

@@ -92,12 +92,12 @@ class HistoryAuditor:
         state = self._replay.state
         owner = (state.execution_id, state.tenant_id, state.organization_id)
         self._foreign_events += sum(
-            (one.execution_id, one.tenant_id, one.organization_id) != owner for one in page
+            (item.execution_id, item.tenant_id, item.organization_id) != owner for item in page
         )
         if self._failure is not None:
             return
         try:
-            self._replay.feed_events([stored_event.read_envelope(one) for one in page])
+            self._replay.feed_events([stored_event.read_envelope(item) for item in page])
         except _FOLD_FAILURES as failure:
             self._failure = (
                 f"does not fold behind version {self._replay.state.version}: "
@@ -129,7 +129,7 @@ class HistoryAuditor:
             path=state.path,
             projected=projected,
             envelope_checksum=state.checksum,
-            damage=[one[:_DAMAGE_CHARACTERS_MAX] for one in [*damage, *differences]][:DAMAGE_MAX],
+            damage=[item[:_DAMAGE_CHARACTERS_MAX] for item in [*damage, *differences]][:DAMAGE_MAX],
         )
 
     def _compare_rows(

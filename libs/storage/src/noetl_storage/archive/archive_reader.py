@@ -153,13 +153,13 @@ class ArchivedAudit:
 
     async def find_version_at(self, execution_id: ExecutionId, at: datetime) -> int:
         """Return the latest version whose event time is not after an instant; 0 for none."""
-        found = await self._audit.find_version_at(execution_id, at)
-        return found or histories.find_version_at(await self._read_all_archived(execution_id), at)
+        version = await self._audit.find_version_at(execution_id, at)
+        return version or histories.find_version_at(await self._read_all_archived(execution_id), at)
 
     async def find_version_of(self, execution_id: ExecutionId, event_id: EventId) -> int | None:
         """Return the version of an event, or None when the history has no such event."""
-        found = await self._audit.find_version_of(execution_id, event_id)
-        return found or histories.find_version_of(
+        version = await self._audit.find_version_of(execution_id, event_id)
+        return version or histories.find_version_of(
             await self._read_all_archived(execution_id), event_id
         )
 
@@ -213,18 +213,18 @@ class ArchivedReader:
         before = await self._archive.read_archived(
             execution_id, after_version=after_version, events_max=events_max
         )
-        return ([stored_event.read_envelope(one) for one in before] + _drop_archived(page, before))[
-            :events_max
-        ]
+        return (
+            [stored_event.read_envelope(item) for item in before] + _drop_archived(page, before)
+        )[:events_max]
 
     async def list_item_results(
         self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
     ) -> list[ItemEnd]:
         """Return a page of the outcomes of one loop epoch's items, in item order."""
-        found = await self._ledger.list_item_results(
+        item_results = await self._ledger.list_item_results(
             execution_id, run_id, after_index=after_index, results_max=results_max
         )
-        return found or histories.list_item_results(
+        return item_results or histories.list_item_results(
             await self._read_whole_history(execution_id),
             run_id,
             after_index=after_index,
@@ -254,10 +254,10 @@ class ArchivedReader:
         results_max: int,
     ) -> list[FrameEnd]:
         """Return a page of the outcomes of one stage's frames, by slot and frame index."""
-        found = await self._ledger.list_frame_results(
+        frame_results = await self._ledger.list_frame_results(
             execution_id, stage_id, after=after, results_max=results_max
         )
-        return found or histories.list_frame_results(
+        return frame_results or histories.list_frame_results(
             await self._read_whole_history(execution_id),
             stage_id,
             after=after,

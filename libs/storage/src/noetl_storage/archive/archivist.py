@@ -204,8 +204,8 @@ class Archivist:
             for span, first in zip(some, firsts, strict=True):
                 if await self._is_history_sound(unit, span, first):
                     async for page in self._iterate_pages(span, first):
-                        for one in page:
-                            yield one
+                        for item in page:
+                            yield item
 
     async def _is_history_sound(
         self, unit: ArchiveUnit, span: VersionSpan, first: list[StoredEvent]
@@ -221,15 +221,15 @@ class Archivist:
     async def _find_doubt(self, span: VersionSpan, first: list[StoredEvent]) -> str | None:
         version, checksum = span.first_version - 1, span.previous
         async for page in self._iterate_pages(span, first):
-            for one in page:
-                if one.altered or not stored_event.is_stored_event_sealed(
-                    one, checksum, version=version + 1
+            for item in page:
+                if item.altered or not stored_event.is_stored_event_sealed(
+                    item, checksum, version=version + 1
                 ):
                     return (
                         f"version {version + 1} is not what was sealed there; see: "
                         f"noetl audit verify {span.execution_id}"
                     )
-                version, checksum = one.stream_version, one.envelope_checksum
+                version, checksum = item.stream_version, item.envelope_checksum
         if (version, checksum) == (span.last_version, span.checksum):
             return None
         return f"the history ends at version {version} and not at {span.last_version}"
@@ -266,11 +266,11 @@ class Archivist:
             (span.execution_id, span.first_version, span.last_version, span.checksum)
             for span in await self._retention.list_spans(unit.manifest_id)
         }
-        found = {
+        histories = {
             (history.execution_id, history.first_version, history.last_version, history.checksum)
             for history in manifest.histories
         }
-        if planned != found or manifest.is_dropped != (unit.action is RetentionAction.DROP):
+        if planned != histories or manifest.is_dropped != (unit.action is RetentionAction.DROP):
             raise RetentionRefused(
                 f"the manifest of unit {unit.manifest_id} names other histories than were planned"
             )

@@ -96,21 +96,21 @@ def _choose_row_groups(
     every = range(source.metadata.num_row_groups)
     if execution_id is None:
         return list(every)
-    wanted, found = int(execution_id), []
+    wanted, row_groups = int(execution_id), []
     for group in every:
         low, high = _read_bounds(source, group, "execution_id")
         if low <= wanted <= high and (
             low < high or _read_bounds(source, group, "stream_version")[1] > after_version
         ):
-            found.append(group)
-    return found
+            row_groups.append(group)
+    return row_groups
 
 
 def _read_bounds(source: pq.ParquetFile, group: int, column: str) -> tuple[int, int]:
-    said = source.metadata.row_group(group).column(SCHEMA.get_field_index(column)).statistics
-    if said is None or not said.has_min_max:
+    statistics = source.metadata.row_group(group).column(SCHEMA.get_field_index(column)).statistics
+    if statistics is None or not statistics.has_min_max:
         return 0, 2**63
-    return said.min, said.max
+    return statistics.min, statistics.max
 
 
 def _decode_batch(

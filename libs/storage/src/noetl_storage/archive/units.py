@@ -39,27 +39,29 @@ class _UnitWriter:
         self._parts: list[ArchivePart] = []
         self._mentions: set[str] = set()
 
-    async def add_event(self, one: StoredEvent, previous: str) -> None:
+    async def add_event(self, stored_event: StoredEvent, previous: str) -> None:
         self._mentions.update(
-            digests.list_hex_runs(codec.encode_json([one.event, one.payload_ref, one.meta]))
+            digests.list_hex_runs(
+                codec.encode_json([stored_event.event, stored_event.payload_ref, stored_event.meta])
+            )
         )
-        self._waiting.append(one)
-        self._note_history(one, previous)
+        self._waiting.append(stored_event)
+        self._note_history(stored_event, previous)
         if len(self._waiting) >= self._part_events_max:
             await self._write_part()
 
-    def _note_history(self, one: StoredEvent, previous: str) -> None:
-        execution, number = ExecutionId(one.execution_id), len(self._parts)
+    def _note_history(self, stored_event: StoredEvent, previous: str) -> None:
+        execution, number = ExecutionId(stored_event.execution_id), len(self._parts)
         before = self._stored_parts.get(execution)
         parts = [] if before is None else before.parts
         self._stored_parts[execution] = ArchivedHistory(
             execution_id=execution,
-            first_version=one.stream_version if before is None else before.first_version,
-            last_version=one.stream_version,
+            first_version=stored_event.stream_version if before is None else before.first_version,
+            last_version=stored_event.stream_version,
             previous=previous if before is None else before.previous,
-            checksum=one.envelope_checksum,
-            began_at=one.event_time if before is None else before.began_at,
-            ended_at=one.event_time,
+            checksum=stored_event.envelope_checksum,
+            began_at=stored_event.event_time if before is None else before.began_at,
+            ended_at=stored_event.event_time,
             parts=parts if number in parts else [*parts, number],
         )
 
@@ -197,12 +199,12 @@ class _HistoryFollower:
             )
         self._version, self._checksum = one.stream_version, one.envelope_checksum
 
-    def _begin_history(self, one: StoredEvent, part: ArchivePart) -> ArchivedHistory:
+    def _begin_history(self, stored_event: StoredEvent, part: ArchivePart) -> ArchivedHistory:
         self._check_history_end()
         following = next(self._expected, None)
-        if following is None or one.execution_id != following.execution_id:
+        if following is None or stored_event.execution_id != following.execution_id:
             raise PayloadCorrupt(
-                f"{part.name} holds execution {one.execution_id} where the manifest names "
+                f"{part.name} holds execution {stored_event.execution_id} where the manifest names "
                 f"{'none' if following is None else following.execution_id}"
             )
         self._current = following
@@ -238,8 +240,8 @@ async def verify_unit(store: Payloads, manifest: ArchiveManifest) -> int:
     follower = _HistoryFollower(manifest)
     events = 0
     for part in manifest.parts:
-        for one in _decode_part(part, await read_part(store, manifest.unit, part)):
-            follower.follow_event(one, part)
+        for item in _decode_part(part, await read_part(store, manifest.unit, part)):
+            follower.follow_event(item, part)
             events += 1
     follower.finish_part_check()
     if manifest.mentions is not None:

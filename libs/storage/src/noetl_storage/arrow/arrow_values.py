@@ -68,11 +68,11 @@ def column_to_values(column: pa.Array) -> list[Any]:  # noqa: C901 - one arm per
         return column_to_values(_decode_column(column))
     if types.is_nested(kind):
         return _convert_nested(column)
-    found: list[Any] = column.to_pylist()
+    values: list[Any] = column.to_pylist()
     is_json = types.is_integer(kind) or types.is_boolean(kind) or types.is_null(kind)
     if is_json or types.is_string(kind) or types.is_large_string(kind):
-        return found
-    return _convert_values(found, to_json_value)
+        return values
+    return _convert_values(values, to_json_value)
 
 
 def _column_to_values_by_kind(column: pa.Array, kind: str) -> list[Any]:
@@ -100,11 +100,11 @@ def _decode_column(column: pa.Array) -> pa.Array:
 
 
 def _convert_floats(column: pa.Array) -> list[Any]:
-    found: list[Any] = column.to_pylist()
+    values: list[Any] = column.to_pylist()
     if pa.types.is_float16(column.type):
-        return _convert_values(found, to_json_value)
+        return _convert_values(values, to_json_value)
     finite = pyarrow.compute.all(pyarrow.compute.is_finite(column)).as_py()
-    return found if finite is not False else _convert_values(found, to_json_value)
+    return values if finite is not False else _convert_values(values, to_json_value)
 
 
 def _read_as_integers(column: pa.Array) -> list[Any]:

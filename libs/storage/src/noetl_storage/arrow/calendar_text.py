@@ -46,10 +46,10 @@ def parse_date(text: str) -> int:
     sign = _INFINITIES.get(text.strip().lower())
     if sign is not None:
         return sign * DATE_INFINITY
-    found = _DATES.fullmatch(text.strip())
-    if found is None:
+    match = _DATES.fullmatch(text.strip())
+    if match is None:
         raise ValueError("it is no date like 2026-01-31")
-    return _parse_days(found)
+    return _parse_days(match)
 
 
 def format_time(value: int, unit: str) -> str:
@@ -62,10 +62,10 @@ def format_time(value: int, unit: str) -> str:
 
 def parse_time(text: str, unit: str) -> int:
     """Read a time of day in a unit; raises `ValueError`."""
-    found = _TIMES.fullmatch(text.strip())
-    if found is None:
+    match = _TIMES.fullmatch(text.strip())
+    if match is None:
         raise ValueError("it is no time like 23:59:59.5")
-    value = _parse_time_of_day(found, unit)
+    value = _parse_time_of_day(match, unit)
     if value > DAY_S * UNIT_PER_S[unit]:
         raise ValueError("a day ends at 24:00:00")
     return value
@@ -93,13 +93,13 @@ def parse_moment(text: str, unit: str, *, has_zone: bool) -> int:
     sign = _INFINITIES.get(text.strip().lower())
     if sign is not None:
         return sign * MOMENT_INFINITY
-    found = _MOMENTS.fullmatch(text.strip())
-    if found is None:
+    match = _MOMENTS.fullmatch(text.strip())
+    if match is None:
         raise ValueError("it is no moment like 2026-01-31T23:59:59.5")
-    if has_zone != (found["zone"] is not None):
+    if has_zone != (match["zone"] is not None):
         raise ValueError("it needs a zone, as in +00:00" if has_zone else "it may have no zone")
-    value = _parse_days(found) * DAY_S * UNIT_PER_S[unit] + _parse_time_of_day(found, unit)
-    value -= _parse_offset_s(found["zone"]) * UNIT_PER_S[unit]
+    value = _parse_days(match) * DAY_S * UNIT_PER_S[unit] + _parse_time_of_day(match, unit)
+    value -= _parse_offset_s(match["zone"]) * UNIT_PER_S[unit]
     if abs(value) >= MOMENT_INFINITY:
         raise ValueError(f"a moment counted in {unit} does not reach so far")
     return value
@@ -117,17 +117,17 @@ def format_interval(months: int, days: int, nanoseconds: int) -> str:
 
 def parse_interval(text: str) -> tuple[int, int, int]:
     """Read an interval as months, days and nanoseconds; raises `ValueError`."""
-    found = _TIME_SPAN.fullmatch(text.strip())
-    if found is None or text.strip().lstrip("-") in {"P", "PT"} or text.strip().endswith("T"):
+    match = _TIME_SPAN.fullmatch(text.strip())
+    if match is None or text.strip().lstrip("-") in {"P", "PT"} or text.strip().endswith("T"):
         raise ValueError("it is no interval like P1Y2M3DT4H5M6.7S")
-    part = {name: int(found[name] or 0) for name in _COUNTED}
+    part = {name: int(match[name] or 0) for name in _COUNTED}
     months = 12 * part["years"] + part["months"]
     days = 7 * part["weeks"] + part["days"]
-    rest = int((found["fraction"] or "").ljust(9, "0") or 0)
+    rest = int((match["fraction"] or "").ljust(9, "0") or 0)
     clock = part["seconds"] * UNIT_PER_S["ns"] + rest
-    clock = -clock if found["second_sign"] else clock
+    clock = -clock if match["second_sign"] else clock
     clock += (part["hours"] * 3_600 + part["minutes"] * 60) * UNIT_PER_S["ns"]
-    sign = -1 if found["sign"] else 1
+    sign = -1 if match["sign"] else 1
     return sign * months, sign * days, sign * clock
 
 

@@ -305,8 +305,8 @@ def _decode_table(data: bytes, *, bytes_max: int) -> Any:
 def _decode_column(field: Any, column: Any) -> list[Any]:
     if (field.metadata or {}).get(_IS_JSON) is None:
         return arrow_values.column_to_values(column.combine_chunks())
-    found: list[Any] = column.to_pylist()
-    return [None if text is None else codec.decode_json(text.encode()) for text in found]
+    values: list[Any] = column.to_pylist()
+    return [None if text is None else codec.decode_json(text.encode()) for text in values]
 
 
 def _replace_at_path(value: Any, path: tuple[str, ...], leaf: Any) -> Any:

@@ -53,10 +53,10 @@ def _build_unfit_error(
     for row, value in enumerate(values):
         try:
             _build_column_values([value], kind)
-        except _BROKEN as found:
+        except _BROKEN as unfit_error:
             shown = value if isinstance(value, str) else codec.encode_text(value)
             place = f", row {row}: {shown[:_SHOWN_CHARACTERS_MAX]!r}"
-            reason = found
+            reason = unfit_error
             break
     text = (
         f"column '{name}'{place} does not fit the type {format_arrow_type(kind)} ({reason}): "
@@ -133,14 +133,14 @@ def _parse_integer(value: Any) -> int:
 def _build_floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if any(type(value) is not float and value is not None for value in values):
         values = _map_values(values, _parse_float)
-    found = pa.array(values, kind)
+    array = pa.array(values, kind)
     if pa.types.is_float64(kind):
-        return found
+        return array
     # What is too large for a narrow float becomes infinite, and what it cannot hold is rounded.
-    for value, held in zip(values, found.to_pylist(), strict=True):
+    for value, held in zip(values, array.to_pylist(), strict=True):
         if value is not None and math.isinf(held) and not math.isinf(value):
             raise ValueError("it is too large")
-    return found
+    return array
 
 
 def _parse_float(value: Any) -> float:
@@ -161,10 +161,10 @@ def _parse_float(value: Any) -> float:
 def _parse_decimal(value: Any) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("it is no number")  # noqa: TRY004 - a value, not an argument, is wrong
-    found = Decimal(repr(value) if isinstance(value, float) else value)
-    if not found.is_finite():
+    decimal = Decimal(repr(value) if isinstance(value, float) else value)
+    if not decimal.is_finite():
         raise ValueError("a decimal is finite")
-    return _EXACT.plus(found)
+    return _EXACT.plus(decimal)
 
 
 def _build_texts(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -271,10 +271,10 @@ def _parse_map_key(text: str, kind: pa.DataType) -> Any:
 def _build_structs(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if not all(value is None or isinstance(value, dict) for value in values):
         raise ValueError("it is no mapping")
-    known = {field.name for field in kind}
+    names = {field.name for field in kind}
     for value in values:
-        if value is not None and not value.keys() <= known:
-            raise ValueError(f"it has a field {min(value.keys() - known)!r}, which its type lacks")
+        if value is not None and not value.keys() <= names:
+            raise ValueError(f"it has a field {min(value.keys() - names)!r}, which its type lacks")
     columns = [
         _build_column_values(
             [None if value is None else value.get(field.name) for value in values], field.type
@@ -287,9 +287,9 @@ def _build_structs(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 def _build_offsets(values: Sequence[Any]) -> pa.Array:
     """Say where each list's items begin; a list that is null has no beginning."""
-    found: list[int | None] = []
+    offsets: list[int | None] = []
     at = 0
     for value in values:
-        found.append(None if value is None else at)
+        offsets.append(None if value is None else at)
         at += len(value or ())
-    return pa.array([*found, at], pa.int32())
+    return pa.array([*offsets, at], pa.int32())

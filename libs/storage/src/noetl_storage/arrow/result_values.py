@@ -58,13 +58,13 @@ async def gather_rows(value: Any, ref: PayloadRef, read: Read) -> Any:
 def read_table_rows(data: bytes) -> list[dict[str, Any]]:
     """Read the rows of a bare table as JSON values; raises `PayloadUnreadable`."""
     table = encoding.read_table(data)
-    found: list[dict[str, Any]] = []
+    table_rows: list[dict[str, Any]] = []
     try:
         for batch in table.to_batches():
-            found += arrow_values.batch_to_rows(batch, [""] * batch.num_columns)
+            table_rows += arrow_values.batch_to_rows(batch, [""] * batch.num_columns)
     except ValueWithoutJson as failure:
         raise PayloadUnreadable(str(failure)) from failure
-    return found
+    return table_rows
 
 
 # Gives the decoded value of a reference.

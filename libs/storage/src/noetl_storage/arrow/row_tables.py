@@ -70,10 +70,10 @@ def join_results(results: list[Any]) -> Any:
     ]
     if not is_table or not all(is_table):
         return results
-    found = [one for one in map(read_row_table, results) if one is not None]
-    names = list(dict.fromkeys(name for one in found for name in one.columns or ()))
-    whole: dict[str, Any] = {"columns": names, "rows": [row for one in found for row in one.rows]}
-    kinds = table_schema.unify_kinds([(one.kinds, one.columns or []) for one in found])
+    found = [item for item in map(read_row_table, results) if item is not None]
+    names = list(dict.fromkeys(name for item in found for name in item.columns or ()))
+    whole: dict[str, Any] = {"columns": names, "rows": [row for item in found for row in item.rows]}
+    kinds = table_schema.unify_kinds([(item.kinds, item.columns or []) for item in found])
     if names and len(kinds) == len(names):
         whole["types"] = [table_schema.format_arrow_type(kinds[name]) for name in names]
     return whole
@@ -81,10 +81,10 @@ def join_results(results: list[Any]) -> Any:
 
 def union_tables(parts: Sequence[RowTable], *, part_column: str) -> RowTable:
     """Lay tables below each other; a column counts the parts from 0. Raises `UnlikeTypes`."""
-    rows = [{**row, part_column: at} for at, one in enumerate(parts) for row in one.rows]
+    rows = [{**row, part_column: at} for at, item in enumerate(parts) for row in item.rows]
     named = [[*part.column_names(), part_column] for part in parts]
     columns = list(dict.fromkeys(name for names in named for name in names if name != part_column))
-    counted = [{**one.kinds, part_column: pa.int64()} for one in parts]
+    counted = [{**item.kinds, part_column: pa.int64()} for item in parts]
     kinds = table_schema.unify_kinds(list(zip(counted, named, strict=True)))
     return RowTable(rows, [*columns, part_column], kinds)
 
@@ -102,11 +102,11 @@ def build_table(
     Keys that are no text, as templates make them, name their columns as text. Raises `UnfitCell`.
     """
     names = columns or RowTable(rows).column_names()
-    known = kinds or {}
+    column_kinds = kinds or {}
     made: dict[str, pa.Array] = {}
     for name in names:
         values = [row.get(name) for row in rows]
-        kind = known.get(name)
+        kind = column_kinds.get(name)
         text = name if isinstance(name, str) else codec.encode_text(name)
         made[text] = (
             _build_by_values(text, values) if kind is None else build_column(text, values, kind)

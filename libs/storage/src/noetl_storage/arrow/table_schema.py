@@ -78,7 +78,9 @@ def format_arrow_type(kind: pa.DataType) -> str:
     if types.is_map(kind):
         return f"map<{format_arrow_type(kind.key_type)}, {format_arrow_type(kind.item_type)}>"
     if types.is_struct(kind):
-        fields = (f"{_format_field_name(one.name)}: {format_arrow_type(one.type)}" for one in kind)
+        fields = (
+            f"{_format_field_name(item.name)}: {format_arrow_type(item.type)}" for item in kind
+        )
         return f"struct<{', '.join(fields)}>"
     if types.is_decimal(kind):
         wide = kind.precision > DECIMAL_DIGITS_MAX
@@ -89,7 +91,7 @@ def format_arrow_type(kind: pa.DataType) -> str:
 
 def format_schema(schema: pa.Schema) -> list[str]:
     """Write the types of a table's columns, in their order."""
-    return [format_arrow_type(one.type) for one in schema]
+    return [format_arrow_type(item.type) for item in schema]
 
 
 def parse_arrow_type(text: str) -> pa.DataType:
@@ -105,13 +107,13 @@ def parse_column_kinds(columns: Sequence[str], types: Sequence[object]) -> dict[
     if len(types) != len(columns):
         text = f"'types' has {len(types)} entries for {len(columns)} columns: give one for each"
         raise UnknownType(text)
-    found: dict[str, pa.DataType] = {}
+    data_types: dict[str, pa.DataType] = {}
     for name, given in zip(columns, types, strict=True):
         try:
-            found[name] = parse_arrow_type(given if isinstance(given, str) else "")
+            data_types[name] = parse_arrow_type(given if isinstance(given, str) else "")
         except UnknownType as problem:
             raise UnknownType(f"the type of column '{name}' cannot be read: {problem}") from problem
-    return found
+    return data_types
 
 
 def build_decimal_type(digits: int, scale: int) -> pa.DataType:
@@ -129,11 +131,11 @@ class _TypeReader:
         self._tokens: list[str] = []
         at = 0
         while at < len(text.rstrip()):
-            found = _TOKEN.match(text, at)
-            if found is None:
+            match = _TOKEN.match(text, at)
+            if match is None:
                 raise self._build_unknown_error()
-            self._tokens.append(found["name"] or found["sign"])
-            at = found.end()
+            self._tokens.append(match["name"] or match["sign"])
+            at = match.end()
         self._tokens.reverse()
 
     def parse_type(self) -> pa.DataType:
@@ -222,11 +224,11 @@ class _TypeReader:
         self._expect_sign(":")
         return (str(codec.decode_json(name)) if name.startswith('"') else name), self.parse_type()
 
-    def _parse_unit(self, known: Sequence[str]) -> str:
+    def _parse_unit(self, known_names: Sequence[str]) -> str:
         self._expect_sign("[")
         unit = self._take_token()
         self._expect_sign("]")
-        if unit not in known:
+        if unit not in known_names:
             raise self._build_unknown_error()
         return unit
 
@@ -266,62 +268,62 @@ def unify_kinds(tables: Sequence[tuple[Kinds, Sequence[str]]]) -> dict[str, pa.D
     Raises `IncompatibleTypes` that names the column. A column without a type in one of the tables
     that have it has none.
     """
-    found: dict[str, pa.DataType] = {}
+    data_types: dict[str, pa.DataType] = {}
     untyped = {name for kinds, columns in tables for name in columns if name not in kinds}
     for kinds, _ in tables:
         for name, kind in kinds.items():
             if name in untyped:
                 continue
-            known = found.get(name)
-            found[name] = kind if known is None else unify_types(name, known, kind)
-    return found
+            known_names = data_types.get(name)
+            data_types[name] = kind if known_names is None else unify_types(name, known_names, kind)
+    return data_types
 
 
-def unify_types(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+def unify_types(name: str, data_type: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Return a type that holds every value of both exactly; raises `IncompatibleTypes`."""
-    found = _find_common_type(one, other)
-    if found is None:
+    common_type = _find_common_type(data_type, other)
+    if common_type is None:
         text = (
-            f"column '{name}' is {format_arrow_type(one)} in one table and "
+            f"column '{name}' is {format_arrow_type(data_type)} in one table and "
             f"{format_arrow_type(other)} in another, and no type holds both exactly: cast it to "
             "one type in the queries"
         )
         raise IncompatibleTypes(text)
-    return found
+    return common_type
 
 
-def _find_common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    one, other = (parse_arrow_type(format_arrow_type(kind)) for kind in (one, other))
-    if one.equals(other) or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
+def _find_common_type(data_type: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    data_type, other = (parse_arrow_type(format_arrow_type(kind)) for kind in (data_type, other))
+    if data_type.equals(other) or pa.types.is_null(other):
+        return data_type
+    if pa.types.is_null(data_type):
         return other
-    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other):
-        if (one.tz is None) != (other.tz is None):
+    if pa.types.is_timestamp(data_type) and pa.types.is_timestamp(other):
+        if (data_type.tz is None) != (other.tz is None):
             return None
-        unit = max(one.unit, other.unit, key=_UNITS.index)
-        return pa.timestamp(unit, one.tz if one.tz == other.tz else "UTC")
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        inner = _find_common_type(one.value_type, other.value_type)
+        unit = max(data_type.unit, other.unit, key=_UNITS.index)
+        return pa.timestamp(unit, data_type.tz if data_type.tz == other.tz else "UTC")
+    if pa.types.is_list(data_type) and pa.types.is_list(other):
+        inner = _find_common_type(data_type.value_type, other.value_type)
         return None if inner is None else pa.list_(inner)
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        return _find_common_struct(one, other)
-    return _find_common_number(one, other)
+    if pa.types.is_struct(data_type) and pa.types.is_struct(other):
+        return _find_common_struct(data_type, other)
+    return _find_common_number(data_type, other)
 
 
-def _find_common_struct(one: pa.StructType, other: pa.StructType) -> pa.DataType | None:
-    kinds: dict[str, pa.DataType] = {field.name: field.type for field in one}
+def _find_common_struct(struct_type: pa.StructType, other: pa.StructType) -> pa.DataType | None:
+    kinds: dict[str, pa.DataType] = {field.name: field.type for field in struct_type}
     for field in other:
-        known = kinds.get(field.name)
-        kind = field.type if known is None else _find_common_type(known, field.type)
+        known_names = kinds.get(field.name)
+        kind = field.type if known_names is None else _find_common_type(known_names, field.type)
         if kind is None:
             return None
         kinds[field.name] = kind
     return pa.struct(list(kinds.items()))
 
 
-def _find_common_number(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    names = (str(one), str(other))
+def _find_common_number(data_type: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    names = (str(data_type), str(other))
     if any(name in _FLOAT_BITS for name in names):
         wide = max(names, key=lambda name: _FLOAT_BITS.get(name, 0))
         least = min(names, key=lambda name: _FLOAT_BITS.get(name, 0))
@@ -331,7 +333,7 @@ def _find_common_number(one: pa.DataType, other: pa.DataType) -> pa.DataType | N
         fits = (kind for kind, held in _FLOAT_BITS.items() if held >= max(bits, _FLOAT_BITS[wide]))
         found = next(fits, None)
         return None if found is None else _SIMPLE[found]
-    sizes = [_count_digits(kind) for kind in (one, other)]
+    sizes = [_count_digits(kind) for kind in (data_type, other)]
     if any(size is None for size in sizes):
         return None
     if all(name in _INTEGER_BITS for name in names):

@@ -83,7 +83,7 @@ def list_item_results(
     history: History, run_id: str, *, after_index: int, results_max: int
 ) -> list[ItemEnd]:
     """Return a page of the outcomes of one loop epoch's items, in item order."""
-    found = [
+    item_results = [
         (event.item_index, envelope.stream_version, event)
         for envelope in history
         if isinstance(event := envelope.event, ItemEnd)
@@ -91,7 +91,7 @@ def list_item_results(
         and event.item_index is not None
         and event.item_index > after_index
     ]
-    ordered = sorted(found, key=lambda item: item[:2])[:results_max]
+    ordered = sorted(item_results, key=lambda item: item[:2])[:results_max]
     return [event for _, _, event in ordered]
 
 
@@ -107,14 +107,14 @@ def list_frame_results(
     history: History, stage_id: str, *, after: tuple[int, int], results_max: int
 ) -> list[FrameEnd]:
     """Return a page of the outcomes of one stage's frames, by slot and frame index."""
-    found = [
+    frame_results = [
         ((event.slot, event.frame_index), event)
         for envelope in history
         if isinstance(event := envelope.event, FrameEnd)
         and event.stage_id == stage_id
         and (event.slot, event.frame_index) > after
     ]
-    return [one for _, one in sorted(found, key=lambda item: item[0])[:results_max]]
+    return [entry for _, entry in sorted(frame_results, key=lambda item: item[0])[:results_max]]
 
 
 def find_by_key(history: History, key: str) -> Envelope | None:
@@ -149,30 +149,30 @@ def trace_links(history: History, step: str, *, links_max: int) -> list[LineageL
 
 def find_version_at(history: Events, at: datetime) -> int:
     """Return the latest version whose event time is not after an instant; 0 for none."""
-    return max((one.stream_version for one in history if one.event_time <= at), default=0)
+    return max((item.stream_version for item in history if item.event_time <= at), default=0)
 
 
 def find_version_of(history: Events, event_id: EventId) -> int | None:
     """Return the version of an event, or None when the history has no such event."""
-    return next((one.stream_version for one in history if one.event_id == event_id), None)
+    return next((item.stream_version for item in history if item.event_id == event_id), None)
 
 
 def list_buckets(history: Events, *, buckets: int) -> list[TimeBucket]:
     """Cut the time of a run into equal spans and return those with events, in order."""
     if not history:
         return []
-    times = [one.event_time for one in history]
+    times = [item.event_time for item in history]
     low, width = min(times), max(max(times) - min(times), timedelta(microseconds=1))
     placed: dict[int, list[Envelope | StoredEvent]] = {}
-    for one in history:
-        number = min(int((one.event_time - low) / width * buckets), buckets - 1)
-        placed.setdefault(number, []).append(one)
+    for item in history:
+        number = min(int((item.event_time - low) / width * buckets), buckets - 1)
+        placed.setdefault(number, []).append(item)
     return [_build_bucket(number, placed[number]) for number in sorted(placed)]
 
 
 def _build_bucket(number: int, events: Events) -> TimeBucket:
     versions = [event.stream_version for event in events]
-    times = [one.event_time for one in events]
+    times = [item.event_time for item in events]
     return TimeBucket(
         number=number,
         events=len(events),

@@ -56,12 +56,12 @@ class MemoryObjects:
         rows_max: int,
     ) -> list[dict[str, Any]]:
         """Return an object's rows, one an execution that changed it, the latest first."""
-        found = [
+        rows = [
             row
             for row in self._list_owned_rows(tenant_id, organization_id)
             if _get_object_key(row) == (object_type, object_id)
         ]
-        return copy.deepcopy(found[:rows_max])
+        return copy.deepcopy(rows[:rows_max])
 
     async def list_object_changes(
         self,
@@ -87,13 +87,13 @@ class MemoryObjects:
     def _list_owned_rows(self, tenant_id: TenantId, organization_id: OrganizationId) -> list[Row]:
         """Return an owner's rows, the latest first."""
         rows = self._store.row_by_key_by_surface.get(SURFACE, {}).values()
-        own = [
+        owned_rows = [
             row
             for row in rows
             if (row["tenant_id"], row["organization_id"]) == (tenant_id, organization_id)
         ]
-        own.sort(key=lambda row: (row["updated_at"], int(row["execution_id"])), reverse=True)
-        return own
+        owned_rows.sort(key=lambda row: (row["updated_at"], int(row["execution_id"])), reverse=True)
+        return owned_rows
 
 
 def _get_object_key(row: Row) -> tuple[str, str]:
@@ -136,7 +136,7 @@ class MemoryHistoryPages:
             catalog_version=row.get("catalog_version"),
             parent_execution_id=row.get("parent_execution_id"),
             version=head.version,
-            events=[history_ports.build_shown_event(one) for one in history[:events_max]],
+            events=[history_ports.build_shown_event(item) for item in history[:events_max]],
         )
 
     async def find_run_events(

@@ -36,9 +36,9 @@ class MemoryIdentities:
         for stored in self._store.role_bindings.values():
             if _is_same_binding(stored, binding):
                 return stored
-        kept = structs.replace(binding, created_at=self._store.now())
-        self._store.role_bindings[binding.binding_id] = kept
-        return kept
+        role_binding = structs.replace(binding, created_at=self._store.now())
+        self._store.role_bindings[binding.binding_id] = role_binding
+        return role_binding
 
     async def remove_binding(
         self,
@@ -198,7 +198,7 @@ class MemoryAdministrationLog:
 
     async def list_records(
         self,
-        wanted: RecordFilter,
+        record_filter: RecordFilter,
         *,
         tenant_id: TenantId,
         organization_id: OrganizationId,
@@ -207,12 +207,14 @@ class MemoryAdministrationLog:
     ) -> list[AdministrationRecord]:
         """Return records after a version that a filter accepts, in order."""
         stream = self._store.administration.get((tenant_id, organization_id), [])
-        accepted = [record for record in stream[after_version:] if wanted.accepts_record(record)]
+        accepted = [
+            record for record in stream[after_version:] if record_filter.accepts_record(record)
+        ]
         return accepted[:records_max]
 
     async def list_latest_records(
         self,
-        wanted: RecordFilter,
+        record_filter: RecordFilter,
         *,
         tenant_id: TenantId,
         organization_id: OrganizationId,
@@ -220,7 +222,7 @@ class MemoryAdministrationLog:
     ) -> list[AdministrationRecord]:
         """Return the latest records that a filter accepts, in order."""
         stream = self._store.administration.get((tenant_id, organization_id), [])
-        return [record for record in stream if wanted.accepts_record(record)][-records_max:]
+        return [record for record in stream if record_filter.accepts_record(record)][-records_max:]
 
 
 def _is_same_binding(stored: RoleBinding, binding: RoleBinding) -> bool:

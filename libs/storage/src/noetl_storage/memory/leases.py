@@ -58,10 +58,10 @@ class MemoryShardLeases:
     async def list_owners(self) -> dict[str, int]:
         """Return every owner with a live lease and how many shards it holds."""
         now = self._store.now()
-        live = [
+        owners = [
             lease.owner for lease in self._store.lease_by_shard.values() if lease.leased_until > now
         ]
-        return dict(Counter(live))
+        return dict(Counter(owners))
 
     def _list_held(self, owner: str) -> list[ShardLease]:
         now = self._store.now()

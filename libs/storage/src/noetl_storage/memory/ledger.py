@@ -201,13 +201,13 @@ class MemoryLedgerAudit:
     ) -> list[tuple[ExecutionId, int, StoredEvent]]:
         """Return events of many histories as they are kept, each with the place it stands at."""
         behind = (int(after[0]), after[1])
-        found = [
+        histories = [
             (execution_id, envelope.stream_version, stored_event.to_stored_event(envelope))
             for execution_id in sorted(execution_ids, key=int)
             for envelope in self._get_history(execution_id)
             if (int(execution_id), envelope.stream_version) > behind
         ]
-        return found[:events_max]
+        return histories[:events_max]
 
     async def find_owner(self, execution_id: ExecutionId) -> Owner | None:
         """Return whose a history is, or None before it began; an owner outlives its events."""

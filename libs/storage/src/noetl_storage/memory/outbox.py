@@ -93,11 +93,11 @@ class MemoryRequests:
         return min(len(over), requests_max)
 
     async def keep_message(
-        self, letter: InboxMessage, *, open_wait: str | None, is_single: bool
+        self, dead_letter: InboxMessage, *, open_wait: str | None, is_single: bool
     ) -> tuple[InboxOutcome, int]:
         """Keep a message from outside; return what became of it and the id of the one kept."""
         latest = max(
-            self._list_at_address(letter),
+            self._list_at_address(dead_letter),
             key=lambda stored_inbox_message: stored_inbox_message.letter.letter_id,
             default=None,
         )
@@ -105,12 +105,12 @@ class MemoryRequests:
             is_waiting = latest.taken_by is None
             is_its_own = open_wait is None or latest.taken_by == open_wait
             if is_single or is_waiting or is_its_own:
-                if latest.letter.digest == letter.digest:
+                if latest.letter.digest == dead_letter.digest:
                     return InboxOutcome.REPEATED, latest.letter.letter_id
                 if is_single or is_waiting or open_wait is not None:
                     return InboxOutcome.REFUSED, latest.letter.letter_id
         letter_id = len(self._store.letter_by_id) + 1
-        inbox_message = structs.replace(letter, letter_id=letter_id)
+        inbox_message = structs.replace(dead_letter, letter_id=letter_id)
         self._store.letter_by_id[letter_id] = StoredInboxMessage(letter=inbox_message)
         return InboxOutcome.KEPT, letter_id
 
@@ -156,8 +156,8 @@ class MemoryRequests:
         ]
         return inbox_matches[:matches_max]
 
-    def _list_at_address(self, letter: InboxMessage) -> list[StoredInboxMessage]:
-        address_key = (letter.tenant_id, letter.organization_id, letter.address)
+    def _list_at_address(self, dead_letter: InboxMessage) -> list[StoredInboxMessage]:
+        address_key = (dead_letter.tenant_id, dead_letter.organization_id, dead_letter.address)
         return [
             stored_inbox_message
             for stored_inbox_message in self._store.letter_by_id.values()
@@ -210,13 +210,13 @@ class MemoryOutbox:
     def _remove_spent_commands(self) -> None:
         commands = self._store.row_by_key_by_surface.get("command", {})
         for outbox_id, stored in list(self._store.message_by_id.items()):
-            found = _COMMAND_ID.fullmatch(stored.row.message_id)
+            match = _COMMAND_ID.fullmatch(stored.row.message_id)
             is_due = stored.leased_until is not None and stored.leased_until <= self._store.now()
-            if found is None or not is_due:
+            if match is None or not is_due:
                 continue
-            command = commands.get((stored.row.execution_id, found[1]))
+            command = commands.get((stored.row.execution_id, match[1]))
             if command is not None and (
-                command["status"] != CommandStatus.ISSUED or command["attempts"] > int(found[2])
+                command["status"] != CommandStatus.ISSUED or command["attempts"] > int(match[2])
             ):
                 del self._store.message_by_id[outbox_id]
 
@@ -239,8 +239,8 @@ class MemoryOutbox:
         return len(waiting), oldest_s
 
 
-def _is_message_for(letter: InboxMessage, wait: OpenWait) -> bool:
-    return (letter.tenant_id, letter.organization_id, letter.address) == (
+def _is_message_for(dead_letter: InboxMessage, wait: OpenWait) -> bool:
+    return (dead_letter.tenant_id, dead_letter.organization_id, dead_letter.address) == (
         wait.tenant_id,
         wait.organization_id,
         wait.wait.address,

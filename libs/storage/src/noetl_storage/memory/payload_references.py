@@ -38,14 +38,14 @@ class MemoryPayloadReferences:
 
     async def list_owners(self) -> list[Owner]:
         """Return every owner that has a history, in order."""
-        found = {
+        owners = {
             (history[0].tenant_id, history[0].organization_id)
             for history in self._store.history_by_execution.values()
             if history
         }
         return [
             Owner(tenant_id=tenant, organization_id=organization)
-            for tenant, organization in sorted(found)
+            for tenant, organization in sorted(owners)
         ]
 
     async def find_held_since(self, owner: Owner) -> datetime | None:
@@ -74,8 +74,10 @@ class MemoryPayloadReferences:
         for history in list(self._store.history_by_execution.values()):
             for envelope in list(history):
                 if _is_of_owner(envelope, owner):
-                    found = list_hex_runs(codec.encode_json(self._drop_expired_reference(envelope)))
-                    yield find_known_digests(found, digests)
+                    hex_runs = list_hex_runs(
+                        codec.encode_json(self._drop_expired_reference(envelope))
+                    )
+                    yield find_known_digests(hex_runs, digests)
 
     async def list_known_executions(self, owner: Owner, executions: Collection[str]) -> set[str]:
         """Return those of the executions of which the owner has a history."""

@@ -45,8 +45,12 @@ class MemoryProjections:
 
     async def list_positions(self, execution_ids: Sequence[ExecutionId]) -> dict[str, int]:
         """Return the version up to which each execution is projected; absent means 0."""
-        known = self._store.position_by_execution
-        return {execution: known[execution] for execution in execution_ids if execution in known}
+        position_by_execution = self._store.position_by_execution
+        return {
+            execution: position_by_execution[execution]
+            for execution in execution_ids
+            if execution in position_by_execution
+        }
 
     async def apply_rows(
         self,
@@ -57,11 +61,11 @@ class MemoryProjections:
         results: Sequence[Mapping[str, Any]] = (),
     ) -> list[str]:
         """Write rows by surface and move positions (from, to), at once."""
-        known = self._store.position_by_execution
+        position_by_execution = self._store.position_by_execution
         moved = {
             execution: new
             for execution, (old, new) in positions.items()
-            if known.get(execution, 0) == old
+            if position_by_execution.get(execution, 0) == old
         }
         for surface, found in list_latest_rows(rows, of=moved.keys()).items():
             kept = self._get_surface(surface)
@@ -70,7 +74,7 @@ class MemoryProjections:
         for row in results:
             if row["execution_id"] in moved:
                 self._store.result_by_id.setdefault(row["ref_id"], copy_row(dict(row)))
-        known.update(moved)
+        position_by_execution.update(moved)
         self._store.checkpoint_by_shard[shard] = self._store.now()
         return [execution for execution in positions if execution not in moved]
 
@@ -98,13 +102,13 @@ class MemoryProjections:
 
     async def list_rows(self, surface: str, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """Return the rows of one surface for one execution, in key order."""
-        found = [
+        rows = [
             (key[1], row)
             for key, row in self._get_surface(surface).items()
             if key[0] == execution_id
         ]
-        found.sort(key=lambda item: (len(item[0]) if item[0].isdigit() else 0, item[0]))
-        return [copy_row(row) for _, row in found]
+        rows.sort(key=lambda item: (len(item[0]) if item[0].isdigit() else 0, item[0]))
+        return [copy_row(row) for _, row in rows]
 
     async def list_frames(
         self,
@@ -116,12 +120,12 @@ class MemoryProjections:
         frames_max: int,
     ) -> tuple[list[dict[str, Any]], int]:
         """Return a window of an execution's frames in key order, and how many there are."""
-        found = [
+        rows = [
             row
             for row in await self.list_rows("frame", execution_id)
             if stage_id in {None, row["stage_id"]} and status in {None, row["status"]}
         ]
-        return found[offset : offset + frames_max], len(found)
+        return rows[offset : offset + frames_max], len(rows)
 
     async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> list[FrameBin]:
         """Share out the frames of each stage over at most so many bins."""
@@ -148,9 +152,9 @@ class MemoryProjections:
         results: Sequence[Mapping[str, Any]] = (),
     ) -> int:
         """Replace all of one execution's rows and its position, unless it is further already."""
-        found = self._store.position_by_execution.get(execution_id, 0)
-        if found > version:
-            return found
+        position = self._store.position_by_execution.get(execution_id, 0)
+        if position > version:
+            return position
         await self.clear_execution(execution_id)
         await self.apply_rows(
             shard=shard, rows=rows, positions={execution_id: (0, version)}, results=results
@@ -159,8 +163,8 @@ class MemoryProjections:
 
     async def list_results(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """Return an execution's stored results as they were written, in the order of their ids."""
-        found = self._store.result_by_id.values()
-        chosen = [copy_row(row) for row in found if row["execution_id"] == execution_id]
+        result_by_id = self._store.result_by_id.values()
+        chosen = [copy_row(row) for row in result_by_id if row["execution_id"] == execution_id]
         return sorted(chosen, key=lambda row: int(row["ref_id"]))
 
     async def trace_results(
@@ -197,7 +201,7 @@ class MemoryProjections:
         executions_max: int,
     ) -> list[dict[str, Any]]:
         """Return executions, newest first; `since` leaves out those that began before it."""
-        found = [
+        rows = [
             row
             for row in self._get_surface("execution").values()
             if (row["tenant_id"], row["organization_id"]) == (tenant_id, organization_id)
@@ -206,8 +210,8 @@ class MemoryProjections:
             and (before is None or int(row["execution_id"]) < int(before))
             and (since is None or row["started_at"] is None or row["started_at"] >= since)
         ]
-        found.sort(key=lambda row: int(row["execution_id"]), reverse=True)
-        return copy_row(found[:executions_max])
+        rows.sort(key=lambda row: int(row["execution_id"]), reverse=True)
+        return copy_row(rows[:executions_max])
 
     async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
         """Return live commands of which nothing was heard for `grace_s`, the longest silent first.
@@ -246,9 +250,9 @@ class MemoryProjections:
         self, execution_id: ExecutionId, command_ids: Sequence[CommandId]
     ) -> list[dict[str, Any]]:
         """Return the rows of these commands of an execution that are there, in any order."""
-        known = self._get_surface("command")
+        surface = self._get_surface("command")
         keys = [(execution_id, command_id) for command_id in command_ids]
-        return [copy_row(known[key]) for key in keys if key in known]
+        return [copy_row(surface[key]) for key in keys if key in surface]
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
         """Return the row of one frame, or None."""
@@ -264,13 +268,13 @@ class MemoryProjections:
         commands_max: int,
     ) -> list[IssuedCommand]:
         """Return commands that nobody has begun, the longest waiting first."""
-        found = [
+        rows = [
             row
             for row in self._list_issued_rows(tenant_id, organization_id)
             if execution_id in (None, row["execution_id"]) and stage_id in (None, row["stage_id"])
         ]
-        found.sort(key=lambda row: row["heard_at"])
-        return [read_issued_command(row) for row in found[:commands_max]]
+        rows.sort(key=lambda row: row["heard_at"])
+        return [read_issued_command(row) for row in rows[:commands_max]]
 
     async def list_urgent(
         self,
@@ -281,13 +285,13 @@ class MemoryProjections:
         commands_max: int,
     ) -> list[IssuedCommand]:
         """Return commands of pools that nobody has begun, by lane and how long they wait."""
-        found = [
+        rows = [
             row
             for row in self._list_issued_rows(tenant_id, organization_id)
             if row["pool"] in pools
         ]
-        found.sort(key=lambda row: (LANES.index(row["lane"]), row["heard_at"]))
-        return [read_issued_command(row) for row in found[:commands_max]]
+        rows.sort(key=lambda row: (LANES.index(row["lane"]), row["heard_at"]))
+        return [read_issued_command(row) for row in rows[:commands_max]]
 
     def _list_issued_rows(self, tenant_id: TenantId, organization_id: OrganizationId) -> list[Row]:
         executions = self._get_surface("execution")
@@ -365,9 +369,9 @@ def _copy_value(value: Any) -> Any:
     if kind in _UNCHANGING:
         return value
     if kind is dict:
-        return {key: _copy_value(one) for key, one in value.items()}
+        return {key: _copy_value(item) for key, item in value.items()}
     if kind is list:
-        return [_copy_value(one) for one in value]
+        return [_copy_value(item) for item in value]
     return copy.deepcopy(value)
 
 

@@ -38,7 +38,7 @@ class MemoryPast:
     ) -> Snapshot | None:
         """Return the latest snapshot that is not beyond a version, or None."""
         kept = self._store.past_by_execution.get(execution_id, {})
-        latest = max((one for one in kept if one <= version), default=None)
+        latest = max((item for item in kept if item <= version), default=None)
         return None if latest is None else kept[latest]
 
     async def keep_snapshot(self, snapshot: Snapshot, *, spacing_versions: int) -> None:
@@ -64,7 +64,7 @@ class MemoryPast:
             and row["ended_at"] is not None
             and row["ended_at"] < before
         ]
-        gone = [self._store.past_by_execution.pop(one) for one in ended[:executions_max]]
+        gone = [self._store.past_by_execution.pop(item) for item in ended[:executions_max]]
         return sum(map(len, gone))
 
     async def forget_snapshots(self, execution_id: ExecutionId) -> None:

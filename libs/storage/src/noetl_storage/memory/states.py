@@ -42,14 +42,14 @@ class MemoryStates:
         states_max: int,
     ) -> list[StateChange]:
         """Return the latest change of each state, by path and name, perhaps of one playbook."""
-        found = [
+        states = [
             changes[-1]
             for place, changes in sorted(self._store.state_changes.items())
             if place[:2] == (tenant_id, organization_id)
             and path in {None, place[2]}
             and place[2:] > after
         ]
-        return found[:states_max]
+        return states[:states_max]
 
     async def list_changes(
         self,
@@ -63,7 +63,9 @@ class MemoryStates:
     ) -> list[StateChange]:
         """Return changes of a state, the latest first, perhaps those before a revision."""
         changes = self._store.state_changes.get((tenant_id, organization_id, path, name), [])
-        found = [one for one in reversed(changes) if before is None or one.revision < before]
+        found = [
+            change for change in reversed(changes) if before is None or change.revision < before
+        ]
         return found[:changes_max]
 
 

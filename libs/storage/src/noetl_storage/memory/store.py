@@ -180,7 +180,7 @@ class MemoryStore:
             (catalog_entry for catalog_entry in self.catalog if catalog_entry.catalog_id == latest),
             None,
         )
-        if known is not None and any(_is_later_version(one, known) for one in self.catalog):
+        if known is not None and any(_is_later_version(item, known) for item in self.catalog):
             raise PlaybookOutdated(f"catalog entry {latest} is not the latest of its path")
         if self.find_request(request) is not None:
             raise RequestKnown(
@@ -230,7 +230,7 @@ class MemoryStore:
 
 
 def _is_later_version(entry: CatalogEntry, catalog_entry: CatalogEntry) -> bool:
-    places = [(one.tenant_id, one.organization_id, one.path) for one in (entry, catalog_entry)]
+    places = [(item.tenant_id, item.organization_id, item.path) for item in (entry, catalog_entry)]
     return places[0] == places[1] and entry.version > catalog_entry.version
 
 

@@ -60,15 +60,15 @@ class MemoryTriggers:
     ) -> ExecutionId | None:
         """Claim a place for a message's execution; None while all are taken."""
         name_key = (trigger.tenant_id, trigger.organization_id, trigger.name)
-        known = self._store.trigger_by_place.get(name_key)
-        if known is None or known.max_in_flight is None:
+        known_names = self._store.trigger_by_place.get(name_key)
+        if known_names is None or known_names.max_in_flight is None:
             return execution_id
         claims = self._store.claim_by_message_by_trigger.setdefault(name_key, {})
         if message_key in claims:
             return claims[message_key][0]
-        if len(claims) >= known.max_in_flight:
+        if len(claims) >= known_names.max_in_flight:
             self._free_places(claims, claimed_before=self._store.time_after(-unasked_s))
-        if len(claims) >= known.max_in_flight:
+        if len(claims) >= known_names.max_in_flight:
             return None
         claims[message_key] = execution_id, self._store.now()
         return execution_id
@@ -78,9 +78,11 @@ class MemoryTriggers:
     ) -> None:
         rows = self._store.row_by_key_by_surface.get("execution", {})
         ended = {row["execution_id"] for row in rows.values() if row["ended_at"] is not None}
-        asked = {stored.request.request_id for stored in self._store.request_by_id.values()}
+        request_ids = {stored.request.request_id for stored in self._store.request_by_id.values()}
         for key, (execution_id, claimed_at) in list(claims.items()):
-            is_unasked = claimed_at < claimed_before and f"execute-{execution_id}" not in asked
+            is_unasked = (
+                claimed_at < claimed_before and f"execute-{execution_id}" not in request_ids
+            )
             if execution_id in ended or is_unasked:
                 del claims[key]
 
@@ -262,21 +264,29 @@ class MemoryNotifications:
     async def put_rule(self, rule: NotificationRule) -> None:
         """Keep a rule under its name, replacing the one before."""
         place = (rule.tenant_id, rule.organization_id, rule.name)
-        known: StoredRule | None = self._store.notification_rules.get(place)
-        has_same_subject = known is not None and _get_subject(known.rule) == _get_subject(rule)
-        self._store.notification_rule_count += known is None
+        notification_rule: StoredRule | None = self._store.notification_rules.get(place)
+        has_same_subject = notification_rule is not None and _get_subject(
+            notification_rule.rule
+        ) == _get_subject(rule)
+        self._store.notification_rule_count += notification_rule is None
         self._store.notification_rules[place] = StoredRule(
             rule=rule,
-            rule_id=self._store.notification_rule_count if known is None else known.rule_id,
-            watched_from=(known.watched_from if known and has_same_subject else self._store.now()),
+            rule_id=self._store.notification_rule_count
+            if notification_rule is None
+            else notification_rule.rule_id,
+            watched_from=(
+                notification_rule.watched_from
+                if notification_rule and has_same_subject
+                else self._store.now()
+            ),
         )
 
     async def find_rule(
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> NotificationRule | None:
         """Return a rule by name, or None."""
-        known = self._store.notification_rules.get((tenant_id, organization_id, name))
-        return None if known is None else known.rule
+        notification_rule = self._store.notification_rules.get((tenant_id, organization_id, name))
+        return None if notification_rule is None else notification_rule.rule
 
     async def list_rules(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, rules_max: int

@@ -51,8 +51,8 @@ async def list_named_garbage(
         versions += [
             stored_object for stored_object in page if _get_kind(stored_object) == ARTIFACTS
         ]
-        old = [one for one in page if one.modified_at < before]
-        garbage += [one for one in old if _get_kind(one) == WAVES]
+        old = [item for item in page if item.modified_at < before]
+        garbage += [item for item in old if _get_kind(item) == WAVES]
         garbage += await _list_unknown_executions(owner, old, references)
         garbage += [one async for one in _iterate_gone_slices(owner, old, shelf)]
     return garbage + [
@@ -69,12 +69,12 @@ async def _list_unknown_executions(
         if _get_kind(stored_object) in _OF_EXECUTIONS
         and _is_identity(_get_second_segment(stored_object))
     ]
-    known = (
-        await references.list_known_executions(owner, {_get_second_segment(one) for one in owned})
+    known_executions = (
+        await references.list_known_executions(owner, {_get_second_segment(item) for item in owned})
         if owned
         else ()
     )
-    return [one for one in owned if _get_second_segment(one) not in known]
+    return [item for item in owned if _get_second_segment(item) not in known_executions]
 
 
 async def _iterate_gone_slices(
@@ -251,12 +251,12 @@ class GarbageCollector:
             next_one, is_next_name = waiting.pop()
             pieces = self._shelf.stream_content(owner, next_one, is_name=is_next_name)
             try:
-                found = await payload_references.find_mentioned(pieces, open_)
+                mentions = await payload_references.find_mentioned(pieces, open_)
             except PayloadUnreadable as failure:
                 raise _build_untold_error(owner, next_one, failure) from failure
-            open_ -= found
-            reached |= found
-            waiting += [(digest, False) for digest in found]
+            open_ -= mentions
+            reached |= mentions
+            waiting += [(digest, False) for digest in mentions]
         return reached
 
     async def _apply_sweep(

@@ -204,13 +204,15 @@ def open_store(
     address: str = client.meta.endpoint_url
 
     def find_signing_keys() -> SigningKeys | None:
-        found = session.get_credentials()
-        if found is None:
+        credentials = session.get_credentials()
+        if credentials is None:
             return None
         # Those of a role are renewed here when they are about to expire.
-        known = found.get_frozen_credentials()
+        frozen_credentials = credentials.get_frozen_credentials()
         return SigningKeys(
-            access_key=known.access_key, secret_key=known.secret_key, token=known.token
+            access_key=frozen_credentials.access_key,
+            secret_key=frozen_credentials.secret_key,
+            token=frozen_credentials.token,
         )
 
     puts = SmallPuts(endpoint=address, region=region, bucket=bucket, keys=find_signing_keys)

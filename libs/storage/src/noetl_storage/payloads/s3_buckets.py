@@ -98,10 +98,10 @@ class S3Buckets:
 
 def _find_account_field(account: Mapping[str, Any], name: str) -> str | None:
     """Return a field of an account; a number is as good as its digits."""
-    found = account.get(name)
-    if isinstance(found, dict | list):
+    account_field = account.get(name)
+    if isinstance(account_field, dict | list):
         raise StorageMisconfigured(f"the credential's {name} is not a text")
-    return str(found) if found else None
+    return str(account_field) if account_field else None
 
 
 def _find_endpoint(account: Mapping[str, Any]) -> str | None:

@@ -17,8 +17,8 @@ class StoredTenantKeys:
         """Return the ids of an owner's keys, the oldest first."""
         prefix = object_keys.build_tenant_key_prefix(owner)
         with self._objects.translate_errors(prefix):
-            found = list(self._objects.iterate_objects_under(prefix))
-        return sorted(object_info.key.removeprefix(prefix) for object_info in found)
+            objects = list(self._objects.iterate_objects_under(prefix))
+        return sorted(object_info.key.removeprefix(prefix) for object_info in objects)
 
     def read_key(self, owner: Owner, key_id: str) -> bytes | None:
         """Return a wrapped key, or None."""

@@ -48,17 +48,17 @@ class ThreadRunner:
         Returns how many calls are left behind.
         """
         self._is_closed = True
-        running = [asyncio.wrap_future(one) for one in list(self._under_way) if not one.cancel()]
+        running = [asyncio.wrap_future(item) for item in list(self._under_way) if not item.cancel()]
         for _ in range(self._started):
             self._calls.put(None)
         if not running:
             return 0
         ended, left = await asyncio.wait(running, timeout=grace_s)
-        for one in ended:
+        for item in ended:
             # The caller gets the failure; here it is only marked as retrieved.
-            one.exception()
-        for one in left:
-            one.cancel()
+            item.exception()
+        for item in left:
+            item.cancel()
         return len(left)
 
     def _serve_calls(self) -> None:

@@ -342,12 +342,12 @@ class RunEventFilter:
 
     def add_history(self, history: Iterable[Envelope]) -> None:
         """Look through the next part of the history."""
-        for one in history:
-            event = one.event
+        for item in history:
+            event = item.event
             if isinstance(event, StepEnter) and len(self._entered) < self._runs_max:
                 self._entered.add(event.run_id)
             if _is_run_event(event) and event.run_id in self._entered:
-                self.found.append(build_shown_event(one))
+                self.found.append(build_shown_event(item))
 
 
 def _is_run_event(

@@ -106,7 +106,7 @@ class AdministrationLog(Protocol):
 
     async def list_records(
         self,
-        wanted: RecordFilter,
+        record_filter: RecordFilter,
         *,
         tenant_id: TenantId,
         organization_id: OrganizationId,
@@ -117,7 +117,7 @@ class AdministrationLog(Protocol):
 
     async def list_latest_records(
         self,
-        wanted: RecordFilter,
+        record_filter: RecordFilter,
         *,
         tenant_id: TenantId,
         organization_id: OrganizationId,

@@ -47,7 +47,7 @@ def list_migrations() -> list[Migration]:
 
 async def apply_migrations(database: Database) -> list[str]:
     """Take the steps that are missing; return their names. Safe to run twice, and at once."""
-    taken = []
+    migrations = []
     for step in list_migrations():
         async with database.open_transaction() as transaction:
             await _prepare_transaction(transaction)
@@ -56,8 +56,8 @@ async def apply_migrations(database: Database) -> list[str]:
                 await transaction.execute_statement(
                     _QUERIES["note"], step.version, step.name, step.checksum
                 )
-                taken.append(f"{step.version:04d}_{step.name}")
-    return taken
+                migrations.append(f"{step.version:04d}_{step.name}")
+    return migrations
 
 
 async def verify_schema(database: Database) -> int:

@@ -36,16 +36,16 @@ def hold_scratch_folder(kind: str) -> Iterator[Path]:
 
 def sweep_scratch_folders() -> int:
     """Remove what killed processes of this user have left; return how many folders that were."""
-    gone = 0
+    scratch_folders = 0
     with os.scandir(tempfile.gettempdir()) as entries:
         paths = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
     for folder in paths:
         lock = _lock_folder(folder)
         if lock is None:
             continue
-        gone += removal.remove_folder(folder, within_s=_REMOVAL_S)
+        scratch_folders += removal.remove_folder(folder, within_s=_REMOVAL_S)
         os.close(lock)
-    return gone
+    return scratch_folders
 
 
 def _create_locked(root: Path, kind: str) -> tuple[Path, int]:

@@ -88,10 +88,10 @@ def _unpack_number(data: bytes, at: int, form: str) -> int:
     if at < 0:
         raise MalformedBytes("a description points before its message")
     try:
-        found: int = struct.unpack_from(form, data, at)[0]
+        number: int = struct.unpack_from(form, data, at)[0]
     except struct.error as failure:
         raise MalformedBytes("a description points behind its message") from failure
-    return found
+    return number
 
 
 class IpcMessage(Struct, frozen=True, kw_only=True):
@@ -235,10 +235,10 @@ def _read_buffer(source: Any, at: int, size: int, *, is_packed: bool) -> IpcBuff
 
 def _count_described_bytes(message: IpcMessage, *, bytes_max: int) -> int:
     """Return about what Arrow builds of a message besides its values."""
-    own = _count_key_value_bytes(FlatTable.read_root(message.metadata), 4)
+    value_bytes = _count_key_value_bytes(FlatTable.read_root(message.metadata), 4)
     if message.kind == SCHEMA:
-        return own + count_schema_bytes(message.table, bytes_max=bytes_max)
-    return own + _get_batch(message).read_length(1) * _COLUMN_BYTES
+        return value_bytes + count_schema_bytes(message.table, bytes_max=bytes_max)
+    return value_bytes + _get_batch(message).read_length(1) * _COLUMN_BYTES
 
 
 def _count_taken_bytes(source: Any, message: IpcMessage) -> int:

@@ -81,7 +81,7 @@ def _iterate_leaf_kinds(kind: Any) -> Iterator[Any]:
 
 def _count_bits(kind: Any) -> int:
     try:
-        found: int = kind.bit_width
+        bit_width: int = kind.bit_width
     except ValueError:
         if pa.types.is_null(kind):
             return 0
@@ -89,7 +89,7 @@ def _count_bits(kind: Any) -> int:
             return _LARGE_BITS
         is_view = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
         return _VIEW_BITS if is_view else _PLACE_BITS
-    return found
+    return bit_width
 
 
 def read_footer(source: Any) -> bytes:
@@ -99,8 +99,8 @@ def read_footer(source: Any) -> bytes:
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != _MAGIC or length + _TAIL_BYTES > size:
         raise MalformedBytes("the bytes do not end as Parquet does")
-    found: bytes = source.read_at(length, size - _TAIL_BYTES - length)
-    return found
+    footer: bytes = source.read_at(length, size - _TAIL_BYTES - length)
+    return footer
 
 
 def check_footer_size(source: Any, *, bytes_max: int) -> None:

@@ -59,8 +59,8 @@ class CompactReader:
 
     def read_int32(self) -> int:
         """Read a number."""
-        found = self._read_varint() & 0xFFFFFFFF
-        return (found >> 1) ^ -(found & 1)
+        varint = self._read_varint() & 0xFFFFFFFF
+        return (varint >> 1) ^ -(varint & 1)
 
     def read_binary(self) -> bytes:
         """Read a text or bytes."""
@@ -128,18 +128,18 @@ class CompactReader:
             raise IndexError("a value ends behind the bytes")
 
     def _read_byte(self) -> int:
-        found = self._data[self.at]
+        byte = self._data[self.at]
         self.at += 1
-        return found
+        return byte
 
     def _read_varint(self) -> int:
-        found = shift = 0
+        varint = shift = 0
         while True:
-            one = self._data[self.at]
+            data = self._data[self.at]
             self.at += 1
-            found |= (one & 127) << shift
-            if one < 128:  # noqa: PLR2004 - the high bit says that more follows
-                return found
+            varint |= (data & 127) << shift
+            if data < 128:  # noqa: PLR2004 - the high bit says that more follows
+                return varint
             shift += 7
             if shift >= 7 * _VARINT_BYTES_MAX:
                 raise MalformedBytes("a number has too many digits")
@@ -218,12 +218,12 @@ def read_page_body(source: Any, column: ColumnChunk, page: ParquetPage) -> bytes
 
 def _decompress_page(data: bytes, size: int, codec: str) -> bytes:
     try:
-        found: bytes = pa.decompress(data, decompressed_size=size, codec=codec, asbytes=True)
+        page: bytes = pa.decompress(data, decompressed_size=size, codec=codec, asbytes=True)
     except (OSError, pa.ArrowException):
         if codec != "lz4_raw":
             raise
         return _decompress_hadoop_lz4(data, size)
-    return found
+    return page
 
 
 def _decompress_hadoop_lz4(data: bytes, size: int) -> bytes:
@@ -270,15 +270,15 @@ def _parse_page_header(data: bytes, at: int) -> ParquetPage:
 
 def _read_struct_numbers(header: CompactReader) -> dict[int, int]:
     """Read the numbers of a structure, and its truths under their numbers below zero."""
-    found: dict[int, int] = {}
+    struct_numbers: dict[int, int] = {}
     for number, kind in header.iterate_fields():
         if kind == I32:
-            found[number] = header.read_int32()
+            struct_numbers[number] = header.read_int32()
         elif kind in (TRUE, FALSE):
-            found[-number] = kind == TRUE
+            struct_numbers[-number] = kind == TRUE
         else:
             header.skip_value(kind)
-    return found
+    return struct_numbers
 
 
 def _build_page(own: dict[int, int], inner: dict[int, dict[int, int]], at: int) -> ParquetPage:

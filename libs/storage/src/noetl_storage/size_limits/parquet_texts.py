@@ -74,13 +74,13 @@ class DeltaLengths:
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Read a number of seven bits a byte, and return it with where it ends."""
-    found = shift = 0
+    varint = shift = 0
     while True:
         one = data[at]
         at += 1
-        found |= (one & 127) << shift
+        varint |= (one & 127) << shift
         if one < 128:  # noqa: PLR2004 - the high bit says that more follows
-            return found, at
+            return varint, at
         shift += 7
 
 
@@ -108,8 +108,8 @@ def _build_cut_error() -> MalformedBytes:
 def read_text_lengths(body: bytes, count: int) -> list[int]:
     """Return the lengths of so many texts, each of which stands behind its length."""
     at = 0
-    found: list[int] = []
-    length_at, add = _LENGTH.unpack_from, found.append
+    text_lengths: list[int] = []
+    length_at, add = _LENGTH.unpack_from, text_lengths.append
     try:
         for _ in range(count):
             (size,) = length_at(body, at)
@@ -117,7 +117,7 @@ def read_text_lengths(body: bytes, count: int) -> list[int]:
             at += 4 + size
     except struct.error as failure:
         raise MalformedBytes("a dictionary ends within its texts") from failure
-    return found
+    return text_lengths
 
 
 def find_values_start(body: bytes, page: ParquetPage, *, is_absent: bool, is_repeated: bool) -> int:

@@ -101,11 +101,11 @@ def _weigh_lists(array: Any, bytes_max: int) -> Weights:
     return pc.add(pc.subtract(reached.slice(1), reached.slice(0, len(array))), _VALUE_BYTES)
 
 
-def _add_weights(found: list[Weights]) -> Weights:
+def _add_weights(weights: list[Weights]) -> Weights:
     size: Weights = _VALUE_BYTES
-    for one in found:
-        both_same = isinstance(size, int) and isinstance(one, int)
-        size = size + one if both_same else pc.add_checked(size, one)
+    for weight in weights:
+        both_same = isinstance(size, int) and isinstance(weight, int)
+        size = size + weight if both_same else pc.add_checked(size, weight)
     return size
 
 

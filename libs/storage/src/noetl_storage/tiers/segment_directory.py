@@ -87,7 +87,7 @@ def is_sweep_due(root: Path, *, now_s: float, interval_s: float) -> bool:
 
 def _list_entries(folder: Path | str) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as entries:
+            return list(entries)
     except (FileNotFoundError, NotADirectoryError):
         return []

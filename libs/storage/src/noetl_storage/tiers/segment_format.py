@@ -42,27 +42,31 @@ class SegmentOwner(Struct, frozen=True, kw_only=True):
 
 def parse_owner(text: str) -> SegmentOwner | None:
     """Read what `str` of an owner wrote, or None."""
-    found = _NAME.fullmatch(text)
-    if found is None:
+    match = _NAME.fullmatch(text)
+    if match is None:
         return None
-    namespace, pid, started = map(int, found.groups())
+    namespace, pid, started = map(int, match.groups())
     return SegmentOwner(pid=pid, started=started, namespace=namespace)
 
 
 def find_this_process() -> SegmentOwner | None:
     """Return this process, or None on a system without `/proc`."""
-    found = _read_process_stat(os.getpid())
-    if found is None:
+    process_stat = _read_process_stat(os.getpid())
+    if process_stat is None:
         return None
-    return SegmentOwner(pid=os.getpid(), started=found[1], namespace=_read_namespace())
+    return SegmentOwner(pid=os.getpid(), started=process_stat[1], namespace=_read_namespace())
 
 
 def is_alive(owner: SegmentOwner) -> bool | None:
     """Tell whether a process still runs; None when others number it and it cannot be seen."""
     if owner.namespace != _read_namespace():
         return None
-    found = _read_process_stat(owner.pid)
-    return found is not None and found[0] not in _DEAD_STATES and found[1] == owner.started
+    process_stat = _read_process_stat(owner.pid)
+    return (
+        process_stat is not None
+        and process_stat[0] not in _DEAD_STATES
+        and process_stat[1] == owner.started
+    )
 
 
 def _read_process_stat(pid: int) -> tuple[str, int] | None:

@@ -41,27 +41,29 @@ class SegmentSweeper:
 
     def sweep_segments(self, moment: SweepMoment) -> tuple[Counter[str], int]:
         """Look at every segment; return how many went, by reason, and the bytes of the others."""
-        gone: Counter[str] = Counter()
+        counter: Counter[str] = Counter()
         seen: dict[str, tuple[int, int, SegmentTrailer | None]] = {}
         living: dict[SegmentOwner, bool | None] = {}
         size_by_inode: dict[int, int] = {}
         for entry in segment_directory.iterate_segments(self._root):
             try:
-                found = entry.stat(follow_symlinks=False)
-                trailer = self._find_trailer(entry, found)
-                is_old = moment.now_s - found.st_mtime > moment.torn_age_s
+                file_stat = entry.stat(follow_symlinks=False)
+                trailer = self._find_trailer(entry, file_stat)
+                is_old = moment.now_s - file_stat.st_mtime > moment.torn_age_s
                 reason = self._find_reason(entry.name, trailer, moment, living, is_old=is_old)
                 if reason is None:
-                    seen[entry.path] = found.st_ino, found.st_mtime_ns, trailer
-                    size_by_inode[found.st_ino] = segment_format.count_taken_bytes(found.st_size)
+                    seen[entry.path] = file_stat.st_ino, file_stat.st_mtime_ns, trailer
+                    size_by_inode[file_stat.st_ino] = segment_format.count_taken_bytes(
+                        file_stat.st_size
+                    )
                     continue
                 Path(entry.path).unlink()
-                gone[reason] += 1
+                counter[reason] += 1
             except OSError:
                 # Somebody else removed it; what cannot be removed is tried again next time.
                 continue
         self._known = seen
-        return gone, sum(size_by_inode.values())
+        return counter, sum(size_by_inode.values())
 
     def _find_trailer(
         self, entry: os.DirEntry[str], found: os.stat_result

@@ -119,15 +119,15 @@ class SharedTier:
 
     def tend_segments(self, *, interval_s: float) -> Counter[str]:
         """Remove this process's expired segments; sweep when nobody of this node has lately."""
-        gone = self._remove_expired()
+        removed = self._remove_expired()
         now_s = self._clock.now().timestamp()
         if segment_directory.is_sweep_due(self._place.parent, now_s=now_s, interval_s=interval_s):
-            gone += self.sweep_node()
-        return gone
+            removed += self.sweep_node()
+        return removed
 
     def sweep_node(self) -> Counter[str]:
         """Remove what the dead and the expired left on this node; return how many, by reason."""
-        root, gone = self._place.parent, Counter[str]()
+        root, removed_counts = self._place.parent, Counter[str]()
         moment = SweepMoment(
             monotonic_s=self._clock.monotonic_s(),
             now_s=self._clock.now().timestamp(),
@@ -136,13 +136,13 @@ class SharedTier:
 
         def sweep_and_measure() -> int:
             removed, size = self._sweeper.sweep_segments(moment)
-            gone.update(removed)
+            removed_counts.update(removed)
             return size
 
         if not self._budget.recount_bytes(sweep_and_measure):
             sweep_and_measure()
         segment_directory.remove_empty_stores(root, but=self._place)
-        return gone
+        return removed_counts
 
     def close(self) -> None:
         """Remove this process's own segments."""
@@ -154,7 +154,7 @@ class SharedTier:
         self._budget.close()
 
     def _remove_expired(self) -> Counter[str]:
-        gone: Counter[str] = Counter()
+        counter: Counter[str] = Counter()
         now_s = self._clock.monotonic_s()
         for name, until_s in list(self._until_by_name.items()):
             if until_s > now_s:
@@ -165,8 +165,8 @@ class SharedTier:
                     self._until_by_name[name] = trailer.valid_until_s
                     continue
             if self._remove_segment(name):
-                gone[segment_sweep.EXPIRED] += 1
-        return gone
+                counter[segment_sweep.EXPIRED] += 1
+        return counter
 
     def _open_segment(self, ref: PayloadRef) -> _OpenSegment | None:
         """Open a segment that is whole, of this content, and within its lease."""

@@ -65,17 +65,17 @@ class TieredPayloads:
 
     async def read_payload(self, ref: PayloadRef) -> bytes:
         """Return content whose digest was checked; raises `PayloadMissing`, `PayloadCorrupt`."""
-        asked: list[Tier] = []
+        tiers: list[Tier] = []
         for tier in self._tiers:
             data = await tier.find_copy(ref)
             self._watch.note_read(tier.name, is_hit=data is not None, count_bytes=len(data or b""))
             if data is not None:
                 break
-            asked.append(tier)
+            tiers.append(tier)
         else:
             data = await self._store.read_payload(ref)
             self._watch.note_read(TierName.STORE, is_hit=True, count_bytes=len(data))
-        await self._keep_in_tiers(ref, data, asked)
+        await self._keep_in_tiers(ref, data, tiers)
         return data
 
     async def stream_payload(self, ref: PayloadRef) -> AsyncIterator[bytes]:

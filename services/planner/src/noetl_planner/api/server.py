@@ -67,7 +67,7 @@ async def serve_api(
                 tasks.create_task(tls.reload_until_stopped(stop))
             tasks.create_task(_stop_server(server, stop))
             tasks.create_task(server.serve(sockets=[listener]))
-            log.info("api listens", host=host, port=bound)
+            log.info("API is listening", host=host, port=bound)
             if started is not None:
                 started(bound)
 

@@ -59,11 +59,11 @@ def decide(
     }
     commands = [command_messages.build_command(draft, live) for live in sent]
     return Decision(
-        commands=[one for one in commands if one.command_id not in offered],
+        commands=[item for item in commands if item.command_id not in offered],
         offers=[
-            CommandOffer(worker_id=target, command=one)
-            for one in commands
-            if (target := offered.get(one.command_id)) is not None
+            CommandOffer(worker_id=target, command=item)
+            for item in commands
+            if (target := offered.get(item.command_id)) is not None
         ],
         granted=draft.granted,
         withdrawn=draft.withdrawn,

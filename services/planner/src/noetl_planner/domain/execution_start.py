@@ -84,18 +84,20 @@ def _find_backfill(fact: facts.ExecutionRequested) -> IncrementRange | None:
 
 
 def _merge_request(
-    draft: DecisionDraft, fact: facts.ExecutionRequested, taken: facts.InheritedState | None
+    draft: DecisionDraft,
+    fact: facts.ExecutionRequested,
+    inherited_state: facts.InheritedState | None,
 ) -> Mapping[str, Any]:
     """Return the inputs: those given, over those of the execution that is repeated."""
     given = _read_given_workload(draft, fact)
-    return given if taken is None else merge_deeply(taken.workload, given)
+    return given if inherited_state is None else merge_deeply(inherited_state.workload, given)
 
 
 def _read_given_workload(draft: DecisionDraft, fact: facts.ExecutionRequested) -> Mapping[str, Any]:
     if fact.workload_ref is None:
         return fact.workload
-    given: Mapping[str, Any] = draft.get_stored_value(fact.workload_ref)
-    return given
+    stored_value: Mapping[str, Any] = draft.get_stored_value(fact.workload_ref)
+    return stored_value
 
 
 def _find_missing_error(draft: DecisionDraft, request: Mapping[str, Any]) -> ErrorObject | None:
@@ -130,23 +132,23 @@ def _find_input_error(draft: DecisionDraft, fact: facts.ExecutionRequested) -> E
 
 def _find_return_error(draft: DecisionDraft, fact: facts.ExecutionRequested) -> ErrorObject | None:
     """Return the error of a parent that wants the result of a step which this playbook lacks."""
-    wanted = fact.parent.return_step if fact.parent is not None else None
+    return_step = fact.parent.return_step if fact.parent is not None else None
     steps = draft.program.steps
-    if wanted is None or wanted in steps or draft.program.is_lenient:
+    if return_step is None or return_step in steps or draft.program.is_lenient:
         return None
-    meant = spelling.suggest_or_list(wanted, steps, label="its steps are")
+    meant = spelling.suggest_or_list(return_step, steps, label="its steps are")
     return ErrorObject(
         kind="validation",
         code=get_error_code("validation"),
         step=WORKLOAD,
-        message=f"return_step: the playbook has no step {wanted!r} ({meant})",
+        message=f"return_step: the playbook has no step {return_step!r} ({meant})",
     )
 
 
 def _select_entry_step(draft: DecisionDraft, fact: facts.ExecutionRequested) -> str:
     """Return the first step; the API has refused a rerun from one that the playbook lacks."""
-    wanted = fact.rerun.source.step if fact.rerun is not None else draft.program.entry
-    return wanted if wanted in draft.program.steps else draft.program.entry
+    step = fact.rerun.source.step if fact.rerun is not None else draft.program.entry
+    return step if step in draft.program.steps else draft.program.entry
 
 
 def _compute_expiry(
@@ -256,8 +258,10 @@ class _LazyDefaults(Mapping[str, Any]):
             rendered = json_render.render_as_json(default, names)
         finally:
             self._busy.discard(key)
-        given = self._request.get(key)
-        self._done[key] = merge_deeply(rendered, given) if isinstance(given, Mapping) else rendered
+        request = self._request.get(key)
+        self._done[key] = (
+            merge_deeply(rendered, request) if isinstance(request, Mapping) else rendered
+        )
         return self._done[key]
 
     def _is_supplied(self, key: str) -> bool:

@@ -198,7 +198,9 @@ def cancel_open_work(draft: DecisionDraft, *, reason: str) -> None:
 
 def cancel_run(draft: DecisionDraft, run: RunState, *, reason: str) -> None:
     """Call off the live commands of one activation and close its stage."""
-    for command_state in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
+    for command_state in [
+        command for command in draft.state.commands.values() if command.run_id == run.run_id
+    ]:
         draft.to_stop[command_state.command_id] = None
         commands.cancel_command(draft, command_state, reason)
         children.cancel_child_of_command(draft, command_state, reason=reason)

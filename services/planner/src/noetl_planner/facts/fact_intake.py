@@ -82,8 +82,8 @@ def _check_value(field: Any, place: str, *, nested: int) -> None:
     if isinstance(field, dict) and is_nested_deeper(field, _LEVELS_MAX):
         raise MalformedMessage(f"{place} is nested deeper than {_LEVELS_MAX} levels")
     if isinstance(field, list):
-        for one in field:
-            _check_value(one, place, nested=nested)
+        for item in field:
+            _check_value(item, place, nested=nested)
 
 
 def _check_result(result: ResultEnvelope, place: str) -> None:
@@ -205,14 +205,16 @@ def _build_reported_batch(
 
 def bury_reports(work: ExecutionWork, refused: Sequence[RefusedDelivery]) -> ExecutionWork:
     """Return the work with the deliveries that brought refused reports among those to bury."""
-    refused_deliveries = {id(one.delivery): one for one in refused}
-    buried = {id(one.delivery) for one in work.in_part}
+    refused_deliveries = {id(item.delivery): item for item in refused}
+    buried = {id(item.delivery) for item in work.in_part}
     return structs.replace(
         work,
-        deliveries=[one for one in work.deliveries if id(one) not in refused_deliveries],
+        deliveries=[
+            delivery for delivery in work.deliveries if id(delivery) not in refused_deliveries
+        ],
         in_part=[
             *work.in_part,
-            *(one for key, one in refused_deliveries.items() if key not in buried),
+            *(item for key, item in refused_deliveries.items() if key not in buried),
         ],
     )
 
@@ -259,10 +261,10 @@ def list_settled_requests(batches: Iterable[FactBatch]) -> Iterator[SettledReque
 
 def is_first_request(work: ExecutionWork) -> bool:
     """Tell whether an execution is asked for, as far as can be told, for the first time."""
-    asked = work.batches[0].facts[:1]
+    fact = work.batches[0].facts[:1]
     return (
-        bool(asked)
-        and isinstance(asked[0], ExecutionRequested)
+        bool(fact)
+        and isinstance(fact[0], ExecutionRequested)
         and all(delivery.delivery_count == 1 for delivery in work.list_deliveries())
     )
 

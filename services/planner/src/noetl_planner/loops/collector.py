@@ -109,12 +109,12 @@ class LoopCollector:
     async def _write_result(self, of: FinishedLoop, loop: LoopState) -> ResultEnvelope:
         """Write the results as they are read, so that they are in memory once, encoded."""
         stats = codec.to_builtins(loop_ends.count_loop_stats(loop, of.stage, of.taken))
-        found: list[bytes] = []
-        counted = UnitEncoder(self._iterate_units(of, loop), found)
+        chunks: list[bytes] = []
+        counted = UnitEncoder(self._iterate_units(of, loop), chunks)
         head = await counted.read_head(RESULT_INLINE_BYTES_MAX)
         if counted.is_over:
             loop_result = LoopResult(results=codec.decode_json(b"[" + head + b"]"), stats=stats)
-            fanin = {**loop_ends.build_fanin_counters(loop), **await self._store_parts(of, found)}
+            fanin = {**loop_ends.build_fanin_counters(loop), **await self._store_parts(of, chunks)}
             return ResultEnvelope(
                 status="ok",
                 context=result_envelope.build_inline_context(
@@ -127,7 +127,7 @@ class LoopCollector:
             organization_id=of.organization_id,
             media_type=JSON_MEDIA_TYPE,
         )
-        fanin = {**loop_ends.build_fanin_counters(loop), **await self._store_parts(of, found)}
+        fanin = {**loop_ends.build_fanin_counters(loop), **await self._store_parts(of, chunks)}
         return ResultEnvelope(
             status="ok",
             reference=structs.replace(reference, row_count=counted.count),
@@ -181,7 +181,7 @@ class LoopCollector:
         async for page in self._iterate_ended_items(of, loop):
             for first in range(0, len(page), _READS_MAX):
                 ended = page[first : first + _READS_MAX]
-                find = await self._load_results([one.result for one in ended])
+                find = await self._load_results([item.result for item in ended])
                 for event in ended:
                     value = _view_item_value(event, find)
                     index = event.item_index or 0
@@ -242,14 +242,14 @@ class LoopCollector:
         self, of: FinishedLoop, loop: LoopState
     ) -> AsyncIterator[UnitResult]:
         """Yield the frames of a collection; a layout's items return to their own places."""
-        found = self._iterate_sliced_units(of, loop)
+        sliced_units = self._iterate_sliced_units(of, loop)
         cut = loop.cut
         if cut is None or cut.layout_ref is None or loop.counts_frames:
-            async for unit in found:
+            async for unit in sliced_units:
                 yield unit
             return
         order = (await self._layouts.get_layout(cut.layout_ref)).order
-        grouped = [unit async for unit in found]
+        grouped = [unit async for unit in sliced_units]
         for unit in restore_item_order(grouped, order):
             yield unit
 
@@ -299,12 +299,12 @@ class LoopCollector:
             keep=partial(self._store_rows, of),
         )
         results = TakenResults(self._payloads, taken)
-        found = units.read_units(self._iterate_frame_ends(of, loop), results.read_frames())
+        merged_units = units.read_units(self._iterate_frame_ends(of, loop), results.read_frames())
         if base is None or loop.counts_frames:
-            async for unit in found:
+            async for unit in merged_units:
                 yield unit
             return
-        for unit in restore_item_order([unit async for unit in found], base.order):
+        for unit in restore_item_order([unit async for unit in merged_units], base.order):
             yield unit
 
     async def _read_kept_rows(self, result: ResultEnvelope) -> list[Any]:
@@ -363,10 +363,10 @@ class LoopCollector:
             result for result in results if result is not None and result.reference is not None
         ]
         loaded: dict[str, Any] = {}
-        for one in await asyncio.gather(
+        for item in await asyncio.gather(
             *(result_values.load_stored_result(self._load, each) for each in stored)
         ):
-            loaded |= one
+            loaded |= item
         return result_envelope.make_payload_finder(loaded)
 
 
@@ -426,9 +426,9 @@ def _iterate_missing_units(
 ) -> Iterable[UnitResult]:
     """Stand in for rows that never ran: the rest of `unit`, and whole units up to `until`."""
     assert loop.cut is not None, "only framed loops come here"
-    for each in range(unit, until):
-        first, end = loop.cut.get_unit_bounds(each, offsets)
-        left = end - first - (done if each == unit else 0)
+    for item in range(unit, until):
+        first, end = loop.cut.get_unit_bounds(item, offsets)
+        left = end - first - (done if item == unit else 0)
         if left > 0:
             yield _build_cancelled_unit(loop, index, 1 if loop.counts_frames else left)
             index += 1

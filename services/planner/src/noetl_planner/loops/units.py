@@ -29,18 +29,18 @@ class FramesByUnit(Generic[Frame]):
 
     async def take_frames(self, unit: int) -> list[Frame]:
         """Return the frames of a unit; units are asked for in their order."""
-        taken: list[Frame] = []
+        frames: list[Frame] = []
         while not self._is_over:
             if self._next is None:
                 self._next = await anext(self._frames, None)
             if self._next is None:
                 self._is_over = True
             elif self._unit_of(self._next) == unit:
-                taken.append(self._next)
+                frames.append(self._next)
                 self._next = None
             else:
                 break
-        return taken
+        return frames
 
 
 Open = Callable[[ResultEnvelope], Awaitable[Any]]

@@ -108,7 +108,7 @@ class ShardOwner:
                     turns.create_task(_run_share(share, stop, name=f"shard-{lease.shard}"))
 
         self._running[lease.shard] = (lease.epoch, stop, tasks.create_task(run_shard()))
-        log.info("shard taken", shard=lease.shard, epoch=lease.epoch)
+        log.info("shard lease acquired", shard=lease.shard, epoch=lease.epoch)
 
     def _stop_after_turn(self, shards: list[int]) -> None:
         """Tell the tasks of some shards to stop after their turn."""
@@ -117,7 +117,7 @@ class ShardOwner:
             stop.set()
             self._leaving[shard] = running
         if leaving:
-            log.info("shards given back", shards=list(leaving))
+            log.info("shard leases released", shards=list(leaving))
 
     async def _stop_shards(self, shards: list[int]) -> None:
         self._stop_after_turn(shards)

@@ -4,8 +4,6 @@ A planner says it each time that the store refuses, at most every 11 s, and when
 Who hears nothing for longer forgets the wait: a message may be lost, and a planner may end.
 """
 
-import asyncio
-
 import structlog
 from msgspec import Struct
 
@@ -14,6 +12,7 @@ from noetl_contracts import codec, subjects
 from noetl_contracts.errors import MalformedMessage, Retryable
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.store_waits import REASON_CHARACTERS_MAX, StoreWait, decode_store_wait
+from noetl_messaging.streams.hint_receiver import receive_hints
 from noetl_messaging.streams.ports import Hints
 
 log = structlog.get_logger(__name__)
@@ -22,7 +21,6 @@ log = structlog.get_logger(__name__)
 SILENT_S = 60.0
 # Of more executions than this the ones that were heard of longest ago are forgotten.
 EXECUTIONS_MAX = 10_000
-_RETRY_S = 1.0
 
 
 class HeardWait(Struct, frozen=True, kw_only=True):
@@ -74,16 +72,14 @@ class StoreWaits:
 
     async def listen_to_planners(self, hints: Hints) -> None:
         """Hear planners until cancelled; without listening only this process's waits are known."""
-        while True:
-            try:
-                async for data in hints.subscribe(subjects.STORE_WAITS):
-                    self._receive_wait(data)
-            except Retryable as problem:
-                log.info("not listening for waits for the store", reason=str(problem))
-            await asyncio.sleep(_RETRY_S)
+        await receive_hints(
+            lambda: hints.subscribe(subjects.STORE_WAITS),
+            self._receive_wait,
+            subject=subjects.STORE_WAITS,
+        )
 
     def _receive_wait(self, data: bytes) -> None:
         try:
             self.note_wait(decode_store_wait(data))
         except MalformedMessage as problem:
-            log.warning("a wait for the store was not understood", reason=str(problem))
+            log.warning("store wait cannot be decoded", reason=str(problem))

@@ -1,7 +1,5 @@
 """The latest heartbeats of workers, from which the planner chooses a worker for an offer."""
 
-import asyncio
-
 import structlog
 from msgspec import Struct, structs
 
@@ -9,15 +7,15 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.observability import instruments, names
 from noetl_contracts import subjects
 from noetl_contracts.commands.worker_pools import SILENT_S, WorkerHeartbeat, decode_worker_heartbeat
-from noetl_contracts.errors import MalformedMessage, Retryable, SubjectError
+from noetl_contracts.errors import MalformedMessage, SubjectError
 from noetl_contracts.ids import WorkerId
+from noetl_messaging.streams.hint_receiver import receive_hints
 from noetl_messaging.streams.ports import Hints
 
 log = structlog.get_logger(__name__)
 
 # Of more workers than this the ones that spoke longest ago are forgotten.
 WORKERS_MAX = 4096
-_RETRY_S = 1.0
 
 
 class HeardBeat(Struct, frozen=True, kw_only=True):
@@ -76,13 +74,11 @@ class WorkerPresence:
 
     async def listen_to_workers(self, hints: Hints) -> None:
         """Hear workers until cancelled; without listening the cache empties."""
-        while True:
-            try:
-                async for subject, data in hints.subscribe_below(subjects.WORKERS):
-                    self._receive_beat(subject, data)
-            except Retryable as problem:
-                log.info("not listening to workers", reason=str(problem))
-            await asyncio.sleep(_RETRY_S)
+        await receive_hints(
+            lambda: hints.subscribe_below(subjects.WORKERS),
+            lambda hint: self._receive_beat(*hint),
+            subject=subjects.WORKERS,
+        )
 
     def _receive_beat(self, subject: str, data: bytes) -> None:
         """Note a heartbeat that came under the subject of its pool and worker, and no other."""

@@ -63,10 +63,10 @@ class ShardEpochs:
                 projected_state.state.execution_id, self._policy.execution_shard_count
             )
             event_id = int(projected_state.state.last_event_id or 0)
-            known = self._event_by_shard.get(shard)
+            event = self._event_by_shard.get(shard)
             # Messages of other shards are projected as well; another process commits their epochs.
-            if known is not None:
-                self._event_by_shard[shard] = max(known, event_id)
+            if event is not None:
+                self._event_by_shard[shard] = max(event, event_id)
 
     async def commit_epochs(self, set_aside: Collection[ExecutionId]) -> None:
         """Commit an epoch of each shard; one that another process has just committed stands."""

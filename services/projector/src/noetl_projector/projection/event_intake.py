@@ -100,7 +100,7 @@ class EventIntake:
             reason=reason,
         )
         self._counting.count_messages(1, outcome)
-        log.error("message buried", subject=delivery.subject, reason=reason)
+        log.error("message moved to the dead letters", subject=delivery.subject, reason=reason)
         del arrived.open[delivery]
 
     async def _read_delivery(self, delivery: Delivery, arrived: FetchedBatch) -> None:

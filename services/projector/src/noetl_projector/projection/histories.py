@@ -157,11 +157,11 @@ class LedgerGuard:
         # Once for each execution is enough: a load races with other projectors of it.
         self._compared[state.execution_id] = None
         forget_oldest(self._compared, COMPARED_MAX)
-        found = await self._projections.list_rows("execution", state.execution_id)
+        rows = await self._projections.list_rows("execution", state.execution_id)
         if (
-            found
-            and found[0]["version"] == state.version
-            and found[0]["envelope_checksum"] != state.checksum
+            rows
+            and rows[0]["version"] == state.version
+            and rows[0]["envelope_checksum"] != state.checksum
         ):
             raise LedgerWentBack(
                 state.execution_id, f"has another version {state.version} than was projected"
@@ -191,8 +191,8 @@ async def prune_past_snapshots(past: PastSnapshots, *, ended_s: float) -> int:
     """Forget the past of executions that ended so long ago; return how many snapshots."""
     total = 0
     for _ in range(ROUNDS_MAX):
-        gone = await past.prune_snapshots(ended_s=ended_s, executions_max=EXECUTIONS_MAX)
-        total += gone
-        if not gone:
+        snapshots = await past.prune_snapshots(ended_s=ended_s, executions_max=EXECUTIONS_MAX)
+        total += snapshots
+        if not snapshots:
             break
     return total

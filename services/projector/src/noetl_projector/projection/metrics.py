@@ -151,5 +151,8 @@ class ProjectionMetrics:
                 instruments.add_to_counter(names.PROJECTOR_MISPLACED)
                 self.tally.misplaced += 1
         log.warning(
-            "message astray", kind=found.kind, subject=delivery.subject, reason=found.reason
+            "message of another shard or projector",
+            kind=found.kind,
+            subject=delivery.subject,
+            reason=found.reason,
         )

@@ -168,8 +168,8 @@ class CallPacer:
         return 0.0
 
     async def _read_shared(self, queue: _WaitingQueue) -> None:
-        found = await self._registers.find_value(queue.name)
-        queue.revision, queue.tat = (0, 0.0) if found is None else (found[0], _decode_tat(found[1]))
+        value = await self._registers.find_value(queue.name)
+        queue.revision, queue.tat = (0, 0.0) if value is None else (value[0], _decode_tat(value[1]))
 
     def _read_timestamp(self) -> float:
         return self._clock.now().timestamp()

@@ -11,6 +11,7 @@ from noetl_chassis.clock import Clock
 from noetl_contracts import subjects
 from noetl_contracts.commands.command_work import StreamProgress, parse_stream_progress
 from noetl_contracts.errors import Retryable
+from noetl_messaging.streams.hint_receiver import receive_hints
 from noetl_messaging.streams.ports import Delivery, Hints
 from noetl_worker.domain import lease_terms
 from noetl_worker.domain.lease_terms import Lease
@@ -50,15 +51,13 @@ class ChunkProgress:
     async def listen_for_hints(self, hints: Hints, command_id: str) -> None:
         """Listen for hints once one is wanted; the waiting command asks again for a lost one."""
         await self.wanted.wait()
-        while True:
-            try:
-                async for token in hints.subscribe_tokens(
-                    subjects.build_chunk_progress_prefix(command_id)
-                ):
-                    self.note_hint(token)
-            except Retryable as problem:
-                log.info("not listening to a stream's progress", reason=str(problem))
-            await asyncio.sleep(_RETRY_S)
+        prefix = subjects.build_chunk_progress_prefix(command_id)
+        await receive_hints(
+            lambda: hints.subscribe_tokens(prefix),
+            self.note_hint,
+            subject=prefix,
+            retry_s=_RETRY_S,
+        )
 
     def note_hint(self, token: str) -> None:
         """Note what a hint says; hints may overtake each other."""
@@ -231,4 +230,4 @@ class CancelledExecutions:
                 while len(self._executions) > _HALTS_MAX:
                     del self._executions[next(iter(self._executions))]
         except Retryable as problem:
-            log.info("not listening for halted executions", reason=str(problem))
+            log.info("hints of halted executions interrupted", reason=str(problem))

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from msgspec import Struct, field, structs
 
-from noetl_chassis import identity, loop
+from noetl_chassis import loop
 from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Failpoint, pass_failpoint
 from noetl_contracts import codec
@@ -123,7 +123,7 @@ class FactBatcher:
             await self._publisher.publish_message(self._build_message(taken))
             for bundle in taken:
                 bundle.is_stored = True
-            box.bundles = [letter for letter in box.bundles if not letter.is_stored]
+            box.bundles = [dead_letter for dead_letter in box.bundles if not dead_letter.is_stored]
         finally:
             box.round = None
             ended.set()
@@ -142,7 +142,7 @@ class FactBatcher:
         )
         return Message(
             subject=self._route.build_subject(command),
-            message_id=KEYS_SEPARATOR.join(letter.key for letter in bundles),
+            message_id=KEYS_SEPARATOR.join(dead_letter.key for dead_letter in bundles),
             data=facts.encode_fact_batch(
                 batch, [fact for bundle in bundles for fact in bundle.facts]
             ),
@@ -153,8 +153,8 @@ class FactBatcher:
 def _select_fitting(bundles: list[FactBundle]) -> list[FactBundle]:
     """Return the oldest bundles of facts that fit into one message: at least one."""
     count, room = 1, FACTS_BYTES_MAX - bundles[0].size_bytes
-    for letter in bundles[1:LETTERS_MAX]:
-        room -= letter.size_bytes
+    for dead_letter in bundles[1:LETTERS_MAX]:
+        room -= dead_letter.size_bytes
         if room < 0:
             break
         count += 1
@@ -219,12 +219,7 @@ class FactPublisher:
                 tries += 1
                 command_id = bundle.command.command_id
                 log.warning("facts not published", command_id=command_id, reason=str(problem))
-                noise = identity.draw_noise()
-                await asyncio.sleep(
-                    loop.backoff_delay_s(
-                        tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S, noise=noise
-                    )
-                )
+                await loop.sleep_backoff(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S)
 
     def encode_fact(self, fact: Fact) -> bytes:
         """Encode a fact without the secrets that this worker knows."""
@@ -336,19 +331,19 @@ class AttemptReporter:
 
     def _take_next_facts(self) -> list[bytes]:
         """Take as many facts as fit one message; the first that go say that work began."""
-        taken: list[bytes] = []
+        facts: list[bytes] = []
         if not self._has_started:
-            taken.append(
+            facts.append(
                 self._publisher.encode_fact(self._publisher.build_started_fact(self._command))
             )
         self._has_started = True
-        room, count = FACTS_BYTES_MAX - sum(map(len, taken)), 0
+        room, count = FACTS_BYTES_MAX - sum(map(len, facts)), 0
         for fact in self._queue[:_FACTS_MAX]:
             data = self._publisher.encode_fact(fact)
             room -= len(data) + 1
             if room < 0:
                 break
-            taken.append(data)
+            facts.append(data)
             count += 1
         if self._queue and not count:
             fact_name = type(self._queue[0]).__name__
@@ -358,4 +353,4 @@ class AttemptReporter:
                 "write less to ctx, or select fewer fields"
             )
         del self._queue[:count]
-        return taken
+        return facts

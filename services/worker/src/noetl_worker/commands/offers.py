@@ -17,6 +17,7 @@ from noetl_contracts.commands.command_work import COMMAND_BYTES_MAX, Command
 from noetl_contracts.commands.worker_pools import BEAT_S, WorkerHeartbeat, get_lane_host
 from noetl_contracts.errors import MalformedMessage, Retryable
 from noetl_contracts.requests.facts import CommandHeartbeat, CommandLost, Fact
+from noetl_messaging.streams.hint_receiver import receive_hints
 from noetl_messaging.streams.ports import Delivery, Hints
 from noetl_worker.commands.fact_publisher import FactPublisher
 
@@ -26,7 +27,6 @@ log = structlog.get_logger(__name__)
 ASKED_TIMES = 3
 GRANTED_WITHIN_S = 1.0
 _PUBLISHED_WITHIN_S = 5.0
-_RETRY_S = 1.0
 _NOT_GRANTED = "the offer was not granted in time"
 
 
@@ -137,15 +137,12 @@ class OfferIntake:
 
     async def listen_for_offers(self, host: OfferHost) -> None:
         """Begin offered commands while the worker has room; the pool gets the others."""
-        while True:
-            try:
-                async for data in self._hints.subscribe(
-                    subjects.build_offer_subject(self._publisher.worker_id)
-                ):
-                    self._consider_offer(data, host)
-            except Retryable as problem:
-                log.info("not listening to offers", reason=str(problem))
-            await asyncio.sleep(_RETRY_S)
+        subject = subjects.build_offer_subject(self._publisher.worker_id)
+        await receive_hints(
+            lambda: self._hints.subscribe(subject),
+            lambda data: self._consider_offer(data, host),
+            subject=subject,
+        )
 
     async def request_grant(self, command: Command, data: bytes) -> Delivery | None:
         """Request the grant of an offered command; None when it is not granted and must not run."""

@@ -105,12 +105,12 @@ class OpenStore:
 
     def list_objects(self, folder: str) -> Iterator[tuple[str, int, datetime]]:
         """Yield key, size in bytes and time of each object below a folder, in order of keys."""
-        found: list[tuple[str, int, datetime]] = []
+        objects: list[tuple[str, int, datetime]] = []
         with self.translate_errors(folder):
             for page in obstore.list(self._store, prefix=_get_key(folder) or None):
-                found += [(one["path"], one["size"], one["last_modified"]) for one in page]
+                objects += [(item["path"], item["size"], item["last_modified"]) for item in page]
         prefix = "/" if self.is_local else ""
-        for path, size, modified in sorted(found):
+        for path, size, modified in sorted(objects):
             yield f"{prefix}{path}", size, modified
 
     def find_size(self, key: str) -> int | None:

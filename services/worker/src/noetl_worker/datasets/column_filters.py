@@ -41,45 +41,45 @@ def build_expression(filters: Sequence[ColumnFilter], schema: pa.Schema, wanted:
 
     `wanted` are the columns as they are read: a file that holds another type leaves nothing out.
     """
-    found = None
-    for one in filters:
-        if one.column not in schema.names or one.column not in wanted.names:
+    expression = None
+    for item in filters:
+        if item.column not in schema.names or item.column not in wanted.names:
             continue
-        kind = schema.field(one.column).type
-        if kind != wanted.field(one.column).type:
+        kind = schema.field(item.column).type
+        if kind != wanted.field(item.column).type:
             continue
-        built = _compare(pc.field(one.column), one, kind)
+        built = _compare(pc.field(item.column), item, kind)
         if built is not None:
-            found = built if found is None else found & built
-    return found
+            expression = built if expression is None else expression & built
+    return expression
 
 
 def may_hold(
     values: Mapping[str, str | None], filters: Sequence[ColumnFilter], schema: pa.Schema
 ) -> bool:
     """Tell whether a file in folders of these values may hold rows that the filters take."""
-    for one in filters:
-        if one.column not in values or one.column not in schema.names:
+    for item in filters:
+        if item.column not in values or item.column not in schema.names:
             continue
-        text = values[one.column]
+        text = values[item.column]
         if text is None:
             return False
-        kind = schema.field(one.column).type
+        kind = schema.field(item.column).type
         found, wrong = csv_rows.cast_texts(pa.array([text], pa.string()), kind)
-        is_taken = None if wrong else _compare(found, one, kind)
+        is_taken = None if wrong else _compare(found, item, kind)
         if is_taken is not None and is_taken[0].as_py() is False:
             return False
     return True
 
 
-def _compare(operand: Any, one: ColumnFilter, kind: pa.DataType) -> Any:
+def _compare(operand: Any, column_filter: ColumnFilter, kind: pa.DataType) -> Any:
     """Compare a field or values with a filter's value; None where that is not known to be alike."""
     if not any(is_alike(kind) for is_alike in _ALIKE):
         return None
     try:
-        if one.sign == "in":
-            return pc.is_in(operand, pa.array(one.value, kind))
-        return _COMPARE[one.sign](operand, pa.scalar(one.value, kind))
+        if column_filter.sign == "in":
+            return pc.is_in(operand, pa.array(column_filter.value, kind))
+        return _COMPARE[column_filter.sign](operand, pa.scalar(column_filter.value, kind))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         # Spark has the value in another type.
         return None

@@ -62,18 +62,21 @@ def parse_ddl(text: str) -> dict[str, pa.DataType]:
             f"expect: {{not_null: [{bound[0]}]}} checks rows"
         )
         raise DatasetProblem("validation", text_)
-    found = {column.name: _convert_type(column.name, column.kind) for column in columns}
-    if not found or len(found) < len(columns):
+    types = {column.name: _convert_type(column.name, column.kind) for column in columns}
+    if not types or len(types) < len(columns):
         text_ = f"schema {text!r:.120} names no columns, or one twice: write id BIGINT, day DATE"
         raise DatasetProblem("validation", text_)
-    return found
+    return types
 
 
 def _convert_type(column: str, kind: exp.Expression | None) -> pa.DataType:
     if not isinstance(kind, exp.DataType):
         raise DatasetProblem("validation", f"column '{column}' of the schema has no type")
     if kind.this == exp.DataType.Type.DECIMAL:
-        sizes = [int(one.this.this) for one in kind.expressions] or [_DECIMAL_DIGITS, 0]
+        sizes = [int(expression.this.this) for expression in kind.expressions] or [
+            _DECIMAL_DIGITS,
+            0,
+        ]
         digits, scale = sizes[0], sizes[1] if len(sizes) > 1 else 0
         if not 0 <= scale <= digits <= DECIMAL_DIGITS_MAX or digits < 1:
             text = (
@@ -84,20 +87,23 @@ def _convert_type(column: str, kind: exp.Expression | None) -> pa.DataType:
     if kind.this == exp.DataType.Type.ARRAY and kind.expressions:
         return pa.list_(_convert_type(column, kind.expressions[0]))
     if kind.this == exp.DataType.Type.MAP and len(kind.expressions) == 2:  # noqa: PLR2004 - key and value
-        key, item = (_convert_type(column, one) for one in kind.expressions)
+        key, item = (_convert_type(column, expression) for expression in kind.expressions)
         return pa.map_(key, item)
     if kind.this == exp.DataType.Type.STRUCT:
         return pa.struct(
             [
-                pa.field(one.name, _convert_type(f"{column}.{one.name}", one.args.get("kind")))
-                for one in kind.expressions
+                pa.field(
+                    expression.name,
+                    _convert_type(f"{column}.{expression.name}", expression.args.get("kind")),
+                )
+                for expression in kind.expressions
             ]
         )
-    found = _TYPES.get(kind.this)
-    if found is None:
+    data_type = _TYPES.get(kind.this)
+    if data_type is None:
         shown = kind.sql("spark")
         raise DatasetProblem("validation", f"column '{column}' has the unknown type {shown}")
-    return found
+    return data_type
 
 
 class TextShape:

@@ -83,9 +83,9 @@ class CommitLog:
     def read_state(self) -> DatasetState | None:
         """Return the latest commit, None where there is none; raises `DatasetProblem`."""
         numbers = [
-            int(found[1])
+            int(match[1])
             for path, _, _ in self._store.list_objects(f"{self._root}/{LOG_FOLDER}")
-            if (found := _NUMBER.search(path))
+            if (match := _NUMBER.search(path))
         ]
         if not numbers:
             return None
@@ -123,16 +123,16 @@ class CommitLog:
         Raises `DatasetProblem`.
         """
         state = self.read_state() or DatasetState()
-        live = {one.path for one in state.files}
+        paths = {file.path for file in state.files}
         committed = {identity[:16] for identity in state.commits}
         oldest = now - _ABANDONED_AFTER
         gone = []
         for key, _, modified in self._store.list_objects(self._root):
             path = key.removeprefix(f"{self._root}/")
-            found = _OWN_NAME.search(path)
-            if found is None or path in live:
+            match = _OWN_NAME.search(path)
+            if match is None or path in paths:
                 continue
-            is_settled = found["commit"] in committed
+            is_settled = match["commit"] in committed
             if is_settled or modified < oldest or path in state.hidden:
                 gone.append(key)
         self._store.delete_objects(gone)
@@ -143,10 +143,10 @@ class CommitLog:
         still_there = {
             key.removeprefix(f"{self._root}/") for key, _, _ in self._store.list_objects(self._root)
         }
-        gone = [one.path for one in commit.added if one.path not in still_there]
-        if gone:
+        paths = [item.path for item in commit.added if item.path not in still_there]
+        if paths:
             shown = self._store.address.shown_path
-            text = f"{shown}: {gone[0]} was removed before its commit: run the step again"
+            text = f"{shown}: {paths[0]} was removed before its commit: run the step again"
             raise DatasetProblem("file_conflict", text)
         return DatasetState(
             number=before.number + 1,
@@ -172,11 +172,11 @@ class CommitLog:
                     refuse_existing(self._store.address.shown_path, there[0].path)
                 return [], []
             case "overwrite":
-                return [], [one.path for one in there]
+                return [], [item.path for item in there]
             case "overwrite_partitions":
-                written = {_freeze_values(one.values) for one in commit.added}
-                replaced = [one.path for one in there if _freeze_values(one.values) in written]
-                return [one for one in before.files if one.path not in set(replaced)], replaced
+                written = {_freeze_values(item.values) for item in commit.added}
+                replaced = [item.path for item in there if _freeze_values(item.values) in written]
+                return [file for file in before.files if file.path not in set(replaced)], replaced
             case _:
                 return before.files, []
 
@@ -204,21 +204,21 @@ def list_visible_files(store: OpenStore, root: str, state: DatasetState | None) 
     Names that begin with `_` or `.` are no data, as everywhere.
     """
     state = state or DatasetState()
-    named = {one.path: one for one in state.files}
+    named = {file.path: file for file in state.files}
     hidden = set(state.hidden)
-    found: list[DataFile] = []
+    data_files: list[DataFile] = []
     for key, size, _ in store.list_objects(root):
         path = key.removeprefix(f"{root}/")
         if path in named:
-            found.append(named[path])
+            data_files.append(named[path])
         elif path not in hidden and not _OWN_NAME.search(path) and is_data_path(path) and size:
-            found.append(DataFile(path=path, size_bytes=size, values=read_folder_values(path)))
-    if len(found) < len(named):
-        missing = min(named.keys() - {one.path for one in found})
+            data_files.append(DataFile(path=path, size_bytes=size, values=read_folder_values(path)))
+    if len(data_files) < len(named):
+        missing = min(named.keys() - {data_file.path for data_file in data_files})
         shown = store.address.show_key(f"{root}/{missing}")
         text = f"the committed file {shown} is gone: write the dataset anew"
         raise DatasetProblem("not_found", text)
-    return found
+    return data_files
 
 
 def is_data_path(path: str) -> bool:

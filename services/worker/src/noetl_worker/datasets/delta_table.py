@@ -75,12 +75,12 @@ def list_table_files(
     root = address.path.rstrip("/")
     files = [
         DataFile(
-            path=f"{root}/{one.path}",
-            size_bytes=one.size_bytes,
-            row_count=one.row_count,
-            values=one.values,
+            path=f"{root}/{file.path}",
+            size_bytes=file.size_bytes,
+            row_count=file.row_count,
+            values=file.values,
         )
-        for one in _list_files(table)
+        for file in _list_files(table)
     ]
     return pa.schema(table.schema().to_arrow()), files
 
@@ -182,7 +182,7 @@ class DeltaSink:
     def _commit_actions(
         self, table: DeltaTable | None, files: list[DataFile], schema: pa.Schema, report: SinkReport
     ) -> None:
-        added = [self._build_add(one) for one in files]
+        added = [self._build_add(file) for file in files]
         properties = self._build_properties(report)
         if table is None:
             create_table_with_add_actions(
@@ -195,7 +195,7 @@ class DeltaSink:
                 commit_properties=properties,
             )
             return
-        removed = [self._build_remove(one) for one in self._list_replaced(table, files)]
+        removed = [self._build_remove(item) for item in self._list_replaced(table, files)]
         table.create_write_transaction(
             [*added, *removed],
             "append",
@@ -209,11 +209,11 @@ class DeltaSink:
             case "overwrite":
                 return _list_files(table)
             case "overwrite_partitions":
-                written = {tuple(sorted(one.values.items())) for one in files}
+                written = {tuple(sorted(file.values.items())) for file in files}
                 return [
-                    one
-                    for one in _list_files(table)
-                    if tuple(sorted(one.values.items())) in written
+                    file
+                    for file in _list_files(table)
+                    if tuple(sorted(file.values.items())) in written
                 ]
             case _:
                 return []
@@ -245,14 +245,14 @@ class DeltaSink:
             )
         except (DeltaError, ValueError) as problem:
             raise _translate_error(self._address, problem) from problem
-        self._store.delete_objects([f"{self._root}/{one.path}" for one in files])
+        self._store.delete_objects([f"{self._root}/{file.path}" for file in files])
         return report
 
     def _find_report(self, table: DeltaTable) -> SinkReport:
         for entry in table.history(_HISTORY_MAX):
-            found = entry.get(_REPORT)
-            if isinstance(found, dict) and found.get("identity") == self._identity:
-                about = {key: found[key] for key in found if key != "identity"}
+            report = entry.get(_REPORT)
+            if isinstance(report, dict) and report.get("identity") == self._identity:
+                about = {key: report[key] for key in report if key != "identity"}
                 return codec.decode_as(
                     codec.encode_json({**about, "is_repeated": True}), SinkReport
                 )
@@ -295,13 +295,13 @@ class DeltaSink:
 
 
 def _list_files(table: DeltaTable) -> list[DataFile]:
-    found = pa.table(table.get_add_actions(flatten=False))
+    files = pa.table(table.get_add_actions(flatten=False))
     partitions = (
-        _write_partition_texts(found["partition"].combine_chunks())
-        if "partition" in found.column_names
-        else [{}] * found.num_rows
+        _write_partition_texts(files["partition"].combine_chunks())
+        if "partition" in files.column_names
+        else [{}] * files.num_rows
     )
-    columns = (found[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+    columns = (files[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
     return [
         DataFile(path=unquote(path), size_bytes=size, row_count=count, values=values)
         for path, size, count, values in zip(*columns, partitions, strict=True)
@@ -327,7 +327,7 @@ def _build_options(
 ) -> dict[str, str] | None:
     if address.scheme == "file":
         return None
-    found = addresses.build_account_options(address, account or {})
+    account_options = addresses.build_account_options(address, account or {})
     names = {
         "access_key_id": "AWS_ACCESS_KEY_ID",
         "secret_access_key": "AWS_SECRET_ACCESS_KEY",
@@ -335,8 +335,8 @@ def _build_options(
         "region": "AWS_REGION",
         "endpoint": "AWS_ENDPOINT_URL",
     }
-    options = {names[key]: value for key, value in found.items()}
-    is_plain = str(found.get("endpoint", "")).startswith("http://")
+    options = {names[key]: value for key, value in account_options.items()}
+    is_plain = str(account_options.get("endpoint", "")).startswith("http://")
     return {**options, "AWS_ALLOW_HTTP": "true" if is_plain else "false"}
 
 

@@ -140,7 +140,7 @@ class FileReader:
     def _iterate_own(
         self,
         piece: FilePiece,
-        own: pa.Schema,
+        schema: pa.Schema,
         rejects: Rejects,
         filters: Sequence[ColumnFilter],
     ) -> Iterator[pa.RecordBatch]:
@@ -149,8 +149,12 @@ class FileReader:
                 fragment = self._open_fragment(piece.file, piece.row_groups)
                 batches = fragment.to_batches(
                     schema=fragment.physical_schema,
-                    columns=[name for name in own.names if name in fragment.physical_schema.names],
-                    filter=column_filters.build_expression(filters, fragment.physical_schema, own),
+                    columns=[
+                        name for name in schema.names if name in fragment.physical_schema.names
+                    ],
+                    filter=column_filters.build_expression(
+                        filters, fragment.physical_schema, schema
+                    ),
                     batch_size=BATCH_ROWS,
                     # What is decoded ahead is in memory.
                     batch_readahead=2,
@@ -159,12 +163,12 @@ class FileReader:
                 )
             case "csv":
                 file = self.describe_csv(piece.file)
-                yield from csv_rows.iterate_typed_batches(file, own, rejects)
+                yield from csv_rows.iterate_typed_batches(file, schema, rejects)
                 return
             case _:
                 batches = self._iterate_documents(piece.file)
         for batch in batches:
-            yield fit_batch(batch, own, self._build_shown_path(piece.file.path))
+            yield fit_batch(batch, schema, self._build_shown_path(piece.file.path))
 
     def _select_groups(self, piece: FilePiece, condition: Any, whole: pa.Schema) -> FilePiece:
         """Leave out row groups whose statistics rule a condition out."""

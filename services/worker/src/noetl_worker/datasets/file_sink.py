@@ -109,7 +109,7 @@ class FileSink:
 
     def _build_report(self, state: DatasetState, *, is_repeated: bool) -> SinkReport:
         mark = f"-{self._identity[:16]}-"
-        own = [one for one in state.files if mark in one.path]
+        files = [file for file in state.files if mark in file.path]
         return sink_report.build_report(
-            self._address.shown_path, state.number, own, is_repeated=is_repeated
+            self._address.shown_path, state.number, files, is_repeated=is_repeated
         )

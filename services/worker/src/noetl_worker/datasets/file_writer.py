@@ -96,7 +96,7 @@ class DatasetWriter:
 
     def _limit_held(self) -> None:
         """Write rows of the files that hold most, until all together hold few."""
-        held = sum(one.held_bytes for one in self._open.values())
+        held = sum(item.held_bytes for item in self._open.values())
         while held > _HELD_BYTES_MAX:
             largest = max(self._open.values(), key=lambda one: one.held_bytes)
             held -= largest.held_bytes
@@ -331,7 +331,7 @@ def _split_by_values(
     for end in runs.run_ends.to_pylist():
         rows = order.slice(start, end - start)
         first = rows[0].as_py()
-        yield tuple(one[first].as_py() for one in texts), batch.take(rows)
+        yield tuple(text[first].as_py() for text in texts), batch.take(rows)
         start = end
 
 

@@ -95,13 +95,13 @@ def iterate_files(
     state: TableState,
 ) -> Iterator[pa.RecordBatch]:
     """Read files of a table, without the rows that were deleted; raises `DatasetProblem`."""
-    wanted = {piece.file.path for piece in pieces}
+    paths = {piece.file.path for piece in pieces}
     try:
         table = StaticTable.from_metadata(
             state.metadata, properties=build_io_properties(address, account)
         )
         scan = table.scan(snapshot_id=state.snapshot, selected_fields=tuple(schema.names))
-        tasks = [task for task in scan.plan_files() if task.file.file_path in wanted]
+        tasks = [task for task in scan.plan_files() if task.file.file_path in paths]
         reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
         yield from reader.to_record_batches(tasks)
     except (OSError, pa.ArrowException) as problem:
@@ -220,9 +220,9 @@ class IcebergSink:
                 transaction.upsert(rows, join_cols=list(self._sink.key), snapshot_properties=mark)
                 if not transaction._updates:  # noqa: SLF001 - an upsert of equal rows changes nothing
                     transaction.set_properties({f"{_MARK}.{self._identity}": "same"})
-            self._store.delete_objects([f"{root}/{one.path}" for one in files])
+            self._store.delete_objects([f"{root}/{file.path}" for file in files])
             return
-        paths = [f"{_build_uri(self._address, root)}/{one.path}" for one in files]
+        paths = [f"{_build_uri(self._address, root)}/{file.path}" for file in files]
         with table.transaction() as transaction:
             replaced = self._build_replaced(files, schema)
             if replaced is not None and table.current_snapshot() is not None:
@@ -237,17 +237,19 @@ class IcebergSink:
             return AlwaysTrue()
         if self._sink.mode != "overwrite_partitions":
             return None
-        found: BooleanExpression | None = None
-        for values in {tuple(one.values.items()) for one in files}:
+        boolean_expression: BooleanExpression | None = None
+        for values in {tuple(file.values.items()) for file in files}:
             whole: BooleanExpression = AlwaysTrue()
             for name, text in values:
                 whole = And(whole, _build_equal(name, text, schema.field(name).type))
-            found = whole if found is None else Or(found, whole)
-        return found
+            boolean_expression = (
+                whole if boolean_expression is None else Or(boolean_expression, whole)
+            )
+        return boolean_expression
 
     def _is_committed(self, table: Table) -> bool:
         marks = (snapshot.summary for snapshot in table.snapshots())
-        if any(one is not None and one.get(_MARK) == self._identity for one in marks):
+        if any(mark is not None and mark.get(_MARK) == self._identity for mark in marks):
             return True
         return f"{_MARK}.{self._identity}" in table.properties
 
@@ -290,9 +292,9 @@ class IcebergSink:
         except (ValueError, TypeError) as problem:
             text = f"{self._name}: a column has a type that Iceberg lacks: {problem}"
             raise DatasetProblem("schema", text) from problem
-        found = self._load_table()
-        assert found is not None, "it was made by this attempt or another"
-        return found
+        table = self._load_table()
+        assert table is not None, "it was made by this attempt or another"
+        return table
 
     def _load_table(self) -> Table | None:
         return _load_table(self._catalog, self._lake_table)
@@ -322,7 +324,7 @@ def build_io_properties(
     """Return how pyiceberg opens the files of a warehouse."""
     if address.scheme == "file":
         return {}
-    found = addresses.build_account_options(address, account or {})
+    account_options = addresses.build_account_options(address, account or {})
     names = {
         "access_key_id": "s3.access-key-id",
         "secret_access_key": "s3.secret-access-key",
@@ -330,7 +332,7 @@ def build_io_properties(
         "region": "s3.region",
         "endpoint": "s3.endpoint",
     }
-    return {names[key]: value for key, value in found.items()}
+    return {names[key]: value for key, value in account_options.items()}
 
 
 def _load_table(catalog: Catalog, table: LakeTable) -> Table | None:

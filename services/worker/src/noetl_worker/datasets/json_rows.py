@@ -50,14 +50,14 @@ def _parse_chunk(chunk: bytes, shown: str, *, line: int) -> pa.Table:
         return row_tables.build_table(list(_decode_lines(chunk, shown, line=line)))
     try:
         table = pyarrow.json.read_json(pa.BufferReader(chunk))
-        plain = pa.schema([pa.field(one.name, _keep_texts(one.type)) for one in table.schema])
+        plain = pa.schema([pa.field(item.name, _keep_texts(item.type)) for item in table.schema])
         if plain.equals(table.schema):
             return table
         options = pyarrow.json.ParseOptions(explicit_schema=plain)
         return pyarrow.json.read_json(pa.BufferReader(chunk), parse_options=options)
     except pa.ArrowInvalid as problem:
-        found = _ROW.search(str(problem))
-        place = line + int(found[1]) if found else line
+        match = _ROW.search(str(problem))
+        place = line + int(match[1]) if match else line
         text = f"line {place} of {shown}: {' '.join(str(problem).split())}"
         raise DatasetProblem("parse", text[:600]) from problem
 
@@ -69,7 +69,7 @@ def _keep_texts(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_keep_texts(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _keep_texts(one.type)) for one in kind])
+        return pa.struct([pa.field(item.name, _keep_texts(item.type)) for item in kind])
     return kind
 
 

@@ -64,7 +64,7 @@ def build_folder_expression(values: Mapping[str, str | None], schema: pa.Schema)
     A value that is none of its column's type leaves nothing out: reading it says so.
     """
     compute = importlib.import_module("pyarrow.compute")
-    found = None
+    folder_expression = None
     for name, text in values.items():
         if name not in schema.names:
             continue
@@ -74,8 +74,8 @@ def build_folder_expression(values: Mapping[str, str | None], schema: pa.Schema)
             continue
         column = compute.field(name)
         is_equal = column.is_null() if text is None else column == cast[0]
-        found = is_equal if found is None else found & is_equal
-    return found
+        folder_expression = is_equal if folder_expression is None else folder_expression & is_equal
+    return folder_expression
 
 
 def _select_pieces(plan: ReadPlan, schema: pa.Schema, condition: Any) -> list[FilePiece]:
@@ -94,9 +94,11 @@ def _select_pieces(plan: ReadPlan, schema: pa.Schema, condition: Any) -> list[Fi
         for number, piece in enumerate(plan.pieces)
     ]
     every = files.FileSystemDataset(fragments, schema, format_, system)
-    return [plan.pieces[int(one.path)] for one in every.get_fragments(condition)]
+    return [plan.pieces[int(fragment.path)] for fragment in every.get_fragments(condition)]
 
 
 def _get_expression(piece: FilePiece, schema: pa.Schema) -> Any:
-    found = build_folder_expression(piece.file.values, schema)
-    return importlib.import_module("pyarrow.compute").scalar(True) if found is None else found  # noqa: FBT003 - a literal
+    folder_expression = build_folder_expression(piece.file.values, schema)
+    if folder_expression is not None:
+        return folder_expression
+    return importlib.import_module("pyarrow.compute").scalar(True)  # noqa: FBT003 - a literal

@@ -78,20 +78,20 @@ def build_read_plan(
             state=state,
         )
     store = OpenStore(address, account)
-    found = _find_files(store, address, source, account)
-    reader = FileReader(store, source, found.format)
-    schema, guessed = _find_schema(reader, source, found)
+    files = _find_files(store, address, source, account)
+    reader = FileReader(store, source, files.format)
+    schema, guessed = _find_schema(reader, source, files)
     if source.types:
         schema = _set_types(schema, source.types)
     if source.columns:
         schema = _select_columns(schema, source.columns, address)
     pieces = [
-        piece for file in found.files for piece in reader.list_pieces(file, bytes_max=PIECE_BYTES)
+        piece for file in files.files for piece in reader.list_pieces(file, bytes_max=PIECE_BYTES)
     ]
     return ReadPlan(
         address=address,
         source=source,
-        format=found.format,
+        format=files.format,
         schema=encode_schema(schema),
         pieces=pieces,
         guessed=guessed,
@@ -128,43 +128,52 @@ def _find_files(
 
 
 def _find_schema(
-    reader: FileReader, source: DatasetSource, found: SourceFiles
+    reader: FileReader, source: DatasetSource, source_files: SourceFiles
 ) -> tuple[pa.Schema, str | None]:
     declared = None
     if source.schema not in (None, "infer", "text"):
         declared = column_types.parse_ddl(str(source.schema))
-    if found.schema is not None and declared is None and found.format != "csv":
-        return decode_schema(found.schema), None
-    if not found.files:
-        if found.schema is None:
+    if source_files.schema is not None and declared is None and source_files.format != "csv":
+        return decode_schema(source_files.schema), None
+    if not source_files.files:
+        if source_files.schema is None:
             raise DatasetProblem("not_found", "the dataset has no files")
-        return decode_schema(found.schema), None
-    if found.format == "csv":
-        return _find_csv_schema(reader, source, found, declared)
-    own = _find_own_schema(reader, source, found)
+        return decode_schema(source_files.schema), None
+    if source_files.format == "csv":
+        return _find_csv_schema(reader, source, source_files, declared)
+    schema = _find_own_schema(reader, source, source_files)
     if declared is None:
-        return _with_folders(own, found, {}), None
-    missing = [name for name in declared if name not in own.names]
+        return _with_folders(schema, source_files, {}), None
+    missing = [name for name in declared if name not in schema.names]
     # Documents may leave a column out; files with columns may not.
-    if found.format not in _DOCUMENTS and set(missing) - set(found.folder_names):
-        known = ", ".join(own.names[:20])
-        text = f"the files have no column '{missing[0]}' of the schema: they have {known}"
+    if source_files.format not in _DOCUMENTS and set(missing) - set(source_files.folder_names):
+        known_names = ", ".join(schema.names[:20])
+        text = f"the files have no column '{missing[0]}' of the schema: they have {known_names}"
         raise DatasetProblem("schema", text)
     listed = [pa.field(name, kind) for name, kind in declared.items()]
     names = set(declared)
     return pa.schema(
-        [*listed, *(one for one in _with_folders(own, found, {}) if one.name not in names)]
+        [
+            *listed,
+            *(
+                folder
+                for folder in _with_folders(schema, source_files, {})
+                if folder.name not in names
+            ),
+        ]
     ), None
 
 
-def _find_own_schema(reader: FileReader, source: DatasetSource, found: SourceFiles) -> pa.Schema:
+def _find_own_schema(
+    reader: FileReader, source: DatasetSource, source_files: SourceFiles
+) -> pa.Schema:
     """Return the columns of the first file, or of all."""
-    first = reader.read_schema(found.files[0])
+    first = reader.read_schema(source_files.files[0])
     # Documents have no schema that all files share.
-    if not source.merge_schema and found.format not in _DOCUMENTS:
+    if not source.merge_schema and source_files.format not in _DOCUMENTS:
         return first
     kinds = {field.name: field.type for field in first}
-    for file in found.files[1:]:
+    for file in source_files.files[1:]:
         for field in reader.read_schema(file):
             before = kinds.get(field.name)
             try:
@@ -181,27 +190,27 @@ def _find_own_schema(reader: FileReader, source: DatasetSource, found: SourceFil
 def _find_csv_schema(
     reader: FileReader,
     source: DatasetSource,
-    found: SourceFiles,
+    source_files: SourceFiles,
     declared: dict[str, pa.DataType] | None,
 ) -> tuple[pa.Schema, str | None]:
-    names = reader.read_schema(found.files[0]).names
+    names = reader.read_schema(source_files.files[0]).names
     if declared is not None:
         if not source.csv.header:
             _check_count(names, declared)
-        own = [name for name in declared if name not in found.folder_names]
+        own = [name for name in declared if name not in source_files.folder_names]
         schema = pa.schema([pa.field(name, declared[name]) for name in own])
-        return _with_folders(schema, found, declared), None
+        return _with_folders(schema, source_files, declared), None
     if source.schema == "text":
-        return _with_folders(reader.read_schema(found.files[0]), found, {}), None
+        return _with_folders(reader.read_schema(source_files.files[0]), source_files, {}), None
     shapes = {name: TextShape() for name in names}
-    for file in found.files:
+    for file in source_files.files:
         described = reader.describe_csv(file)
         for batch in csv_rows.iterate_text_batches(described, Rejects()):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 shapes.setdefault(name, TextShape()).add_texts(column)
     kinds = column_types.guess_types(shapes)
     schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
-    return _with_folders(schema, found, {}), column_types.describe_types(list(kinds), kinds)
+    return _with_folders(schema, source_files, {}), column_types.describe_types(list(kinds), kinds)
 
 
 def _check_count(names: list[str], declared: dict[str, pa.DataType]) -> None:
@@ -211,10 +220,10 @@ def _check_count(names: list[str], declared: dict[str, pa.DataType]) -> None:
 
 
 def _with_folders(
-    schema: pa.Schema, found: SourceFiles, declared: Mapping[str, pa.DataType]
+    schema: pa.Schema, source_files: SourceFiles, declared: Mapping[str, pa.DataType]
 ) -> pa.Schema:
     """Add the columns of the folders, texts unless a schema says otherwise."""
-    for name in found.folder_names:
+    for name in source_files.folder_names:
         field = pa.field(name, declared.get(name, pa.string()))
         index = schema.get_field_index(name)
         if index >= 0:
@@ -237,7 +246,7 @@ def _select_columns(
 ) -> pa.Schema:
     missing = [name for name in columns if name not in schema.names]
     if missing:
-        known = ", ".join(schema.names[:20])
-        text = f"{address.shown_path} has no column '{missing[0]}': it has {known}"
+        known_names = ", ".join(schema.names[:20])
+        text = f"{address.shown_path} has no column '{missing[0]}': it has {known_names}"
         raise DatasetProblem("schema", text)
     return pa.schema([schema.field(name) for name in columns])

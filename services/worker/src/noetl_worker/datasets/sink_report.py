@@ -29,9 +29,9 @@ def build_report(
         path=path,
         version=version,
         file_count=len(files),
-        row_count=sum(one.row_count or 0 for one in files),
-        size_bytes=sum(one.size_bytes for one in files),
-        partition_count=len({tuple(one.values.items()) for one in files}),
+        row_count=sum(file.row_count or 0 for file in files),
+        size_bytes=sum(file.size_bytes for file in files),
+        partition_count=len({tuple(file.values.items()) for file in files}),
         is_repeated=is_repeated,
     )
 

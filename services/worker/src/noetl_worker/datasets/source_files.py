@@ -29,7 +29,7 @@ class SourceFiles(Struct, frozen=True, kw_only=True):
     @property
     def size_bytes(self) -> int:
         """Add up the bytes of all files."""
-        return sum(one.size_bytes for one in self.files)
+        return sum(file.size_bytes for file in self.files)
 
 
 def find_source_files(store: OpenStore, format_: str | None) -> SourceFiles:
@@ -39,27 +39,28 @@ def find_source_files(store: OpenStore, format_: str | None) -> SourceFiles:
         size = store.find_size(address.path)
         if size is not None and (not store.is_local or not _is_folder(address.path)):
             folders = commit_log.read_folder_values(address.path.removeprefix(address.base))
-            one = DataFile(path=address.path, size_bytes=size, values=folders)
-            return _build_found(store, [one], format_, schema=None)
+            data_file = DataFile(path=address.path, size_bytes=size, values=folders)
+            return _build_found(store, [data_file], format_, schema=None)
     root = address.root_path
     state = CommitLog(store, root).read_state()
     pattern = _compile_pattern(address.path)
-    found = [
+    data_files = [
         DataFile(
-            path=f"{root}/{one.path}" if root else one.path,
-            size_bytes=one.size_bytes,
-            row_count=one.row_count,
-            values=one.values,
+            path=f"{root}/{visible_file.path}" if root else visible_file.path,
+            size_bytes=visible_file.size_bytes,
+            row_count=visible_file.row_count,
+            values=visible_file.values,
         )
-        for one in commit_log.list_visible_files(store, root, state)
-        if pattern.match(f"{root}/{one.path}" if root else one.path)
+        for visible_file in commit_log.list_visible_files(store, root, state)
+        if pattern.match(f"{root}/{visible_file.path}" if root else visible_file.path)
     ]
-    if len(found) > FILES_MAX:
-        text = f"{address.shown_path} has {len(found)} files, {FILES_MAX} is the limit: name fewer"
+    if len(data_files) > FILES_MAX:
+        count = len(data_files)
+        text = f"{address.shown_path} has {count} files, {FILES_MAX} is the limit: name fewer"
         raise DatasetProblem("limit", text)
-    if not found and state is None:
+    if not data_files and state is None:
         raise DatasetProblem("not_found", f"there are no files at {address.shown_path}")
-    return _build_found(store, found, format_, schema=None if state is None else state.schema)
+    return _build_found(store, data_files, format_, schema=None if state is None else state.schema)
 
 
 def _is_folder(path: str) -> bool:
@@ -78,12 +79,12 @@ def _build_found(
 
 
 def _find_common_format(store: OpenStore, files: Sequence[DataFile]) -> str:
-    found = {datasets.find_format(one.path) for one in files}
+    formats = {datasets.find_format(file.path) for file in files}
     if not files:
         return "parquet"
-    if len(found) == 1 and None not in found:
-        return str(found.pop())
-    shown = ", ".join(sorted(str(one or "no known suffix") for one in found))
+    if len(formats) == 1 and None not in formats:
+        return str(formats.pop())
+    shown = ", ".join(sorted(str(item or "no known suffix") for item in formats))
     text = f"the files of {store.address.shown_path} are {shown}: name the 'format'"
     raise DatasetProblem("validation", text)
 
@@ -92,12 +93,12 @@ def _find_folder_names(store: OpenStore, files: Sequence[DataFile]) -> list[str]
     if not files:
         return []
     names = list(files[0].values)
-    for one in files:
-        if list(one.values) != names:
+    for file in files:
+        if list(file.values) != names:
             text = (
                 f"{store.address.show_key(files[0].path)} and "
-                f"{store.address.show_key(one.path)} are in folders of different columns "
-                f"({', '.join(names) or 'none'}; {', '.join(one.values) or 'none'}): read them as "
+                f"{store.address.show_key(file.path)} are in folders of different columns "
+                f"({', '.join(names) or 'none'}; {', '.join(file.values) or 'none'}): read them as "
                 "two datasets"
             )
             raise DatasetProblem("schema", text)

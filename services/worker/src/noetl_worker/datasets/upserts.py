@@ -29,11 +29,11 @@ def read_written(
     reader = FileReader(store, DatasetSource(path=root, format="parquet"), "parquet")
     batches: list[pa.RecordBatch] = []
     size = 0
-    for one in files:
+    for item in files:
         file = DataFile(
-            path=f"{root}/{one.path}",
-            size_bytes=one.size_bytes,
-            values={} if keeps_folders else one.values,
+            path=f"{root}/{item.path}",
+            size_bytes=item.size_bytes,
+            values={} if keeps_folders else item.values,
         )
         for batch in reader.iterate_batches(FilePiece(file=file), schema, Rejects()):
             batches.append(batch)

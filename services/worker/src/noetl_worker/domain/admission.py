@@ -64,10 +64,10 @@ def allot_places(
     named = sorted(hungry)
     turn = first % len(named) if named else 0
     named = named[turn:] + named[:turn]
-    given = dict.fromkeys(named, 0)
+    places = dict.fromkeys(named, 0)
     for _ in range(room if named else 0):
         least = min(
-            named, key=lambda name: (running.get(name, 0) + given[name] + 1) / weights[name]
+            named, key=lambda name: (running.get(name, 0) + places[name] + 1) / weights[name]
         )
-        given[least] += 1
-    return given
+        places[least] += 1
+    return places

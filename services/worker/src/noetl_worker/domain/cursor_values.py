@@ -19,10 +19,10 @@ class CursorReading(Struct, frozen=True, kw_only=True):
     rows: int = 0
 
 
-def join_readings(one: CursorReading, other: CursorReading) -> CursorReading:
+def join_readings(cursor_reading: CursorReading, other: CursorReading) -> CursorReading:
     """Return what two readings come to together."""
-    values = [reading.value for reading in (one, other) if reading.value is not None]
-    return CursorReading(value=find_latest(values), rows=one.rows + other.rows)
+    values = [reading.value for reading in (cursor_reading, other) if reading.value is not None]
+    return CursorReading(value=find_latest(values), rows=cursor_reading.rows + other.rows)
 
 
 def find_latest(values: Iterable[StateValue]) -> StateValue | None:

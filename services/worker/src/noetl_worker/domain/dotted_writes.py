@@ -41,7 +41,7 @@ def compute_whole_values(
     Raises `NotAMapping`, which says whose `target` it is.
     """
     written: dict[tuple[str, str], Any] = {}
-    found = []
+    whole_values = []
     for target, value in zip(targets, values, strict=True):
         place, whole = (target.room, target.path[0]), value
         if target.path[1:]:
@@ -52,8 +52,8 @@ def compute_whole_values(
                 problem.target = target.key
                 raise
         written[place] = whole
-        found.append(whole)
-    return found
+        whole_values.append(whole)
+    return whole_values
 
 
 def _write_below(base: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:

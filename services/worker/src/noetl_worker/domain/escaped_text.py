@@ -47,10 +47,10 @@ class EscapedText:
         yield 0, self._levels[0]
         for depth in range(1, _DEPTH_MAX + 1):
             if len(self._levels) == depth:
-                found = decode_escapes(self._levels[-1])
-                if found is self._levels[-1]:
+                escapes = decode_escapes(self._levels[-1])
+                if escapes is self._levels[-1]:
                     return
-                self._levels.append(found)
+                self._levels.append(escapes)
             yield depth, self._levels[depth]
 
     def find_origin(self, depth: int, spans: list[Span]) -> list[Span]:

@@ -171,9 +171,9 @@ def build_takeover_name(execution_id: ExecutionId, frame_id: FrameId, *, place: 
 def check_frame_rows(rows: list[Row], frame_id: FrameId) -> None:
     """Refuse rows of another frame; raises `ForeignRows`."""
     for row in rows:
-        found = row.get("frame_id", frame_id)
-        if found is not None and str(found) != frame_id:
+        frame_rows = row.get("frame_id", frame_id)
+        if frame_rows is not None and str(frame_rows) != frame_id:
             raise ForeignRows(
-                f"the claim for frame {frame_id} returned a row of frame {found}: "
+                f"the claim for frame {frame_id} returned a row of frame {frame_rows}: "
                 "let it return only rows that it takes under __frame_id"
             )

@@ -18,7 +18,7 @@ class UnusableCredential(Exception):  # noqa: N818 - it says what a credential i
 
 def build_connect_arguments(fields: Mapping[str, Any], *, application: str) -> dict[str, Any]:
     """Return what the client is opened with; raises `UnusableCredential`."""
-    known: dict[str, Any] = {
+    known_names: dict[str, Any] = {
         "timeout": CONNECT_S,
         "statement_cache_size": 0,
         "server_settings": {"application_name": application},
@@ -27,7 +27,7 @@ def build_connect_arguments(fields: Mapping[str, Any], *, application: str) -> d
     if dsn:
         if not isinstance(dsn, str):
             raise UnusableCredential(f"'dsn' is not an address, as {_DSN}")
-        return {"dsn": dsn, **known}
+        return {"dsn": dsn, **known_names}
     return {
         "host": _find_text_field(fields, "host"),
         "port": _parse_port(_find_field(fields, "port") or PORT),
@@ -35,7 +35,7 @@ def build_connect_arguments(fields: Mapping[str, Any], *, application: str) -> d
         "password": _find_text_field(fields, "password"),
         "database": _find_text_field(fields, "database", "name"),
         "ssl": _find_text_field(fields, "sslmode"),
-        **known,
+        **known_names,
     }
 
 
@@ -59,19 +59,19 @@ def translate_credential_errors(fields: Mapping[str, Any]) -> Iterator[None]:
 def _find_text_field(fields: Mapping[str, Any], *names: str) -> str | None:
     """Return the first field that is there; a number is as good as its digits."""
     for name in names:
-        found = _find_field(fields, name)
-        if isinstance(found, dict | list):
+        field = _find_field(fields, name)
+        if isinstance(field, dict | list):
             raise UnusableCredential(f"'{name}' is not a text")
-        if found:
-            return str(found)
+        if field:
+            return str(field)
     return None
 
 
 def _parse_port(given: Any) -> int:
-    found = coercion.coerce_integer(given)
-    if found is None or not 0 < found <= _PORT_MAX:
+    port = coercion.coerce_integer(given)
+    if port is None or not 0 < port <= _PORT_MAX:
         raise UnusableCredential(f"'port' is not a number from 1 to {_PORT_MAX}")
-    return found
+    return port
 
 
 def _find_field(fields: Mapping[str, Any], name: str) -> Any:

@@ -81,14 +81,14 @@ def find_value(raw: Any, body: Any, path: str) -> Any:
 
 def select_fields(raw: Any, body: Any, selections: Iterable[Selection]) -> dict[str, Any]:
     """Return the selected fields of a raw result, or of the body that it carries."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for selection in selections:
         value = find_at_path(raw, selection.path)
         if value is ABSENT:
             value = find_at_path(body, selection.path)
         if value is not ABSENT:
-            found[selection.as_] = value
-    return found
+            fields[selection.as_] = value
+    return fields
 
 
 def list_readable_fields(
@@ -104,10 +104,12 @@ def list_readable_fields(
     chosen = named
     if collected:
         chosen = {name: value for name, value in named.items() if name not in collected}
-    taken = _check_selected_size(chosen)
+    selected_size = _check_selected_size(chosen)
     if collected:
         chosen.update(
-            _pick_small_collections(named, collected, room=SELECTED_TOGETHER_BYTES_MAX - taken)
+            _pick_small_collections(
+                named, collected, room=SELECTED_TOGETHER_BYTES_MAX - selected_size
+            )
         )
     front = pipeline_result.tasks.get(pipeline_result.last or "")
     scalars = _pick_small_scalars(front.raw, besides=named) if front is not None else {}
@@ -293,10 +295,10 @@ class StepOutputNames:
 
     def _select_names(self, result: PipelineResult) -> dict[str, Any]:
         view = view_pipeline(result)
-        found = {
+        view_paths = {
             selection.as_: read_view_path(view, selection.path) for selection in self._output.select
         }
-        return {name: value for name, value in found.items() if value is not ABSENT}
+        return {name: value for name, value in view_paths.items() if value is not ABSENT}
 
 
 def read_view_path(view: Any, path: str) -> Any:
@@ -319,15 +321,15 @@ def _find_front_task(result: PipelineResult, *, is_ok: bool) -> str | None:
 
 def _find_contribution(result: PipelineResult, front: str, path: str) -> Any:
     """Return what a path leads to: in the task in front, in one that it names, or in the latest."""
-    found = find_at_path(_get_task_body(result.tasks[front]), path)
-    if found is not ABSENT:
-        return found
+    contribution = find_at_path(_get_task_body(result.tasks[front]), path)
+    if contribution is not ABSENT:
+        return contribution
     head, *_ = split_path(path)
     if head == "results" or head in result.tasks:
         return read_view_path(view_pipeline(result), path)
     earlier = [task for name, task in result.tasks.items() if name != front]
-    given = (find_at_path(_get_task_body(task), path) for task in reversed(earlier))
-    return next((value for value in given if value is not ABSENT), ABSENT)
+    paths = (find_at_path(_get_task_body(task), path) for task in reversed(earlier))
+    return next((value for value in paths if value is not ABSENT), ABSENT)
 
 
 def _get_task_body(task: TaskResult) -> Any:

@@ -151,8 +151,8 @@ class FormFinder:
         """List where forms are, those that overlap too."""
         if self._automaton is None or not self._automaton.find_matches_as_indexes(data):
             return []
-        found = self._automaton.find_matches_as_indexes(data, overlapping=True)
-        return [(start, end) for _, start, end in found]
+        matches = self._automaton.find_matches_as_indexes(data, overlapping=True)
+        return [(start, end) for _, start, end in matches]
 
 
 def _mask_text(text: str, *finders: FormFinder) -> str:
@@ -196,8 +196,8 @@ def _cut_spans(data: bytes, spans: list[Span]) -> bytes:
 
 def _build_finders(forms: Mapping[str, tuple[bytes, ...]]) -> tuple[FormFinder, FormFinder]:
     """Build what finds all secrets in texts, and the long ones in data."""
-    texts = FormFinder(form for each in forms.values() for form in each)
-    data = (form for secret, each in forms.items() if _is_long_secret(secret) for form in each)
+    texts = FormFinder(form for item in forms.values() for form in item)
+    data = (form for secret, item in forms.items() if _is_long_secret(secret) for form in item)
     return texts, FormFinder(data)
 
 

@@ -74,24 +74,24 @@ def _read_all_secrets(
     service, read = _SERVICES[provider]
     client = open_aws_client(service, credential)
     text_by_name: dict[str, str] = {}
-    found: dict[str, Any] = {}
+    secrets: dict[str, Any] = {}
     for field, place in wanted.items():
         name, _, key = str(place).partition("#")
         if name not in text_by_name:
             text_by_name[name] = _read_one_secret(read, client, name, entry)
-        found[field] = _pick_part(text_by_name[name], name=name, key=key, entry=entry)
-    return found
+        secrets[field] = _pick_part(text_by_name[name], name=name, key=key, entry=entry)
+    return secrets
 
 
 def _read_secret(client: Any, name: str) -> str:
-    found = client.get_secret_value(SecretId=name)
-    text = found.get("SecretString")
-    return text if isinstance(text, str) else bytes(found["SecretBinary"]).decode()
+    secret_value = client.get_secret_value(SecretId=name)
+    text = secret_value.get("SecretString")
+    return text if isinstance(text, str) else bytes(secret_value["SecretBinary"]).decode()
 
 
 def _read_parameter(client: Any, name: str) -> str:
-    found: str = client.get_parameter(Name=name, WithDecryption=True)["Parameter"]["Value"]
-    return found
+    parameter: str = client.get_parameter(Name=name, WithDecryption=True)["Parameter"]["Value"]
+    return parameter
 
 
 def _read_one_secret(read: Read, client: Any, name: str, entry: str) -> str:
@@ -121,10 +121,10 @@ def _pick_part(text: str, *, name: str, key: str, entry: str) -> Any:
     except ValueError as problem:
         text = f"secret {name!r:.200} is no JSON, so it has no key '{key}'"
         raise _build_secret_failure(entry, f"{text}: name it without '#{key}'") from problem
-    found = find_at_path(body, key)
-    if found is ABSENT:
+    path = find_at_path(body, key)
+    if path is ABSENT:
         raise _build_secret_failure(entry, f"secret {name!r:.200} has no key '{key}'")
-    return found
+    return path
 
 
 def _build_secret_failure(entry: str, reason: str, *, kind: str = "config") -> ToolFailure:

@@ -45,13 +45,13 @@ class Credential(Struct, frozen=True, kw_only=True):
 
     def find_text_field(self, *names: str) -> str | None:
         """Return the first of these fields that is there, as text; raises `ToolFailure`."""
-        name = next((one for one in names if self.fields.get(one) is not None), None)
+        name = next((item for item in names if self.fields.get(item) is not None), None)
         if name is None:
             return None
-        found = self.fields[name]
-        if isinstance(found, dict | list):
+        field = self.fields[name]
+        if isinstance(field, dict | list):
             raise self.build_unusable_failure(f"has a '{name}' that is no text")
-        return str(found)
+        return str(field)
 
     def note_server(self, problem: Exception, server: str) -> None:
         """Add to an error which server could not be opened, and by which credential."""

@@ -86,21 +86,21 @@ async def _resolve_managed(
     entry: RenderedEntry, sources: EntrySources, site: UnitScope
 ) -> ResolvedEntry:
     provider = entry.fields.get("provider")
-    wanted = _get_mapping(entry, "map")
+    mapping = _get_mapping(entry, "map")
     if provider == "env":
         return ResolvedEntry(
-            fields={field: _read_variable(entry, sources, wanted[field]) for field in wanted}
+            fields={field: _read_variable(entry, sources, mapping[field]) for field in mapping}
         )
     if provider == "file":
         return ResolvedEntry(
             fields={
-                field: _read_secret_file(entry, sources, str(wanted[field])) for field in wanted
+                field: _read_secret_file(entry, sources, str(mapping[field])) for field in mapping
             }
         )
     if provider == "vault":
-        return await _resolve_from_vault(entry, wanted, sources, site)
+        return await _resolve_from_vault(entry, mapping, sources, site)
     if provider in aws_secrets.PROVIDERS:
-        return await _resolve_from_aws(entry, provider, wanted, sources, site)
+        return await _resolve_from_aws(entry, provider, mapping, sources, site)
     if provider in _CLOUDS:
         raise _build_entry_failure(
             entry,
@@ -114,14 +114,14 @@ async def _resolve_managed(
 
 
 def _read_variable(entry: RenderedEntry, sources: EntrySources, name: Any) -> str:
-    found = sources.environ.get(str(name))
-    if found is None:
+    environ = sources.environ.get(str(name))
+    if environ is None:
         raise _build_entry_failure(
             entry,
             f"the worker shows no variable {name!s}: set it, and list it in "
             "NOETL_WORKER_SECRET_ENV",
         )
-    return found
+    return environ
 
 
 def _read_secret_file(entry: RenderedEntry, sources: EntrySources, name: str) -> str:
@@ -200,9 +200,9 @@ async def _resolve_from_vault(
 def _get_secret(entry: RenderedEntry, body: Any, key: str) -> Any:
     # The second version of its key-value engine wraps the data once more.
     for path in (f"data.data.{key}", f"data.{key}"):
-        found = find_at_path(body, path)
-        if found is not ABSENT:
-            return found
+        secret = find_at_path(body, path)
+        if secret is not ABSENT:
+            return secret
     raise _build_entry_failure(entry, f"the secret has no key '{key}'")
 
 
@@ -243,8 +243,8 @@ async def _resolve_fetched(
     body = await sources.tokens.fetch_json(
         request, credential=credential, site=site, what=entry.name
     )
-    wanted = _get_mapping(entry, "map")
-    fields = {field: find_at_path(body, str(path)) for field, path in wanted.items()}
+    mapping = _get_mapping(entry, "map")
+    fields = {field: find_at_path(body, str(path)) for field, path in mapping.items()}
     absent = [field for field, value in fields.items() if value is ABSENT]
     if absent:
         raise _build_entry_failure(entry, f"the answer of {url} lacks {', '.join(absent)}")
@@ -259,8 +259,8 @@ async def _resolve_auth(
 
 
 def _build_request(entry: RenderedEntry, url: str, *, method: str) -> dict[str, Any]:
-    given = {key: item for key, item in entry.fields.items() if key in _REQUEST_FIELDS}
-    return {"method": method, **given, "url": url}
+    fields = {key: item for key, item in entry.fields.items() if key in _REQUEST_FIELDS}
+    return {"method": method, **fields, "url": url}
 
 
 def _build_body(data: Any, headers: Any) -> dict[str, Any]:
@@ -275,17 +275,17 @@ def _build_body(data: Any, headers: Any) -> dict[str, Any]:
 
 
 def _get_mapping(entry: RenderedEntry, field: str) -> dict[str, Any]:
-    found = entry.fields.get(field)
-    if not isinstance(found, dict) or not found:
+    mapping = entry.fields.get(field)
+    if not isinstance(mapping, dict) or not mapping:
         raise _build_entry_failure(entry, f"it needs a mapping '{field}'")
-    return found
+    return mapping
 
 
 def _get_text(entry: RenderedEntry, field: str) -> str:
-    found = entry.fields.get(field)
-    if not isinstance(found, str) or not found:
+    text = entry.fields.get(field)
+    if not isinstance(text, str) or not text:
         raise _build_entry_failure(entry, f"it needs a text '{field}'")
-    return found
+    return text
 
 
 def _build_entry_failure(entry: RenderedEntry, reason: str) -> ToolFailure:

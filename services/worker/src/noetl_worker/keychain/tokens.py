@@ -100,15 +100,15 @@ class BearerTokens:
         self, request: dict[str, Any], *, credential: Credential | None, site: UnitScope, what: str
     ) -> TokenGrant:
         """Ask a token endpoint; the grant's `token` is its access token."""
-        found = await self.fetch_json(request, credential=credential, site=site, what=what)
-        if not isinstance(found, dict) or not isinstance(found.get("access_token"), str):
+        grant = await self.fetch_json(request, credential=credential, site=site, what=what)
+        if not isinstance(grant, dict) or not isinstance(grant.get("access_token"), str):
             text = f"'{what}': {request['url']} answered without an access_token"
             raise ToolFailure(build_error("schema", text, source="http"))
-        self._vault.learn_secrets(found)
-        life_s = _parse_life_s(found.get("expires_in"))
+        self._vault.learn_secrets(grant)
+        life_s = _parse_life_s(grant.get("expires_in"))
         margin_s = min(_MARGIN_MAX_S, life_s * _MARGIN_SHARE)
         return TokenGrant(
-            fields={**found, "token": found["access_token"]},
+            fields={**grant, "token": grant["access_token"]},
             expires_at=self._clock.monotonic_s() + max(life_s - margin_s, _LIFE_MIN_S),
         )
 
@@ -129,9 +129,9 @@ class BearerTokens:
 
 def _parse_life_s(given: Any) -> float:
     """Return how long a server says that it has granted something, if it says a time at all."""
-    found = coercion.coerce_number(given)
-    is_time = found is not None and 0 <= found <= _LIFE_MAX_S
-    return float(found) if is_time and found is not None else _LIFE_S
+    number = coercion.coerce_number(given)
+    is_time = number is not None and 0 <= number <= _LIFE_MAX_S
+    return float(number) if is_time and number is not None else _LIFE_S
 
 
 def build_client_form(fields: Mapping[str, Any]) -> dict[str, Any]:

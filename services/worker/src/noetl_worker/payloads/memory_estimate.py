@@ -14,23 +14,27 @@ def estimate_memory(value: Any, depth: int = DEPTH_MAX) -> int:
 
     What is no plain value tells its own size, or counts as what it is by itself.
     """
-    own = int(getattr(value, "nbytes", 0)) or sys.getsizeof(value)
+    own_bytes = int(getattr(value, "nbytes", 0)) or sys.getsizeof(value)
     if depth == 0:
-        return own
+        return own_bytes
     match value:
         case dict():
-            return own + _estimate_all(value.keys(), depth) + _estimate_all(value.values(), depth)
+            return (
+                own_bytes
+                + _estimate_all(value.keys(), depth)
+                + _estimate_all(value.values(), depth)
+            )
         case list() | tuple():
-            return own + _estimate_all(value, depth)
+            return own_bytes + _estimate_all(value, depth)
         case _:
-            return own
+            return own_bytes
 
 
 def _estimate_all(values: Collection[Any], depth: int) -> int:
     """Weigh some that lie evenly among all of them, and conclude."""
     count = len(values)
     if count <= SAMPLED:
-        return sum(estimate_memory(one, depth - 1) for one in values)
+        return sum(estimate_memory(value, depth - 1) for value in values)
     step = count // SAMPLED
     some: Iterable[Any] = islice(values, 0, step * SAMPLED, step)
-    return sum(estimate_memory(one, depth - 1) for one in some) * count // SAMPLED
+    return sum(estimate_memory(item, depth - 1) for item in some) * count // SAMPLED

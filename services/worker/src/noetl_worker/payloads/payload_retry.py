@@ -1,6 +1,5 @@
 """Retries calls of the payload store: until it is back, else for a few seconds."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import TypeVar
 
 import structlog
 
-from noetl_chassis import identity, loop
+from noetl_chassis import loop
 from noetl_chassis.observability import instruments, names
 from noetl_contracts.errors import Retryable
 from noetl_contracts.ids import ExecutionId
@@ -97,7 +96,7 @@ async def retry_store_call(call: Callable[[], Awaitable[T]]) -> T:
             except Retryable:
                 if tries == _TRIES_MAX:
                     raise
-            await _sleep_backoff(tries)
+            await loop.sleep_backoff(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S)
         with WAITS.count_wait():
             return await _retry_until_back(call)
 
@@ -105,7 +104,7 @@ async def retry_store_call(call: Callable[[], Awaitable[T]]) -> T:
 async def _retry_until_back(call: Callable[[], Awaitable[T]]) -> T:
     tries, others = 1, 0
     while True:
-        await _sleep_backoff(tries)
+        await loop.sleep_backoff(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S)
         tries += 1
         try:
             return await call()
@@ -120,10 +119,3 @@ async def _retry_until_back(call: Callable[[], Awaitable[T]]) -> T:
 def _log_wait(tries: int, problem: StorageUnavailable) -> None:
     if tries >= _TOLD_TRIES and (tries - _TOLD_TRIES) % _TOLD_EVERY == 0:
         log.warning("work waits for the payload store", tries=tries, reason=str(problem))
-
-
-async def _sleep_backoff(tries: int) -> None:
-    noise = identity.draw_noise()
-    await asyncio.sleep(
-        loop.backoff_delay_s(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S, noise=noise)
-    )

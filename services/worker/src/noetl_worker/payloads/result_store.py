@@ -126,8 +126,8 @@ class ResultStore:
         inline_max = decide_storage(output, backend=self._backend).inline_bytes_max
         if find_spread(kept_form) is None and len(codec.encode_json(kept_form)) <= inline_max:
             return None
-        found = await self.store_result(kept_form, status="ok", output=output)
-        return None if found.reference is None else found
+        task_result = await self.store_result(kept_form, status="ok", output=output)
+        return None if task_result.reference is None else task_result
 
     async def _store_spread(
         self,

@@ -42,17 +42,17 @@ class PayloadCache:
 
     def find_value(self, key: str) -> Any:
         """Return a value, or None when it is not here."""
-        found = self._value_by_key.get(key)
-        if found is None:
+        value = self._value_by_key.get(key)
+        if value is None:
             return None
         self._value_by_key.move_to_end(key)
-        return found[1]
+        return value[1]
 
     def forget_value(self, key: str) -> None:
         """Drop a value."""
-        found = self._value_by_key.pop(key, None)
-        if found is not None:
-            self._bytes -= found[0]
+        value = self._value_by_key.pop(key, None)
+        if value is not None:
+            self._bytes -= value[0]
 
     def keep_value(self, key: str, value: Any, *, size_bytes: int) -> None:
         """Keep a value that is stored in so many bytes, forgetting what was used longest ago."""
@@ -96,11 +96,11 @@ class TenantPayloads:
                 # How another task's reading goes is nothing that this one does.
                 asking.is_away = True
                 await busy.wait()
-        found = remembered.find_value(key)
-        _count_cache_read(is_hit=found is not None)
-        if found is not None:
+        value = remembered.find_value(key)
+        _count_cache_read(is_hit=value is not None)
+        if value is not None:
             _count_bytes(ref.payload_bytes, tier="memory", operation="read")
-            return found
+            return value
         remembered.busy[key] = done = asyncio.Event()
         try:
             return await self._read_value(ref)

@@ -47,8 +47,8 @@ def render_call(
     opened = json_render.check_json_value if task.kind == "noop" else context.keychain.open_sealed
     field = "input"
     try:
-        given = task.input.render(names)
-        names[INPUT] = given
+        inputs = task.input.render(names)
+        names[INPUT] = inputs
         fields = task.constant_fields.copy()
         kept = FIELDS_BY_REFERENCE.get(task.kind, ())
         for field, compiled in task.fields:
@@ -72,7 +72,7 @@ def render_call(
         error_object = build_template_error(error, step=step, task=task.name, field=field)
         raise ToolFailure(error_object) from error
     if task.expects:
-        _check_input(task.expects, given)
+        _check_input(task.expects, inputs)
     is_python = task.kind == "python"
     return Call(
         site=unit.site,
@@ -81,7 +81,7 @@ def render_call(
         attempt=attempt,
         visit=visit,
         fields=fields,
-        input=given if task.kind == "noop" or not given else opened(given),
+        input=inputs if task.kind == "noop" or not inputs else opened(inputs),
         auth=auth,
         timeout=timeout,
         iterator=_unwrap_values(unit.iterators) if is_python else {},

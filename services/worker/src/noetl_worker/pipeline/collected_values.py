@@ -150,7 +150,7 @@ class TaskCollections:
         growing = [
             stored_collection.collection.value for stored_collection in self._by_task.values()
         ]
-        ids = {id(one) for one in growing if isinstance(one, list)}
+        ids = {id(item) for item in growing if isinstance(item, list)}
         return _copy_growing(value, ids) if ids else value
 
     async def store_chunks(self, services: CommandServices) -> None:
@@ -178,7 +178,7 @@ class TaskCollections:
         """Return a result's names without the collections, which are saved apart."""
         shown = [stored_collection.shown_value for stored_collection in self._by_task.values()]
         return {
-            name: value for name, value in names.items() if all(value is not one for one in shown)
+            name: value for name, value in names.items() if all(value is not item for item in shown)
         }
 
     def drop_from_result(self, result: TaskResult) -> TaskResult:

@@ -51,7 +51,7 @@ def read_nested_task(task: Task, which: str) -> Task | None:
     return Task(
         name=f"{task.name}.{which}",
         kind=kind,
-        fields={aliases.get(key, key): one for key, one in raw.items() if key not in _SHARED},
+        fields={aliases.get(key, key): item for key, item in raw.items() if key not in _SHARED},
         input=raw.get("input") or {},
         auth=raw.get("auth"),
         timeout=raw.get("timeout"),
@@ -193,7 +193,7 @@ def _compile_task(
             for name, compiled_template in fields.items()
             if not compiled_template.is_constant
         ),
-        constant_fields={name: one.source for name, one in fields.items() if one.is_constant},
+        constant_fields={name: item.source for name, item in fields.items() if item.is_constant},
         auth=compile_value(task.auth),
         timeout=timeout,
         constant_timeout=parse_timeout(timeout.source, default_timeout_s)
@@ -245,10 +245,10 @@ def _is_result_unread(task: Task, step: Step) -> bool:
     has_output = task.output is not None or _is_kept_by_item(step)
     if collects or task.set or has_output or task.assert_ is not None:
         return False
-    tasks = [codec.to_builtins(one) for one in step.tool]
+    tasks = [codec.to_builtins(item) for item in step.tool]
     everywhere = compile_value(tasks).paths
     # In rules `output` is the task's own; in fields it is that of the task before.
-    fields = [{key: one[key] for key in _FIELD_KEYS if key in one} for one in tasks]
+    fields = [{key: item[key] for key in _FIELD_KEYS if key in item} for item in tasks]
     nearby = compile_value([codec.to_builtins(task.rules), fields]).paths
     readers = {task.name, *_RESULT_READERS}
     return not any(path.split(".")[0] in readers for path in everywhere) and not any(
@@ -289,7 +289,7 @@ def parse_timeout(value: Any, default_s: float) -> Timeout:
         raise ToolFailure(
             build_error("validation", f"field 'timeout': {value!r} is not a duration")
         )
-    if any(not -TIMEOUT_S_MAX <= one <= TIMEOUT_S_MAX for one in seconds.values() if one):
+    if any(not -TIMEOUT_S_MAX <= item <= TIMEOUT_S_MAX for item in seconds.values() if item):
         text = f"field 'timeout': {value!r} is longer than {TIMEOUT_S_MAX} seconds"
         raise ToolFailure(build_error("validation", text))
     return Timeout(
@@ -309,14 +309,14 @@ def _collect_mentions(task: CompiledTask) -> frozenset[str]:
     ]
     parts += [target.value for target in task.set]
     parts += task.rate_limit.template_parts if task.rate_limit is not None else ()
-    found = frozenset[str]().union(*(part.names for part in parts))
+    mentions = frozenset[str]().union(*(part.names for part in parts))
     for rule in task.rules:
         written = (target.value.names for target in rule.action.set)
         read = rule.condition.names if rule.condition is not None else frozenset[str]()
-        found = found.union(read, rule.action.attempts.names, *written)
+        mentions = mentions.union(read, rule.action.attempts.names, *written)
     for inside in (task.submit, task.cancel):
-        found = found.union(_collect_mentions(inside) if inside is not None else ())
-    return found
+        mentions = mentions.union(_collect_mentions(inside) if inside is not None else ())
+    return mentions
 
 
 def _compile_rule(rule: Rule, position: int, positions: dict[str, int]) -> CompiledRule:

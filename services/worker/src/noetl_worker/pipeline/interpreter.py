@@ -403,7 +403,7 @@ class Pipeline:
             error = problem.error
         if error is not None:
             log.warning(
-                "not called off",
+                "external work not cancelled",
                 task=task.name,
                 reason=self._services.mask.mask_text(error.message),
             )

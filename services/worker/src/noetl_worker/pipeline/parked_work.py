@@ -216,9 +216,9 @@ async def load_parked_frame(
 
 
 async def _load_parked(resume: Resume, kind: type[S], services: CommandServices) -> S:
-    kept = await services.payloads.load_value(resume.ref)
+    value = await services.payloads.load_value(resume.ref)
     try:
-        return codec.convert_value(kept, kind)
+        return codec.convert_value(value, kind)
     except msgspec.ValidationError as problem:
         text = f"the parked work at {resume.ref.uri} cannot be read: {problem}"
         raise ToolFailure(build_error("internal", text)) from problem
@@ -302,17 +302,17 @@ def build_output(shown: SavedOutput, view: ResultView | PayloadHandle) -> Output
 
 
 def _get_mapping(call: Call, field: str) -> dict[str, Any]:
-    found = call.fields.get(field) or {}
-    if not isinstance(found, dict):
-        raise _build_field_failure(call, field, found, "a mapping")
-    return found
+    mapping = call.fields.get(field) or {}
+    if not isinstance(mapping, dict):
+        raise _build_field_failure(call, field, mapping, "a mapping")
+    return mapping
 
 
 def _parse_is_awaited(call: Call) -> bool:
-    given = call.fields.get("wait")
-    found = True if given is None else coercion.coerce_boolean(given)
+    wait = call.fields.get("wait")
+    found = True if wait is None else coercion.coerce_boolean(wait)
     if found is None:
-        raise _build_field_failure(call, "wait", given, "true or false")
+        raise _build_field_failure(call, "wait", wait, "true or false")
     return found
 
 

@@ -43,16 +43,16 @@ def render_by_reference(source: Any, scope: TemplateScope, *, are_tables: bool) 
         }
     if isinstance(source, list | tuple):
         return [render_by_reference(item, scope, are_tables=are_tables) for item in source]
-    found = compile_value(source).evaluate(scope)
-    if are_tables and isinstance(found, list):
-        return find_typed_table(source, output_forms.to_plain(found), scope)
-    if isinstance(found, PayloadHandle):
-        return found.stored.as_mapping()
-    if isinstance(found, LoopPartList):
-        return found.to_reference_form()
-    if isinstance(found, str) and found.startswith(locators.SCHEME):
-        return _resolve_locator(found, scope)
-    return output_forms.to_plain(found)
+    reference = compile_value(source).evaluate(scope)
+    if are_tables and isinstance(reference, list):
+        return find_typed_table(source, output_forms.to_plain(reference), scope)
+    if isinstance(reference, PayloadHandle):
+        return reference.stored.as_mapping()
+    if isinstance(reference, LoopPartList):
+        return reference.to_reference_form()
+    if isinstance(reference, str) and reference.startswith(locators.SCHEME):
+        return _resolve_locator(reference, scope)
+    return output_forms.to_plain(reference)
 
 
 def find_typed_table(source: Any, rows: list[Any], scope: TemplateScope) -> Any:

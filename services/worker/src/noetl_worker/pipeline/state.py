@@ -127,9 +127,9 @@ class PipelineState:
         if names is None or names.manifest_name is None:
             return
         if self._step.loop is None and self._earlier is not None:
-            found = look_up_member(self._earlier, names.manifest_name)
-            if found is not MISSING:
-                names.resume_from(output_forms.to_plain(found))
+            collection = look_up_member(self._earlier, names.manifest_name)
+            if collection is not MISSING:
+                names.resume_from(output_forms.to_plain(collection))
         self._variables.setdefault(names.manifest_name, names.collected_value)
 
     def collect_step_output(self, *, is_ok: bool) -> None:
@@ -226,7 +226,7 @@ class PipelineState:
         self.results.update(
             {task: whole_of(task, task_result) for task, task_result in saved.results.items()}
         )
-        self._views.update({name: view_task(one) for name, one in self.results.items()})
+        self._views.update({name: view_task(item) for name, item in self.results.items()})
         for name, envelope in saved.kept.items():
             self._stored_results[name] = envelope
             self._views[name] = self._build_handle(name, envelope, view_task(self.results[name]))

@@ -41,15 +41,15 @@ class RuleLimits:
         most = self.get_limit("attempts", decisions.ATTEMPTS_MAX)
         if compiled.source == _DEFAULT_RETRY.attempts:
             return min(int(_DEFAULT_RETRY.attempts), most)
-        given = self._render_field(compiled, scope, task, "attempts")
-        found = coercion.coerce_integer(given)
-        if found is None:
-            raise self._build_refusal(task, "attempts", f"{given!r} is not a whole number")
-        if found > most:
+        field = self._render_field(compiled, scope, task, "attempts")
+        attempts = coercion.coerce_integer(field)
+        if attempts is None:
+            raise self._build_refusal(task, "attempts", f"{field!r} is not a whole number")
+        if attempts > most:
             raise self._build_limit_failure(
-                task, "attempts", f"{found} exceeds the limit of {most}"
+                task, "attempts", f"{attempts} exceeds the limit of {most}"
             )
-        return found
+        return attempts
 
     def compute_retry_wait_s(
         self,

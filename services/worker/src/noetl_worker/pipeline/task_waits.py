@@ -166,25 +166,27 @@ def _render_key(task: CompiledTask, names: TemplateScope, *, step: str) -> Any:
     )
     field = "input"
     try:
-        names[INPUT] = given = task.input.render(names)
+        names[INPUT] = inputs = task.input.render(names)
         field = _KEY
-        found = task.constant_fields.get(_KEY) if template is None else template.render(names)
+        constant_field = (
+            task.constant_fields.get(_KEY) if template is None else template.render(names)
+        )
     except TemplateError as error:
         located = build_template_error(error, step=step, task=task.name, field=field)
         raise ToolFailure(located) from error
-    return given.get(_KEY) if found is None else found
+    return inputs.get(_KEY) if constant_field is None else constant_field
 
 
 def build_message_wait(
     call: Call, *, key: str, command_id: ids.CommandId, names: TemplateScope, cancels: bool
 ) -> MessageWait:
     """Say which message an `external` task waits for; raises `ToolFailure`."""
-    given = {name: one for name, one in call.input.items() if name in _FILLED}
-    given.update((name, one) for name, one in call.fields.items() if one is not None)
-    mode = given.get("mode") or inbox.CALLBACK
+    inputs = {name: item for name, item in call.input.items() if name in _FILLED}
+    inputs.update((name, item) for name, item in call.fields.items() if item is not None)
+    mode = inputs.get("mode") or inbox.CALLBACK
     if mode not in inbox.MODES:
         raise _build_field_failure(call, "mode", mode, f"one of {', '.join(inbox.MODES)}")
-    on_timeout = given.get("on_timeout") or "fail"
+    on_timeout = inputs.get("on_timeout") or "fail"
     if on_timeout not in ("fail", "continue"):
         raise _build_field_failure(call, "on_timeout", on_timeout, "fail or continue")
     correlation_key = names["correlation"]["key"]
@@ -204,15 +206,15 @@ def build_message_wait(
         correlation_key=correlation_key,
         is_timeout_ok=on_timeout == "continue",
         cancels=cancels,
-        schema={} if is_approval else _parse_schema(call, given.get("schema")),
-        title=_parse_text(given.get("title")),
-        description=_parse_text(given.get("description")),
-        assignees=_parse_texts(call, "assignees", given.get("assignees")),
-        options=(_parse_texts(call, "options", given.get("options")) or list(OPTIONS))
+        schema={} if is_approval else _parse_schema(call, inputs.get("schema")),
+        title=_parse_text(inputs.get("title")),
+        description=_parse_text(inputs.get("description")),
+        assignees=_parse_texts(call, "assignees", inputs.get("assignees")),
+        options=(_parse_texts(call, "options", inputs.get("options")) or list(OPTIONS))
         if is_approval
         else [],
         # What is not plainly false asks for it: a rendered value may be any text.
-        four_eyes=is_approval and given.get("four_eyes") not in (None, False, "false", "False"),
+        four_eyes=is_approval and inputs.get("four_eyes") not in (None, False, "false", "False"),
     )
 
 
@@ -264,8 +266,10 @@ def _merge_submitted(body: Any, submitted: Any) -> Any:
 
 
 def _parse_reported_error(error: Any) -> ErrorObject:
-    known = error if isinstance(error, dict) else {"message": str(error)}
-    fields = {name: known[name] for name in _ERROR_FIELDS if known.get(name) is not None}
+    error_fields = error if isinstance(error, dict) else {"message": str(error)}
+    fields = {
+        name: error_fields[name] for name in _ERROR_FIELDS if error_fields.get(name) is not None
+    }
     message = str(fields.pop("message", "what was submitted has failed"))
     details = fields.pop("details", None)
     return build_error(
@@ -293,8 +297,8 @@ def _parse_texts(call: Call, field: str, found: Any) -> list[str]:
         return []
     if isinstance(found, str):
         return [found]
-    if isinstance(found, list) and all(isinstance(one, str | int) for one in found):
-        return [str(one) for one in found]
+    if isinstance(found, list) and all(isinstance(item, str | int) for item in found):
+        return [str(item) for item in found]
     raise _build_field_failure(call, field, found, "a list of names")
 
 

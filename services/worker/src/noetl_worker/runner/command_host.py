@@ -142,7 +142,9 @@ class CommandHost:
         if hold.is_over:
             # It comes again, or has come to another worker already: only that one may settle it.
             instruments.add_to_counter(names.LEASES_LOST)
-            log.warning("a command came after its lease", step=command.step, age_s=delivery.age_s)
+            log.warning(
+                "command delivered after its lease ended", step=command.step, age_s=delivery.age_s
+            )
             return
         if self._is_draining:
             hold.leaving.set()
@@ -277,7 +279,7 @@ class CommandHost:
             ):
                 hold.interrupt_work(Stopped())
         except Retryable as problem:
-            log.info("not listening for a stop", reason=str(problem))
+            log.info("hints of cancellation interrupted", reason=str(problem))
 
     async def _listen_for_pause(self, command: Command, hold: CommandLease) -> None:
         """Let a slot end before its next claim when its execution is held."""
@@ -287,7 +289,7 @@ class CommandHost:
             ):
                 hold.leaving.set()
         except Retryable as problem:
-            log.info("not listening for a pause", reason=str(problem))
+            log.info("hints of a pause interrupted", reason=str(problem))
 
     async def _publish_fact(self, command: Command, fact: Fact, *, key: str) -> None:
         """Publish one fact outside a reporter; raises `TimeoutError` after a lease's time."""
@@ -332,7 +334,7 @@ async def _run_to_end(
             command, services=services, reporter=reporter, draining=hold.leaving
         )
     except Exception as problem:
-        log.exception("work ended in a defect")
+        log.exception("command failed with an internal error")
         text = f"the worker could not run step '{command.step}': {type(problem).__name__}"
         reporter.report_facts(build_failed(command, services, build_error("internal", text)))
         return True

@@ -85,7 +85,7 @@ async def run_command(
             # As for any redelivery: its former worker may still run it, so only a new attempt may.
             reporter.report_facts(build_lost(command, "redelivered"))
         else:
-            log.info("a copy of a command that runs elsewhere", step=command.step)
+            log.info("duplicate of a command that another worker runs", step=command.step)
     return True
 
 

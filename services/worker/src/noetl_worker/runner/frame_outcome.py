@@ -62,19 +62,19 @@ def _list_notes(frame: Frame) -> list[str]:
 
 
 def _build_metrics(frame: Frame, result: FrameResult, notes: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "rows_done": result.rows_done,
         "duration_ms": round(result.duration_s * 1000),
     }
     if notes:
-        found["notes"] = notes
+        metrics["notes"] = notes
     over_s = result.duration_s - frame.policy.max_seconds
     if frame.policy.process == "frame" and over_s > 0:
         # A body that takes the whole frame is never cut short.
-        found["overrun_ms"] = round(over_s * 1000)
+        metrics["overrun_ms"] = round(over_s * 1000)
     if result.remaining:
-        found["rows_left"] = len(result.remaining)
-    return found
+        metrics["rows_left"] = len(result.remaining)
+    return metrics
 
 
 async def run_recorded_frame(

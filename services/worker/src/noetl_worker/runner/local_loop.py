@@ -59,17 +59,17 @@ async def build_units_end(
 ) -> UnitsEnd:
     """Count units for the ledger, and keep what each gave if the loop collects it."""
     unit_ends = [unit_end for unit_end in ended if unit_end is not None]
-    failed = sum(one.result.error is not None for one in unit_ends)
+    failed = sum(item.result.error is not None for item in unit_ends)
     parts_ref = None
     if keeps:
-        parts = [await _build_part(index, one, services) for index, one in enumerate(ended)]
+        parts = [await _build_part(index, item, services) for index, item in enumerate(ended)]
         parts_ref = await services.payloads.store_payload(
             codec.encode_json(parts), media_type=JSON_MEDIA_TYPE, row_count=len(parts)
         )
     return UnitsEnd(
         ok=len(unit_ends) - failed,
         failed=failed,
-        retried=sum(one.retried for one in unit_ends),
+        retried=sum(item.retried for item in unit_ends),
         parts_ref=parts_ref,
     )
 
@@ -207,7 +207,7 @@ class _LoopRun:
         parent: FrameId | None,
     ) -> Frame:
         frame = self._frame
-        names = {key: one for key, one in frame.policy_names.items() if key != "inside"}
+        names = {key: item for key, item in frame.policy_names.items() if key != "inside"}
         return structs.replace(
             frame,
             frame_id=ids.derive_inner_frame_id(frame.frame_id, unit=unit, frame_index=index),
@@ -241,8 +241,8 @@ class _LoopRun:
         )
 
     def _get_unit_key(self, frame: Frame) -> str:
-        known = frame.sliced.shard_key if frame.sliced is not None else None
-        return known if known is not None else str(frame.slot)
+        shard_key = frame.sliced.shard_key if frame.sliced is not None else None
+        return shard_key if shard_key is not None else str(frame.slot)
 
     def _count_units(self) -> tuple[int, int, int]:
         """Return how many units ended, succeeded and failed, as the failure policy counts them."""
@@ -250,8 +250,8 @@ class _LoopRun:
         if self._inside.is_shard or self._frame.policy.process == "frame":
             failed = sum(frame_result.error is not None for frame_result in frame_results)
             return len(frame_results), len(frame_results) - failed, failed
-        done = sum(one.rows_done for one in frame_results)
-        failed = sum(one.rows_failed for one in frame_results)
+        done = sum(item.rows_done for item in frame_results)
+        failed = sum(item.rows_failed for item in frame_results)
         return done + failed, done, failed
 
     def _has_failed_too_often(self) -> bool:
@@ -268,7 +268,7 @@ class _LoopRun:
     def build_outcome(self) -> FrameResult:
         """Return what became of all units together."""
         frame_results = [unit_end.result for unit_end in self.ended if unit_end is not None]
-        rows = sum(one.row_count for one in self.ended if one is not None)
+        rows = sum(item.row_count for item in self.ended if item is not None)
         added = _add_up_results(frame_results)
         return structs.replace(
             added,
@@ -287,14 +287,14 @@ def _add_up_results(frame_results: list[FrameResult]) -> FrameResult:
         patch.update(frame_result.patch)
         metrics = add_task_metrics(metrics, frame_result.metrics)
     return FrameResult(
-        rows_done=sum(one.rows_done for one in frame_results),
-        rows_failed=sum(one.rows_failed for one in frame_results),
-        error=next((one.error for one in frame_results if one.error is not None), None),
+        rows_done=sum(item.rows_done for item in frame_results),
+        rows_failed=sum(item.rows_failed for item in frame_results),
+        error=next((item.error for item in frame_results if item.error is not None), None),
         patch=patch,
-        results=[value for one in frame_results for value in one.results],
+        results=[value for item in frame_results for value in item.results],
         remaining=[],
-        duration_s=sum(one.duration_s for one in frame_results),
-        rows_cancelled=sum(one.rows_cancelled for one in frame_results),
+        duration_s=sum(item.duration_s for item in frame_results),
+        rows_cancelled=sum(item.rows_cancelled for item in frame_results),
         metrics=metrics,
     )
 

@@ -73,9 +73,9 @@ async def _split_into_parts(
 ) -> PartList:
     """Cut a large result into parts, once for all units of all workers."""
     name = f"slices/{reference.sha256}"
-    known = await payloads.load_named(name)
-    if known is not None:
-        return codec.convert_value(known, PartList)
+    known_names = await payloads.load_named(name)
+    if known_names is not None:
+        return codec.convert_value(known_names, PartList)
     data = await payloads.load_value(reference)
     rows = (
         data if form is CollectionForm.LIST else result_envelope.list_result_rows(str(form), data)
@@ -92,12 +92,12 @@ async def _split_into_parts(
 async def _read_from_parts(
     manifest: PartList, start: int, end: int, payloads: TenantPayloads
 ) -> list[Any]:
-    found: list[Any] = []
+    parts: list[Any] = []
     for part in manifest.parts:
         if part.start < end and part.end > start:
             items = await payloads.load_value(part.ref)
-            found += items[max(0, start - part.start) : end - part.start]
-    return found
+            parts += items[max(0, start - part.start) : end - part.start]
+    return parts
 
 
 class PlannerFrame(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,6 @@ from typing import Any
 import structlog
 from msgspec import Struct, structs
 
-from noetl_chassis import identity
 from noetl_chassis import loop as loop_module
 from noetl_contracts import codec, ids
 from noetl_contracts.commands.command_work import Command, SlotWork
@@ -287,14 +286,9 @@ class Slot:
             if not is_unique_violation(error):
                 if not error.retryable:
                     break
-                log.warning("claim failed", frame_id=frame_id, reason=error.message)
-                await asyncio.sleep(
-                    loop_module.backoff_delay_s(
-                        tries,
-                        base_s=_CLAIM_RETRY_BASE_S,
-                        max_s=_CLAIM_RETRY_MAX_S,
-                        noise=identity.draw_noise(),
-                    )
+                log.warning("claim of rows failed", frame_id=frame_id, reason=error.message)
+                await loop_module.sleep_backoff(
+                    tries, base_s=_CLAIM_RETRY_BASE_S, max_s=_CLAIM_RETRY_MAX_S
                 )
         raise ToolFailure(error)
 

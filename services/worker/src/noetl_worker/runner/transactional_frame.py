@@ -1,11 +1,10 @@
 """Runs a frame so that its Postgres effects happen once, however often it is dispatched."""
 
-import asyncio
 from typing import Any
 
 import structlog
 
-from noetl_chassis import identity, loop
+from noetl_chassis import loop
 from noetl_chassis.failpoints import Failpoint, pass_failpoint
 from noetl_chassis.observability import names
 from noetl_chassis.task_group import open_task_group
@@ -111,10 +110,7 @@ class _TransactionalFrame:
                 reason=error.message,
                 **{names.FIELD_FRAME: self._frame.frame_id},
             )
-            noise = identity.draw_noise()
-            await asyncio.sleep(
-                loop.backoff_delay_s(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S, noise=noise)
-            )
+            await loop.sleep_backoff(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S)
 
     async def _attempt_transaction(self, auth: Any) -> FrameResult:
         frame = self._frame
@@ -170,18 +166,18 @@ def _encode_outcome(result: FrameResult, frame: Frame) -> dict[str, Any]:
     }
 
 
-def _recall_result(known: dict[str, Any], frame: Frame) -> FrameResult:
+def _recall_result(recalled: dict[str, Any], frame: Frame) -> FrameResult:
     """Report the outcome of a frame that took effect before."""
-    error, kept = known["error"], known.get("kept")
+    error, kept = recalled["error"], recalled.get("kept")
     return FrameResult(
-        rows_done=known["rows_done"],
-        rows_failed=known["rows_failed"],
+        rows_done=recalled["rows_done"],
+        rows_failed=recalled["rows_failed"],
         error=None if error is None else codec.convert_value(error, ErrorObject),
-        patch=known["patch"],
-        results=known["results"],
-        remaining=frame.rows[known["started"] :],
-        duration_s=known["duration_s"],
-        rows_cancelled=known.get("rows_cancelled", 0),
+        patch=recalled["patch"],
+        results=recalled["results"],
+        remaining=frame.rows[recalled["started"] :],
+        duration_s=recalled["duration_s"],
+        rows_cancelled=recalled.get("rows_cancelled", 0),
         kept=None if kept is None else codec.convert_value(kept, ResultEnvelope),
-        metrics=codec.convert_value(known.get("metrics", {}), MetricsByTask),
+        metrics=codec.convert_value(recalled.get("metrics", {}), MetricsByTask),
     )

@@ -212,9 +212,17 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
 
 def list_interpreter_paths() -> list[str]:
     """List what this interpreter reads: its programs, its library and its packages."""
-    found = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *sys.path]
-    found.append(str(Path(sys.executable).parent))
-    return sorted({str(path) for path in map(Path, found) if path.is_absolute() and path.name})
+    interpreter_paths = [
+        sys.prefix,
+        sys.exec_prefix,
+        sys.base_prefix,
+        sys.base_exec_prefix,
+        *sys.path,
+    ]
+    interpreter_paths.append(str(Path(sys.executable).parent))
+    return sorted(
+        {str(path) for path in map(Path, interpreter_paths) if path.is_absolute() and path.name}
+    )
 
 
 def become_command(bounds: dict[str, Any] | None, command: list[str]) -> None:

@@ -56,8 +56,8 @@ class FileView:
         """
         folder = Path.cwd()
         written = [self._follow_path(path) for path in write if Path(path).exists()]
-        found = sorted({self._follow_path(path) for path in read if Path(path).exists()})
-        with _open_places([*_leave_out_nested(found), *written]) as descriptor_by_place:
+        paths = sorted({self._follow_path(path) for path in read if Path(path).exists()})
+        with _open_places([*_leave_out_nested(paths), *written]) as descriptor_by_place:
             self._mount_place(b"none", "/", flags=_RECURSIVE | _PRIVATE)
             self._mount_place(b"noetl", self._stage, kind=b"tmpfs", options=b"size=1m,mode=755")
             try:

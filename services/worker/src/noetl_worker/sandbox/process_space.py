@@ -43,8 +43,10 @@ def _end_as_inside(status: int) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     os.closerange(0, status)
     os.closerange(status + 1, _DESCRIPTORS_MAX)
-    said = os.read(status, _STATUS.size)
-    end_with_status(_STATUS.unpack(said)[0] if len(said) == _STATUS.size else signal.SIGKILL)
+    status_bytes = os.read(status, _STATUS.size)
+    end_with_status(
+        _STATUS.unpack(status_bytes)[0] if len(status_bytes) == _STATUS.size else signal.SIGKILL
+    )
 
 
 class _FirstProcess:

@@ -41,9 +41,9 @@ class Program(Struct, frozen=True, kw_only=True):
 def compile_source(source: str, input_names: tuple[str, ...], file: str = FILE) -> Program:
     """Compile a source, whose tracebacks name a file; raises `SyntaxError`."""
     tree = ast.parse(source, file)
-    own = list(_own_nodes(tree))
-    if any(isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in own):
-        return _compile_as_function(tree, own, input_names, file)
+    nodes = list(_own_nodes(tree))
+    if any(isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in nodes):
+        return _compile_as_function(tree, nodes, input_names, file)
     has_main = any(
         isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == "main"
         for node in tree.body
@@ -52,7 +52,7 @@ def compile_source(source: str, input_names: tuple[str, ...], file: str = FILE) 
     return Program(
         code=code,
         contract="main" if has_main else "result",
-        assigns_result=any(_binds_result(node) for node in own),
+        assigns_result=any(_binds_result(node) for node in nodes),
     )
 
 
@@ -121,9 +121,9 @@ def read_user_traceback(problem: BaseException, *, source: str, file: str) -> Us
     lines = source.splitlines(keepends=True)
     linecache.cache[file] = (len(source), None, lines, file)
     whole = TracebackException.from_exception(problem)
-    for one in _list_chain(whole):
-        one.stack = StackSummary.from_list([line for line in one.stack if line.filename == file])
-        for frame in one.stack:
+    for item in _list_chain(whole):
+        item.stack = StackSummary.from_list([line for line in item.stack if line.filename == file])
+        for frame in item.stack:
             # The author has written no function of this name.
             frame.name = "<module>" if frame.name == BODY else frame.name
     line = _find_line(problem, whole, file=file)
@@ -152,10 +152,12 @@ def _build_message(problem: BaseException, whole: TracebackException) -> str:
 
 def _list_chain(whole: TracebackException) -> list[TracebackException]:
     """List an exception and those that led to it."""
-    found = [whole]
-    for one in found:
-        if len(found) < _CHAIN_MAX:
-            found += [cause for cause in (one.__cause__, one.__context__) if cause is not None]
-    for one in found[_CHAIN_MAX - 2 :]:
-        one.__cause__ = one.__context__ = None
-    return found
+    exceptions = [whole]
+    for exception in exceptions:
+        if len(exceptions) < _CHAIN_MAX:
+            exceptions += [
+                cause for cause in (exception.__cause__, exception.__context__) if cause is not None
+            ]
+    for exception in exceptions[_CHAIN_MAX - 2 :]:
+        exception.__cause__ = exception.__context__ = None
+    return exceptions

@@ -144,8 +144,8 @@ def install_filter(libc: ctypes.CDLL, *, has_network: bool) -> bool:
     if machine not in _ARCHITECTURES or struct.calcsize("P") != struct.calcsize("Q"):
         return False
     program = b"".join(
-        _INSTRUCTION.pack(one.code, one.if_true, one.if_false, one.value)
-        for one in _build_program(machine, has_network=has_network)
+        _INSTRUCTION.pack(item.code, item.if_true, item.if_false, item.value)
+        for item in _build_program(machine, has_network=has_network)
     )
     code = ctypes.create_string_buffer(program, len(program))
     count = len(program) // _INSTRUCTION.size

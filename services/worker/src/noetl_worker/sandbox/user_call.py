@@ -219,11 +219,11 @@ def _import_module(name: str) -> Any:
 
 def _call_main(main: Callable[..., Any], ask: CallRequest) -> Any:
     """Bind the parameters of `main` by name."""
-    known = {**ask.named, **ask.iterator, "execution_id": ask.execution_id}
-    if "context" in known:
-        known["context"] = ReadOnly(known["context"])
-    known |= dict.fromkeys(("input_data", "args", "inputs"), ask.inputs)
-    known |= ask.inputs
+    known_names = {**ask.named, **ask.iterator, "execution_id": ask.execution_id}
+    if "context" in known_names:
+        known_names["context"] = ReadOnly(known_names["context"])
+    known_names |= dict.fromkeys(("input_data", "args", "inputs"), ask.inputs)
+    known_names |= ask.inputs
     positional: list[Any] = []
     by_name: dict[str, Any] = {}
     used: set[str] = set()
@@ -235,7 +235,7 @@ def _call_main(main: Callable[..., Any], ask: CallRequest) -> Any:
                 by_name |= {key: item for key, item in ask.inputs.items() if key not in used}
                 continue
         used.add(name)
-        if name not in known:
+        if name not in known_names:
             if parameter.default is inspect.Parameter.empty:
                 raise TypeError(
                     f"main() asks for '{name}', which is not an input of the task: "
@@ -243,9 +243,9 @@ def _call_main(main: Callable[..., Any], ask: CallRequest) -> Any:
                 )
             continue
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            positional.append(known[name])
+            positional.append(known_names[name])
         else:
-            by_name[name] = known[name]
+            by_name[name] = known_names[name]
     return main(*positional, **by_name)
 
 
@@ -288,7 +288,7 @@ def describe_exception(
     ending = problem if isinstance(problem, SystemExit) else None
     return CallAnswer(
         exception=kind.__name__,
-        bases=[one.__name__ for one in kind.__mro__],
+        bases=[item.__name__ for item in kind.__mro__],
         message=user_traceback.message if ending is None else _describe_exit(ending.code),
         traceback=user_traceback.traceback,
         line=user_traceback.line,
@@ -345,13 +345,13 @@ def _find_absent_module(problem: BaseException) -> str:
 
 def _is_unreachable(problem: BaseException) -> bool:
     """Tell whether an exception, or one that led to it, is of a network that is not there."""
-    one: BaseException | None = problem
+    error: BaseException | None = problem
     for _ in range(_CHAIN_MAX):
-        if one is None:
+        if error is None:
             return False
-        if isinstance(one, socket.gaierror):
+        if isinstance(error, socket.gaierror):
             return True
-        if isinstance(one, OSError) and one.filename is None and one.errno in _UNREACHABLE:
+        if isinstance(error, OSError) and error.filename is None and error.errno in _UNREACHABLE:
             return True
-        one = one.__cause__ or one.__context__
+        error = error.__cause__ or error.__context__
     return False

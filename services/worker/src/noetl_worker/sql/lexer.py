@@ -46,14 +46,14 @@ def read_tokens(text: str, dialect: Dialect) -> list[Token]:
         _refuse_unclosed_quote(text, dialect, problem)
     tokens: list[Token] = []
     end, before = 0, None
-    for one in found:
-        if one.start - end > 1:
-            _check_comments(text, end, one.start, dialect)
-        if before is not None and dialects.is_continued(before, one):
-            _check_continued_string(text, end, one.start, one.end, dialect)
-        before, end = one, one.end + 1
-        raw = text[one.start : end]
-        tokens.append(Token(one.start, end, raw, raw.lower() if dialects.is_word(one) else ""))
+    for item in found:
+        if item.start - end > 1:
+            _check_comments(text, end, item.start, dialect)
+        if before is not None and dialects.is_continued(before, item):
+            _check_continued_string(text, end, item.start, item.end, dialect)
+        before, end = item, item.end + 1
+        raw = text[item.start : end]
+        tokens.append(Token(item.start, end, raw, raw.lower() if dialects.is_word(item) else ""))
     _check_comments(text, end, len(text), dialect)
     return tokens
 
@@ -77,8 +77,8 @@ def refuse_text(text: str, at: int, reason: str, dialect: Dialect) -> NoReturn:
 
 def _refuse_unclosed_quote(text: str, dialect: Dialect, problem: Exception) -> NoReturn:
     """Raise the `ToolFailure` of a text in which something quoted does not end."""
-    told = _TOLD_START.search(str(problem.__cause__ or problem))
-    at = int(told[1]) if told else max(0, text.rfind("/*"))
+    match = _TOLD_START.search(str(problem.__cause__ or problem))
+    at = int(match[1]) if match else max(0, text.rfind("/*"))
     reason = "a quote or comment that begins here does not end"
     if dialect == "postgres" and re.search(r"\bfrom\s+stdin\b", text[:at], re.IGNORECASE):
         reason += ". Rows of COPY FROM STDIN cannot stand in the text: use kind transfer"
@@ -88,25 +88,25 @@ def _refuse_unclosed_quote(text: str, dialect: Dialect, problem: Exception) -> N
 def _check_comments(text: str, start: int, end: int, dialect: Dialect) -> None:
     """Refuse a comment that does not end, or that ends elsewhere for Spark."""
     at, depth = start, 0
-    while found := _COMMENT.search(text, at, end):
-        at = found.end()
-        if found[0] == "--" and not depth:
+    while match := _COMMENT.search(text, at, end):
+        at = match.end()
+        if match[0] == "--" and not depth:
             at = _find_line_end(text, at, end)
             if dialect == "spark" and text[at - 1] == "\\":
                 reason = (
                     "Spark goes on with a comment behind a backslash at the end of its line: "
                     "take the backslash away"
                 )
-                refuse_text(text, found.start(), reason, dialect)
-        elif found[0] != "--":
-            depth += 1 if found[0] == "/*" else -1
+                refuse_text(text, match.start(), reason, dialect)
+        elif match[0] != "--":
+            depth += 1 if match[0] == "/*" else -1
     if depth:
         refuse_text(text, start, "a comment that begins here does not end", dialect)
 
 
 def _find_line_end(text: str, at: int, end: int) -> int:
-    found = _LINE_END.search(text, at, end)
-    return found.start() if found else end
+    match = _LINE_END.search(text, at, end)
+    return match.start() if match else end
 
 
 def _check_continued_string(text: str, start: int, at: int, end: int, dialect: Dialect) -> None:
@@ -212,6 +212,6 @@ def parse_temporary_view(statement: str) -> tuple[str, str] | None:
     match tokens[at + 2 : at + 4]:
         case [name, keyword] if keyword.word == "as":
             quoted = name.raw[1:-1].replace("``", "`") if name.raw.startswith("`") else ""
-            known = quoted or (name.word and name.raw)
-            return (known, statement[keyword.end :]) if known else None
+            known_names = quoted or (name.word and name.raw)
+            return (known_names, statement[keyword.end :]) if known_names else None
     return None

@@ -17,8 +17,12 @@ def describe_server(fields: Mapping[str, Any]) -> str:
         if isinstance(dsn := fields.get("dsn"), str) and dsn:
             host, port, database = _parse_server(dsn)
         else:
-            known = postgres_connection.build_connect_arguments(fields, application="")
-            host, port, database = known["host"], known["port"], known["database"]
+            connect_arguments = postgres_connection.build_connect_arguments(fields, application="")
+            host, port, database = (
+                connect_arguments["host"],
+                connect_arguments["port"],
+                connect_arguments["database"],
+            )
     except (UnusableCredential, ValueError):
         return ""
     where = f"{host}:{port}" if host else f"port {port}"

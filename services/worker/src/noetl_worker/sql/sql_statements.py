@@ -126,12 +126,12 @@ class _PlaceholderWriter:
 
     def _list_adjacent_tokens(self, index: int, count: int) -> list[str]:
         """Return the tokens that follow a token without a gap."""
-        found: list[str] = []
+        adjacent_tokens: list[str] = []
         for before, token in pairwise(self._tokens[index : index + count + 1]):
             if before.end != token.start:
                 break
-            found.append(token.raw)
-        return found
+            adjacent_tokens.append(token.raw)
+        return adjacent_tokens
 
     def _write_slot(self, slot: ParameterKey) -> str:
         if slot not in self._slots:
@@ -230,8 +230,8 @@ def order_arguments(statement: Statement, params: Any) -> list[Any]:
 
 
 def _build_missing_name_error(params: Mapping[ParameterKey, Any], name: str) -> PlaceholderError:
-    known = ", ".join(sorted(map(str, params))) or "none"
-    return PlaceholderError(f"the statement names :{name}, but params has only: {known}")
+    known_names = ", ".join(sorted(map(str, params))) or "none"
+    return PlaceholderError(f"the statement names :{name}, but params has only: {known_names}")
 
 
 def _get_positional(params: Sequence[Any], index: int) -> Any:

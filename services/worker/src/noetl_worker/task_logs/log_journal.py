@@ -157,10 +157,10 @@ class LogJournal:
 
     async def flush_lines(self) -> None:
         """Return when the lines that have come so far are stored."""
-        wanted = self._wanted_lines = self._added_lines
+        added_lines = self._wanted_lines = self._added_lines
         self._is_full.set()
         async with self._has_stored:
-            await self._has_stored.wait_for(lambda: self._done_lines >= wanted)
+            await self._has_stored.wait_for(lambda: self._done_lines >= added_lines)
 
     async def abandon_log(self) -> None:
         """Store what waits within a bounded time: somebody else may have the command already."""
@@ -168,7 +168,7 @@ class LogJournal:
             async with asyncio.timeout(_LAST_FLUSH_S):
                 await self.flush_lines()
         except TimeoutError:
-            log.warning("lines of a log are lost", lines=_count_lines(self._waiting))
+            log.warning("log lines lost", lines=_count_lines(self._waiting))
         finally:
             if self._flusher is not None:
                 self._flusher.cancel()
@@ -252,7 +252,7 @@ class LogJournal:
         """Let the next chunk say that lines are missing: a task does not fail for its log."""
         self._lost_lines += count
         self._lost_reason = problem.error.message
-        log.warning("lines of a log were not stored", lines=count, reason=self._lost_reason)
+        log.warning("log lines not stored", lines=count, reason=self._lost_reason)
 
     def _take_notices(self, first: PendingLines) -> list[PendingLines]:
         """Return what the next chunk has to say before its first line."""

@@ -89,20 +89,23 @@ class ArtifactTool:
             return Outcome(error=build_error("storage_access", str(problem), source="artifact"))
 
     async def _get_content(self, call: Call) -> dict[str, Any]:
-        given = call.fields.get("result_ref")
-        if given is None:
-            given = _get_address(call)
-        if references.is_reference(given):
-            return await self._get_referred(given, call)
-        if not isinstance(given, str):
+        result_ref = call.fields.get("result_ref")
+        if result_ref is None:
+            result_ref = _get_address(call)
+        if references.is_reference(result_ref):
+            return await self._get_referred(result_ref, call)
+        if not isinstance(result_ref, str):
             # A result that was small enough to travel is its own content.
             return _build_get_result(
-                given, uri=None, data=codec.encode_json(given), media_type="application/json"
+                result_ref,
+                uri=None,
+                data=codec.encode_json(result_ref),
+                media_type="application/json",
             )
-        content = await self._read_content(given, call)
-        value, more = await _decode_content(content, call, name=given)
+        content = await self._read_content(result_ref, call)
+        value, more = await _decode_content(content, call, name=result_ref)
         return _build_get_result(
-            value, uri=given, data=content.data, media_type=content.media_type, **more
+            value, uri=result_ref, data=content.data, media_type=content.media_type, **more
         )
 
     async def _get_referred(self, given: Any, call: Call) -> dict[str, Any]:
@@ -203,12 +206,12 @@ class ArtifactTool:
         }
 
     async def _delete_content(self, call: Call) -> dict[str, Any]:
-        given = call.fields.get("result_ref") or _get_address(call)
-        ref = references.find_reference(given, call.site)
+        result_ref = call.fields.get("result_ref") or _get_address(call)
+        ref = references.find_reference(result_ref, call.site)
         if ref is not None:
             await self._references.get_payloads(call.site).delete_payload(ref)
             return {"uri": ref.uri, "deleted": True}
-        uri = str(given)
+        uri = str(result_ref)
         match _get_scheme(uri):
             case "artifact":
                 await self._append_version(uri, None, call)
@@ -270,11 +273,11 @@ def _pick_input_fields(call: Call) -> dict[str, Any]:
 
 
 def _get_address(call: Call) -> Any:
-    found = call.fields.get("uri") or call.fields.get("result_ref")
-    if found is None:
+    uri = call.fields.get("uri") or call.fields.get("result_ref")
+    if uri is None:
         text = "name the content: 'result_ref' or 'uri'"
         raise ToolFailure(build_error("validation", text, source="artifact"))
-    return found
+    return uri
 
 
 def _get_scheme(uri: str) -> str:

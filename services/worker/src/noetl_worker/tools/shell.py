@@ -219,8 +219,8 @@ class ShellTool:
 
 def _list_program_folders(environ: dict[str, str]) -> list[str]:
     """List where the worker's own `PATH` finds programs; a task cannot add to them."""
-    found = [Path(folder) for folder in environ.get("PATH", "").split(os.pathsep)]
-    return [str(folder) for folder in found if folder.is_absolute() and folder.name]
+    paths = [Path(folder) for folder in environ.get("PATH", "").split(os.pathsep)]
+    return [str(folder) for folder in paths if folder.is_absolute() and folder.name]
 
 
 async def _find_place(call: Call) -> ScriptPlace:
@@ -231,12 +231,12 @@ async def _find_place(call: Call) -> ScriptPlace:
     # A process that has left its script's group may go on in it.
     folder = await call.task_files.fetch_folder(is_exposed=True)
     shown: tuple[Path, ...] = (folder,)
-    given = call.fields.get("cwd")
-    if given is None:
+    cwd = call.fields.get("cwd")
+    if cwd is None:
         return ScriptPlace(directory=folder, shown=shown)
-    if given in (".", "./"):
+    if cwd in (".", "./"):
         return ScriptPlace(directory=folder, shown=shown)
-    name = call.task_files.parse_name(given)
+    name = call.task_files.parse_name(cwd)
     if name.is_of_organization:
         directory = await call.task_files.fetch_path(name)
         shown = (folder, directory)
@@ -245,9 +245,9 @@ async def _find_place(call: Call) -> ScriptPlace:
     try:
         await run_in_thread(directory.mkdir, parents=True, exist_ok=True)
     except OSError as problem:
-        raise ToolFailure(classify_file_error(problem, str(given), source="shell")) from problem
+        raise ToolFailure(classify_file_error(problem, str(cwd), source="shell")) from problem
     if not directory.resolve().is_relative_to(shown[-1].resolve()):
-        raise _build_invalid_failure(f"field 'cwd': {given!r:.120} leads out of its folder")
+        raise _build_invalid_failure(f"field 'cwd': {cwd!r:.120} leads out of its folder")
     return ScriptPlace(directory=directory, shown=shown)
 
 
@@ -293,12 +293,12 @@ def _build_data(ran: list[ScriptRun]) -> dict[str, Any]:
     code = ran[-1].returncode if ran else None
     return {
         "stdout": stdout,
-        "stderr": "".join(one.stderr for one in ran),
+        "stderr": "".join(item.stderr for item in ran),
         "returncode": code,
         "exit_code": code,
         "text": stdout.strip(),
-        "duration_ms": sum(one.duration_ms for one in ran),
-        "results": [_build_script_result(one) for one in ran],
+        "duration_ms": sum(item.duration_ms for item in ran),
+        "results": [_build_script_result(item) for item in ran],
     }
 
 
@@ -320,19 +320,19 @@ def _build_outcome(ran: list[ScriptRun], count: int) -> Outcome:
     if code == 0:
         return Outcome(data=_build_data(ran))
     how = f"was ended by signal {-code}" if code and code < 0 else f"ended with code {code}"
-    said = ran[-1].stderr.strip().splitlines()
-    why = f": {said[-1][-_STDERR_SHOWN:]}" if said else ""
+    lines = ran[-1].stderr.strip().splitlines()
+    why = f": {lines[-1][-_STDERR_SHOWN:]}" if lines else ""
     text = f"script {len(ran)} of {count} {how}{why}"
-    details = {"returncode": code, "script": len(ran), "stderr": _pick_last_lines(said)}
+    details = {"returncode": code, "script": len(ran), "stderr": _pick_last_lines(lines)}
     error = build_error("shell", text, code=str(code), source="shell", details=details)
     return _build_failed_outcome(error, ran)
 
 
-def _pick_last_lines(said: list[str]) -> list[str]:
+def _pick_last_lines(lines: list[str]) -> list[str]:
     """Return the last lines of standard error, each whole: a line may hold a secret to mask."""
     shown: list[str] = []
     room = _STDERR_CHARACTERS_MAX
-    for line in reversed(said[-_STDERR_LINES_MAX:]):
+    for line in reversed(lines[-_STDERR_LINES_MAX:]):
         room -= len(line)
         if room < 0:
             break

@@ -212,7 +212,7 @@ class Checkout:
         return removal.remove_folder(self.folder, within_s=_REMOVAL_S)
 
     def _forget_below(self, path: str) -> None:
-        for inner in [one for one in self._present if one.startswith(f"{path}/")]:
+        for inner in [item for item in self._present if item.startswith(f"{path}/")]:
             self._present.pop(inner)
 
     def _note_file(self, path: str, content: FileContent, descriptor: int) -> None:

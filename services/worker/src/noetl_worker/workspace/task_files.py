@@ -248,12 +248,12 @@ class TaskFiles:
         if is_latest or not is_known or journal.may_inherit(site.file_sources):
             await journal.read_latest(site.file_sources)
             self._workspaces.note_entries(site, journal.entry_count)
-        found = await journal.find_outcome(self._call.attempt_key)
+        outcome = await journal.find_outcome(self._call.attempt_key)
         self._journal = journal
-        if found is None:
+        if outcome is None:
             self._files, self._base = journal.latest_files, journal.entry_count
             return
-        entry, stored_outcome = found
+        entry, stored_outcome = outcome
         if self._call.sink is None:
             raise RecordedOutcome(_build_outcome(stored_outcome))
         # Its rows are wanted again: it sees what it saw, and what it writes is there already.
@@ -262,11 +262,11 @@ class TaskFiles:
 
     async def _fetch_versions(self, checkout: Checkout, paths: AbstractSet[str]) -> None:
         """Let the checkout hold these files in the versions that this task sees."""
-        wanted = {path: self._files[path].content for path in paths if path in self._files}
+        contents = {path: self._files[path].content for path in paths if path in self._files}
         gone = [path for path in paths if path not in self._files]
         with _translate_file_errors():
             await run_in_thread(checkout.remove_files, gone)
-            await file_chunks.fetch_files(checkout, wanted, self._payloads)
+            await file_chunks.fetch_files(checkout, contents, self._payloads)
 
     async def _store_entry(
         self, journal: FileJournal, checkout: Checkout, changes: FolderChanges, outcome: Outcome
@@ -386,8 +386,8 @@ def _find_missing_name(error: ErrorObject) -> str | None:
     is_of_code = error.exception_type == FileNotFoundError.__name__
     if not is_of_code and error.kind not in _HINTED_KINDS:
         return None
-    found = _MISSING_NAME.search(error.message)
-    return None if found is None else found[1] or found[2] or found[3]
+    match = _MISSING_NAME.search(error.message)
+    return None if match is None else match[1] or match[2] or match[3]
 
 
 def _is_file(path: Path) -> bool:

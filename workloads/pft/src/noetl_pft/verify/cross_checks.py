@@ -65,11 +65,12 @@ def check_successors(target: TargetTables, expected: ExpectedRun) -> Check:
             saved = target.saved[kind].get((facility, name))
             for successor in _list_successors(wanted.patient, kind, page, expected):
                 row = created.get((facility, successor))
-                found = row and row.created_at
-                said = saved and saved.saved_at
+                enqueued_at = row and row.created_at
+                saved_at = saved and saved.saved_at
                 check.require_condition(
-                    holds=found is not None and found == said,
-                    otherwise=f"{successor} was enqueued at {found}, {name} was saved at {said}",
+                    holds=enqueued_at is not None and enqueued_at == saved_at,
+                    otherwise=f"{successor} was enqueued at {enqueued_at}, "
+                    f"{name} was saved at {saved_at}",
                 )
     return check
 

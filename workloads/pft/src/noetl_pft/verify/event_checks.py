@@ -56,20 +56,20 @@ def check_step_entries(events: EventLog, terms: RunTerms) -> Check:
         wanted = dict.fromkeys(_ONCE_IN_C, 1)
     else:
         wanted = dict.fromkeys(_ONCE, 1) | dict.fromkeys(_PER_FACILITY, terms.facilities)
-    found = Counter(e.step for e in events.events if e.kind == names.STEP_ENTER)
-    for step in sorted(wanted.keys() | {str(s) for s in found}):
-        check.expect_equal(f"entries of {step}", found[step], wanted.get(step, 0))
+    counter = Counter(e.step for e in events.events if e.kind == names.STEP_ENTER)
+    for step in sorted(wanted.keys() | {str(s) for s in counter}):
+        check.expect_equal(f"entries of {step}", counter[step], wanted.get(step, 0))
     return check
 
 
 def check_stages(events: EventLog, terms: RunTerms) -> Check:
     """E3: every stage opens once and closes once, after all of its frames."""
     check = Check("E3", "stages open and close once, after their frames")
-    wanted = len(_STAGES) * terms.facilities if terms.variant != "c" else 1
+    count = len(_STAGES) * terms.facilities if terms.variant != "c" else 1
     kinds = (names.STAGE_OPENED, names.STAGE_CLOSED, names.LOOP_DONE)
     counts = Counter(e.kind for e in events.events)
     for kind in kinds:
-        check.expect_equal(kind, counts[kind], wanted)
+        check.expect_equal(kind, counts[kind], count)
     opened = Counter(e.stage for e in events.events if e.kind == names.STAGE_OPENED)
     closed = Counter(e.stage for e in events.events if e.kind == names.STAGE_CLOSED)
     for stage in opened.keys() | closed.keys():
@@ -121,12 +121,12 @@ def check_committed_rows(events: EventLog, expected: ExpectedRun, terms: RunTerm
             continue
         step = event.step or ""
         opened[step] += 1
-        wanted = _compute_stage_rows(step, opened[step], expected, terms)
+        stage_rows = _compute_stage_rows(step, opened[step], expected, terms)
         of_stage = frames.pop(event.stage, [])
         place = f"{step} number {opened[step]}"
-        check.expect_equal(f"rows of {place}", sum(f.committed_rows for f in of_stage), wanted)
+        check.expect_equal(f"rows of {place}", sum(f.committed_rows for f in of_stage), stage_rows)
         if terms.is_fault_free and terms.variant != "c":
-            least = -(-wanted // terms.frame_rows)
+            least = -(-stage_rows // terms.frame_rows)
             check.require_condition(
                 holds=least <= len(of_stage) <= least + terms.slots - 1,
                 otherwise=f"{place} has {len(of_stage)} frames, least {least}",

@@ -51,15 +51,15 @@ def read_request_ledger(folder: Path) -> RequestSummary:
     paths = sorted(folder.glob("*.ndjson"))
     if not paths:
         raise WitnessError(f"there is no request ledger of this nonce: {folder}")
-    found = RequestSummary()
+    request_summary = RequestSummary()
     for path in paths:
-        _read_file(path, found)
-    if not found.requests:
+        _read_file(path, request_summary)
+    if not request_summary.requests:
         raise WitnessError(f"the request ledger is empty: {folder}")
-    return found
+    return request_summary
 
 
-def _read_file(path: Path, found: RequestSummary) -> None:
+def _read_file(path: Path, request_summary: RequestSummary) -> None:
     pending: dict[int, dict[str, Any]] = {}
     seen: set[int] = set()
     asked = ended = 0
@@ -70,34 +70,40 @@ def _read_file(path: Path, found: RequestSummary) -> None:
             if entry["at"] == "asked":
                 asked += 1
                 if number in seen:
-                    found.faults_in_numbers.append(f"{path.name}: number {number} twice")
+                    request_summary.faults_in_numbers.append(f"{path.name}: number {number} twice")
                 seen.add(number)
                 pending[number] = entry
-                _note_asked(entry, found)
+                _note_asked(entry, request_summary)
             else:
                 ended += 1
                 request = pending.pop(number, None)
                 if request is None:
-                    found.faults_in_numbers.append(f"{path.name}: {number} ended, never asked")
+                    request_summary.faults_in_numbers.append(
+                        f"{path.name}: {number} ended, never asked"
+                    )
                     continue
-                _note_end(request, entry["outcome"], found)
+                _note_end(request, entry["outcome"], request_summary)
     for request in pending.values():
-        _note_end(request, "aborted", found)
-    _check_numbers(path, found, seen, (asked, ended))
+        _note_end(request, "aborted", request_summary)
+    _check_numbers(path, request_summary, seen, (asked, ended))
 
 
 def _check_numbers(
-    path: Path, found: RequestSummary, seen: set[int], counted: tuple[int, int]
+    path: Path, request_summary: RequestSummary, seen: set[int], counted: tuple[int, int]
 ) -> None:
     gaps = sorted(set(range(1, max(seen, default=0) + 1)) - seen)
-    found.faults_in_numbers += [f"{path.name}: number {number} is missing" for number in gaps]
+    request_summary.faults_in_numbers += [
+        f"{path.name}: number {number} is missing" for number in gaps
+    ]
     try:
         promised = _COUNTS.unpack(path.with_suffix(".count").read_bytes())
     except (OSError, struct.error) as problem:
         raise WitnessError(f"the counts of {path} are unreadable: {problem}") from problem
-    for name, has, said in zip(("asked", "ended"), counted, promised, strict=True):
-        if has != said:
-            found.faults_in_numbers.append(f"{path.name}: {has} {name} lines, {said} were written")
+    for name, has, promised_count in zip(("asked", "ended"), counted, promised, strict=True):
+        if has != promised_count:
+            request_summary.faults_in_numbers.append(
+                f"{path.name}: {has} {name} lines, {promised_count} were written"
+            )
 
 
 def _parse_line(path: Path, line: bytes) -> dict[str, Any]:
@@ -110,29 +116,30 @@ def _parse_line(path: Path, line: bytes) -> dict[str, Any]:
     return entry
 
 
-def _note_asked(entry: dict[str, Any], found: RequestSummary) -> None:
-    found.requests += 1
-    found.first_time = found.first_time or entry["time"]
-    found.last_time = max(found.last_time, entry["time"])
+def _note_asked(entry: dict[str, Any], request_summary: RequestSummary) -> None:
+    request_summary.requests += 1
+    request_summary.first_time = request_summary.first_time or entry["time"]
+    request_summary.last_time = max(request_summary.last_time, entry["time"])
     headers = entry["headers"]
-    found.runs[headers.get("X-PFT-Run", "")] += 1
-    found.executions[headers.get("X-PFT-Execution", "")] += 1
-    found.attempts[headers.get("X-PFT-Attempt", "")] += 1
+    request_summary.runs[headers.get("X-PFT-Run", "")] += 1
+    request_summary.executions[headers.get("X-PFT-Execution", "")] += 1
+    request_summary.attempts[headers.get("X-PFT-Attempt", "")] += 1
     units = [sys.intern(unit) for unit in entry["units"]]
     if not units:
-        found.without_units.append(entry["path"])
+        request_summary.without_units.append(entry["path"])
         return
     frame, key = headers.get("X-PFT-Frame", ""), headers.get("Idempotency-Key", "")
-    found.units_of_frame[frame].update(units)
+    request_summary.units_of_frame[frame].update(units)
     if _BATCHES in entry["path"]:
-        found.batches_of_unit.update(units)
+        request_summary.batches_of_unit.update(units)
     owner = tuple(units)
-    if found.key_owners.setdefault(key, owner) != owner:
-        found.shared_keys.append(
-            f"{key!r} by {_describe_units(found.key_owners[key])} and {_describe_units(owner)}"
+    if request_summary.key_owners.setdefault(key, owner) != owner:
+        request_summary.shared_keys.append(
+            f"{key!r} by {_describe_units(request_summary.key_owners[key])} "
+            f"and {_describe_units(owner)}"
         )
     for unit in units:
-        tally = found.units[unit]
+        tally = request_summary.units[unit]
         tally.requests += 1
         if tally.key is None:
             tally.key = key
@@ -144,12 +151,12 @@ def _describe_units(units: tuple[str, ...]) -> str:
     return units[0] if len(units) == 1 else f"{units[0]} to {units[-1]} ({len(units)} units)"
 
 
-def _note_end(request: dict[str, Any], outcome: str, found: RequestSummary) -> None:
-    found.outcomes[outcome] += 1
+def _note_end(request: dict[str, Any], outcome: str, request_summary: RequestSummary) -> None:
+    request_summary.outcomes[outcome] += 1
     if outcome == "refused_input":
-        found.refused.append(request["path"])
+        request_summary.refused.append(request["path"])
     for unit in request["units"]:
-        tally = found.units[unit]
+        tally = request_summary.units[unit]
         if outcome == "complete":
             tally.complete += 1
         elif outcome != "refused_input":

@@ -13,11 +13,11 @@ def check_saved_pages(target: TargetTables, expected: ExpectedRun) -> Check:
     check = Check("D1", "saved pages equal the expected set")
     for kind in model.PAGED:
         _compare_sets(check, target, expected, kind)
-        found = Counter(facility for facility, _ in target.saved[kind])
+        counter = Counter(facility for facility, _ in target.saved[kind])
         check.notes[kind] = {
-            "saved": found.total(),
+            "saved": counter.total(),
             "expected": expected.totals.pages[kind],
-            "saved_by_facility": dict(sorted(found.items())),
+            "saved_by_facility": dict(sorted(counter.items())),
         }
     return check
 
@@ -82,17 +82,17 @@ def check_queue_rows(target: TargetTables, expected: ExpectedRun, terms: RunTerm
     check = Check("D7", "queue rows complete, done, with a frame id")
     rows = target.page_work if terms.variant == "c" else target.queue
     if terms.variant == "c":
-        wanted = {_build_row_key(f, name, u.patient) for f, name, u in _list_all_units(expected)}
+        row_keys = {_build_row_key(f, name, u.patient) for f, name, u in _list_all_units(expected)}
     else:
         people = range(1, expected.scale.patient_count + 1)
-        wanted = {
+        row_keys = {
             (expected.scale.get_facility(p), kind, p, "") for p in people for kind in model.KINDS
         }
     keys = Counter((row.facility, row.kind, row.patient, row.item) for row in rows)
-    for key in sorted(wanted - set(keys)):
+    for key in sorted(row_keys - set(keys)):
         check.record_difference(f"missing: {_describe_row(key)}")
     for key, times in keys.items():
-        if key not in wanted or times > 1:
+        if key not in row_keys or times > 1:
             check.record_difference(f"surplus: {_describe_row(key)}")
     for row in rows:
         check.require_condition(
@@ -181,11 +181,11 @@ def check_playbook_records(target: TargetTables, expected: ExpectedRun, terms: R
 def check_set_digest(target: TargetTables, expected: ExpectedRun) -> Check:
     """D11: the digest over facility, unit and payload."""
     check = Check("D11", "set digest of the tables")
-    found = target.compute_digest(expected.kinds)
-    check.expect_equal("digest", found, expected.digest)
+    digest = target.compute_digest(expected.kinds)
+    check.expect_equal("digest", digest, expected.digest)
     if expected.pinned is not None:
-        check.expect_equal("pinned digest", found, expected.pinned)
-    check.notes |= {"tables": found, "model": expected.digest, "pinned": expected.pinned}
+        check.expect_equal("pinned digest", digest, expected.pinned)
+    check.notes |= {"tables": digest, "model": expected.digest, "pinned": expected.pinned}
     return check
 
 

@@ -88,8 +88,8 @@ class RawFloor:
         async def fetch_details(frame: list[tuple[int, str]]) -> list[Row]:
             owner = {name: patient for patient, name in frame}
             body = await self._get_json(f"/api/v1/pft/mds/details?assessmentIds={','.join(owner)}")
-            found = ((row["assessment_id"], row["payload"]) for row in body["rows"])
-            return [(owner[i], facility, json.dumps(payload), i) for i, payload in found]
+            details = ((row["assessment_id"], row["payload"]) for row in body["rows"])
+            return [(owner[i], facility, json.dumps(payload), i) for i, payload in details]
 
         await self._run_phase(frames, fetch_persons, "patient_demographics", _PERSON)
         await self._run_phase(

@@ -24,10 +24,10 @@ class PostgresLedgerAudit:
         self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
     ) -> list[StoredEvent]:
         """Return at most `events_max` events after a version as they are kept, in order."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["read_stored"], int(execution_id), after_version, events_max
         )
-        return [event_rows.build_stored_event(record) for record in found]
+        return [event_rows.build_stored_event(record) for record in rows]
 
     async def read_histories(
         self,
@@ -37,7 +37,7 @@ class PostgresLedgerAudit:
         events_max: int,
     ) -> list[tuple[ExecutionId, int, StoredEvent]]:
         """Return events of many histories as they are kept, each with the place it stands at."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["read_many"],
             [int(execution_id) for execution_id in execution_ids],
             int(after[0]),
@@ -50,7 +50,7 @@ class PostgresLedgerAudit:
                 record["stream_version"],
                 event_rows.build_stored_event(record),
             )
-            for record in found
+            for record in rows
         ]
 
     async def find_owner(self, execution_id: ExecutionId) -> Owner | None:
@@ -67,7 +67,7 @@ class PostgresLedgerAudit:
         heads_max: int,
     ) -> list[HistoryHead]:
         """Return where the histories of a tenant end, by execution id, after one of them."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_histories"], tenant_id, organization_id, int(after or 0), heads_max
         )
         return [
@@ -76,7 +76,7 @@ class PostgresLedgerAudit:
                 version=record["version"],
                 checksum=record["checksum"],
             )
-            for record in found
+            for record in rows
         ]
 
     async def find_version_at(self, execution_id: ExecutionId, at: datetime) -> int:
@@ -95,7 +95,5 @@ class PostgresLedgerAudit:
 
     async def list_buckets(self, execution_id: ExecutionId, *, buckets: int) -> list[TimeBucket]:
         """Cut the time of a run into equal spans and return those with events, in order."""
-        found = await self._database.fetch_rows(
-            _QUERIES["list_buckets"], int(execution_id), buckets
-        )
-        return [TimeBucket(**dict(record)) for record in found]
+        rows = await self._database.fetch_rows(_QUERIES["list_buckets"], int(execution_id), buckets)
+        return [TimeBucket(**dict(record)) for record in rows]

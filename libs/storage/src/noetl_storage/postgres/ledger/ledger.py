@@ -39,37 +39,37 @@ class PostgresLedger:
 
     async def list_heads(self, execution_ids: Sequence[ExecutionId]) -> list[HistoryHead]:
         """Return the heads of the histories that have begun, in any order."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_heads"], [int(execution) for execution in execution_ids]
         )
-        return [_build_head(record) for record in found]
+        return [_build_head(record) for record in rows]
 
     async def read_events(
         self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
     ) -> list[Envelope]:
         """Return at most `events_max` events after a version, in order."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["read"], int(execution_id), after_version, events_max
         )
-        return [event_rows.build_envelope(record) for record in found]
+        return [event_rows.build_envelope(record) for record in rows]
 
     async def list_item_results(
         self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
     ) -> list[ItemEnd]:
         """Return a page of the outcomes of one loop epoch's items, in item order."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_item_results"], int(execution_id), run_id, after_index, results_max
         )
-        return [_build_item_end(record) for record in found]
+        return [_build_item_end(record) for record in rows]
 
     async def list_failed_items(
         self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
     ) -> list[CallError]:
         """Return a page of the items of one loop epoch that failed, in item order."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_failed_items"], int(execution_id), run_id, after_index, results_max
         )
-        return [_build_item_error(record) for record in found]
+        return [_build_item_error(record) for record in rows]
 
     async def list_frame_results(
         self,
@@ -80,14 +80,14 @@ class PostgresLedger:
         results_max: int,
     ) -> list[FrameEnd]:
         """Return a page of the outcomes of one stage's frames, by slot and frame index."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_frame_results"],
             int(execution_id),
             int(stage_id),
             *after,
             results_max,
         )
-        return [_build_frame_end(record) for record in found]
+        return [_build_frame_end(record) for record in rows]
 
     async def find_by_key(self, execution_id: ExecutionId, key: str) -> Envelope | None:
         """Return the event that took effect under an idempotency key, or None when none has."""
@@ -103,10 +103,10 @@ class PostgresLedger:
         self, execution_id: ExecutionId, step: str, *, links_max: int
     ) -> list[LineageLink]:
         """Return the latest run of a step, the run whose end started it, and so on, back."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["trace"], int(execution_id), step, links_max
         )
-        return [_build_link(record) for record in found]
+        return [_build_link(record) for record in rows]
 
     async def append(self, batch: Append) -> AppendResult:
         """Write events and messages in one transaction."""

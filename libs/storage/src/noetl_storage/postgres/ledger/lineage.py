@@ -21,10 +21,10 @@ class PostgresLineageHistories:
         self, execution_id: ExecutionId, *, after_version: int, until_version: int
     ) -> list[Envelope]:
         """Return the events of a range of versions that runs and steps begin, end or result in."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["read_steps"], int(execution_id), after_version, until_version
         )
-        return [event_rows.build_envelope(record) for record in found]
+        return [event_rows.build_envelope(record) for record in rows]
 
 
 class PostgresLineage:
@@ -37,7 +37,7 @@ class PostgresLineage:
         self, *, shard: int, shard_count: int, lineage_version: int, executions_max: int
     ) -> list[LineageBehind]:
         """Return executions whose lineage is behind the ledger, or of an older release."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_behind"], shard, shard_count, lineage_version, executions_max
         )
         return [
@@ -49,7 +49,7 @@ class PostgresLineage:
                 kept=record["kept"],
                 state=record["state"],
             )
-            for record in found
+            for record in rows
         ]
 
     async def keep_rows(
@@ -92,16 +92,16 @@ class PostgresLineage:
         self, execution_id: ExecutionId, *, after: tuple[int, int] = (0, -1), rows_max: int
     ) -> list[LineageRow]:
         """Return the rows of an execution, in order, after a version and ordinal."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_rows"], int(execution_id), *after, rows_max
         )
-        return [LineageRow(**dict(record)) for record in found]
+        return [LineageRow(**dict(record)) for record in rows]
 
     async def list_undelivered_rows(
         self, *, shard: int, shard_count: int, rows_max: int
     ) -> list[UndeliveredRow]:
         """Return rows of a shard to deliver, in order within each execution."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_undelivered"], shard, shard_count, rows_max
         )
         return [
@@ -111,7 +111,7 @@ class PostgresLineage:
                 ordinal=record["ordinal"],
                 body=record["body"],
             )
-            for record in found
+            for record in rows
         ]
 
     async def settle_row(self, row: UndeliveredRow, *, refusal: str | None = None) -> None:

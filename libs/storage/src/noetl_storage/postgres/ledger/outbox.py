@@ -18,7 +18,7 @@ class PostgresOutbox:
 
     async def claim_rows(self, *, owner: str, lease_s: float, rows_max: int) -> list[OutboxRow]:
         """Lease unleased rows and rows whose lease has ended, in order within an execution."""
-        found = await self._database.fetch_rows(_QUERIES["claim"], owner, lease_s, rows_max)
+        rows = await self._database.fetch_rows(_QUERIES["claim"], owner, lease_s, rows_max)
         return [
             OutboxRow(
                 outbox_id=record["outbox_id"],
@@ -28,7 +28,7 @@ class PostgresOutbox:
                 data=record["data"],
                 codec=record["codec"],
             )
-            for record in found
+            for record in rows
         ]
 
     async def settle_rows(self, outbox_ids: Sequence[int]) -> None:

@@ -61,20 +61,20 @@ class PostgresPayloadReferences:
         )
         yield find_known_digests((record["run"] for record in beside), digests)
         async for executions, after, until in self._iterate_windows(owner):
-            found = await self._database.fetch_rows(
+            rows = await self._database.fetch_rows(
                 _QUERIES["list_in_events"], executions, after, until, list(LIVE_EXECUTION)
             )
-            yield find_known_digests((record["run"] for record in found), digests)
+            yield find_known_digests((record["run"] for record in rows), digests)
 
     async def list_known_executions(self, owner: Owner, executions: Collection[str]) -> set[str]:
         """Return those of the executions of which the owner has a history."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_known"],
             owner.tenant_id,
             owner.organization_id,
             [int(execution) for execution in executions],
         )
-        return {str(record["execution_id"]) for record in found}
+        return {str(record["execution_id"]) for record in rows}
 
     async def _iterate_windows(self, owner: Owner) -> AsyncIterator[tuple[list[int], int, int]]:
         """Cut all histories into windows: some executions, after one version until another."""

@@ -19,10 +19,10 @@ class PostgresRequests:
 
     async def submit_request(self, request: Request) -> ExecutionId:
         """Keep a request; return its execution, or that of the earlier one with the same key."""
-        found = await self._database.get_value(
+        value = await self._database.get_value(
             _QUERIES["submit"], *event_rows.build_request_columns(request)
         )
-        return ExecutionId(str(found))
+        return ExecutionId(str(value))
 
     async def find_request(self, request_id: str) -> Request | None:
         """Return a request that was kept, settled or not, or None."""
@@ -50,19 +50,19 @@ class PostgresRequests:
         return forgotten
 
     async def keep_message(
-        self, letter: InboxMessage, *, open_wait: str | None, is_single: bool
+        self, dead_letter: InboxMessage, *, open_wait: str | None, is_single: bool
     ) -> tuple[InboxOutcome, int]:
         """Keep a message from outside; return what became of it and the id of the one kept."""
         (row,) = await self._database.fetch_rows(
             _QUERIES["keep_letter"],
-            letter.tenant_id,
-            letter.organization_id,
-            letter.address,
-            letter.digest,
-            letter.data,
+            dead_letter.tenant_id,
+            dead_letter.organization_id,
+            dead_letter.address,
+            dead_letter.digest,
+            dead_letter.data,
             open_wait,
             is_single,
-            letter.actor,
+            dead_letter.actor,
         )
         return InboxOutcome(row["reception"]), row["kept_id"]
 
@@ -88,13 +88,13 @@ class PostgresRequests:
 
     async def list_matches(self, *, matches_max: int) -> list[InboxMatch]:
         """Return undelivered inbox messages for which a command waits."""
-        found = await self._database.fetch_rows(_QUERIES["list_matches"], matches_max)
+        rows = await self._database.fetch_rows(_QUERIES["list_matches"], matches_max)
         return [
             InboxMatch(
                 letter=_build_message(row),
                 wait=read_open_waits([dict(row)])[0],
             )
-            for row in found
+            for row in rows
         ]
 
 

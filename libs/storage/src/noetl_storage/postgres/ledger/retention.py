@@ -34,10 +34,8 @@ class PostgresArchiveIndex:
 
     async def find_archived(self, execution_id: ExecutionId) -> list[ArchivedSpan]:
         """Return what has left the ledger of a history, by version; usually nothing."""
-        found = await self._database.fetch_rows(_QUERIES["find_archived"], int(execution_id))
-        return [
-            ArchivedSpan(span=_build_span(record), unit=_build_unit(record)) for record in found
-        ]
+        rows = await self._database.fetch_rows(_QUERIES["find_archived"], int(execution_id))
+        return [ArchivedSpan(span=_build_span(record), unit=_build_unit(record)) for record in rows]
 
 
 class PostgresHolds:
@@ -68,10 +66,10 @@ class PostgresHolds:
         self, owner: Owner, *, has_released: bool, holds_max: int
     ) -> list[RetentionHold]:
         """Return the holds of an owner, the latest first."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_holds"], *_get_owner_key(owner), has_released, holds_max
         )
-        return [codec.convert_value(_to_named_values(record), RetentionHold) for record in found]
+        return [codec.convert_value(_to_named_values(record), RetentionHold) for record in rows]
 
     async def find_policy(self, owner: Owner) -> RetentionPolicy | None:
         """Return an owner's own policy, or None."""
@@ -87,10 +85,10 @@ class PostgresHolds:
 
     async def list_units(self, owner: Owner, *, units_max: int) -> list[ArchiveUnit]:
         """Return the units of an owner, the latest first."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_units"], *_get_owner_key(owner), units_max
         )
-        return [_build_unit(record) for record in found]
+        return [_build_unit(record) for record in rows]
 
 
 class PostgresRetention:
@@ -101,8 +99,8 @@ class PostgresRetention:
 
     async def list_owners(self) -> list[Owner]:
         """Return every owner that has a history, in order."""
-        found = await self._database.fetch_rows(_QUERIES["list_owners"])
-        return [codec.convert_value(dict(record), Owner) for record in found]
+        rows = await self._database.fetch_rows(_QUERIES["list_owners"])
+        return [codec.convert_value(dict(record), Owner) for record in rows]
 
     async def find_policy(self, owner: Owner) -> RetentionPolicy | None:
         """Return an owner's own policy, or None."""
@@ -110,10 +108,10 @@ class PostgresRetention:
 
     async def count_due(self, owner: Owner, *, keep_s: float) -> list[DueHistories]:
         """Count what may leave now and is in no unit yet, by month."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["count_due"], *_get_owner_key(owner), keep_s
         )
-        return [codec.convert_value(dict(record), DueHistories) for record in found]
+        return [codec.convert_value(dict(record), DueHistories) for record in rows]
 
     async def plan_unit(
         self,
@@ -145,13 +143,13 @@ class PostgresRetention:
 
     async def list_open_units(self, *, after: str | None, units_max: int) -> list[ArchiveUnit]:
         """Return units that are not done with, in the order of their planning."""
-        found = await self._database.fetch_rows(_QUERIES["list_open"], int(after or 0), units_max)
-        return [_build_unit(record) for record in found]
+        rows = await self._database.fetch_rows(_QUERIES["list_open"], int(after or 0), units_max)
+        return [_build_unit(record) for record in rows]
 
     async def list_spans(self, manifest_id: str) -> list[VersionSpan]:
         """Return what a unit holds, by execution."""
-        found = await self._database.fetch_rows(_QUERIES["list_spans"], int(manifest_id))
-        return [_build_span(record) for record in found]
+        rows = await self._database.fetch_rows(_QUERIES["list_spans"], int(manifest_id))
+        return [_build_span(record) for record in rows]
 
     async def advance_unit(
         self, manifest_id: str, *, status: UnitStatus, manifest_sha256: str | None = None

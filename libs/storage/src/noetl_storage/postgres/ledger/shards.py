@@ -21,10 +21,10 @@ class PostgresShardLeases:
         self, *, owner: str, lease_s: float, shards_max: int, shard_count: int
     ) -> list[ShardLease]:
         """Take free and expired shards up to `shards_max` held; return all that are held."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["claim"], owner, lease_s, shards_max, shard_count
         )
-        return _build_leases(found)
+        return _build_leases(rows)
 
     async def extend_leases(self, *, owner: str, lease_s: float) -> list[ShardLease]:
         """Extend what the owner still holds and return it."""
@@ -36,8 +36,8 @@ class PostgresShardLeases:
 
     async def list_owners(self) -> dict[str, int]:
         """Return every owner with a live lease and how many shards it holds."""
-        found = await self._database.fetch_rows(_QUERIES["list_owners"])
-        return {record["owner_instance"]: record["shards"] for record in found}
+        rows = await self._database.fetch_rows(_QUERIES["list_owners"])
+        return {record["owner_instance"]: record["shards"] for record in rows}
 
 
 def _build_leases(records: list[asyncpg.Record]) -> list[ShardLease]:

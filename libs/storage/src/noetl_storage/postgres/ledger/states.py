@@ -52,10 +52,10 @@ class PostgresStates:
         states_max: int,
     ) -> list[StateChange]:
         """Return the latest change of each state, by path and name, perhaps of one playbook."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_states"], tenant_id, organization_id, path, *after, states_max
         )
-        return [_build_change(record) for record in found]
+        return [_build_change(record) for record in rows]
 
     async def list_changes(
         self,
@@ -68,10 +68,10 @@ class PostgresStates:
         changes_max: int,
     ) -> list[StateChange]:
         """Return changes of a state, the latest first, perhaps those before a revision."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_changes"], tenant_id, organization_id, path, name, before, changes_max
         )
-        return [_build_change(record) for record in found]
+        return [_build_change(record) for record in rows]
 
 
 def build_change_rows(changes: Iterable[OwnedStateChange]) -> list[event_rows.Columns]:

@@ -22,8 +22,8 @@ class PostgresCheckpoints:
         self, shards: Sequence[int], *, shard_count: int
     ) -> list[CheckpointCommitted]:
         """Return the latest epoch of each shard that has one, by shard."""
-        found = await self._database.fetch_rows(_QUERIES["list_latest"], list(shards), shard_count)
-        return [_build_epoch(record) for record in found]
+        rows = await self._database.fetch_rows(_QUERIES["list_latest"], list(shards), shard_count)
+        return [_build_epoch(record) for record in rows]
 
     async def commit_epochs(
         self,
@@ -35,7 +35,7 @@ class PostgresCheckpoints:
         epochs_max: int,
     ) -> list[CheckpointCommitted]:
         """Commit the next epoch of each shard, projected up to an event at least; by shard."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["commit"],
             list(event_by_shard),
             shard_count,
@@ -45,7 +45,7 @@ class PostgresCheckpoints:
             epochs_max,
         )
         return sorted(
-            (_build_epoch(record) for record in found), key=lambda checkpoint: checkpoint.shard
+            (_build_epoch(record) for record in rows), key=lambda checkpoint: checkpoint.shard
         )
 
 
@@ -57,5 +57,5 @@ def _build_epoch(record: asyncpg.Record) -> CheckpointCommitted:
         last_event_id=record["last_event_id"],
         through_at=record["through_at"],
         committed_at=record["committed_at"],
-        set_aside=[ExecutionId(str(one)) for one in record["set_aside"]],
+        set_aside=[ExecutionId(str(item)) for item in record["set_aside"]],
     )

@@ -28,7 +28,7 @@ class PostgresHistoryPages:
         events_max: int,
     ) -> HistoryPage | None:
         """Return a projected execution of an owner with events after a version, of one instant."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["find_page"],
             int(execution_id),
             tenant_id,
@@ -36,9 +36,9 @@ class PostgresHistoryPages:
             after_version,
             events_max,
         )
-        if not found:
+        if not rows:
             return None
-        first = found[0]
+        first = rows[0]
         parent = first["parent_execution_id"]
         return HistoryPage(
             path=first["path"],
@@ -46,17 +46,17 @@ class PostgresHistoryPages:
             catalog_version=first["catalog_version"],
             parent_execution_id=None if parent is None else str(parent),
             version=first["version"],
-            events=[_build_event(record) for record in found if record["event_id"] is not None],
+            events=[_build_event(record) for record in rows if record["event_id"] is not None],
         )
 
     async def find_run_events(
         self, execution_id: ExecutionId, *, after_version: int, runs_max: int
     ) -> list[ShownEvent]:
         """Return what began and ended runs of steps, of those that began after a version."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["find_run_events"], int(execution_id), after_version, runs_max
         )
-        return [_build_event(record) for record in found]
+        return [_build_event(record) for record in rows]
 
 
 def _build_event(record: asyncpg.Record) -> ShownEvent:

@@ -29,7 +29,7 @@ class PostgresObjects:
         objects_max: int,
     ) -> list[dict[str, Any]]:
         """Return the latest row of each object, by type and id, behind a type and id."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_objects"],
             tenant_id,
             organization_id,
@@ -39,7 +39,7 @@ class PostgresObjects:
             *after,
             objects_max,
         )
-        return [record_to_row(record) for record in found]
+        return [record_to_row(record) for record in rows]
 
     async def list_object_rows(
         self,
@@ -51,7 +51,7 @@ class PostgresObjects:
         rows_max: int,
     ) -> list[dict[str, Any]]:
         """Return an object's rows, one an execution that changed it, the latest first."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_of_object"],
             tenant_id,
             organization_id,
@@ -59,7 +59,7 @@ class PostgresObjects:
             object_id,
             rows_max,
         )
-        return [record_to_row(record) for record in found]
+        return [record_to_row(record) for record in rows]
 
     async def list_object_changes(
         self,
@@ -73,7 +73,7 @@ class PostgresObjects:
         """Return the events of one object in a range of versions, in order, and no others."""
         if not await self._database.get_value(_QUERIES["has_beginning"], int(execution_id)):
             return None
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_changes"],
             int(execution_id),
             object_id,
@@ -81,4 +81,4 @@ class PostgresObjects:
             until_version,
             changes_max,
         )
-        return [event_rows.build_envelope(record) for record in found]
+        return [event_rows.build_envelope(record) for record in rows]

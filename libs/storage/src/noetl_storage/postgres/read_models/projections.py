@@ -43,10 +43,10 @@ class PostgresProjections:
 
     async def list_positions(self, execution_ids: Sequence[ExecutionId]) -> dict[str, int]:
         """Return the version up to which each execution is projected; absent means 0."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_positions"], [int(execution) for execution in execution_ids]
         )
-        return {str(record["execution_id"]): record["version"] for record in found}
+        return {str(record["execution_id"]): record["version"] for record in rows}
 
     async def apply_rows(
         self,
@@ -64,7 +64,7 @@ class PostgresProjections:
         found = await self._database.fetch_rows(
             _APPLY,
             shard,
-            *([one[place] for one in ordered] for place in range(3)),
+            *([item[place] for item in ordered] for place in range(3)),
             *(_to_storable(written[surface]) for surface in KEY_BY_SURFACE),
             list(results),
         )
@@ -81,7 +81,7 @@ class PostgresProjections:
         since: datetime | None = None,
     ) -> list[ExecutionId]:
         """Return executions of a shard whose ledger is ahead of the projection for too long."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_behind"],
             shard,
             shard_count,
@@ -89,14 +89,14 @@ class PostgresProjections:
             executions_max,
             since or _EVER,
         )
-        return [ExecutionId(str(record["execution_id"])) for record in found]
+        return [ExecutionId(str(record["execution_id"])) for record in rows]
 
     async def list_rows(self, surface: str, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """Return the rows of one surface for one execution, in key order."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES[f"list_{_check_surface(surface)}"], int(execution_id)
         )
-        return [record_to_row(record) for record in found]
+        return [record_to_row(record) for record in rows]
 
     async def list_frames(
         self,
@@ -110,15 +110,13 @@ class PostgresProjections:
         """Return a window of an execution's frames in key order, and how many there are."""
         chosen = (int(execution_id), None if stage_id is None else int(stage_id), status)
         total = await self._database.get_value(_QUERIES["count_frames"], *chosen)
-        found = await self._database.fetch_rows(
-            _QUERIES["list_frames"], *chosen, offset, frames_max
-        )
-        return [record_to_row(record) for record in found], total
+        rows = await self._database.fetch_rows(_QUERIES["list_frames"], *chosen, offset, frames_max)
+        return [record_to_row(record) for record in rows], total
 
     async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> list[FrameBin]:
         """Share out the frames of each stage over at most so many bins."""
-        found = await self._database.fetch_rows(_QUERIES["bin_frames"], int(execution_id), bins_max)
-        return [codec.convert_value(record_to_row(record), FrameBin) for record in found]
+        rows = await self._database.fetch_rows(_QUERIES["bin_frames"], int(execution_id), bins_max)
+        return [codec.convert_value(record_to_row(record), FrameBin) for record in rows]
 
     async def clear_execution(self, execution_id: ExecutionId) -> None:
         """Forget one execution's rows and position, to be projected again."""
@@ -173,8 +171,8 @@ class PostgresProjections:
 
     async def list_executions_ahead(self, *, executions_max: int) -> list[ExecutionId]:
         """Return executions whose projection is ahead of the ledger, which cannot be."""
-        found = await self._database.fetch_rows(_QUERIES["list_ahead"], executions_max)
-        return [ExecutionId(str(record["execution_id"])) for record in found]
+        rows = await self._database.fetch_rows(_QUERIES["list_ahead"], executions_max)
+        return [ExecutionId(str(record["execution_id"])) for record in rows]
 
     async def list_executions(
         self,
@@ -188,7 +186,7 @@ class PostgresProjections:
         executions_max: int,
     ) -> list[dict[str, Any]]:
         """Return executions, newest first; `since` leaves out those that began before it."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_executions"],
             tenant_id,
             organization_id,
@@ -198,7 +196,7 @@ class PostgresProjections:
             executions_max,
             since,
         )
-        return [record_to_row(record) for record in found]
+        return [record_to_row(record) for record in rows]
 
     async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
         """Return live commands of which nothing was heard for `grace_s`, the longest silent first.
@@ -206,7 +204,7 @@ class PostgresProjections:
         At most `commands_max` that wait and as many that run in each place: a tenant's part of a
         lane of a pool.
         """
-        found = await self._database.fetch_rows(_QUERIES["list_overdue"], grace_s, commands_max)
+        rows = await self._database.fetch_rows(_QUERIES["list_overdue"], grace_s, commands_max)
         return [
             OverdueCommand(
                 execution_id=ExecutionId(str(record["execution_id"])),
@@ -218,26 +216,26 @@ class PostgresProjections:
                 pool=record["pool"],
                 lane=record["lane"],
             )
-            for record in found
+            for record in rows
         ]
 
     async def list_commands(
         self, execution_id: ExecutionId, command_ids: Sequence[CommandId]
     ) -> list[dict[str, Any]]:
         """Return the rows of these commands of an execution that are there, in any order."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_commands"],
             int(execution_id),
             [int(command_id) for command_id in command_ids],
         )
-        return [record_to_row(record) for record in found]
+        return [record_to_row(record) for record in rows]
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
         """Return the row of one frame, or None."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["find_frame"], int(execution_id), int(frame_id)
         )
-        return record_to_row(found[0]) if found else None
+        return record_to_row(rows[0]) if rows else None
 
     async def list_issued(
         self,
@@ -249,7 +247,7 @@ class PostgresProjections:
         commands_max: int,
     ) -> list[IssuedCommand]:
         """Return commands that nobody has begun, the longest waiting first."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_issued"],
             tenant_id,
             organization_id,
@@ -257,7 +255,7 @@ class PostgresProjections:
             None if stage_id is None else int(stage_id),
             commands_max,
         )
-        return [read_issued_command(record_to_row(record)) for record in found]
+        return [read_issued_command(record_to_row(record)) for record in rows]
 
     async def list_urgent(
         self,
@@ -268,10 +266,10 @@ class PostgresProjections:
         commands_max: int,
     ) -> list[IssuedCommand]:
         """Return commands of pools that nobody has begun, by lane and how long they wait."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_urgent"], tenant_id, organization_id, pools, LANES, commands_max
         )
-        return [read_issued_command(record_to_row(record)) for record in found]
+        return [read_issued_command(record_to_row(record)) for record in rows]
 
     async def list_waits(
         self,
@@ -284,7 +282,7 @@ class PostgresProjections:
         waits_max: int,
     ) -> list[OpenWait]:
         """Return commands that wait for a message, the longest waiting first."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_waits"],
             tenant_id,
             organization_id,
@@ -293,16 +291,16 @@ class PostgresProjections:
             None if execution_id is None else int(execution_id),
             waits_max,
         )
-        return read_open_waits(dict(row) for row in found)
+        return read_open_waits(dict(row) for row in rows)
 
     async def list_stalled(
         self, *, older_than_s: float, executions_max: int
     ) -> list[dict[str, Any]]:
         """Return running executions without any event for too long."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_stalled"], older_than_s, executions_max
         )
-        return [record_to_row(record) for record in found]
+        return [record_to_row(record) for record in rows]
 
 
 def _build_apply_query() -> str:

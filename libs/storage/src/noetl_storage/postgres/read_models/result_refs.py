@@ -35,5 +35,5 @@ async def trace_results(
     database: Database, execution_id: ExecutionId, step: str, *, links_max: int
 ) -> list[StoredLineageLink]:
     """Return the latest stored result of a step, the one that led to it, and so on, back."""
-    found = await database.fetch_rows(_QUERIES["trace"], int(execution_id), step, links_max)
-    return [read_stored_link(dict(record)) for record in found]
+    rows = await database.fetch_rows(_QUERIES["trace"], int(execution_id), step, links_max)
+    return [read_stored_link(dict(record)) for record in rows]

@@ -61,7 +61,7 @@ class PostgresAdministrationLog:
 
     async def list_records(
         self,
-        wanted: RecordFilter,
+        record_filter: RecordFilter,
         *,
         tenant_id: TenantId,
         organization_id: OrganizationId,
@@ -74,17 +74,17 @@ class PostgresAdministrationLog:
             tenant_id,
             organization_id,
             after_version,
-            wanted.who,
-            wanted.what,
-            wanted.since,
-            wanted.outcome,
+            record_filter.who,
+            record_filter.what,
+            record_filter.since,
+            record_filter.outcome,
             records_max,
         )
         return [_build_record(row) for row in rows]
 
     async def list_latest_records(
         self,
-        wanted: RecordFilter,
+        record_filter: RecordFilter,
         *,
         tenant_id: TenantId,
         organization_id: OrganizationId,
@@ -95,10 +95,10 @@ class PostgresAdministrationLog:
             _QUERIES["list_latest"],
             tenant_id,
             organization_id,
-            wanted.who,
-            wanted.what,
-            wanted.since,
-            wanted.outcome,
+            record_filter.who,
+            record_filter.what,
+            record_filter.since,
+            record_filter.outcome,
             records_max,
         )
         return [_build_record(row) for row in reversed(rows)]

@@ -67,10 +67,10 @@ class PostgresCatalog:
         self, *, tenant_id: TenantId, organization_id: OrganizationId, entries_max: int
     ) -> list[CatalogEntry]:
         """Return the latest version of every playbook, by path."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_paths"], tenant_id, organization_id, entries_max
         )
-        return [_build_entry(record) for record in found]
+        return [_build_entry(record) for record in rows]
 
 
 def _build_arguments(entry: CatalogEntry) -> tuple[Any, ...]:

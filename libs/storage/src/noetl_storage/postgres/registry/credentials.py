@@ -19,7 +19,7 @@ class PostgresCredentials:
         self, sealed: SealedCredential, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> None:
         """Keep a version; raises `VersionConflict` when that version of the name is taken."""
-        kept = await self._database.find_row(
+        row = await self._database.find_row(
             _QUERIES["put"],
             tenant_id,
             organization_id,
@@ -30,7 +30,7 @@ class PostgresCredentials:
             sealed.nonce,
             sealed.ciphertext,
         )
-        if kept is None:
+        if row is None:
             raise VersionConflict(f"credential {sealed.name!r} has a version {sealed.version}")
 
     async def find_credential(
@@ -60,7 +60,7 @@ class PostgresCredentials:
         self, *, tenant_id: TenantId, organization_id: OrganizationId, names_max: int
     ) -> list[str]:
         """Return the names of all credentials, in order."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_names"], tenant_id, organization_id, names_max
         )
-        return [record["name"] for record in found]
+        return [record["name"] for record in rows]

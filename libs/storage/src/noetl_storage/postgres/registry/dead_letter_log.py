@@ -54,10 +54,10 @@ class PostgresDeadLetterLog:
         acts_max: int,
     ) -> list[DeadLetterAct]:
         """Return acts, the latest first, perhaps those before a number."""
-        found = await self._database.fetch_rows(
+        rows = await self._database.fetch_rows(
             _QUERIES["list_acts"], tenant_id, organization_id, before, acts_max
         )
-        return [_build_act(record) for record in found]
+        return [_build_act(record) for record in rows]
 
 
 def _build_act(record: asyncpg.Record) -> DeadLetterAct:

@@ -155,7 +155,7 @@ class PostgresQuotas:
     ) -> RunningCount:
         """Count what has not ended, up to `running_max`; say which of `begun` are not shown yet."""
         row = await self._database.get_row(
-            _QUERIES["count_running"], tenant_id, running_max, [int(one) for one in begun]
+            _QUERIES["count_running"], tenant_id, running_max, [int(item) for item in begun]
         )
         return RunningCount(
             running=row["running"], unshown=frozenset(map(ExecutionId, row["unshown"]))

@@ -128,10 +128,10 @@ def _build_entries(
             hint="leave `path` out",
         )
     texts = yaml_document.split_documents(source, [parsed.begins for parsed in parsed_playbooks])
-    own = [
+    paths = [
         parsed.playbook.metadata.path for parsed in parsed_playbooks if parsed.playbook is not None
     ]
-    twice = next((one for one in own if own.count(one) > 1), None)
+    twice = next((item for item in paths if paths.count(item) > 1), None)
     if twice is not None:
         raise problems.bad_request_error(
             f"two playbooks of the text have the path {twice!r}",

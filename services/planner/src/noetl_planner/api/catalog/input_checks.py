@@ -19,9 +19,9 @@ from noetl_playbook.parse.inputs import InputFault
 from noetl_playbook.templates.expressions import TemplateError, compile_value
 
 
-def check_inputs(entry: CatalogEntry, given: Mapping[str, Any]) -> None:
+def check_inputs(entry: CatalogEntry, fields: Mapping[str, Any]) -> None:
     """Refuse inputs that a playbook does not have; raises a 422 that names the nearest ones."""
-    for name in given:
+    for name in fields:
         if (problem := find_name_problem(name)) is not None:
             raise ApiError(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -29,7 +29,7 @@ def check_inputs(entry: CatalogEntry, given: Mapping[str, Any]) -> None:
                 detail=f"{entry.path}: {problem}",
                 hint="name each input with visible characters on one line",
             )
-    fault = inputs.find_model_input_fault(entry.model, given)
+    fault = inputs.find_model_input_fault(entry.model, fields)
     if fault is None or not fault.is_refused:
         return
     raise ApiError(
@@ -74,9 +74,9 @@ def check_templates(given: Any) -> None:
         ) from error
 
 
-def list_input_warnings(entry: CatalogEntry, given: Mapping[str, Any]) -> list[str] | UnsetType:
+def list_input_warnings(entry: CatalogEntry, fields: Mapping[str, Any]) -> list[str] | UnsetType:
     """Tell the inputs that a playbook does not have, and runs without."""
-    fault = inputs.find_model_input_fault(entry.model, given)
+    fault = inputs.find_model_input_fault(entry.model, fields)
     return UNSET if fault is None else [fault.full_text]
 
 

@@ -77,12 +77,12 @@ async def check_draft(data: JSONBody[DraftBody]) -> DraftCheck:
 
 def _check_text(text: str, level: Level) -> DraftCheck:
     parsed = parse_playbooks(text, level=level)
-    found = [problem for one in parsed for problem in one.problems]
+    problems = [problem for item in parsed for problem in item.problems]
     first: ParsedPlaybook | None = parsed[0] if parsed else None
     playbook = None if first is None else first.playbook
-    is_whole = playbook is not None and not any(problem.is_error for problem in found)
+    is_whole = playbook is not None and not any(problem.is_error for problem in problems)
     return DraftCheck(
-        problems=found[:PROBLEMS_MAX],
+        problems=problems[:PROBLEMS_MAX],
         plan=build_outline(playbook) if is_whole and playbook is not None else None,
         path=None if playbook is None else playbook.metadata.path,
         inputs={} if playbook is None else codec.to_builtins(playbook.workload),

@@ -80,7 +80,7 @@ async def _read_files(
         except ApiError as error:
             failures.append((file.name, error))
             found = error.extra.get("diagnostics", [])
-            diagnostics += [{**codec.to_builtins(one), "file": file.name} for one in found]
+            diagnostics += [{**codec.to_builtins(item), "file": file.name} for item in found]
     if failures:
         raise _folder_error(failures, diagnostics)
     _check_paths(entries_by_name)

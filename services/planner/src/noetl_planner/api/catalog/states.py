@@ -88,7 +88,7 @@ async def list_states(
     limit: Limit = 50,
 ) -> StateList:
     """List how far playbooks have read, by path and name."""
-    found = await services.states.list_states(
+    states = await services.states.list_states(
         **services.tenant_scope,
         path=None if path is None else path.strip("/"),
         after=(after_path, after_name),
@@ -96,9 +96,9 @@ async def list_states(
     )
     return StateList(
         states=[
-            _view_change(change) for change in found[:limit] if services.covers_path(change.path)
+            _view_change(change) for change in states[:limit] if services.covers_path(change.path)
         ],
-        has_more=len(found) > limit,
+        has_more=len(states) > limit,
     )
 
 
@@ -113,10 +113,10 @@ async def show_history(
     services: Services, path: Path, name: Name, before: Before = None, limit: Limit = 50
 ) -> StateHistory:
     """Show the changes of a state, the latest first."""
-    found = await _list_changes(services, path, name, before=before, changes_max=limit)
+    changes = await _list_changes(services, path, name, before=before, changes_max=limit)
     return StateHistory(
-        changes=[_view_change(change) for change in found],
-        next_before=found[-1].revision if len(found) == limit else None,
+        changes=[_view_change(change) for change in changes],
+        next_before=changes[-1].revision if len(changes) == limit else None,
     )
 
 
@@ -232,15 +232,15 @@ async def _list_changes(
     """List changes of a state that has some; raises a 404."""
     path = path.strip("/")
     services.check_path(path, f"playbook {path!r}")
-    found = await services.states.list_changes(
+    changes = await services.states.list_changes(
         path, name, **services.tenant_scope, before=before, changes_max=changes_max
     )
-    if not found and before is None:
+    if not changes and before is None:
         raise problems.not_found_error(
             f"state {name[:80]!r} of {path} has no value yet",
             hint="the first run that reads rows gives it one; GET /api/state lists what there is",
         )
-    return found
+    return changes
 
 
 def _parse_value(value: int | str, type_: StateType) -> StateValue:

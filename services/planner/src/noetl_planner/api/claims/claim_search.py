@@ -87,10 +87,10 @@ async def _wait_for_claim(
     deadline = clock.monotonic_s() + asker.wait_s
     poll_s = _POLL_FIRST_S
     while True:
-        taken = await _claim_first(services, asker, preference, await candidates())
+        claim = await _claim_first(services, asker, preference, await candidates())
         left_s = deadline - clock.monotonic_s()
-        if taken is not None or left_s <= 0 or services.stop.is_set():
-            return taken
+        if claim is not None or left_s <= 0 or services.stop.is_set():
+            return claim
         await wait_for_wake(min(poll_s, left_s), services.stop)
         poll_s = min(poll_s * 2, _POLL_MAX_S)
 
@@ -101,7 +101,7 @@ def order_commands(waiting: list[IssuedCommand], *, lot: int) -> list[IssuedComm
         waiting,
         key=lambda issued_command: (_lane_urgency(issued_command.lane), issued_command.since),
     )
-    first = [one for one in ordered[:SPREAD] if one.lane == ordered[0].lane]
+    first = [item for item in ordered[:SPREAD] if item.lane == ordered[0].lane]
     turn = lot % len(first) if first else 0
     return first[turn:] + first[:turn] + ordered[len(first) :]
 
@@ -155,15 +155,15 @@ async def _iterate_candidates(
                 issued_command.command_id,
             )
         return
-    known: dict[str, ExecutionWatch] = {}
+    watches: dict[str, ExecutionWatch] = {}
     ranked: list[tuple[int, int, int]] = []
     for number, issued_command in enumerate(ordered):
-        if issued_command.execution_id not in known and len(known) < TRIES_MAX:
-            known[issued_command.execution_id] = await execution_watch.open_watch(
+        if issued_command.execution_id not in watches and len(watches) < TRIES_MAX:
+            watches[issued_command.execution_id] = await execution_watch.open_watch(
                 services, issued_command.execution_id
             )
         source = _find_input_locality(
-            known.get(issued_command.execution_id), issued_command.command_id
+            watches.get(issued_command.execution_id), issued_command.command_id
         )
         if source is not None and preference.admits_source(source):
             ranked.append(
@@ -171,11 +171,11 @@ async def _iterate_candidates(
             )
     for _, _, number in sorted(ranked)[:TRIES_MAX]:
         issued_command = ordered[number]
-        yield known[issued_command.execution_id], issued_command.command_id
+        yield watches[issued_command.execution_id], issued_command.command_id
 
 
-def _find_input_locality(known: ExecutionWatch | None, command_id: str) -> dict[str, str] | None:
-    command_state = known.state.commands.get(CommandId(command_id)) if known is not None else None
+def _find_input_locality(watch: ExecutionWatch | None, command_id: str) -> dict[str, str] | None:
+    command_state = watch.state.commands.get(CommandId(command_id)) if watch is not None else None
     return None if command_state is None else command_state.source_locality
 
 
@@ -189,7 +189,7 @@ def _can_begin(state: ExecutionState, command_state: CommandState) -> bool:
 
 
 async def _try_claim(
-    known: ExecutionWatch,
+    watch: ExecutionWatch,
     command_state: CommandState,
     asker: Asker,
     preference: PlacementPreference,
@@ -204,17 +204,17 @@ async def _try_claim(
         locality={**asker.locality, **preference.place, CLAIM_KEY: token},
         max_distance=preference.max_distance if preference.has_distance_limit else None,
     )
-    await known.publish_fact(fact, key=f"{command_state.command_id}/{attempt}/claimed/{token}")
+    await watch.publish_fact(fact, key=f"{command_state.command_id}/{attempt}/claimed/{token}")
 
     def is_claim_ours(_: Envelope | None) -> bool | None:
-        now = known.state.commands.get(command_state.command_id)
+        now = watch.state.commands.get(command_state.command_id)
         if now is None or now.attempt != attempt:
             return False
         if now.status is CommandStatus.ISSUED:
             return None
         return now.locality.get(CLAIM_KEY) == token
 
-    return await known.wait_until(is_claim_ours)
+    return await watch.wait_until(is_claim_ours)
 
 
 async def _build_claim(

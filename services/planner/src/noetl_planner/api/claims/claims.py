@@ -128,12 +128,12 @@ async def claim(services: Services, data: JSONBody[PoolAsker]) -> Claimed:
 @post("/commands/{command_id:str}/heartbeat", status_code=HTTP_200_OK, tags=["claims"])
 async def beat(services: Services, command_id: FromPath[str], data: JSONBody[Held]) -> Heard:
     """Say that work goes on; the lease begins anew."""
-    known = await execution_watch.open_watch(services, data.execution_id)
+    watch = await execution_watch.open_watch(services, data.execution_id)
     lease = data.to_lease(services, check_command_id(command_id))
-    conflict = leases.find_command_conflict(known.state, lease, services.pools.by_http)
+    conflict = leases.find_command_conflict(watch.state, lease, services.pools.by_http)
     if conflict is not None:
         raise conflict
-    return await record_heartbeat(services, known, lease)
+    return await record_heartbeat(services, watch, lease)
 
 
 @post("/commands/{command_id:str}/complete", status_code=HTTP_200_OK, tags=["claims"])
@@ -174,9 +174,9 @@ async def fail(services: Services, command_id: FromPath[str], data: JSONBody[Fai
 @post("/commands/{command_id:str}/release", status_code=HTTP_200_OK, tags=["claims"])
 async def release(services: Services, command_id: FromPath[str], data: JSONBody[Held]) -> Held:
     """Give a command back, not begun or not finished; it is nobody's fault and may be claimed."""
-    known = await execution_watch.open_watch(services, data.execution_id)
+    watch = await execution_watch.open_watch(services, data.execution_id)
     lease = data.to_lease(services, check_command_id(command_id))
-    conflict = leases.find_command_conflict(known.state, lease, services.pools.by_http)
+    conflict = leases.find_command_conflict(watch.state, lease, services.pools.by_http)
     if conflict is not None:
         raise conflict
     if lease.attempt > RELEASES_MAX:
@@ -192,24 +192,24 @@ async def release(services: Services, command_id: FromPath[str], data: JSONBody[
         reason=RELEASED,
         is_release=True,
     )
-    await known.publish_fact(fact, key=f"{lease.command_id}/{lease.attempt}/released")
+    await watch.publish_fact(fact, key=f"{lease.command_id}/{lease.attempt}/released")
     return data
 
 
-async def record_heartbeat(services: ApiServices, known: ExecutionWatch, lease: Lease) -> Heard:
+async def record_heartbeat(services: ApiServices, watch: ExecutionWatch, lease: Lease) -> Heard:
     """Write a sign of life down, unless the last one is fresh."""
-    command_state = known.state.commands[CommandId(lease.command_id)]
+    command_state = watch.state.commands[CommandId(lease.command_id)]
     if (services.clock.now() - command_state.heard_at).total_seconds() >= HEARD_S:
         fact = CommandHeartbeat(
             command_id=command_state.command_id,
             attempt=lease.attempt,
             worker_id=WorkerId(lease.worker_id),
         )
-        await known.publish_fact(
+        await watch.publish_fact(
             fact, key=f"{lease.command_id}/{lease.attempt}/heard/{services.mint()}"
         )
     return Heard(
-        terms=leases.build_lease_terms(services), should_stop=known.state.cancelling_at is not None
+        terms=leases.build_lease_terms(services), should_stop=watch.state.cancelling_at is not None
     )
 
 
@@ -237,9 +237,9 @@ async def _read_step_command(
     services: ApiServices, command_id: str, held: Held
 ) -> tuple[ExecutionWatch, Lease]:
     """Read the execution of a command that is no frame's; raises a 409 for one that is."""
-    known = await execution_watch.open_watch(services, held.execution_id)
+    watch = await execution_watch.open_watch(services, held.execution_id)
     lease = held.to_lease(services, check_command_id(command_id))
-    command_state = known.state.commands.get(CommandId(lease.command_id))
+    command_state = watch.state.commands.get(CommandId(lease.command_id))
     if command_state is not None and command_state.frame_id is not None:
         raise ApiError(
             HTTPStatus.CONFLICT,
@@ -247,14 +247,14 @@ async def _read_step_command(
             detail=f"command {lease.command_id} runs frame {command_state.frame_id}",
             hint=f"POST /api/frames/{command_state.frame_id}/commit ends it",
         )
-    return known, lease
+    return watch, lease
 
 
 async def _keep_step_result(
-    services: ApiServices, known: ExecutionWatch, lease: Lease, data: Completed
+    services: ApiServices, watch: ExecutionWatch, lease: Lease, data: Completed
 ) -> ResultEnvelope:
-    command_state = known.state.commands[CommandId(lease.command_id)]
-    program = await services.programs.get_begun_program(known.state)
+    command_state = watch.state.commands[CommandId(lease.command_id)]
+    program = await services.programs.get_begun_program(watch.state)
     task = program.steps[command_state.step].tool[-1].name
     return await reports.keep_pipeline_result(services, data.result, task=task)
 

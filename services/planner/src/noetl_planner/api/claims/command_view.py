@@ -173,8 +173,8 @@ async def _view_tasks(
     if step.loop is not None and command_state.item_index is not None:
         bound = {"iter": {step.loop.iterator: item, "_index": command_state.item_index}}
     return [
-        await _view_task(services, draft, one, bound, step=command_state.step)
-        for one in draft.program.get_step_definition(command_state.step)["tool"]
+        await _view_task(services, draft, entry, bound, step=command_state.step)
+        for entry in draft.program.get_step_definition(command_state.step)["tool"]
     ]
 
 

@@ -73,17 +73,17 @@ class ExecutionWatch:
         ) as ears:
             await ears.listen_elsewhere()
             waited_s, poll_s = 0.0, _POLL_FIRST_S
-            found = seen(None)
-            while found is None and waited_s < DECIDED_WITHIN_S:
+            verdict = seen(None)
+            while verdict is None and waited_s < DECIDED_WITHIN_S:
                 feed.news.clear()
-                found = await self._read_page(seen)
-                if found is None:
+                verdict = await self._read_page(seen)
+                if verdict is None:
                     await wait_for_wake(poll_s, services.stop, feed.news)
                     waited_s += poll_s
                     poll_s = min(poll_s * 2, _POLL_MAX_S)
-        if found is None:
+        if verdict is None:
             raise problems.undecided_error()
-        return found
+        return verdict
 
     async def _read_page(self, seen: Callable[[Envelope | None], T | None]) -> T | None:
         page = await self._services.ledger.read_events(

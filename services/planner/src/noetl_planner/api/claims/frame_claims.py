@@ -82,44 +82,44 @@ async def claim(
             **services.tenant_scope, stage_id=stage, commands_max=claim_search.CANDIDATES_MAX
         )
 
-    taken = await claim_search.claim_command(services, data, list_waiting, place=STAGES)
-    return ClaimedFrame(claim=taken, stage_status=await _find_stage_status(services, stage, data))
+    command = await claim_search.claim_command(services, data, list_waiting, place=STAGES)
+    return ClaimedFrame(claim=command, stage_status=await _find_stage_status(services, stage, data))
 
 
 @post("/frames/{frame_id:str}/heartbeat", status_code=HTTP_200_OK, tags=["claims"])
 async def beat(services: Services, frame_id: FromPath[str], data: JSONBody[HeldFrame]) -> Heard:
     """Say that work goes on; the lease begins anew."""
-    known = await execution_watch.open_watch(services, data.execution_id)
+    watch = await execution_watch.open_watch(services, data.execution_id)
     lease = data.to_lease(services, claims.check_command_id(data.command_id))
     frame = execution_lookup.check_number(frame_id, "a frame id")
-    conflict = leases.find_frame_conflict(known.state, lease, frame, services.pools.by_http)
+    conflict = leases.find_frame_conflict(watch.state, lease, frame, services.pools.by_http)
     if conflict is not None:
         raise await _add_frame_end(services, conflict, lease, frame)
-    return await claims.record_heartbeat(services, known, lease)
+    return await claims.record_heartbeat(services, watch, lease)
 
 
 @post("/frames/{frame_id:str}/commit", status_code=HTTP_200_OK, tags=["claims"])
 async def commit(services: Services, frame_id: FromPath[str], data: JSONBody[Commit]) -> Verdict:
     """End a frame; the answer says what the planner made of it."""
-    known = await execution_watch.open_watch(services, data.execution_id)
+    watch = await execution_watch.open_watch(services, data.execution_id)
     lease = data.to_lease(services, claims.check_command_id(data.command_id))
     frame = execution_lookup.check_number(frame_id, "a frame id")
     pools = services.pools.by_http
-    is_ours = leases.find_frame_conflict(known.state, lease, frame, pools) is None
+    is_ours = leases.find_frame_conflict(watch.state, lease, frame, pools) is None
     if is_ours:
-        fact = await _build_close_fact(services, known, lease, frame, data)
+        fact = await _build_close_fact(services, watch, lease, frame, data)
     else:
-        fact = _build_late_fact(known.state, lease, frame)
+        fact = _build_late_fact(watch.state, lease, frame)
     try:
-        return await reports.settle_frame(known, lease, frame, fact, pools=pools)
+        return await reports.settle_frame(watch, lease, frame, fact, pools=pools)
     except ApiError as conflict:
         raise await _add_frame_end(services, conflict, lease, frame) from conflict
 
 
 async def _build_close_fact(
-    services: ApiServices, known: ExecutionWatch, lease: Lease, frame_id: str, data: Commit
+    services: ApiServices, watch: ExecutionWatch, lease: Lease, frame_id: str, data: Commit
 ) -> FrameClosed:
-    state = known.state
+    state = watch.state
     opened = state.frames[FrameId(frame_id)]
     run = state.runs[state.commands[CommandId(lease.command_id)].run_id]
     rows = opened.row_count - data.rows_left
@@ -145,7 +145,7 @@ async def _build_close_fact(
         row_count=rows,
         rows_failed=0 if data.error is None else max(1, failed),
         error=None if data.error is None else data.error.to_error(opened.step),
-        result=await _keep_frame_output(services, known, opened, data, rows=rows),
+        result=await _keep_frame_output(services, watch, opened, data, rows=rows),
         patch=to_json_value(data.set),
         metrics=dict(data.metrics),
         parent_frame_id=opened.parent_frame_id,
@@ -155,17 +155,17 @@ async def _build_close_fact(
 
 
 async def _keep_frame_output(
-    services: ApiServices, known: ExecutionWatch, opened: FrameState, data: Commit, *, rows: int
+    services: ApiServices, watch: ExecutionWatch, opened: FrameState, data: Commit, *, rows: int
 ) -> ResultEnvelope | None:
     """Keep what the body gave, in the form in which the loop gathers it."""
-    program = await services.programs.get_begun_program(known.state)
+    program = await services.programs.get_begun_program(watch.state)
     step = program.steps[opened.step]
     if step.loop is None:
         task = step.tool[-1].name
         return await reports.keep_pipeline_result(services, data.output, task=task)
     if step.loop.spec.collect != "all":
         return None
-    policy = known.state.stages[opened.stage_id].frame_policy
+    policy = watch.state.stages[opened.stage_id].frame_policy
     if policy.get("process") == "frame":
         return await reports.keep_row_results(services, [data.output])
     if data.error is not None and data.output is None:

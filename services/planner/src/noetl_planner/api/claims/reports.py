@@ -45,12 +45,12 @@ async def settle_command(
     """Tell how a command ended; raises a 409 when the lease is not the worker's any more."""
     conflict = leases.find_command_conflict(execution_watch.state, lease, pools)
     await _send_report(execution_watch, lease, fact, conflict)
-    found: Found = await execution_watch.wait_until(
+    verdict: Found = await execution_watch.wait_until(
         lambda event: _match_command_event(event, lease)
     )
-    if isinstance(found, ApiError):
-        raise found
-    return found
+    if isinstance(verdict, ApiError):
+        raise verdict
+    return verdict
 
 
 async def settle_frame(
@@ -64,12 +64,12 @@ async def settle_frame(
     """Tell how a frame ended; raises a 409 when the lease is not the worker's any more."""
     conflict = leases.find_frame_conflict(execution_watch.state, lease, frame_id, pools)
     await _send_report(execution_watch, lease, fact, conflict)
-    found: Found = await execution_watch.wait_until(
+    verdict: Found = await execution_watch.wait_until(
         lambda event: _match_frame_event(event, lease, frame_id)
     )
-    if isinstance(found, ApiError):
-        raise found
-    return found
+    if isinstance(verdict, ApiError):
+        raise verdict
+    return verdict
 
 
 async def _send_report(

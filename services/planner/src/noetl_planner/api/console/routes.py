@@ -107,8 +107,8 @@ def find_json_address(page: str, query: str) -> str | None:
         if match is not None:
             # A page's name came decoded; in an address it is written as one again.
             words = {name: quote(word) for name, word in match.groupdict().items()}
-            found = address.format(**words)
-            return f"{found}?{query}" if query else found
+            json_address = address.format(**words)
+            return f"{json_address}?{query}" if query else json_address
     return None
 
 

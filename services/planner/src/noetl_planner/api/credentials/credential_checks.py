@@ -18,11 +18,11 @@ def get_credential_type(name: str) -> CredentialType:
     """Find a type by its name; raises `ApiError`."""
     credential_type = TYPES.get(TYPE_ALIASES.get(name, name))
     if credential_type is None:
-        known = ", ".join(TYPES)
+        known_names = ", ".join(TYPES)
         near = spelling.suggest_word(name, (*TYPES, *TYPE_ALIASES))
         raise problems.bad_request_error(
             f"{name!r} is not a type of credential",
-            hint=f"{near} It is one of {known}" if near else f"it is one of {known}",
+            hint=f"{near} It is one of {known_names}" if near else f"it is one of {known_names}",
         )
     return credential_type
 
@@ -33,7 +33,7 @@ def check_credential_fields(
     """Give the fields as they are kept; raises `ApiError` that names every fault."""
     if kind.is_open:
         return data
-    kept: dict[str, Any] = {}
+    credential_fields: dict[str, Any] = {}
     faults: list[str] = []
     for key, value in data.items():
         field = kind.find_field(key)
@@ -43,11 +43,11 @@ def check_credential_fields(
         elif (fault := _find_value_fault(kind, field, value)) is not None:
             faults.append(f"'{key}' {fault}")
         else:
-            kept[field.name if key in field.renames else key] = value
-    faults += _list_missing_fields(kind, kept, data)
+            credential_fields[field.name if key in field.renames else key] = value
+    faults += _list_missing_fields(kind, credential_fields, data)
     if faults:
         raise _fields_error(kind, name, faults)
-    return kept
+    return credential_fields
 
 
 def _list_missing_fields(
@@ -61,7 +61,7 @@ def _list_missing_fields(
         if (field := kind.find_field(key)) is not None and value not in (None, "")
     }
     return [
-        "it needs " + " or ".join(f"'{each}'" for each in group)
+        "it needs " + " or ".join(f"'{item}'" for item in group)
         for group in kind.needs
         if not (there & {*group}) and not (written - {*kept} & {*group})
     ]

@@ -67,21 +67,21 @@ class FastPath:
 
 def _select_plain_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes] | None:
     """Return the headers that matter; None for a request that the framework has to look at."""
-    said: dict[bytes, bytes] = {}
+    plain_headers: dict[bytes, bytes] = {}
     for name, value in headers:
-        if name in _OTHERS or name in said:
+        if name in _OTHERS or name in plain_headers:
             return None
         if name in _PLAIN:
             if not 0 < len(value) <= _LENGTH_MAX_BY_NAME.get(name, len(_JSON)):
                 return None
-            said[name] = value
-    return said if said.get(b"content-type") == _JSON else None
+            plain_headers[name] = value
+    return plain_headers if plain_headers.get(b"content-type") == _JSON else None
 
 
-def _is_own_request(scope: Scope, said: dict[bytes, bytes]) -> bool:
+def _is_own_request(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     services: ApiServices = scope["litestar_app"].state[SERVICES]
     return host_and_origin_checks.is_own_host(
-        said.get(b"host", b"").decode("latin-1"), services.http_hosts
+        headers.get(b"host", b"").decode("latin-1"), services.http_hosts
     )
 
 

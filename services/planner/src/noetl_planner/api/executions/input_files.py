@@ -103,7 +103,7 @@ def _check_paths(given_files: list[GivenFile]) -> None:
         if whole != file.size_bytes or len(_list_chunk_starts(file)) != len(file.chunks):
             raise problems.bad_request_error(f"file {path!r:.120} has another size than its chunks")
     for path in paths:
-        folder = next((one for one in paths if path.startswith(f"{one}/")), None)
+        folder = next((item for item in paths if path.startswith(f"{item}/")), None)
         if folder is not None:
             raise problems.bad_request_error(
                 f"file {folder!r:.120} stands where {path!r:.120} has a folder"

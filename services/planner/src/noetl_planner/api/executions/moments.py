@@ -120,9 +120,9 @@ async def show_moment(
     shown_version = surfaces.execution.get("version") or 0
     end = surfaces.execution.get("updated_at") if is_past else None
     now = surfaces.execution.get("ended_at") or end or services.clock.now()
-    found = await step_runs.find_run_events(services, row, after=0, runs_max=RUNS_MAX + 1)
+    run_events = await step_runs.find_run_events(services, row, after=0, runs_max=RUNS_MAX + 1)
     runs = step_runs.view_runs(
-        [event for event in found if event.version <= shown_version], now=now
+        [event for event in run_events if event.version <= shown_version], now=now
     )
     moment = _build_moment(surfaces, runs, now=now, head_version=head_version, is_past=is_past)
     if not await hidden_values.may_read_values(services, known):

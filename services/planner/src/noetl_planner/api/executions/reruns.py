@@ -200,22 +200,24 @@ def _list_inherited_steps(
     before: ExecutionState, ended: ExecutionState, graph: WorkflowGraph, step: str
 ) -> list[InheritedStep]:
     """List what is remembered of the steps that are not to run again."""
-    live = {run.step for run in before.runs.values()}
+    steps = {run.step for run in before.runs.values()}
     downstream = graph.list_reachable(step) | {step}
-    found = {name: step_state for name, step_state in before.steps.items() if name not in live}
-    found |= {
-        name: one
-        for name, one in ended.steps.items()
-        if name in graph.steps and name not in downstream and one.status in _ENDED
+    inherited_steps = {
+        name: step_state for name, step_state in before.steps.items() if name not in steps
     }
-    return _build_inherited_steps(found.values())
+    inherited_steps |= {
+        name: item
+        for name, item in ended.steps.items()
+        if name in graph.steps and name not in downstream and item.status in _ENDED
+    }
+    return _build_inherited_steps(inherited_steps.values())
 
 
 def list_ended_steps(state: ExecutionState, *, but: str) -> list[InheritedStep]:
     """List what a state remembers of the steps that had ended, without one."""
-    live = {run.step for run in state.runs.values()} | {but}
+    steps = {run.step for run in state.runs.values()} | {but}
     return _build_inherited_steps(
-        step_state for name, step_state in state.steps.items() if name not in live
+        step_state for name, step_state in state.steps.items() if name not in steps
     )
 
 

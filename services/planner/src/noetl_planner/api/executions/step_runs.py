@@ -98,7 +98,9 @@ def _view_run(events: list[ShownEvent], now: datetime) -> StepRunView:
         duration=round(max(0.0, ((ended_at or now) - entered.event_time).total_seconds()), 3),
         tasks=context.get("tasks", {}),
         notes=context.get("notes", []),
-        error=error_view.show_error_summary(next((one for one in reversed(errors) if one), None)),
+        error=error_view.show_error_summary(
+            next((error for error in reversed(errors) if error), None)
+        ),
         tries=[failed for shown_event in events for failed in shown_event.context.get("tries", [])],
     )
 

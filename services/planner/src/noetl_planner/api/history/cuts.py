@@ -65,10 +65,10 @@ async def resolve_cut(
 
 async def get_version_at_cut(services: ApiServices, head: HistoryHead, cut: HistoryCut) -> int:
     """Resolve a cut to a version from 1 to the head's; raises a 400 or a 404 for any other."""
-    asked = [name for name, value in _list_named_cuts(cut).items() if value is not None]
-    if len(asked) > 1:
+    names = [name for name, value in _list_named_cuts(cut).items() if value is not None]
+    if len(names) > 1:
         raise problems.bad_request_error(
-            f"the cut is given {len(asked)} times: as {' and '.join(asked)}",
+            f"the cut is given {len(names)} times: as {' and '.join(names)}",
             hint="give one of as_of_event_id, as_of_position and as_of_time",
         )
     if cut.event_id is not None:

@@ -121,7 +121,7 @@ async def check_payloads(
             return await _check_payload(services, one)
 
     async with open_task_group() as group:
-        tasks = [group.create_task(check_in_turn(one)) for one in found.values()]
+        tasks = [group.create_task(check_in_turn(item)) for item in found.values()]
     return [task.result() for task in tasks]
 
 
@@ -215,15 +215,16 @@ async def show_state(
 
 
 async def _resolve_payloads(services: ApiServices, report: dict[str, Any]) -> PayloadReport:
-    found = payload_references.collect_references([report["state"], report["surfaces"]])
-    if len(found) > PAYLOADS_MAX:
+    references = payload_references.collect_references([report["state"], report["surfaces"]])
+    if len(references) > PAYLOADS_MAX:
         raise ApiError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             code="too_many_payloads",
-            detail=f"the state refers to {len(found)} payloads; one answer resolves {PAYLOADS_MAX}",
+            detail=f"the state refers to {len(references)} payloads; "
+            f"one answer resolves {PAYLOADS_MAX}",
             hint="noetl replay verify resolves them page by page",
         )
-    return evidence.build_payload_report(await check_payloads(services, found))
+    return evidence.build_payload_report(await check_payloads(services, references))
 
 
 @get("/diff", tags=["replay"])
@@ -302,12 +303,12 @@ async def list_payloads(
         history.execution_id, after_version=after, events_max=limit
     )
     last = page[-1].stream_version if page else after
-    found = payload_references.collect_references(
+    references = payload_references.collect_references(
         [[stored_event.event, stored_event.payload_ref] for stored_event in page]
     )
     return PayloadPage(
         execution_id=history.execution_id,
-        payloads=await check_payloads(services, found),
+        payloads=await check_payloads(services, references),
         next_after=last,
         has_more=last < history.version and bool(page),
     )

@@ -81,11 +81,11 @@ async def _list_run_events(
     plan: Plan = {}
     lineage_events: list[LineageEvent] = []
     async for envelope in _iterate_steps(services, execution_id, end):
-        told = build_lineage_events(lineage, [envelope], plan)
+        step_events = build_lineage_events(lineage, [envelope], plan)
         if not plan and lineage.catalog_id:
             plan = await _find_plan(services, lineage.catalog_id)
         if envelope.stream_version > after:
-            lineage_events += told
+            lineage_events += step_events
         if len(lineage_events) >= events_max:
             return lineage_events, envelope.stream_version
     return lineage_events, end

@@ -139,24 +139,29 @@ async def get_step_result(
 ) -> ResultView:
     """Read a window of the latest result of a step; raises a 404 when it has none."""
     known, steps = await _list_steps_with_results(services, execution_id)
-    found = next((step_state for step_state in steps if step_state.step == step), None)
-    if found is None:
+    step_result = next((step_state for step_state in steps if step_state.step == step), None)
+    if step_result is None:
         await _check_playbook_step(services, execution_id, step)
         raise problems.not_found_error(
             f"step {step[:200]!r} of execution {known} has no result",
             hint=f"noetl status {known} lists the steps that ran",
         )
-    error = error_view.show_error(found.error) if found.error is not None else None
+    error = error_view.show_error(step_result.error) if step_result.error is not None else None
     value = await _read_plain_result(
-        services, known, found.step, _find_result_run(found), found.result, error=error
+        services,
+        known,
+        step_result.step,
+        _find_result_run(step_result),
+        step_result.result,
+        error=error,
     )
     shown = payload_reader.view_window(value, offset=offset, limit=limit)
     return ResultView(
         execution_id=known,
-        step=found.step,
-        run_id=_find_result_run(found),
+        step=step_result.step,
+        run_id=_find_result_run(step_result),
         status="error" if error is not None else "ok",
-        ref=_find_result_locator(known, found),
+        ref=_find_result_locator(known, step_result),
         data=shown.data,
         error=error_view.show_error_record(error),
         total=shown.total,

@@ -160,7 +160,7 @@ class Gate:
             try:
                 return await self._bind_services("GET", headers)
             except (NotSignedIn, NoRole):
-                log.debug("sender of a public request not known")
+                log.debug("sender of a public request is unknown")
         tenant, organization = _read_name(headers, _TENANT), _read_name(headers, _ORGANIZATION)
         nobody = Access(
             principal=NOBODY,

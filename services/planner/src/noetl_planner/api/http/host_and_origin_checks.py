@@ -76,7 +76,9 @@ def _parse_host_name(host: str) -> str | None:
 
 
 def _is_listed_name(name: str, names: tuple[str, ...]) -> bool:
-    return any(name == one or (one.startswith("*.") and name.endswith(one[1:])) for one in names)
+    return any(
+        name == item or (item.startswith("*.") and name.endswith(item[1:])) for item in names
+    )
 
 
 def _is_private_name(name: str) -> bool:

@@ -75,5 +75,5 @@ def _note_status(span: Span, status: int) -> None:
 
 def _find_traceparent(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """Read the one `traceparent`; several are none, as the standard has it."""
-    found = [value for name, value in headers if name == _HEADER]
-    return found[0].decode("latin-1") if len(found) == 1 else None
+    traceparent = [value for name, value in headers if name == _HEADER]
+    return traceparent[0].decode("latin-1") if len(traceparent) == 1 else None

@@ -206,10 +206,10 @@ class ApiServices(Struct, frozen=True, kw_only=True):
             Permission.ADMINISTER
         )
 
-    def name_asker(self, said: str) -> str:
+    def name_asker(self, asker: str) -> str:
         """Return the name of who asks; what a client says counts where nobody is proved."""
         principal = self.access.principal
-        return said if principal.kind is ActorKind.ANONYMOUS else principal.name
+        return asker if principal.kind is ActorKind.ANONYMOUS else principal.name
 
     def covers_path(self, path: str) -> bool:
         """Tell whether a playbook's path lies where this request's roles hold."""

@@ -125,7 +125,7 @@ async def check_step_name(
     entry = await services.catalog.find_playbook(path, version=version, **services.tenant_scope)
     if entry is None:
         return
-    names = [str(each["step"]) for each in entry.model.get("workflow", ())]
+    names = [str(item["step"]) for item in entry.model.get("workflow", ())]
     if step in names:
         return
     raise problems.not_found_error(

@@ -63,7 +63,7 @@ def _list_shown_fields() -> frozenset[str]:
 
 def _is_plain(kind: Any) -> bool:
     if isinstance(kind, inspect.UnionType):
-        return all(_is_plain(one) for one in kind.types)
+        return all(_is_plain(item) for item in kind.types)
     if isinstance(kind, inspect.Metadata):
         return _is_plain(kind.type)
     return isinstance(kind, _PLAIN_TYPES)

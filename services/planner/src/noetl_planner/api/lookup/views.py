@@ -430,10 +430,10 @@ def _duration_s(row: Row, now: datetime) -> float | None:
 
 def _find_event_status(body: dict[str, Any], result: Any) -> str | None:
     """Return the status that the event states, its own before its result's."""
-    own = body.get("status")
-    if own is None and isinstance(result, dict):
-        own = result.get("status")
-    return own
+    status = body.get("status")
+    if status is None and isinstance(result, dict):
+        status = result.get("status")
+    return status
 
 
 def _find_current_step(row: Row) -> str | None:

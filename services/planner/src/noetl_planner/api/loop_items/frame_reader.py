@@ -94,7 +94,7 @@ class FrameRowReader:
 
     def _view_open_frames(self, unit: int) -> list[tuple[int, ItemView]]:
         """Show the rows of frames that are not over."""
-        found: list[tuple[int, ItemView]] = []
+        open_frames: list[tuple[int, ItemView]] = []
         begins_at = self._places.get_unit_bounds(unit)[0]
         if self._places.todo is not None:
             begins_at = self._places.todo.offsets[unit]
@@ -104,8 +104,8 @@ class FrameRowReader:
                 continue
             start = (frame.start or 0) - begins_at
             for row, index in enumerate(running[start : start + frame.row_count]):
-                found.append((index, view_open_row(frame, index, row)))
-        return found
+                open_frames.append((index, view_open_row(frame, index, row)))
+        return open_frames
 
     def _view_missing_item(self, index: int) -> ItemView:
         is_over = self._record.live is None
@@ -134,7 +134,7 @@ async def list_frame_losses(
     services: ApiServices, record: LoopRecord, frame: FramePlace, attempts: int
 ) -> list[dict[str, Any]]:
     """Tell the latest attempts of a frame that failed, or ended with their worker."""
-    found: list[dict[str, Any]] = []
+    frame_losses: list[dict[str, Any]] = []
     for attempt in range(max(1, attempts - TRIES_MAX), attempts):
         key = idempotency_keys.build_abandoned_key(FrameId(frame.frame_id), attempt)
         event = await services.ledger.find_by_key(record.execution_id, key)
@@ -145,8 +145,8 @@ async def list_frame_losses(
             "kind": "worker_lost",
             "message": lost.reason,
         }
-        found.append({**shown, "attempt": attempt, "at": event.event_time})
-    return found
+        frame_losses.append({**shown, "attempt": attempt, "at": event.event_time})
+    return frame_losses
 
 
 def view_ended_frame(ended: EndedFrame, *, is_whole: bool) -> list[ItemView]:

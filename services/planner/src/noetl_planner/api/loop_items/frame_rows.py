@@ -93,7 +93,7 @@ class FrameRows:
     async def read_units(self, *, first: int) -> AsyncIterator[UnitFrames]:
         """Yield every unit in order, from unit `first` on."""
         ended = FramesByUnit(self._iterate_ended_frames(first), lambda frame: frame.slot)
-        taken = FramesByUnit(self._iterate_taken_frames(first), lambda frame: frame.unit)
+        frames_by_unit = FramesByUnit(self._iterate_taken_frames(first), lambda frame: frame.unit)
         for unit in range(first, self._record.cut.units):
             frames = await ended.take_frames(unit)
             running = self.places.list_running_items(unit)
@@ -109,7 +109,7 @@ class FrameRows:
                     EndedFrame(event=event, indexes=running[start : start + count], errors=errors)
                 )
                 start += count
-            yield UnitFrames(unit=unit, ended=judged, taken=await taken.take_frames(unit))
+            yield UnitFrames(unit=unit, ended=judged, taken=await frames_by_unit.take_frames(unit))
 
     async def _iterate_ended_frames(self, first: int) -> AsyncIterator[FrameEnd]:
         stage_id = self._record.started.stage_id

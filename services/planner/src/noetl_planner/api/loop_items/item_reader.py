@@ -137,13 +137,13 @@ class ItemReader:
 
     async def _list_command_losses(self, command_id: str, attempts: int) -> list[dict[str, Any]]:
         """Tell the latest attempts that ended with their worker."""
-        found: list[dict[str, Any]] = []
+        command_losses: list[dict[str, Any]] = []
         for attempt in range(max(2, attempts - TRIES_MAX + 1), attempts + 1):
             key = idempotency_keys.build_reissued_key(ids.CommandId(command_id), attempt)
             event = await self._services.ledger.find_by_key(self._record.execution_id, key)
             if event is not None and isinstance(event.event, CommandReissued):
                 lost = event.event
-                found.append(
+                command_losses.append(
                     {
                         "attempt": attempt - 1,
                         "kind": "worker_lost",
@@ -152,7 +152,7 @@ class ItemReader:
                         "worker_id": lost.previous_worker,
                     }
                 )
-        return found
+        return command_losses
 
 
 def _view_open_item(command: CommandState) -> ItemView:

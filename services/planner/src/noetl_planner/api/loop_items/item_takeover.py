@@ -75,7 +75,7 @@ async def _list_records(
     services: ApiServices, ended: ExecutionState, names: list[str]
 ) -> list[tuple[LoopOutcome, LoopRecord]]:
     """List the latest epochs of loops that began in this execution."""
-    found: list[tuple[LoopOutcome, LoopRecord]] = []
+    records: list[tuple[LoopOutcome, LoopRecord]] = []
     for name in names:
         if name not in ended.steps:
             continue
@@ -84,8 +84,8 @@ async def _list_records(
         except ApiError:
             # It was taken over from an execution before, or did not get to begin.
             continue
-        found.append((await _build_loop_outcome(services, record), record))
-    return found
+        records.append((await _build_loop_outcome(services, record), record))
+    return records
 
 
 async def _build_loop_outcome(services: ApiServices, record: LoopRecord) -> LoopOutcome:
@@ -212,12 +212,12 @@ class _ItemTaker:
         """Yield items that completed in their order, with what each wrote to `ctx`."""
         before = self._iterate_taken_before()
         ended = self._iterate_ended_items()
-        one, other = await anext(before, None), await anext(ended, None)
-        while one is not None or other is not None:
-            if other is None or (one is not None and one[0].index < other[0].index):
-                assert one is not None, "one of both is there"
-                yield one
-                one = await anext(before, None)
+        item, other = await anext(before, None), await anext(ended, None)
+        while item is not None or other is not None:
+            if other is None or (item is not None and item[0].index < other[0].index):
+                assert item is not None, "one of both is there"
+                yield item
+                item = await anext(before, None)
             else:
                 yield other
                 other = await anext(ended, None)
@@ -303,8 +303,8 @@ class _FrameTaker:
             *unit.taken,
             *(taken for frame in unit.ended if (taken := _build_taken_frame(unit, frame))),
         ]
-        found = {place for frame in frames for place in frame.list_item_indexes() if place >= 0}
-        if self._record.started.counts_frames and found != set(indexes):
+        places = {place for frame in frames for place in frame.list_item_indexes() if place >= 0}
+        if self._record.started.counts_frames and places != set(indexes):
             # One body runs for all rows of the unit, or for none.
             return done
         for frame in frames:
@@ -312,10 +312,10 @@ class _FrameTaker:
         for ended in unit.ended:
             if _build_taken_frame(unit, ended) is not None:
                 self._note_ctx_writes(ended)
-        if len(found) == len(indexes):
+        if len(places) == len(indexes):
             # Frames of which a part was taken over became one when the rest had run.
             self._whole += len(frames) if all(frame.is_complete for frame in frames) else 1
-        return found
+        return places
 
     def _note_ctx_writes(self, ended: EndedFrame) -> None:
         """Note what a frame wrote to `ctx`."""

@@ -72,8 +72,8 @@ async def _list_loop_items(
     """Ask the reader of the loop's kind."""
     if record.has_cursor:
         claimed = ClaimedRowReader(services, record)
-        found = await claimed.list_items(state, after=after, limit=limit)
-        return found, [claimed_reader.NOTE]
+        loop_items = await claimed.list_items(state, after=after, limit=limit)
+        return loop_items, [claimed_reader.NOTE]
     place = _parse_item_index(after)
     if not record.is_framed:
         items = await ItemReader(services, record).list_items(state, after=place, limit=limit)

@@ -81,7 +81,7 @@ async def list_pool_views(services: ApiServices) -> list[PoolView]:
 async def _view_streamed_pool(services: ApiServices, name: str) -> PoolView:
     backlogs = {lane: await _find_backlog(services, name, lane) for lane in LANES}
     lanes = [_view_lane(lane, backlog) for lane, backlog in backlogs.items() if backlog is not None]
-    is_served = any(one is not None and one.is_served for one in backlogs.values())
+    is_served = any(item is not None and item.is_served for item in backlogs.values())
     return PoolView(name=name, transport=JETSTREAM, served=is_served, lanes=lanes)
 
 

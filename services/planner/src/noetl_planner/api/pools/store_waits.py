@@ -17,10 +17,14 @@ class StoreWaitView(Struct, frozen=True, kw_only=True):
 
 def list_store_waits(services: ApiServices, execution_id: ExecutionId) -> list[StoreWaitView]:
     """Return the waits of an execution for the payload store that were heard of lately."""
-    found = [
+    store_wait_views = [
         StoreWaitView(who=beat.worker_id, reason="the store does not answer, or takes no writes")
         for beat in services.worker_presence.list_beats()
         if execution_id in beat.store_waiting
     ]
     reason = services.store_waits.find_reason(execution_id)
-    return found if reason is None else [StoreWaitView(who=PLANNER, reason=reason), *found]
+    return (
+        store_wait_views
+        if reason is None
+        else [StoreWaitView(who=PLANNER, reason=reason), *store_wait_views]
+    )

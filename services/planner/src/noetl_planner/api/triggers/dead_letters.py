@@ -93,14 +93,14 @@ async def list_letters(services: Services, after: After = 0, limit: Limit = 50) 
     """List messages that were given up, the oldest first."""
     letter_views: list[LetterView] = []
     for _ in range(0, LOOKED_AT_MAX, HELD_MAX):
-        letters = await services.dead_letters.list_letters(letters_max=HELD_MAX, after=after)
-        for letter in letters:
+        dead_letters = await services.dead_letters.list_letters(letters_max=HELD_MAX, after=after)
+        for dead_letter in dead_letters:
             if len(letter_views) == limit:
                 return LetterPage(letters=letter_views, next_after=after, has_more=True)
-            after = letter.sequence
-            if _is_visible_letter(services, letter):
-                letter_views.append(_view_letter(letter))
-        if len(letters) < HELD_MAX:
+            after = dead_letter.sequence
+            if _is_visible_letter(services, dead_letter):
+                letter_views.append(_view_letter(dead_letter))
+        if len(dead_letters) < HELD_MAX:
             return LetterPage(letters=letter_views, next_after=after, has_more=False)
     return LetterPage(letters=letter_views, next_after=after, has_more=True)
 
@@ -117,12 +117,12 @@ async def list_acts(services: Services, before: Before = None, limit: Limit = 50
 @get("/dead-letters/{sequence:int}", tags=["dead letters"])
 async def show_letter(services: Services, sequence: FromPath[int]) -> LetterDetail:
     """Show a letter with its message."""
-    letter = await _find_letter(services, sequence)
-    if letter is None:
+    dead_letter = await _find_letter(services, sequence)
+    if dead_letter is None:
         raise await _missing_letter_error(services, sequence)
     return LetterDetail(
-        **{name: getattr(_view_letter(letter), name) for name in LetterView.__struct_fields__},
-        message=decode_for_display(letter.data),
+        **{name: getattr(_view_letter(dead_letter), name) for name in LetterView.__struct_fields__},
+        message=decode_for_display(dead_letter.data),
     )
 
 
@@ -146,20 +146,20 @@ async def _apply_action(
     services: ApiServices, sequence: int, action: DeadLetterAction, *, who: str, why: str | None
 ) -> Acted:
     """Record an act, then do it: what was done without a record would be nobody's."""
-    letter = await _find_letter(services, sequence)
-    if letter is None:
+    dead_letter = await _find_letter(services, sequence)
+    if dead_letter is None:
         return await _answer_repeated(services, sequence, action)
     act = DeadLetterAct(
         **services.tenant_scope,
         action=action,
-        sequence=letter.sequence,
-        stream=_replace_nul(letter.stream),
-        consumer=_replace_nul(letter.consumer),
-        subject=_replace_nul(letter.subject),
-        reason=_replace_nul(letter.reason),
-        delivered=letter.delivered,
-        requeued=letter.requeued,
-        sha256=codec.digest_hex(letter.data),
+        sequence=dead_letter.sequence,
+        stream=_replace_nul(dead_letter.stream),
+        consumer=_replace_nul(dead_letter.consumer),
+        subject=_replace_nul(dead_letter.subject),
+        reason=_replace_nul(dead_letter.reason),
+        delivered=dead_letter.delivered,
+        requeued=dead_letter.requeued,
+        sha256=codec.digest_hex(dead_letter.data),
         who=services.name_asker(who),
         why=why,
     )
@@ -200,18 +200,18 @@ async def _find_letter(services: ApiServices, sequence: int) -> DeadLetter | Non
     if not 0 < sequence <= NUMBER_MAX:
         return None
     try:
-        letter = await services.dead_letters.get_letter(sequence)
+        dead_letter = await services.dead_letters.get_letter(sequence)
     except KeyError:
         return None
-    return letter if _is_visible_letter(services, letter) else None
+    return dead_letter if _is_visible_letter(services, dead_letter) else None
 
 
-def _is_visible_letter(services: ApiServices, letter: DeadLetter) -> bool:
+def _is_visible_letter(services: ApiServices, dead_letter: DeadLetter) -> bool:
     """Tell whether a letter is the owner's; one whose subject names nobody is the installation's.
 
     Its text may be of any tenant.
     """
-    owner = find_owner(letter.subject)
+    owner = find_owner(dead_letter.subject)
     if owner is None:
         return services.is_own_installation
     return owner == (services.tenant_id, services.organization_id)
@@ -235,17 +235,17 @@ async def _missing_letter_error(services: ApiServices, sequence: int) -> ApiErro
     )
 
 
-def _view_letter(letter: DeadLetter) -> LetterView:
+def _view_letter(dead_letter: DeadLetter) -> LetterView:
     return LetterView(
-        sequence=letter.sequence,
-        stream=letter.stream,
-        consumer=letter.consumer,
-        subject=letter.subject,
-        delivered=letter.delivered,
-        requeued=letter.requeued,
-        reason=letter.reason,
-        bytes=len(letter.data),
-        buried_at=letter.buried_at,
+        sequence=dead_letter.sequence,
+        stream=dead_letter.stream,
+        consumer=dead_letter.consumer,
+        subject=dead_letter.subject,
+        delivered=dead_letter.delivered,
+        requeued=dead_letter.requeued,
+        reason=dead_letter.reason,
+        bytes=len(dead_letter.data),
+        buried_at=dead_letter.buried_at,
     )
 
 

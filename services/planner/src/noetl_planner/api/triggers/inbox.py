@@ -78,7 +78,7 @@ async def keep_decision(
 ) -> bool:
     """Keep a decision; True when it repeats the one that was kept."""
     address = inbox.build_approval_address(_check_approval_id(approval_id))
-    said = {
+    decision_body = {
         "decision": decision,
         "by": services.name_asker(by or PRODUCER),
         "comment": comment,
@@ -101,9 +101,9 @@ async def keep_decision(
         )
     if wait is not None and wait.wait.four_eyes:
         await _check_four_eyes(services, wait, approval_id)
-    body = {**said, "at": services.clock.now().isoformat()}
+    body = {**decision_body, "at": services.clock.now().isoformat()}
     # The time is no part of what is compared: the same decision again is the same decision.
-    digest = codec.compute_checksum(said)
+    digest = codec.compute_checksum(decision_body)
     try:
         return await _keep_letter(services, address, body, digest=digest, wait=wait, is_single=True)
     except _AlreadyAnsweredError as answered:
@@ -168,25 +168,25 @@ async def _build_decided_error(services: ApiServices, address: str, approval_id:
     """Say who has decided an approval before, when and how."""
     letter = await services.requests.find_message(address, **services.tenant_scope)
     before = None if letter is None else _read_decision(letter)
-    said = "with another decision, comment or data"
+    message = "with another decision, comment or data"
     if before is not None:
-        said = f"as {before['decision']!r} by {before['by']} at {before['at'][:19]}Z"
+        message = f"as {before['decision']!r} by {before['by']} at {before['at'][:19]}Z"
     return ApiError(
         HTTPStatus.CONFLICT,
         code=_AlreadyAnsweredError.CODE,
-        detail=f"approval {approval_id} was decided already, {said}",
+        detail=f"approval {approval_id} was decided already, {message}",
         hint="the first decision counts; nothing is to be done",
     )
 
 
-def _read_decision(letter: InboxMessage) -> dict[str, Any] | None:
+def _read_decision(dead_letter: InboxMessage) -> dict[str, Any] | None:
     """Read a decision that was kept; None where it is a payload of its own."""
-    result = codec.decode_as(letter.data, ResultEnvelope)
+    result = codec.decode_as(dead_letter.data, ResultEnvelope)
     if result.reference is not None:
         return None
     pipeline_result = result_envelope.convert_stored(result.context.get("data", {}), PipelineResult)
-    found = pipeline_result.tasks["message"].raw if "message" in pipeline_result.tasks else None
-    return found if isinstance(found, dict) and {"decision", "by", "at"} <= found.keys() else None
+    raw = pipeline_result.tasks["message"].raw if "message" in pipeline_result.tasks else None
+    return raw if isinstance(raw, dict) and {"decision", "by", "at"} <= raw.keys() else None
 
 
 async def list_open_approvals(services: ApiServices, *, waits_max: int) -> list[OpenWait]:

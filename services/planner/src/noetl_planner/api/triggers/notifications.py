@@ -93,15 +93,15 @@ async def list_sent(
     return SentList(
         notifications=[
             SentView(
-                rule=one.rule,
-                cause=one.cause,
-                path=one.path,
-                execution_id=one.execution_id,
-                delivered_by=one.delivered_by,
-                status=one.status,
-                sent_at=one.sent_at,
+                rule=item.rule,
+                cause=item.cause,
+                path=item.path,
+                execution_id=item.execution_id,
+                delivered_by=item.delivered_by,
+                status=item.status,
+                sent_at=item.sent_at,
             )
-            for one in sent
+            for item in sent
         ]
     )
 

@@ -223,9 +223,9 @@ async def _keep_schedule(
 
 async def _check_name(services: ApiServices, name: str, *, is_new: bool) -> None:
     """Raise a 409 for a name that is taken, for what `is_new` by whomever."""
-    known = await services.schedules.find_schedule(name, **services.tenant_scope)
-    services.check_replaced(None if known is None else known.path, f"schedule {name!r}")
-    if is_new and known is not None:
+    schedule = await services.schedules.find_schedule(name, **services.tenant_scope)
+    services.check_replaced(None if schedule is None else schedule.path, f"schedule {name!r}")
+    if is_new and schedule is not None:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="schedule_exists",
@@ -266,33 +266,33 @@ async def _switch_schedule(services: ApiServices, name: str, *, is_enabled: bool
     )
 
 
-async def _store_switch(services: ApiServices, wanted: Schedule) -> bool:
+async def _store_switch(services: ApiServices, schedule: Schedule) -> bool:
     """Store a switch and its record; False, and neither, when the schedule was changed."""
-    action = "schedule.resumed" if wanted.is_enabled else "schedule.paused"
+    action = "schedule.resumed" if schedule.is_enabled else "schedule.paused"
     try:
-        async with services.record_change(action, wanted.name):
-            await _switch_or_raise(services, wanted)
+        async with services.record_change(action, schedule.name):
+            await _switch_or_raise(services, schedule)
     except VersionConflict:
         return False
     return True
 
 
-async def _switch_or_raise(services: ApiServices, wanted: Schedule) -> None:
-    if not await services.schedules.switch_schedule(wanted):
-        raise VersionConflict(f"schedule {wanted.name!r} was changed meanwhile")
+async def _switch_or_raise(services: ApiServices, schedule: Schedule) -> None:
+    if not await services.schedules.switch_schedule(schedule):
+        raise VersionConflict(f"schedule {schedule.name!r} was changed meanwhile")
 
 
 async def _get_schedule(services: ApiServices, name: str) -> Schedule:
     schedule = await services.schedules.find_schedule(name, **services.tenant_scope)
     if schedule is None or not services.covers_path(schedule.path):
-        known = [
+        names = [
             schedule.name
             for schedule in await _list_all_schedules(services)
             if services.covers_path(schedule.path)
         ]
         raise problems.not_found_error(
             f"there is no schedule {name[:128]!r}",
-            hint=spelling.suggest_word(name[:128], known) or "noetl schedule ls",
+            hint=spelling.suggest_word(name[:128], names) or "noetl schedule ls",
         )
     return schedule
 

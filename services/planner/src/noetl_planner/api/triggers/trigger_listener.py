@@ -96,7 +96,7 @@ class TriggerListener:
             accepted = await start_from_message(self._services, delivery)
         except PlacesTaken as full:
             self._count_outcome(WAITED)
-            log.debug("message waits", subject=delivery.subject, reason=str(full))
+            log.debug("message not accepted yet", subject=delivery.subject, reason=str(full))
             self._waits.note_full(delivery.subject)
             await delivery.nak(self._waits.plan_return_s(delivery.subject))
             return
@@ -106,7 +106,7 @@ class TriggerListener:
             return
         except (ApiError, NoetlError) as failure:
             self._count_outcome(REFUSED)
-            log.warning("message refused", subject=delivery.subject, reason=str(failure))
+            log.warning("message rejected", subject=delivery.subject, reason=str(failure))
             await self._dead_letters.bury_delivery(
                 delivery,
                 stream=topology.TRIGGERS,
@@ -213,10 +213,10 @@ async def _start_playbook(
 
 def build_message_key(delivery: Delivery) -> str:
     """Name a message for good: handling it twice is handling it once."""
-    given = delivery.message_id
-    if not given:
+    message_id = delivery.message_id
+    if not message_id:
         return f"message/{delivery.stream_sequence}"
-    key = f"message/{delivery.subject}/{given}"
+    key = f"message/{delivery.subject}/{message_id}"
     return key if len(key) <= _KEY_CHARACTERS_MAX else f"message/{codec.digest_hex(key.encode())}"
 
 
@@ -255,7 +255,7 @@ async def _get_trigger(services: ApiServices, subject: str) -> Trigger:
         triggers_max=TRIGGERS_MAX, **services.tenant_scope
     )
     matching = [trigger for trigger in known if triggers.matches_subject(trigger.subject, subject)]
-    found = next((one for one in matching if one.is_enabled), None)
+    found = next((item for item in matching if item.is_enabled), None)
     if found is not None:
         return found
     if matching:

@@ -147,8 +147,8 @@ async def _check_taken(services: ApiServices, name: str, subject: str) -> None:
     others = [trigger for trigger in await _list_all_triggers(services) if trigger.name != name]
     if len(others) >= TRIGGERS_MAX:
         raise problems.bad_request_error(f"an organization has at most {TRIGGERS_MAX} triggers")
-    known = await services.triggers.find_trigger(name, **services.tenant_scope)
-    services.check_replaced(None if known is None else known.path, f"trigger {name!r}")
+    known_names = await services.triggers.find_trigger(name, **services.tenant_scope)
+    services.check_replaced(None if known_names is None else known_names.path, f"trigger {name!r}")
     taken = next(
         (one for one in others if triggers.do_patterns_overlap(one.subject, subject)), None
     )
@@ -188,14 +188,14 @@ async def _list_all_triggers(services: ApiServices) -> list[Trigger]:
 
 
 async def _build_missing_error(services: ApiServices, name: str) -> ApiError:
-    known = [
+    names = [
         trigger.name
         for trigger in await _list_all_triggers(services)
         if services.covers_path(trigger.path)
     ]
     return problems.not_found_error(
         f"there is no trigger {name[:128]!r}",
-        hint=spelling.suggest_word(name[:128], known) or "noetl trigger ls",
+        hint=spelling.suggest_word(name[:128], names) or "noetl trigger ls",
     )
 
 

@@ -145,7 +145,7 @@ async def _check_signature(
             f"body with HMAC-SHA256, and send it as {hooks.SIGNATURE_HEADER}: v2=<hex>",
         )
     if hooks.covers_body_alone(signature):
-        log.warning("webhook_signature_covers_body_alone", webhook=webhook.name)
+        log.warning("webhook signature covers the body alone", webhook=webhook.name)
     return signature
 
 

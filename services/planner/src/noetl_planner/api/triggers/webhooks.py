@@ -115,8 +115,10 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     async with services.record_change(
         "webhook.written", webhook.name, path=webhook.path, credential=webhook.credential
     ):
-        known = await services.webhooks.find_webhook(name, **services.tenant_scope)
-        services.check_replaced(None if known is None else known.path, f"webhook {name!r}")
+        known_names = await services.webhooks.find_webhook(name, **services.tenant_scope)
+        services.check_replaced(
+            None if known_names is None else known_names.path, f"webhook {name!r}"
+        )
         await services.webhooks.put_webhook(webhook)
     return _view_webhook(webhook)
 

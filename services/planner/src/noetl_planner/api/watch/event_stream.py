@@ -159,7 +159,7 @@ async def _receive_progress(
         async for data in hints.subscribe(subjects.build_progress_hint(execution_id)):
             latest.put_hint(data)
     except Retryable as problem:
-        log.info("not listening to progress", reason=str(problem))
+        log.info("progress hints interrupted", reason=str(problem))
 
 
 # A client that hears nothing for several of these knows that the connection is gone.
@@ -320,7 +320,7 @@ def _too_many_followers_error(status: HTTPStatus, detail: str) -> ApiError:
 
 
 def _check_event_types(types: list[str]) -> frozenset[str]:
-    unknown = sorted(one for one in types if find_event_class(one) is None)
+    unknown = sorted(item for item in types if find_event_class(item) is None)
     if unknown:
         raise bad_request_error(
             f"no event is of type {unknown[0]!r}", hint="noetl schema lists the types of events"

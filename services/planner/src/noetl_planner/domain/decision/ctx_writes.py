@@ -88,12 +88,12 @@ def _is_forged_reference(draft: DecisionDraft, value: Any) -> bool:
     state = draft.state
     try:
         payload_ref = ctx_references.get_marker_reference(value)
-        own = locators.build_payload_locator(
+        payload_locator = locators.build_payload_locator(
             state.tenant_id, state.organization_id, payload_ref.sha256
         )
     except (msgspec.ValidationError, LocatorError, KeyError, TypeError):
         return True
-    return payload_ref.uri != own
+    return payload_ref.uri != payload_locator
 
 
 _PREFIXES = ("ctx.", "step.")

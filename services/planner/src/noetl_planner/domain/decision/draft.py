@@ -94,9 +94,9 @@ class ReadBudget:
         """Admit a value that a template looks into; raises `LimitExceededError`."""
         if reference.sha256 not in self._of_render:
             self._of_render[reference.sha256] = reference.payload_bytes
-            found = sum(self._of_render.values())
-            if found > render_limits.PLANNER.payload_bytes:
-                text = render_limits.payload_too_large(found, render_limits.PLANNER)
+            count = sum(self._of_render.values())
+            if count > render_limits.PLANNER.payload_bytes:
+                text = render_limits.payload_too_large(count, render_limits.PLANNER)
                 raise LimitExceededError(text, kind="payload_too_large")
         self.admit_fact_read(reference)
 
@@ -105,9 +105,9 @@ class ReadBudget:
         if reference.sha256 in self._of_fact:
             return
         self._of_fact[reference.sha256] = reference.payload_bytes
-        found = sum(self._of_fact.values())
-        if found > self._bytes_max:
-            text = f"{found} bytes of values kept by reference, {self._bytes_max} is the limit"
+        count = sum(self._of_fact.values())
+        if count > self._bytes_max:
+            text = f"{count} bytes of values kept by reference, {self._bytes_max} is the limit"
             raise LimitExceededError(_fact_limit_message(text), kind="payload_too_large")
         if len(self._of_fact) > self._values_max:
             text = f"more than {self._values_max} values kept by reference"
@@ -126,13 +126,13 @@ def find_reporter(state: ExecutionState, fact: Fact) -> str | None:
     worker_id: str | None = getattr(fact, "worker_id", None)
     if worker_id is None:
         return None
-    told = (
+    worker_locator = (
         fact.worker_locator
         if isinstance(fact, CommandStarted)
         else _find_worker_locator(state, fact)
     )
-    names = worker_id, told, state.tenant_id, state.organization_id
-    if len(worker_id) + len(told or "") > _REMEMBERED_CHARACTERS_MAX:
+    names = worker_id, worker_locator, state.tenant_id, state.organization_id
+    if len(worker_id) + len(worker_locator or "") > _REMEMBERED_CHARACTERS_MAX:
         return _name_producer(*names)
     return _remember_producer(*names)
 
@@ -140,17 +140,25 @@ def find_reporter(state: ExecutionState, fact: Fact) -> str | None:
 # Facts of the same few workers follow each other.
 @lru_cache(maxsize=1024)
 def _remember_producer(
-    worker_id: str, told: str | None, tenant_id: TenantId, organization_id: OrganizationId
+    worker_id: str,
+    process_locator: str | None,
+    tenant_id: TenantId,
+    organization_id: OrganizationId,
 ) -> str:
-    return _name_producer(worker_id, told, tenant_id, organization_id)
+    return _name_producer(worker_id, process_locator, tenant_id, organization_id)
 
 
 def _name_producer(
-    worker_id: str, told: str | None, tenant_id: TenantId, organization_id: OrganizationId
+    worker_id: str,
+    process_locator: str | None,
+    tenant_id: TenantId,
+    organization_id: OrganizationId,
 ) -> str:
-    if told is None or not _is_worker_locator(told, worker_id):
-        told = locators.build_process_locator("worker", worker_id, tenant_id, organization_id)
-    return envelope.shorten_producer(told, tenant_id, organization_id)
+    if process_locator is None or not _is_worker_locator(process_locator, worker_id):
+        process_locator = locators.build_process_locator(
+            "worker", worker_id, tenant_id, organization_id
+        )
+    return envelope.shorten_producer(process_locator, tenant_id, organization_id)
 
 
 def _is_worker_locator(locator: str, worker_id: str) -> bool:

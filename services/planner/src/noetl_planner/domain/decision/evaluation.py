@@ -304,10 +304,10 @@ def find_fanin_counters(draft: DecisionDraft, step: str) -> dict[str, Any] | Non
     if step_state is None or step_state.result is None:
         return None
     context = step_state.result.context
-    found = context.get("fields", {}).get("fanin")
-    if found is None and context.get("shape") == result_envelope.LOOP:
-        found = context.get("data", {}).get("fanin")
-    return found if isinstance(found, dict) else None
+    fanin = context.get("fields", {}).get("fanin")
+    if fanin is None and context.get("shape") == result_envelope.LOOP:
+        fanin = context.get("data", {}).get("fanin")
+    return fanin if isinstance(fanin, dict) else None
 
 
 def view_fanin(draft: DecisionDraft, counters: Mapping[str, Any]) -> FaninView:

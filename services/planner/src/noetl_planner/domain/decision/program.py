@@ -115,17 +115,17 @@ class Program:
 
 
 def _collect_names(definition: dict[str, Any]) -> frozenset[str]:
-    found = set(_iterate_names(definition))
+    names = set(_iterate_names(definition))
     for task in definition.get("tool", ()):
         fields = task.get("fields", {})
         code = fields.get("code")
         is_at_hand = "code_b64" not in fields and "script" not in fields
         if task.get("kind") == "python" and (not is_at_hand or "context" in str(code)):
-            found.add("context")
+            names.add("context")
     if definition.get("loop") is None and (definition.get("output") or {}).get("accumulate"):
         # What earlier runs of the step have collected goes on in the next.
-        found.add(definition["step"])
-    return frozenset(found)
+        names.add(definition["step"])
+    return frozenset(names)
 
 
 def _iterate_names(value: Any) -> Iterator[str]:

@@ -355,7 +355,7 @@ def schedule_frame_retry(
 
 def redispatch_due_frames(draft: DecisionDraft, loop_state: LoopState) -> None:
     """Hand out again what has waited long enough."""
-    for frame_id in [one for one, at in loop_state.retry_at.items() if at <= draft.now]:
+    for frame_id in [item for item, at in loop_state.retry_at.items() if at <= draft.now]:
         redispatch_frame(draft, draft.state.frames[frame_id], "retry")
 
 

@@ -29,14 +29,14 @@ def build_items_policy(
     step: Step, policy: dict[str, Any], total: int, in_flight: int
 ) -> dict[str, Any]:
     """Build the frame policy of an `exec: local` loop that runs `in_flight` items at once."""
-    found = {
+    items_policy = {
         **policy,
         "max_rows": max(1, total),
         "max_seconds": _UNBOUNDED_FRAME_S,
         "row_concurrency": in_flight,
         "max_attempts": _loop_attempts_max(step),
     }
-    return _add_failure_bound(found, step, total)
+    return _add_failure_bound(items_policy, step, total)
 
 
 def build_units_policy(
@@ -52,13 +52,13 @@ def build_units_policy(
         attempts_max=attempts_max if is_shard else 1,
         is_shard=is_shard,
     )
-    found = {
+    units_policy = {
         **policy,
         "max_attempts": _loop_attempts_max(step),
         "inside": codec.to_builtins(inside),
     }
     counts_units = is_shard or policy.get("process") == "frame"
-    bounded = _add_failure_bound(found, step, cut.units if counts_units else cut.items)
+    bounded = _add_failure_bound(units_policy, step, cut.units if counts_units else cut.items)
     return bounded, structs.replace(cut, units=min(1, cut.units), inside=cut.units)
 
 

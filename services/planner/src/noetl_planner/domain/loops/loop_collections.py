@@ -50,20 +50,20 @@ def render_collection(
     draft: DecisionDraft, loop: Loop, names: TemplateScope, *, step: str
 ) -> LoopCollection:
     """Render a loop's `in` and read it as a list (language, 7.1); raises `Refusal`."""
-    found = _render_source(loop.in_, names, step)
-    if isinstance(found, PayloadHandle) and found.stored.item_count is not None:
-        reference = found.stored.reference
-        total = len(found)
+    source = _render_source(loop.in_, names, step)
+    if isinstance(source, PayloadHandle) and source.stored.item_count is not None:
+        reference = source.stored.reference
+        total = len(source)
         _check_item_count(total, draft.limits.reference_items_max, step)
-        return LoopCollection(form=CollectionForm(found.stored.shape), total=total, ref=reference)
-    if found is None:
+        return LoopCollection(form=CollectionForm(source.stored.shape), total=total, ref=reference)
+    if source is None:
         return LoopCollection(form=CollectionForm.LIST, total=0, notes=[NULL_NOTE])
-    if isinstance(found, int) and not isinstance(found, bool):
-        _check_item_count(found, draft.limits.items_max, step)
-        return LoopCollection(form=CollectionForm.RANGE, total=max(0, found))
+    if isinstance(source, int) and not isinstance(source, bool):
+        _check_item_count(source, draft.limits.items_max, step)
+        return LoopCollection(form=CollectionForm.RANGE, total=max(0, source))
     try:
         with evaluation.bounded_reads(draft, step=step, field=_FIELD):
-            items = list_collection_items(found)
+            items = list_collection_items(source)
     except NoCollectionError as error:
         raise _no_collection_refusal(str(error), step) from error
     _check_item_count(len(items), draft.limits.items_max, step)
@@ -102,8 +102,12 @@ def store_collection(
 def _render_source(value: Any, names: TemplateScope, step: str) -> Any:
     evaluation.begin_render(names)
     try:
-        found = compile_value(value).evaluate(names)
-        return found if isinstance(found, Lookup) else json_render.keep_as_json(found, value)
+        rendered_source = compile_value(value).evaluate(names)
+        return (
+            rendered_source
+            if isinstance(rendered_source, Lookup)
+            else json_render.keep_as_json(rendered_source, value)
+        )
     except TemplateError as error:
         text = describe_location(error, step=step, field=_FIELD)
         is_undefined = isinstance(error.__cause__, UndefinedUsedError)

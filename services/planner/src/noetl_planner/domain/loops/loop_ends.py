@@ -113,7 +113,9 @@ def close_stage(draft: DecisionDraft, stage: StageState, status: StageStatus) ->
 
 def cancel_units_in_flight(draft: DecisionDraft, run: RunState, reason: str) -> None:
     """Call off a loop's units in flight although the loop itself goes on to its end."""
-    for command_state in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
+    for command_state in [
+        command for command in draft.state.commands.values() if command.run_id == run.run_id
+    ]:
         draft.to_stop[command_state.command_id] = None
         commands.cancel_command(draft, command_state, reason, item_index=command_state.item_index)
         children.cancel_child_of_command(draft, command_state, reason=reason)
@@ -126,18 +128,18 @@ def get_loop(run: RunState) -> LoopState:
 
 
 def _complete_fanin(draft: DecisionDraft, loop: LoopState) -> None:
-    found = build_fanin_counters(loop)
+    fanin_counters = build_fanin_counters(loop)
     assert loop.stage_id is not None, "a fan-out has a stage"
     draft.append_event(
         loop_events.LoopFaninCompleted(
             step=loop.step,
             run_id=loop.run_id,
             stage_id=loop.stage_id,
-            status=found["status"],
-            total=found["total"],
-            done=found["done"],
-            failed=found["failed"],
-            cancelled=found["cancelled"],
-            retried=found["retried"],
+            status=fanin_counters["status"],
+            total=fanin_counters["total"],
+            done=fanin_counters["done"],
+            failed=fanin_counters["failed"],
+            cancelled=fanin_counters["cancelled"],
+            retried=fanin_counters["retried"],
         )
     )

@@ -156,15 +156,17 @@ def open_next_level(draft: DecisionDraft, fact: facts.PartsCollected) -> RunOutc
 
 def sum_source_fanins(draft: DecisionDraft, run: RunState) -> dict[str, Any]:
     """Show the outcome of the sources to a reduce body; several are added up."""
-    found = [
+    source_fanins = [
         counters
         for name in _get_reduce(draft, run).from_
         if (counters := evaluation.find_fanin_counters(draft, name)) is not None
     ]
-    if len(found) == 1:
-        return {key: item for key, item in found[0].items() if key != loop_parts.PARTS}
-    summed: dict[str, Any] = {key: sum(one[key] for one in found) for key in _COUNTED}
-    statuses = {one["status"] for one in found}
+    if len(source_fanins) == 1:
+        return {key: item for key, item in source_fanins[0].items() if key != loop_parts.PARTS}
+    summed: dict[str, Any] = {
+        key: sum(source_fanin[key] for source_fanin in source_fanins) for key in _COUNTED
+    }
+    statuses = {source_fanin["status"] for source_fanin in source_fanins}
     status = statuses.pop() if len(statuses) == 1 else "partial"
     ratio = summed["done"] / summed["total"] if summed["total"] else 1
     return {**summed, "status": status, "ratio": ratio}
@@ -197,8 +199,8 @@ def _collect_source_parts(
 def _read_parts(draft: DecisionDraft, reference: PayloadRef, step: str) -> list[dict[str, Any]]:
     with evaluation.bounded_reads(draft, step=step, field="reduce.from"):
         draft.reads.admit_fact_read(reference)
-        found: list[dict[str, Any]] = draft.get_stored_value(reference)
-        return found
+        stored_value: list[dict[str, Any]] = draft.get_stored_value(reference)
+        return stored_value
 
 
 def _find_source_stage(draft: DecisionDraft, reduce: Reduce) -> StageId | None:

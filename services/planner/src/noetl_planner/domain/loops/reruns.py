@@ -23,29 +23,29 @@ def load_inherited(draft: DecisionDraft, rerun: facts.Rerun) -> facts.InheritedS
     if rerun.inherited_ref is None:
         return rerun.inherited or facts.InheritedState()
     stored = draft.get_stored_value(rerun.inherited_ref)
-    taken = result_envelope.convert_stored(stored, facts.InheritedState)
-    for step in taken.steps:
+    inherited_state = result_envelope.convert_stored(stored, facts.InheritedState)
+    for step in inherited_state.steps:
         if step.result is not None:
             result_envelope.check_result_envelope(step.result)
-    return taken
+    return inherited_state
 
 
-def append_inherited(draft: DecisionDraft, taken: facts.InheritedState) -> None:
+def append_inherited(draft: DecisionDraft, inherited_state: facts.InheritedState) -> None:
     """Take over `ctx` and results, in parts that are small enough for an event."""
-    for part, event in enumerate(_split_inherited(taken)):
+    for part, event in enumerate(_split_inherited(inherited_state)):
         ctx, steps = event
         draft.append_event(execution_events.StateInherited(part=part, ctx=ctx, steps=steps))
 
 
 def _split_inherited(
-    taken: facts.InheritedState,
+    inherited_state: facts.InheritedState,
 ) -> Iterator[tuple[dict[str, Any], list[execution_events.InheritedStep]]]:
     ctx: dict[str, Any] = {}
     steps: list[execution_events.InheritedStep] = []
     size = 0
     items: list[tuple[str, Any] | execution_events.InheritedStep] = [
-        *taken.ctx.items(),
-        *taken.steps,
+        *inherited_state.ctx.items(),
+        *inherited_state.steps,
     ]
     for item in items:
         length = len(codec.encode_json(item))

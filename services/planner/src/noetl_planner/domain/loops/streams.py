@@ -280,7 +280,9 @@ def _cancel_stream_commands(draft: DecisionDraft, producer: RunState) -> None:
         if producer.stream
         else {producer.run_id}
     )
-    for command_state in [one for one in draft.state.commands.values() if one.run_id in runs]:
+    for command_state in [
+        command for command in draft.state.commands.values() if command.run_id in runs
+    ]:
         draft.to_stop[command_state.command_id] = None
         commands.cancel_command(draft, command_state, _STOPPED)
 
@@ -314,16 +316,16 @@ def _chunk_failure_error(name: str, loop: LoopState, first: ErrorObject | None) 
 
 def _view_as_loop(producer: RunState) -> LoopState:
     """Show a stream's counters as the failure policy reads them."""
-    found = count_chunks(producer)
+    chunks = count_chunks(producer)
     return LoopState(
         run_id=producer.run_id,
         step=producer.step,
         mode=MODE,
         max_in_flight=0,
         started_at=producer.entered_at,
-        total=found["total"],
-        success=found["done"],
-        failed=found["failed"],
+        total=chunks["total"],
+        success=chunks["done"],
+        failed=chunks["failed"],
         first_error=producer.stream.first_error if producer.stream is not None else None,
     )
 
@@ -342,8 +344,8 @@ def _get_producer(draft: DecisionDraft, run: RunState) -> RunState:
 def _list_targets(draft: DecisionDraft, producer: RunState) -> list[RunState]:
     if producer.stream is None:
         return []
-    live = (draft.state.runs.get(run_id) for run_id in producer.stream.targets.values())
-    return [run for run in live if run is not None]
+    runs = (draft.state.runs.get(run_id) for run_id in producer.stream.targets.values())
+    return [run for run in runs if run is not None]
 
 
 def _get_stream(producer: RunState) -> StreamState:

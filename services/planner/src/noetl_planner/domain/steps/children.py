@@ -169,12 +169,12 @@ def find_child_error(fact: facts.ChildEnded, *, path: str) -> ErrorObject | None
                 details={"execution_id": child},
             )
         case _:
-            said = fact.error.message if fact.error is not None else "it gave no reason"
+            message = fact.error.message if fact.error is not None else "it gave no reason"
             details = codec.to_builtins(fact.error) if fact.error is not None else {}
             return ErrorObject(
                 kind="child_failed",
                 code="CHILD_FAILED",
-                message=f"execution {child} of playbook {path!r} failed: {said}",
+                message=f"execution {child} of playbook {path!r} failed: {message}",
                 details={"execution_id": child, "error": details},
             )
 

@@ -24,8 +24,10 @@ _NOT_IN_EXECUTORS = frozenset({"spark", "external", "playbook"})
 def check_engine(engine: Any, *, step: str, field: str) -> str:
     """Admit the name of an engine; raises `Refusal`."""
     if engine not in ENGINES:
-        known = ", ".join(ENGINES)
-        raise Refusal.for_step("validation", step, f"{field}: {engine!r:.80} is not one of {known}")
+        known_names = ", ".join(ENGINES)
+        raise Refusal.for_step(
+            "validation", step, f"{field}: {engine!r:.80} is not one of {known_names}"
+        )
     return str(engine)
 
 

@@ -111,8 +111,8 @@ def _parse_unit_bound(policy: Failure, field: str, total: int, step: str) -> int
         return max(0, bound or 0)
     text = bound.strip()
     is_share = text.endswith("%")
-    found = coercion.coerce_number(text.removesuffix("%"))
-    if found is None or not math.isfinite(found) or not (is_share or isinstance(found, int)):
+    number = coercion.coerce_number(text.removesuffix("%"))
+    if number is None or not math.isfinite(number) or not (is_share or isinstance(number, int)):
         raise Refusal.for_step(
             "validation",
             step,
@@ -120,7 +120,7 @@ def _parse_unit_bound(policy: Failure, field: str, total: int, step: str) -> int
             "number nor a percentage: write one, as 5 or 5%",
         )
     # As it is written: a binary fraction near it may come to one unit less.
-    return max(0, int(Fraction(str(found)) * total // _PERCENT if is_share else found))
+    return max(0, int(Fraction(str(number)) * total // _PERCENT if is_share else number))
 
 
 def render_frame_policy(
@@ -151,24 +151,24 @@ def render_frame_policy(
 
 
 def _check_flag(value: Any, *, step: str, field: str) -> bool:
-    found = coercion.coerce_boolean(value)
-    if found is None:
+    boolean = coercion.coerce_boolean(value)
+    if boolean is None:
         raise Refusal.for_step(
             "validation", step, f"{field}: {value!r:.80} is neither true nor false"
         )
-    return found
+    return boolean
 
 
 def _check_seconds(value: Any, seconds_max: int, *, step: str, field: str) -> float:
     """Admit a duration, which may be a part of a second."""
-    found = coercion.coerce_duration_s(value)
-    if found is None or not 0 < found <= seconds_max:
+    duration_s = coercion.coerce_duration_s(value)
+    if duration_s is None or not 0 < duration_s <= seconds_max:
         raise Refusal.for_step(
             "validation",
             step,
             f"{field}: {value!r:.80} is not a duration above 0 and up to {seconds_max} s",
         )
-    return found
+    return duration_s
 
 
 def get_frame_attempts_max(stage: StageState) -> int:

@@ -63,13 +63,13 @@ def find_pool_error(pool_demands: Iterable[PoolDemand], pools: Pools) -> ErrorOb
     """Name the first step whose commands nobody could ever take, or None."""
     for wish in pool_demands:
         if not pools.has_pool(wish.pool):
-            known = ", ".join(sorted(pools.pool_names))
+            known_names = ", ".join(sorted(pools.pool_names))
             guess = spelling.suggest_word(wish.pool, pools.pool_names)
             return _pool_error(
                 wish,
                 f"there is no pool {wish.pool!r} here"
                 + (f" ({guess})" if guess else "")
-                + f"; the pools are {known}",
+                + f"; the pools are {known_names}",
             )
         if wish.needs_stream is not None and wish.pool in pools.by_http:
             return _pool_error(

@@ -104,12 +104,12 @@ def _render_business_object(
         emitted_object.status, names, step=run.step, field=f"{place}.status"
     )
     plain = codec.to_builtins(dict(attributes))
-    taken = len(codec.encode_json(plain))
-    if taken > ATTRIBUTES_BYTES_MAX:
+    size_bytes = len(codec.encode_json(plain))
+    if size_bytes > ATTRIBUTES_BYTES_MAX:
         raise Refusal.for_step(
             "limit",
             run.step,
-            f"{place}.attributes take {taken} bytes, {ATTRIBUTES_BYTES_MAX} are allowed: keep "
+            f"{place}.attributes take {size_bytes} bytes, {ATTRIBUTES_BYTES_MAX} are allowed: keep "
             "what is large in the step's result, to which the object refers",
         )
     result = draft.state.steps[run.step].result

@@ -201,7 +201,9 @@ def cancel_parked_commands(draft: DecisionDraft, reason: str) -> None:
     When a command has submitted work elsewhere, a worker cancels that first, within the grace
     period.
     """
-    for command_state in [one for one in draft.state.commands.values() if one.parked is not None]:
+    for command_state in [
+        command for command in draft.state.commands.values() if command.parked is not None
+    ]:
         if command_state.parked is not None and _must_cancel_remotely(command_state.parked.wait):
             resume_command(draft, command_state, status=STOPPED)
         else:

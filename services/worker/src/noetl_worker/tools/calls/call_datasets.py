@@ -36,7 +36,7 @@ class CallDatasets:
 
     async def plan_source(
         self,
-        given: Mapping[str, Any],
+        fields: Mapping[str, Any],
         call: Call,
         *,
         field: str,
@@ -47,11 +47,11 @@ class CallDatasets:
         Raises `ToolFailure`.
         """
         try:
-            wanted = datasets.parse_source(given)
-            _check_expectations(wanted.expect, call, field)
+            source = datasets.parse_source(fields)
+            _check_expectations(source.expect, call, field)
             place = await dataset_places.open_place(
-                dataset_places.get_path(wanted),
-                wanted.auth,
+                dataset_places.get_path(source),
+                source.auth,
                 call=call,
                 vault=self._vault,
                 field=field,
@@ -61,9 +61,9 @@ class CallDatasets:
             plan = await asyncio.to_thread(
                 read_plan.build_read_plan,
                 place.address,
-                structs.replace(wanted, auth=None),
+                structs.replace(source, auth=None),
                 place.account,
-                await self._open_catalog(wanted.iceberg, call),
+                await self._open_catalog(source.iceberg, call),
             )
         except DatasetInvalid as problem:
             raise _build_invalid_failure(f"{field}: {problem}", call) from problem
@@ -79,7 +79,7 @@ class CallDatasets:
 
     async def describe_sink(
         self,
-        given: Mapping[str, Any],
+        fields: Mapping[str, Any],
         call: Call,
         *,
         field: str = "output",
@@ -87,7 +87,7 @@ class CallDatasets:
     ) -> SinkPlan:
         """Describe the dataset that a call's rows go to; raises `ToolFailure`."""
         try:
-            sink = datasets.parse_sink(given)
+            sink = datasets.parse_sink(fields)
         except DatasetInvalid as problem:
             raise _build_invalid_failure(f"{field}: {problem}", call) from problem
         _check_expectations(sink.expect, call, field)

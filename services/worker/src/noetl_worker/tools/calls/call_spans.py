@@ -48,15 +48,18 @@ def _get_span_kind(call: Call) -> SpanKind:
 
 
 def _build_attributes(call: Call) -> dict[str, str | int]:
-    found: dict[str, str | int] = {names.ATTR_TASK: call.task, names.ATTR_ATTEMPT: call.attempt}
+    attributes: dict[str, str | int] = {
+        names.ATTR_TASK: call.task,
+        names.ATTR_ATTEMPT: call.attempt,
+    }
     match call.kind:
         case "http":
-            found[names.ATTR_METHOD] = _get_method(call)
+            attributes[names.ATTR_METHOD] = _get_method(call)
         case "postgres":
-            found[names.ATTR_DATABASE] = names.DATABASE_POSTGRESQL
+            attributes[names.ATTR_DATABASE] = names.DATABASE_POSTGRESQL
         case "nats":
-            found[names.ATTR_SYSTEM] = names.SYSTEM_NATS
-    return found
+            attributes[names.ATTR_SYSTEM] = names.SYSTEM_NATS
+    return attributes
 
 
 def _get_method(call: Call) -> str:

@@ -202,7 +202,7 @@ async def _wait_for_end(
     try:
         while not end.done():
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if any(one is not end and one.exception() is not None for one in done):
+            if any(item is not end and item.exception() is not None for item in done):
                 return
     finally:
         end.cancel()

@@ -52,25 +52,25 @@ async def open_place(
         )
         raise ToolFailure(build_error("config", text, source=call.kind))
     try:
-        found = address.parse_bucket_address(path, credential.name)
+        bucket_address = address.parse_bucket_address(path, credential.name)
     except DatasetProblem as problem:
         raise ToolFailure(build_dataset_error(problem, call, field)) from problem
     account = {name: credential.fields[name] for name in _FIELDS if name in credential.fields}
-    return DatasetPlace(address=found, account=account)
+    return DatasetPlace(address=bucket_address, account=account)
 
 
 async def _open_folder(path: str, call: Call) -> DatasetPlace:
     """Bring the files of the execution, or of the organization, that a path names."""
-    given = DatasetAddress(scheme="file", path=path)
-    static = given.static_path
+    dataset_address = DatasetAddress(scheme="file", path=path)
+    static = dataset_address.static_path
     if static == path.rstrip("/"):
         name = call.task_files.parse_name(static)
         local = await call.task_files.fetch_path(name)
         return DatasetPlace(address=address.build_local_address(local, name.path))
     if not static:
         local = await call.task_files.fetch_folder()
-        found = DatasetAddress(scheme="file", path=f"{local}/{path}", base=f"{local}/")
-        return DatasetPlace(address=found)
+        folder = DatasetAddress(scheme="file", path=f"{local}/{path}", base=f"{local}/")
+        return DatasetPlace(address=folder)
     name = call.task_files.parse_name(static)
     local = await call.task_files.fetch_path(name)
     pattern = path[len(static) :]

@@ -39,8 +39,8 @@ async def probe_buckets(credential: Credential, url: str | None) -> dict[str, An
         if bucket is not None:
             page = client.list_objects_v2(Bucket=bucket, MaxKeys=1)
             return {"server": server, "bucket": bucket, "is_empty": not page.get("KeyCount")}
-        found = client.list_buckets()
-        return {"server": server, "buckets": len(found.get("Buckets", ()))}
+        buckets = client.list_buckets()
+        return {"server": server, "buckets": len(buckets.get("Buckets", ()))}
 
     return await asyncio.to_thread(_call_aws, ask_storage, credential, bucket)
 
@@ -50,9 +50,13 @@ async def probe_identity(credential: Credential) -> dict[str, Any]:
 
     def ask_sts() -> dict[str, Any]:
         client = aws_secrets.open_aws_client("sts", credential)
-        found = client.get_caller_identity()
+        caller_identity = client.get_caller_identity()
         server = urlsplit(client.meta.endpoint_url).netloc
-        return {"server": server, "account": found["Account"], "user": found["Arn"]}
+        return {
+            "server": server,
+            "account": caller_identity["Account"],
+            "user": caller_identity["Arn"],
+        }
 
     return await asyncio.to_thread(_call_aws, ask_sts, credential, None)
 

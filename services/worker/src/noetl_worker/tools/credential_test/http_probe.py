@@ -26,9 +26,9 @@ async def probe_request(
         raise ToolFailure(build_error("config", text))
     answer = await _fetch_answer(url, credential, fetch=fetch, site=site)
     _check_status(answer)
-    found = {"server": _format_host(answer.url), "status": answer.status}
+    answer_fields = {"server": _format_host(answer.url), "status": answer.status}
     bare = await _fetch_answer(url, None, fetch=fetch, site=site)
-    return found if bare.status in _REFUSED else {**found, "note": _OPEN}
+    return answer_fields if bare.status in _REFUSED else {**answer_fields, "note": _OPEN}
 
 
 async def probe_token(
@@ -41,21 +41,21 @@ async def probe_token(
 ) -> dict[str, Any]:
     """Ask for a token, and use it where there is an address; raises `ToolFailure`."""
     granted = (await tokens.request_token(credential, site)).fields
-    found: dict[str, Any] = {
+    token: dict[str, Any] = {
         "server": _format_host(str(credential.fields.get("token_url"))),
         **{
             name: granted[name] for name in ("token_type", "expires_in", "scope") if name in granted
         },
     }
     if url is None:
-        return found
+        return token
     bearer = Credential(
         name=credential.name,
         kind="bearer",
         version=credential.version,
         fields={"token": granted["token"]},
     )
-    return {**found, "request": await probe_request(bearer, url, fetch=fetch, site=site)}
+    return {**token, "request": await probe_request(bearer, url, fetch=fetch, site=site)}
 
 
 async def _fetch_answer(

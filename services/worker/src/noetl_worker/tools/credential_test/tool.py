@@ -79,7 +79,7 @@ class CredentialTool:
 
 def _find_test_url(credential: Credential, call: Call) -> str | None:
     """Take the address of the task, else that of the credential."""
-    given = call.fields.get("url") or credential.fields.get("test_url")
-    if given is not None and not isinstance(given, str):
+    url = call.fields.get("url") or credential.fields.get("test_url")
+    if url is not None and not isinstance(url, str):
         raise ToolFailure(build_error("validation", "field 'url' is not a text"))
-    return given or None
+    return url or None

@@ -19,13 +19,15 @@ _OF_SERVER = ("host", "port", "user", "password", "database", "ssl")
 
 def build_libpq_settings(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return a server's settings, a `dsn` taken apart; raises `UnusableCredential`."""
-    known = postgres_connection.build_connect_arguments(fields, application="noetl-worker")
-    if "dsn" in known:
-        return _parse_dsn(known["dsn"])
+    connect_arguments = postgres_connection.build_connect_arguments(
+        fields, application="noetl-worker"
+    )
+    if "dsn" in connect_arguments:
+        return _parse_dsn(connect_arguments["dsn"])
     return {
-        _LIBPQ_NAMES.get(name, name): str(known[name])
+        _LIBPQ_NAMES.get(name, name): str(connect_arguments[name])
         for name in _OF_SERVER
-        if known[name] is not None
+        if connect_arguments[name] is not None
     }
 
 

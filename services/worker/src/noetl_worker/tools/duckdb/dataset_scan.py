@@ -87,6 +87,6 @@ class ScannedDataset(datasets.UnionDataset):  # type: ignore[misc]  # the librar
 
 def open_dataset(source: PlannedSource) -> ScannedDataset:
     """Make a source scannable."""
-    found = ScannedDataset(source.schema, [])
-    found.set_source(source)
-    return found
+    scanned_dataset = ScannedDataset(source.schema, [])
+    scanned_dataset.set_source(source)
+    return scanned_dataset

@@ -160,13 +160,13 @@ class DuckdbSession:
         """
         with _translate_errors():
             # A second cursor keeps its place while this connection writes.
-            found: Any = self._get_connection().cursor().sql(text, params=values or None)
-            if found is None:
+            relation: Any = self._get_connection().cursor().sql(text, params=values or None)
+            if relation is None:
                 return (), [], iter(())
-            kinds = [str(kind) for kind in found.types]
-            reader = self._open_reader(found, kinds, size)
+            kinds = [str(kind) for kind in relation.types]
+            reader = self._open_reader(relation, kinds, size)
             types = duckdb_types.list_types(reader.schema, kinds)
-            return tuple(found.columns), types, self._iterate_windows(reader, kinds)
+            return tuple(relation.columns), types, self._iterate_windows(reader, kinds)
 
     def _iterate_windows(self, reader: Any, kinds: list[str]) -> Iterator[list[dict[str, Any]]]:
         with _translate_errors():
@@ -194,13 +194,13 @@ class DuckdbSession:
     def spool_query(self, text: str, values: list[Any]) -> SpooledRows:
         """Run a query and take all of its rows to disk; raises `ToolFailure`."""
         with _translate_errors():
-            found: Any = self._get_connection().sql(text, params=values or None)
-            if found is None:
+            relation: Any = self._get_connection().sql(text, params=values or None)
+            if relation is None:
                 return SpooledRows((), [])
-            kinds = [str(kind) for kind in found.types]
-            reader = self._open_reader(found, kinds, file_tables.BATCH_ROWS)
+            kinds = [str(kind) for kind in relation.types]
+            reader = self._open_reader(relation, kinds, file_tables.BATCH_ROWS)
             return SpooledRows.spool_batches(
-                tuple(found.columns), kinds, reader.schema, self._iterate_batches(reader)
+                tuple(relation.columns), kinds, reader.schema, self._iterate_batches(reader)
             )
 
     def scan_query(self, text: str, values: list[Any], *, size: int) -> "QueryScan | None":
@@ -209,10 +209,10 @@ class DuckdbSession:
             parts = _parse_statements(self._get_connection(), text)
             if len(parts) != 1 or parts[0].type != duckdb.StatementType.SELECT:
                 return None
-            found: Any = self._get_connection().sql(parts[0].query, params=values or None)
-            kinds = [str(kind) for kind in found.types]
-            columns = list(found.columns)
-            reader = self._open_reader(found, kinds, size)
+            query: Any = self._get_connection().sql(parts[0].query, params=values or None)
+            kinds = [str(kind) for kind in query.types]
+            columns = list(query.columns)
+            reader = self._open_reader(query, kinds, size)
             types = duckdb_types.list_types(reader.schema, kinds)
             return QueryScan(
                 columns=columns,
@@ -233,7 +233,7 @@ class DuckdbSession:
             self._plan_statement(index, statement)
             for index, (statement, _) in enumerate(statements)
         ]
-        alone = len(planned) == 1 or any(part.type in _ALONE for one in planned for part in one)
+        alone = len(planned) == 1 or any(part.type in _ALONE for item in planned for part in item)
         if alone:
             return self._run_all(statements, planned)
         connection.execute(_COMMANDS["begin"])
@@ -344,8 +344,8 @@ def _translate_errors(statement: int | None = None) -> Iterator[None]:
 def _restore_error(problem: Exception) -> duckdb.Error:
     """Give an error of a query that runs its class, which it loses on its way through Arrow."""
     text = str(problem)
-    told = _TOLD.match(text)
-    words = told[1].split() if told else []
+    match = _TOLD.match(text)
+    words = match[1].split() if match else []
     name = "".join(word[:1].upper() + word[1:] for word in words) + "Exception"
     kind = getattr(duckdb, name, duckdb.Error)
     return kind(text)

@@ -134,7 +134,7 @@ class DuckdbTool:
         ]
         work = _DuckdbWork(
             database=parse_database_name(call.fields.get("database"), call),
-            uses_files=any(may_use_files(one.text) for one, _ in statements),
+            uses_files=any(may_use_files(item.text) for item, _ in statements),
             attached=await self._resolve_attached(call),
             statements=statements,
         )
@@ -157,15 +157,15 @@ class DuckdbTool:
     async def _fetch_result(
         self, lease: SessionThread, work: _DuckdbWork, call: Call
     ) -> dict[str, Any]:
-        given = call.fields.get("sink")
-        if given is not None:
-            plan = await self._datasets.describe_sink(given, call)
+        sink = call.fields.get("sink")
+        if sink is not None:
+            plan = await self._datasets.describe_sink(sink, call)
             with dataset_results.translate_problems(call, "output"):
                 return await lease.run_work(lambda session: _write_rows(session, work, plan))
         if stored_parts.is_spread_wanted(call) and len(work.statements) == 1:
-            found = await self._select_rows(lease, work, call)
-            if found is not None:
-                return found
+            rows = await self._select_rows(lease, work, call)
+            if rows is not None:
+                return rows
         return await lease.run_work(lambda session: session.run_statements(work.statements))
 
     async def _select_rows(
@@ -218,9 +218,9 @@ class DuckdbTool:
                 yield lease, views
             except ToolFailure as failure:
                 # DuckDB tells the text of what has ended a scan, and not its kind.
-                if (found := find_problem(views)) is None:
+                if (problem := find_problem(views)) is None:
                     raise
-                error = dataset_places.build_dataset_error(found[1], call, found[0])
+                error = dataset_places.build_dataset_error(problem[1], call, problem[0])
                 raise ToolFailure(error) from failure
 
     @asynccontextmanager
@@ -245,10 +245,10 @@ class DuckdbTool:
         auth = call.auth
         if auth is None:
             return {}
-        is_many = isinstance(auth, dict) and all(isinstance(one, dict) for one in auth.values())
+        is_many = isinstance(auth, dict) and all(isinstance(item, dict) for item in auth.values())
         named = auth if is_many else {"pg": auth}
         found = {
-            alias: await self._vault.resolve_auth(one, call.site) for alias, one in named.items()
+            alias: await self._vault.resolve_auth(item, call.site) for alias, item in named.items()
         }
         for alias, credential in found.items():
             if credential.kind != "postgres":

@@ -81,7 +81,7 @@ def _fit_nested_type(kind: pa.DataType) -> pa.DataType:
         return kind if inner.equals(kind.value_type) else pa.list_(inner)
     if types.is_struct(kind):
         inner_kinds = [_fit_type(field.type) for field in kind]
-        if all(one.equals(field.type) for one, field in zip(inner_kinds, kind, strict=True)):
+        if all(item.equals(field.type) for item, field in zip(inner_kinds, kind, strict=True)):
             return kind
         fields = zip((field.name for field in kind), inner_kinds, strict=True)
         return pa.struct(list(fields))

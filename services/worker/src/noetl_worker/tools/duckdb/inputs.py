@@ -75,19 +75,19 @@ class StoredTables:
     async def _open_parts(self, ref: PayloadRef, near: NearPayloads) -> Any:
         """Lay a table's parts below each other; None where there is no table of parts."""
         async with near.lend_file(ref) as file:
-            found = _find_spread(await asyncio.to_thread(file.read_bytes), ref)
-        if found is None or not 0 < len(found.parts) <= _PARTS_MAX:
+            spread = _find_spread(await asyncio.to_thread(file.read_bytes), ref)
+        if spread is None or not 0 < len(spread.parts) <= _PARTS_MAX:
             return None
         opened: list[Any] = []
-        for part in found.parts:
+        for part in spread.parts:
             mapped = await near.map_table(part)
             if mapped is None:
                 async with near.lend_file(part) as file:
                     mapped = await asyncio.to_thread(_open_file, file)
             opened.append(mapped)
-        if all(isinstance(one, pa.Table) for one in opened):
+        if all(isinstance(item, pa.Table) for item in opened):
             return pa.concat_tables(opened).replace_schema_metadata(None)
-        if any(isinstance(one, pa.Table) for one in opened):
+        if any(isinstance(item, pa.Table) for item in opened):
             return None
         return importlib.import_module(_PARQUET_SCANNING).of_parts(opened)
 
@@ -96,10 +96,10 @@ def _find_spread(data: bytes, ref: PayloadRef) -> SpreadTable | None:
     """Return the parts of a result that is one task's table and nothing else."""
     try:
         kept = codec.decode_json(data)
-        found = spread_table.find_spread_table(kept, owner=ref)
+        spread = spread_table.find_spread_table(kept, owner=ref)
     except (LocatorError, msgspec.DecodeError, msgspec.ValidationError) as problem:
         raise PayloadUnreadable(f"a payload names no parts: {problem}") from problem
-    return found if found is not None and len(kept["tasks"]) == 1 else None
+    return spread if spread is not None and len(kept["tasks"]) == 1 else None
 
 
 def _open_file(file: Path) -> Any:
@@ -160,7 +160,7 @@ class _GatheredRows:
         kinds = table_schema.unify_kinds(
             [(piece.kinds, piece.column_names()) for piece in self._pieces]
         )
-        rows = [row for one in self._pieces for row in one.rows]
+        rows = [row for item in self._pieces for row in item.rows]
         return await asyncio.to_thread(row_tables.build_table, rows, list(columns), kinds)
 
 
@@ -261,16 +261,16 @@ class InputReader:
             inner = part.get("ref") if is_held else None
             given = inner if references.is_reference(inner) else part
             value = await self._references.load_part(given, call.site)
-            found = row_tables.read_row_table(value)
-            if found is None:
+            row_table = row_tables.read_row_table(value)
+            if row_table is None:
                 text = f"part {index} of input '{name}' holds no rows"
                 raise ToolFailure(build_error("validation", text, source="duckdb"))
-            names = dict.fromkeys(found.columns or ())
-            for row in found.rows:
+            names = dict.fromkeys(row_table.columns or ())
+            for row in row_table.rows:
                 names.update(dict.fromkeys(row))
             columns.update(names)
-            rows = [{**row, _PART: index} for row in found.rows]
-            kinds = {**found.kinds, _PART: pa.int64()}
+            rows = [{**row, _PART: index} for row in row_table.rows]
+            kinds = {**row_table.kinds, _PART: pa.int64()}
             await gathered.add_piece(RowTable(rows, [*names, _PART], kinds))
         columns[_PART] = None
         return await gathered.build_table(list(columns))
@@ -337,8 +337,8 @@ def _is_part_list(source: Any) -> bool:
 
 
 def _build_table(name: str, value: Any) -> pa.Table:
-    found = row_tables.read_row_table(value)
-    if found is None:
+    row_table = row_tables.read_row_table(value)
+    if row_table is None:
         raise ToolFailure(
             build_error(
                 "validation",
@@ -347,7 +347,7 @@ def _build_table(name: str, value: Any) -> pa.Table:
                 source="duckdb",
             )
         )
-    if not found.rows and not found.columns:
+    if not row_table.rows and not row_table.columns:
         raise ToolFailure(
             build_error(
                 "validation",
@@ -356,4 +356,4 @@ def _build_table(name: str, value: Any) -> pa.Table:
                 source="duckdb",
             )
         )
-    return row_tables.build_table(*found)
+    return row_tables.build_table(*row_table)

@@ -25,8 +25,10 @@ def of_file(file: Any) -> FrugalDataset:
     format_ = datasets.ParquetFileFormat()
     fragment = format_.make_fragment(file)
     schema: pa.Schema = fragment.physical_schema
-    one = datasets.FileSystemDataset([fragment], schema, format_, fragment.filesystem)
-    return FrugalDataset(schema, [one])
+    file_system_dataset = datasets.FileSystemDataset(
+        [fragment], schema, format_, fragment.filesystem
+    )
+    return FrugalDataset(schema, [file_system_dataset])
 
 
 def of_parts(parts: Sequence[FrugalDataset]) -> FrugalDataset:

@@ -25,7 +25,7 @@ def show_command(kind: str, *, count: int, **shown: Any) -> dict[str, Any]:
 
 def show_commands(commands: list[dict[str, Any]]) -> dict[str, Any]:
     """Show what several statements did: the rows are those of the last one that gave any."""
-    front = next((one for one in reversed(commands) if one["columns"]), commands[-1])
+    front = next((command for command in reversed(commands) if command["columns"]), commands[-1])
     raw: dict[str, Any] = {
         "rows": front["rows"],
         "row_count": front["row_count"],

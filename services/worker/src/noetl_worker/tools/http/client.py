@@ -192,11 +192,11 @@ def _encode_headers(request: HttpRequest) -> list[bytes]:
     lines: list[bytes] = []
     missing = _DEFAULTS
     for name, value in request.headers.items():
-        begin, known = _build_header_start(name)
+        begin, known_names = _build_header_start(name)
         if not value.isprintable() and (problem := http_headers.find_header_problem(name, value)):
             raise ValueError(problem)
-        if known in missing:
-            missing = {key: line for key, line in missing.items() if key != known}
+        if known_names in missing:
+            missing = {key: line for key, line in missing.items() if key != known_names}
         # libcurl takes a name with a semicolon for a header that is empty.
         lines.append(f"{begin}{value}".encode() if value.strip() else f"{name};".encode())
     lines += missing.values()

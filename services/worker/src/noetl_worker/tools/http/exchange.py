@@ -346,21 +346,21 @@ async def join_pieces(pieces: AsyncIterator[bytes], *, bytes_max: int) -> bytes:
 
 def _decode_headers(lines: list[bytes]) -> dict[str, str]:
     """Read the headers of the last head; those that came several times are joined."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     name = ""
     is_head = True
     for line in lines:
         if line.startswith(_STATUS_LINE):
-            found.clear()
+            headers.clear()
             is_head = True
         elif not line.strip():
             is_head = False
         elif is_head and line[:1] in b" \t" and name:
-            found[name] = f"{found[name]} {_decode_text(line)}"
+            headers[name] = f"{headers[name]} {_decode_text(line)}"
         elif is_head:
             name, text = _known_field(line) if len(line) <= _KNOWN_BYTES_MAX else _split_field(line)
-            found[name] = f"{found[name]}, {text}" if name in found else text
-    return found
+            headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return headers
 
 
 def _split_field(line: bytes) -> tuple[str, str]:
@@ -382,5 +382,5 @@ def _decode_text(data: bytes) -> str:
 
 @lru_cache(maxsize=256)
 def _find_charset(media_type: str) -> str | None:
-    found = _CHARSET.search(media_type)
-    return None if found is None else found[1]
+    match = _CHARSET.search(media_type)
+    return None if match is None else match[1]

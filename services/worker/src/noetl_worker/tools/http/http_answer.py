@@ -61,8 +61,8 @@ _BYTES_MAX = 1 << 62
 @lru_cache(maxsize=256)
 def get_codec_name(charset: str | None) -> str:
     """Return Python's codec for a charset of an answer; UTF-8 when the charset is not known."""
-    found = _CODECS.get(normalize_encoding(charset or DEFAULT).lower(), DEFAULT)
-    return DEFAULT if found in _NO_TEXT_CODECS else found
+    codec_name = _CODECS.get(normalize_encoding(charset or DEFAULT).lower(), DEFAULT)
+    return DEFAULT if codec_name in _NO_TEXT_CODECS else codec_name
 
 
 class HttpAnswer(Struct, frozen=True, kw_only=True):
@@ -82,11 +82,11 @@ def parse_response_type(given: Any) -> ResponseType:
     if given is None:
         return "auto"
     if given not in _RESPONSE_TYPES:
-        known = ", ".join(_RESPONSE_TYPES)
-        text = f"field 'response_type': {given!r} is none of {known}"
+        known_names = ", ".join(_RESPONSE_TYPES)
+        text = f"field 'response_type': {given!r} is none of {known_names}"
         raise ToolFailure(build_error("validation", text, source="http"))
-    found: ResponseType = given
-    return found
+    response_type: ResponseType = given
+    return response_type
 
 
 def inflate_body(response: HttpResponse, *, url: str, bytes_max: int) -> bytes:

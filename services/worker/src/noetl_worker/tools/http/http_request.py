@@ -157,10 +157,10 @@ def sign_request(request: HttpRequest, credential: Credential) -> HttpRequest:
 
 def _get_field(credential: Credential, *names: str) -> str:
     """Return the first field that is there; raises `ToolFailure` for none, or no text."""
-    found = credential.find_text_field(*names)
-    if found is None:
+    text_field = credential.find_text_field(*names)
+    if text_field is None:
         raise credential.build_unusable_failure(f"of type '{credential.kind}' has no '{names[0]}'")
-    return found
+    return text_field
 
 
 def redirect_request(request: HttpRequest, *, status: int, location: str) -> HttpRequest:

@@ -300,12 +300,12 @@ def _describe_request(
 
 def _parse_flag(fields: dict[str, Any], name: str) -> bool:
     """Read a field that is true unless it says otherwise; raises `ToolFailure`."""
-    given = fields.get(name)
-    found = True if given is None else coercion.coerce_boolean(given)
-    if found is None:
-        text = f"field '{name}': {given!r:.80} is neither true nor false"
+    field = fields.get(name)
+    flag = True if field is None else coercion.coerce_boolean(field)
+    if flag is None:
+        text = f"field '{name}': {field!r:.80} is neither true nor false"
         raise ToolFailure(build_error("validation", text, source="http"))
-    return found
+    return flag
 
 
 def _classify_exception(problem: Exception, call: Call) -> ErrorObject:

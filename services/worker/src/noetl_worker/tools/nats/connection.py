@@ -68,10 +68,10 @@ def build_credentials_file(credential: Credential) -> str | None:
 
     Of a text without its parts the client would read on without end.
     """
-    given = credential.find_text_field("creds")
-    if not given:
+    text_field = credential.find_text_field("creds")
+    if not text_field:
         return None
-    jwt, seed = _JWT.search(given), _SEED.search(given)
+    jwt, seed = _JWT.search(text_field), _SEED.search(text_field)
     if jwt is None or seed is None or not _is_seed(seed[1]):
         raise credential.build_unusable_failure(
             "has 'creds' that are not the text of a credentials file, a user's JWT and its seed"
@@ -184,8 +184,8 @@ def _classify_refusal(problem: Exception, complaint: str, credential: Credential
     # No part of the address but these is told: it may hold a password.
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     server = f"the NATS server at {parts.hostname}:{parts.port or _PORT}"
-    said = f"{problem} {complaint}".lower()
-    if "authorization" in said or "authentication" in said:
+    message = f"{problem} {complaint}".lower()
+    if "authorization" in message or "authentication" in message:
         text = f"{server} refused the credential '{credential.name}'"
         return build_error("auth", text, source="nats")
     reason = str(problem) or complaint or type(problem).__name__

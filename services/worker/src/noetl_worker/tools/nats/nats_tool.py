@@ -119,14 +119,14 @@ class NatsTool:
 
 def _collect_fields(call: Call) -> dict[str, Any]:
     """Gather the fields; inputs fill those that the task leaves out. Raises `ToolFailure`."""
-    found = {name: call.input[name] for name in _FIELDS if name in call.input}
-    found.update((name, item) for name, item in call.fields.items() if item is not None)
-    if found.get("operation") not in get_args(Operation):
-        known = ", ".join(get_args(Operation))
+    inputs = {name: call.input[name] for name in _FIELDS if name in call.input}
+    inputs.update((name, item) for name, item in call.fields.items() if item is not None)
+    if inputs.get("operation") not in get_args(Operation):
+        known_names = ", ".join(get_args(Operation))
         raise _build_invalid_failure(
-            f"field 'operation': {found.get('operation')!r} is none of {known}"
+            f"field 'operation': {inputs.get('operation')!r} is none of {known_names}"
         )
-    return found
+    return inputs
 
 
 async def _run_operation(task: NatsTask) -> dict[str, Any]:

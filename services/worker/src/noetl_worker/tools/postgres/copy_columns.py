@@ -123,11 +123,11 @@ def _translate_read_errors(names: list[str]) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as problem:
-        found = _COLUMN.search(str(problem))
+        match = _COLUMN.search(str(problem))
         what = (
             f"a row is longer than {BLOCK_BYTES} bytes, or is none"
-            if found is None
-            else f"column '{names[int(found[1])]}' holds a value that does not read as its type"
+            if match is None
+            else f"column '{names[int(match[1])]}' holds a value that does not read as its type"
         )
         text = f"{what} ({problem}): cast the column to text in the query"
         raise ToolFailure(build_error("schema", text, source="postgres")) from problem

@@ -88,7 +88,7 @@ class StatementLane(Struct, eq=False):
                 shared_run.answer.set_exception(TimeoutError())
                 if shared_run.batch is not None:
                     shared_run.batch.cancel_if_unwanted()
-        if left := [one.until_s for one in self.unanswered if not one.is_expired]:
+        if left := [item.until_s for item in self.unanswered if not item.is_expired]:
             self._set_alarm(min(left))
 
 

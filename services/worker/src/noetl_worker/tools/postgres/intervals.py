@@ -90,8 +90,8 @@ def write_interval(value: Any) -> Parts:
     iso = _ISO.fullmatch(text)
     if iso is not None and text[-1] not in "PT":
         units = {unit: iso[unit] for unit in _UNITS if iso.groupdict().get(unit) is not None}
-        found = _sum_pieces([(Decimal(count), unit) for unit, count in units.items()])
-        return _negate_parts(found) if iso["sign"] == "-" else found
+        pieces = _sum_pieces([(Decimal(count), unit) for unit, count in units.items()])
+        return _negate_parts(pieces) if iso["sign"] == "-" else pieces
     try:
         return 0, 0, to_microseconds(text)
     except InvalidOperation:
@@ -145,11 +145,11 @@ def _parse_worded(text: str) -> Parts:
     pieces: list[tuple[Decimal, str]] = []
     at = 0
     while at < len(words):
-        found = _PIECE.match(words, at)
-        if found is None:
+        match = _PIECE.match(words, at)
+        if match is None:
             raise ValueError("it is no number of seconds, no ISO 8601 duration and no interval")
-        pieces += _parse_piece(found)
-        at = found.end()
+        pieces += _parse_piece(match)
+        at = match.end()
         while at < len(words) and words[at].isspace():
             at += 1
     if not pieces:

@@ -84,13 +84,13 @@ def write_date(value: Any) -> tuple[int]:
     text = str(value).strip()
     if infinity := _find_infinity(text, _DATE_INFINITIES):
         return (infinity,)
-    found = _MOMENT.fullmatch(text)
-    if found is None:
+    match = _MOMENT.fullmatch(text)
+    if match is None:
         # Python reads more forms of ISO 8601, as 20260102 and 2026-W01-5.
         return (date.fromisoformat(text).toordinal() - _EPOCH_ORDINAL,)
-    if found["hour"] is not None:
-        _parse_clock_us(found)
-    days = _count_days(found)
+    if match["hour"] is not None:
+        _parse_clock_us(match)
+    days = _count_days(match)
     if not _DAYS_MIN <= days < _DAYS_END:
         raise ValueError("PostgreSQL has no such date")
     return (days,)
@@ -140,9 +140,9 @@ def to_microseconds(seconds: Any) -> int:
 
 def _parse_time_parts(value: Any) -> tuple[int, int]:
     text = str(value).strip()
-    found = _TIME.fullmatch(text)
-    if found is not None:
-        return _parse_clock_us(found), -_parse_offset_s(found["zone"])
+    match = _TIME.fullmatch(text)
+    if match is not None:
+        return _parse_clock_us(match), -_parse_offset_s(match["zone"])
     # Python reads more forms of ISO 8601, as 030405.
     read = time.fromisoformat(text)
     offset = read.utcoffset()
@@ -154,19 +154,19 @@ def _parse_time_parts(value: Any) -> tuple[int, int]:
 def _parse_moment_us(text: str) -> int:
     # Python cuts off what stands behind six digits of a second.
     is_usual = text[4:5] == text[7:8] == "-" and text[13:14] == ":" and not text[26:27].isdigit()
-    found = None if is_usual else _MOMENT.fullmatch(text)
-    if found is None:
+    match = None if is_usual else _MOMENT.fullmatch(text)
+    if match is None:
         try:
             read = datetime.fromisoformat(text)
         except ValueError:
-            found = _MOMENT.fullmatch(text)
-            if found is None:
+            match = _MOMENT.fullmatch(text)
+            if match is None:
                 raise
         else:
             delta = read - (_NAIVE_EPOCH if read.tzinfo is None else _UTC_EPOCH)
             return delta.days * DAY_US + delta.seconds * SECOND_US + delta.microseconds
-    clock_us = 0 if found["hour"] is None else _parse_clock_us(found)
-    return _count_days(found) * DAY_US + clock_us - _parse_offset_s(found["zone"]) * SECOND_US
+    clock_us = 0 if match["hour"] is None else _parse_clock_us(match)
+    return _count_days(match) * DAY_US + clock_us - _parse_offset_s(match["zone"]) * SECOND_US
 
 
 def _count_days(found: re.Match[str]) -> int:
@@ -213,11 +213,11 @@ def _parse_offset_s(zone: str | None) -> int:
 
 
 def _find_infinity(text: str, infinities: dict[int, str]) -> int | None:
-    found = _INFINITY.fullmatch(text)
-    if found is None:
+    match = _INFINITY.fullmatch(text)
+    if match is None:
         return None
     largest, smallest = infinities
-    return smallest if found["sign"] == "-" else largest
+    return smallest if match["sign"] == "-" else largest
 
 
 def _format_far_timestamp(us: int, zone: str) -> str:

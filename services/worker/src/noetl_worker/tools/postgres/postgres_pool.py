@@ -236,7 +236,7 @@ class ConnectionPool:
             )
             return
         if has_ended:
-            log.info("the server's process of a statement was ended", server_process=process)
+            log.info("server process of a statement terminated", server_process=process)
 
     def _take_idle(self) -> PostgresSession | None:
         while self._idle:
@@ -334,9 +334,11 @@ async def open_postgres_connection(credential: Credential) -> "asyncpg.Connectio
     """
     fields = credential.fields
     try:
-        known = postgres_connection.build_connect_arguments(fields, application="noetl-worker")
+        connect_arguments = postgres_connection.build_connect_arguments(
+            fields, application="noetl-worker"
+        )
         with postgres_connection.translate_credential_errors(fields):
-            connection = await _connect(known)
+            connection = await _connect(connect_arguments)
     except postgres_connection.UnusableCredential as problem:
         raise credential.build_unusable_failure(f"cannot be used: {problem}") from problem
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as problem:

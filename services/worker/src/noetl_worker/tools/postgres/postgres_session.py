@@ -324,7 +324,7 @@ class PostgresSession:
 
 def _is_derived(prepared: "PreparedStatement[Any]") -> bool:
     types = [column.type for column in prepared.get_attributes()]
-    return any(is_derived_type(one) for one in (*types, *prepared.get_parameters()))
+    return any(is_derived_type(item) for item in (*types, *prepared.get_parameters()))
 
 
 def _build_plan(prepared: "PreparedStatement[Any]", *, is_checked: bool) -> StatementPlan:

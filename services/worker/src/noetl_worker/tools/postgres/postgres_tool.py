@@ -141,14 +141,14 @@ class PostgresTool:
             await session.limit_statements(timeout_s)
         payloads = self._references.get_payloads(call.site)
         try:
-            found = await query_output.read_table(
+            table = await query_output.read_table(
                 session, statements[0], call, payloads=payloads, mask=self._vault.secret_mask
             )
         except asyncpg.PostgresError as problem:
             return Outcome(error=_classify_statement_error(problem, 0, statements[0]))
-        if found is None:
+        if table is None:
             return await run_statements(session, statements, call)
-        return Outcome(data=found)
+        return Outcome(data=table)
 
     async def _run_shared(self, statement: Statement, call: Call) -> Outcome:
         """Run a statement together with others of its text."""
@@ -349,7 +349,7 @@ def _check_kind(credential: Credential) -> None:
 
 def _build_result(results: list[StatementRows]) -> dict[str, Any]:
     commands = [_build_command(result) for result in results]
-    shown = next((one for one in reversed(commands) if one["columns"]), None)
+    shown = next((command for command in reversed(commands) if command["columns"]), None)
     last = commands[-1]
     raw: dict[str, Any] = {
         "rows": [] if shown is None else shown["rows"],
@@ -397,8 +397,8 @@ def classify_postgres_error(
         "table": getattr(problem, "table_name", None),
         **describe_fault_place(text, _find_position(problem)),
     }
-    known = {name: item for name, item in details.items() if item is not None}
-    return classify_sqlstate(sqlstate, format_problem(problem), details=known)
+    known_names = {name: item for name, item in details.items() if item is not None}
+    return classify_sqlstate(sqlstate, format_problem(problem), details=known_names)
 
 
 def _classify_statement_error(problem: Exception, index: int, statement: Statement) -> ErrorObject:

@@ -38,10 +38,10 @@ class QueryRows(Struct, frozen=True, kw_only=True):
     batches: Iterator[pa.RecordBatch]
 
 
-def parse_request(given: Mapping[str, Any], *, name: str) -> ReadRequest:
+def parse_request(fields: Mapping[str, Any], *, name: str) -> ReadRequest:
     """Read `query` and `params`; raises `ToolFailure`."""
-    params = given.get("params")
-    statement = parse_one_statement(given.get("query"), params)
+    params = fields.get("params")
+    statement = parse_one_statement(fields.get("query"), params)
     try:
         values = sql_statements.order_arguments(statement, params)
     except PlaceholderError as problem:

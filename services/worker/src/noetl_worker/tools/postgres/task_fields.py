@@ -33,19 +33,19 @@ def parse_pool_hints(fields: dict[str, Any]) -> PoolHints:
 
     `min_size` is accepted: connections are opened when they are first needed, however many.
     """
-    given = fields.get("pool")
-    if given is None:
+    pool = fields.get("pool")
+    if pool is None:
         return _NO_HINTS
-    if not isinstance(given, dict) or not given.keys() <= _POOL_FIELDS:
+    if not isinstance(pool, dict) or not pool.keys() <= _POOL_FIELDS:
         raise _build_invalid_failure(
             f"field 'pool' must be a mapping of {', '.join(sorted(_POOL_FIELDS))}"
         )
-    _parse_count(given, "min_size", least=0)
+    _parse_count(pool, "min_size", least=0)
     return PoolHints(
-        name=str(given.get("name") or ""),
-        size_max=_parse_count(given, "max_size", least=1),
-        wait_s=_parse_seconds(given.get("timeout"), "pool.timeout"),
-        waiting_max=_parse_count(given, "max_waiting", least=0),
+        name=str(pool.get("name") or ""),
+        size_max=_parse_count(pool, "max_size", least=1),
+        wait_s=_parse_seconds(pool.get("timeout"), "pool.timeout"),
+        waiting_max=_parse_count(pool, "max_waiting", least=0),
     )
 
 
@@ -56,10 +56,12 @@ def parse_statement_timeout_s(fields: dict[str, Any]) -> float | None:
 
 def is_autocommit(fields: dict[str, Any]) -> bool:
     """Read the field `autocommit`; raises `ToolFailure`."""
-    given = fields.get("autocommit")
-    found = False if given is None else coercion.coerce_boolean(given)
+    autocommit = fields.get("autocommit")
+    found = False if autocommit is None else coercion.coerce_boolean(autocommit)
     if found is None:
-        raise _build_invalid_failure(f"field 'autocommit' must be true or false, not {given!r}")
+        raise _build_invalid_failure(
+            f"field 'autocommit' must be true or false, not {autocommit!r}"
+        )
     return found
 
 
@@ -73,21 +75,21 @@ def _parse_count(given: dict[str, Any], name: str, *, least: int) -> int | None:
     value = given.get(name)
     if value is None:
         return None
-    found = coercion.coerce_integer(value)
-    if found is None or found < least:
+    count = coercion.coerce_integer(value)
+    if count is None or count < least:
         raise _build_invalid_failure(
             f"field 'pool.{name}' must be a whole number of at least {least}"
         )
-    return found
+    return count
 
 
 def _parse_seconds(value: Any, name: str) -> float | None:
     if value is None:
         return None
-    found = coercion.coerce_duration_s(value)
-    if found is None or found <= 0:
+    duration_s = coercion.coerce_duration_s(value)
+    if duration_s is None or duration_s <= 0:
         raise _build_invalid_failure(f"field '{name}': {value!r} is not a duration above 0")
-    return found
+    return duration_s
 
 
 def _build_invalid_failure(text: str) -> ToolFailure:
@@ -116,7 +118,7 @@ def parse_statements(call: Call, dialect: Dialect = "postgres") -> tuple[Stateme
     )
     if not statements:
         raise ToolFailure(build_error("validation", "field 'query' holds no statement"))
-    if any(one.is_client_copy for one in statements):
+    if any(item.is_client_copy for item in statements):
         text = "COPY with STDIN or STDOUT has no other end here: move rows with kind transfer"
         raise ToolFailure(build_error("validation", text, source="postgres"))
     return statements

@@ -63,14 +63,14 @@ def write_range(value: Any, element: Convert) -> Any:
         raise TypeError("it is no text of a range, as [1,5)")
     if value.strip().lower() == "empty":
         return asyncpg.Range(empty=True)
-    found = _RANGE.fullmatch(value)
-    if found is None:
+    match = _RANGE.fullmatch(value)
+    if match is None:
         raise ValueError("it is no text of a range, as [1,5)")
     return asyncpg.Range(
-        lower=element(_unquote_bound(found["lower"])) if found["lower"] else None,
-        upper=element(_unquote_bound(found["upper"])) if found["upper"] else None,
-        lower_inc=found["open"] == "[" and bool(found["lower"]),
-        upper_inc=found["close"] == "]" and bool(found["upper"]),
+        lower=element(_unquote_bound(match["lower"])) if match["lower"] else None,
+        upper=element(_unquote_bound(match["upper"])) if match["upper"] else None,
+        lower_inc=match["open"] == "[" and bool(match["lower"]),
+        upper_inc=match["close"] == "]" and bool(match["upper"]),
     )
 
 
@@ -93,7 +93,7 @@ def read_path(value: Any) -> str:
 def write_path(value: Any) -> Any:
     """Read a path from its text, or from a list of points, which is open; raises `ValueError`."""
     if not isinstance(value, str):
-        return asyncpg.Path(*[(float(one[0]), float(one[1])) for one in value], is_closed=False)
+        return asyncpg.Path(*[(float(item[0]), float(item[1])) for item in value], is_closed=False)
     points = [(float(x), float(y)) for x, y in _POINT.findall(value)]
     rest = re.sub(r"[\s,]", "", _POINT.sub("", value))
     if not points or rest not in {"()", "[]"}:

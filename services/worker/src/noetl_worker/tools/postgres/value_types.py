@@ -98,13 +98,13 @@ def _bind_json(value: Any) -> str:
 
 
 def _bind_decimal(value: Any) -> Decimal:
-    found = Decimal(str(value).strip())
+    decimal = Decimal(str(value).strip())
     # The client writes a larger one as another number.
-    if found.is_finite() and found and found.adjusted() >= _WHOLE_DIGITS_MAX:
+    if decimal.is_finite() and decimal and decimal.adjusted() >= _WHOLE_DIGITS_MAX:
         raise ValueError(f"it has more than {_WHOLE_DIGITS_MAX} digits before the point")
-    if found.is_snan():
+    if decimal.is_snan():
         raise ValueError("it is no number")
-    return found
+    return decimal
 
 
 def _bind_binary(value: Any) -> bytes:
@@ -114,10 +114,10 @@ def _bind_binary(value: Any) -> bytes:
 def _bind_char(value: Any) -> bytes:
     """Read the type "char", one byte: a letter, nothing, or a backslash and its octal number."""
     text = format_text(value)
-    found = bytes([int(text[1:], 8)]) if text[:1] == "\\" and text[1:].isdigit() else text.encode()
-    if len(found) > _CHAR_BYTES:
+    char = bytes([int(text[1:], 8)]) if text[:1] == "\\" and text[1:].isdigit() else text.encode()
+    if len(char) > _CHAR_BYTES:
         raise ValueError("it is longer than a byte")
-    return found or b"\0"
+    return char or b"\0"
 
 
 def _bind_bits(value: Any) -> asyncpg.BitString:

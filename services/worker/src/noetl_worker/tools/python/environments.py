@@ -159,22 +159,22 @@ class PackageEnvironments:
             "TMPDIR": str(place / "home"),
             "LANG": "C.UTF-8",
         }
-        code, said = await self._run_command(command, environ, place / "home")
+        code, output = await self._run_command(command, environ, place / "home")
         if code != 0:
-            raise self._build_install_failure(requirements, said)
+            raise self._build_install_failure(requirements, output)
 
     def _build_source_options(self) -> tuple[str, ...]:
         """Say where packages come from."""
         index, links = self._options.index, self._options.links
-        found: tuple[str, ...] = ()
+        source_options: tuple[str, ...] = ()
         if index == NO_INDEX:
-            found = ("--no-index",)
+            source_options = ("--no-index",)
         elif index:
-            found = ("--index-url", index)
-        return (*found, *(("--find-links", links) if links else ()))
+            source_options = ("--index-url", index)
+        return (*source_options, *(("--find-links", links) if links else ()))
 
-    def _build_install_failure(self, requirements: Requirements, said: str) -> ToolFailure:
-        lines = [line.strip() for line in self._mask.mask_text(said).splitlines() if line.strip()]
+    def _build_install_failure(self, requirements: Requirements, output: str) -> ToolFailure:
+        lines = [line.strip() for line in self._mask.mask_text(output).splitlines() if line.strip()]
         why = " / ".join(lines[-_SAID_LINES_MAX:])
         why = why if len(why) <= _SAID_CHARACTERS_MAX else f"…{why[-_SAID_CHARACTERS_MAX:]}"
         names = ", ".join(line.partition(" --hash")[0] for line in requirements.lines)

@@ -82,14 +82,14 @@ def find_family(launcher: int) -> ProcessFamily | None:
 
 def _list_children(process: int) -> list[int]:
     """List the children of every thread of a process; none where it is gone."""
-    found: list[int] = []
+    children: list[int] = []
     try:
         with os.scandir(f"/proc/{process}/task") as threads:
             for thread in threads:
-                found += map(int, _read_file(f"{thread.path}/children").split())
+                children += map(int, _read_file(f"{thread.path}/children").split())
     except (FileNotFoundError, ProcessLookupError):
-        return found
-    return found
+        return children
+    return children
 
 
 def _read_file(path: str) -> bytes:

@@ -177,12 +177,12 @@ class PythonTool:
 
         One that has the files of the execution already is taken first.
         """
-        own = [index for index, child in enumerate(self._idle) if child.room == room]
-        if own:
+        indexes = [index for index, child in enumerate(self._idle) if child.room == room]
+        if indexes:
             at_hand = (
-                index for index in own if self._idle[index].execution_id == site.execution_id
+                index for index in indexes if self._idle[index].execution_id == site.execution_id
             )
-            return self._idle.pop(next(at_hand, own[-1]))
+            return self._idle.pop(next(at_hand, indexes[-1]))
         if self._count >= self._limits.processes_max and self._idle:
             self._dismiss_child(self._idle.pop(0))
         return await self._start_child(room)
@@ -271,7 +271,7 @@ class PythonTool:
         """Say once which walls around user code this system does not grant, and why."""
         if lacking and not self._has_warned:
             self._has_warned = True
-            log.warning("python tasks are isolated in part", lacking=lacking)
+            log.warning("python tasks are only partly isolated", lacking=lacking)
 
     def _dismiss_child(self, child: PythonChild) -> None:
         self._count -= 1

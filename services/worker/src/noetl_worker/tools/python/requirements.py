@@ -61,21 +61,21 @@ def parse_requirements(fields: dict[str, Any], policy: Policy) -> Requirements:
 
 def parse_network(fields: dict[str, Any], *, is_open: bool, is_by_task: bool) -> bool:
     """Tell whether a task has the network; `spec.network` asks. Raises `ToolFailure`."""
-    given = fields.get("network")
-    if given is None:
+    network = fields.get("network")
+    if network is None:
         return is_open
-    wanted = coercion.coerce_boolean(given)
-    if wanted is None:
+    boolean = coercion.coerce_boolean(network)
+    if boolean is None:
         raise _build_invalid_failure(
-            f"field 'spec.network': {given!r:.80} is neither true nor false"
+            f"field 'spec.network': {network!r:.80} is neither true nor false"
         )
-    if wanted and not (is_open or is_by_task):
+    if boolean and not (is_open or is_by_task):
         text = (
             "spec.network: true asks for the network, which this worker gives to no python "
             f"task: {NETWORK_SETTING}=true allows tasks to ask for it"
         )
         raise ToolFailure(build_error("config", text, source="python"))
-    return wanted
+    return boolean
 
 
 def _find_given(fields: dict[str, Any]) -> tuple[str, Any]:
@@ -160,8 +160,8 @@ def parse_paths(deps: Any, folders: Iterable[str]) -> list[str]:
         raise _build_modules_failure(
             "field 'deps' must be a mapping of 'packages', 'sys_path' and 'venv_path'"
         )
-    given = deps.get("sys_path") or []
-    paths = [str(path) for path in (given if isinstance(given, list) else [given])]
+    sys_path = deps.get("sys_path") or []
+    paths = [str(path) for path in (sys_path if isinstance(sys_path, list) else [sys_path])]
     if deps.get("venv_path"):
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         paths.append(str(Path(str(deps["venv_path"])) / "lib" / version / "site-packages"))

@@ -93,9 +93,9 @@ class ScriptLoader:
         path = uri
         if isinstance(uri, str) and uri.startswith("file:"):
             path = unquote(urlsplit(uri).path).lstrip("/")
-        found = _path_within(self._directory, path)
+        file = _path_within(self._directory, path)
         try:
-            with found.open("rb") as opened:
+            with file.open("rb") as opened:
                 return opened.read(SCRIPT_BYTES_MAX + 1)
         except OSError as problem:
             text = f"script '{uri}' cannot be read: {problem.strerror}"
@@ -167,8 +167,8 @@ def _get_source_type(script: dict[str, Any], source: dict[str, Any]) -> Type:
             f"'{given}' is no type of source: use {', '.join(get_args(Type))}"
         )
     if given is not None:
-        found: Type = given
-        return found
+        source_type: Type = given
+        return source_type
     if "code" in source or "code_b64" in source:
         return "inline"
     uri = source.get("endpoint") or script.get("uri")
@@ -193,9 +193,9 @@ def _decode_inline(source: dict[str, Any]) -> bytes:
 def _check_digest(data: bytes, wanted: Any) -> None:
     if wanted is None:
         return
-    found = codec.digest_hex(data)
-    if str(wanted).lower().removeprefix("sha256:") != found.removeprefix("sha256:"):
-        text = f"the script is not the one that was meant: its sha256 is {found}, not {wanted}"
+    digest = codec.digest_hex(data)
+    if str(wanted).lower().removeprefix("sha256:") != digest.removeprefix("sha256:"):
+        text = f"the script is not the one that was meant: its sha256 is {digest}, not {wanted}"
         raise ToolFailure(build_error("validation", text))
 
 

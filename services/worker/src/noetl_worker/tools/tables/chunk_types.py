@@ -23,9 +23,9 @@ def build_later_chunk(
             raise transfer_rows.build_unknown_failure(what, name, schema.names)
     table = row_tables.build_table(rows, schema.names, kinds)
     for field in schema:
-        found = table.schema.field(field.name).type
-        if not _is_alike(found, field.type):
-            problem = f"column '{field.name}' is {found}, and {field.type} there"
+        stored_type = table.schema.field(field.name).type
+        if not _is_alike(stored_type, field.type):
+            problem = f"column '{field.name}' is {stored_type}, and {field.type} there"
             raise _build_unlike_failure(problem, advice)
     try:
         return table.cast(schema)
@@ -38,28 +38,28 @@ def _build_unlike_failure(problem: str, advice: str) -> ToolFailure:
     return ToolFailure(build_error("validation", text, source="transfer"))
 
 
-def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_alike(data_type: pa.DataType, wanted: pa.DataType) -> bool:
     """Tell whether a cast keeps what values are: Arrow also reads texts as numbers, say."""
     types = pa.types
-    if isinstance(found, pa.BaseExtensionType):
-        return _is_alike(found.storage_type, wanted)
-    if types.is_dictionary(found):
-        return _is_alike(found.value_type, wanted)
-    if types.is_null(found) or found.equals(wanted):
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _is_alike(data_type.storage_type, wanted)
+    if types.is_dictionary(data_type):
+        return _is_alike(data_type.value_type, wanted)
+    if types.is_null(data_type) or data_type.equals(wanted):
         return True
-    if types.is_integer(found):
+    if types.is_integer(data_type):
         return bool(
             types.is_integer(wanted) or types.is_floating(wanted) or types.is_decimal(wanted)
         )
-    if types.is_floating(found):
+    if types.is_floating(data_type):
         return bool(types.is_floating(wanted) or types.is_integer(wanted))
-    if types.is_decimal(found):
+    if types.is_decimal(data_type):
         return bool(types.is_decimal(wanted) or types.is_integer(wanted))
-    if types.is_list(found) or types.is_large_list(found):
+    if types.is_list(data_type) or types.is_large_list(data_type):
         is_list = types.is_list(wanted) or types.is_large_list(wanted)
-        return bool(is_list and _is_alike(found.value_type, wanted.value_type))
-    if types.is_large_string(found) or types.is_string_view(found):
+        return bool(is_list and _is_alike(data_type.value_type, wanted.value_type))
+    if types.is_large_string(data_type) or types.is_string_view(data_type):
         return bool(types.is_string(wanted))
-    if types.is_large_binary(found) or types.is_binary_view(found):
+    if types.is_large_binary(data_type) or types.is_binary_view(data_type):
         return bool(types.is_binary(wanted))
-    return bool(found.id == wanted.id)
+    return bool(data_type.id == wanted.id)

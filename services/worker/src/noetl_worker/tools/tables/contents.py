@@ -63,34 +63,34 @@ def encode_content(
 
     `mask` changes what is written, before it is packed: of a table, its rows.
     """
-    wanted = _check_choice(format_, FORMATS, "format") or (
+    choice = _check_choice(format_, FORMATS, "format") or (
         "text" if isinstance(value, str) else "json"
     )
     how = _check_choice("gzip" if compression is True else compression, COMPRESSIONS, "compress")
     try:
-        if mask is not None and wanted in _TABLES:
+        if mask is not None and choice in _TABLES:
             value = codec.decode_json(mask(codec.encode_json(value)))
-        data = _encode_value(value, wanted)
+        data = _encode_value(value, choice)
     except SchemaMismatch as problem:
         raise ToolFailure(build_error("schema", str(problem), source="artifact")) from problem
     except (pa.ArrowException, ValueError, binascii.Error) as problem:
-        text = f"the data cannot be written as {wanted}: {problem}"
+        text = f"the data cannot be written as {choice}: {problem}"
         raise ToolFailure(build_error("validation", text)) from problem
-    if mask is not None and wanted not in _TABLES:
+    if mask is not None and choice not in _TABLES:
         data = mask(data)
     check_size(len(data))
-    media_type = _MEDIA_TYPE[wanted]
+    media_type = _MEDIA_TYPE[choice]
     if how is None:
         return Content(data=data, media_type=media_type)
     packed = encoding.compress_bytes(data, how)  # type: ignore[arg-type]  # it was checked above
     return Content(data=packed, media_type=f"{media_type}+{how}")
 
 
-def _check_choice(value: Any, known: tuple[str, ...], field: str) -> str | None:
+def _check_choice(value: Any, known_names: tuple[str, ...], field: str) -> str | None:
     if value in (None, "", "auto", "none", False):
         return None
-    if value not in known:
-        text = f"field '{field}' is {value!r:.40}: use one of {', '.join(known)}"
+    if value not in known_names:
+        text = f"field '{field}' is {value!r:.40}: use one of {', '.join(known_names)}"
         raise ToolFailure(build_error("validation", text))
     return str(value)
 
@@ -102,12 +102,12 @@ def _encode_value(value: Any, format_: str) -> bytes:
         return value.encode() if isinstance(value, str) else codec.encode_json(value)
     if format_ == "bytes":
         return b64decode(value, validate=True)
-    found = row_tables.read_row_table(value)
-    if found is None:
+    row_table = row_tables.read_row_table(value)
+    if row_table is None:
         raise ValueError("it is no list of mappings and no {columns, rows}")
     if format_ == "ndjson":
-        return b"".join(codec.encode_json(row) + b"\n" for row in found.rows)
-    table = row_tables.build_table(*found)
+        return b"".join(codec.encode_json(row) + b"\n" for row in row_table.rows)
+    table = row_tables.build_table(*row_table)
     if format_ != "csv":
         table_schema.check_portable(table, format_)
     return encode_table(table, format_)
@@ -160,19 +160,19 @@ def _is_foreign(kind: pa.DataType) -> bool:
 
 def decode_content(content: Content, *, format_: Any, name: str) -> tuple[Any, dict[str, Any]]:
     """Read a value, and `{encoding: base64}` where it is bytes; raises `ToolFailure`."""
-    wanted = _check_choice(format_, FORMATS, "format")
+    choice = _check_choice(format_, FORMATS, "format")
     data = content.data
-    if wanted != "bytes":
+    if choice != "bytes":
         data = expand_content(data)
-    known = wanted or _find_format(content.media_type, name)
+    known_names = choice or _find_format(content.media_type, name)
     try:
-        return _decode_as(data, known)
+        return _decode_as(data, known_names)
     except PayloadTooLarge as problem:
         raise _build_too_large_failure(problem) from problem
     except (msgspec.DecodeError, UnicodeDecodeError, PayloadUnreadable, pa.ArrowException) as bad:
-        if wanted is None and known != "parquet":
+        if choice is None and known_names != "parquet":
             return _guess_content(data)
-        text = f"{name} does not read as {known}: {bad}"
+        text = f"{name} does not read as {known_names}: {bad}"
         raise ToolFailure(build_error("parse", text)) from bad
 
 

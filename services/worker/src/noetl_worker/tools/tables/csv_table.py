@@ -32,19 +32,19 @@ def read_csv(
     none loses a digit: numbers with leading zeros are text, and those that neither an integer nor
     a float holds are decimals, or text where a decimal does not hold them either.
     """
-    found = _read_table(open_file, size, _build_options(kinds or {}), bytes_max=bytes_max)
+    table = _read_table(open_file, size, _build_options(kinds or {}), bytes_max=bytes_max)
     numeric = [
         field.name
-        for field in found.schema
+        for field in table.schema
         if (pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
         and field.name not in (kinds or {})
     ]
-    if not numeric or len(set(found.column_names)) < found.num_columns:
-        return found
-    checked = {name: found.schema.field(name).type for name in numeric}
+    if not numeric or len(set(table.column_names)) < table.num_columns:
+        return table
+    checked = {name: table.schema.field(name).type for name in numeric}
     exact = _find_exact_kinds(open_file, checked)
     if not exact:
-        return found
+        return table
     return _read_table(
         open_file, size, _build_options({**(kinds or {}), **exact}), bytes_max=bytes_max
     )
@@ -97,8 +97,8 @@ def _find_exact_kinds(open_file: FileOpener, kinds: Kinds) -> dict[str, pa.DataT
         for batch in reader:
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 shapes[name].add_texts(column)
-    found = {name: shape.choose_type() for name, shape in shapes.items()}
-    return {name: kind for name, kind in found.items() if kind is not None}
+    types = {name: shape.choose_type() for name, shape in shapes.items()}
+    return {name: kind for name, kind in types.items() if kind is not None}
 
 
 class _NumberShape:

@@ -129,8 +129,8 @@ def _to_plain(value: Any) -> Any:
 
 
 def _build_missing(column: str, names: Iterable[str]) -> ToolFailure:
-    known = sorted(names)
-    shown = ", ".join(known[:_NAMES_MAX]) + (", ..." if len(known) > _NAMES_MAX else "")
+    known_names = sorted(names)
+    shown = ", ".join(known_names[:_NAMES_MAX]) + (", ..." if len(known_names) > _NAMES_MAX else "")
     return ToolFailure(
         build_error(
             "validation",

@@ -45,8 +45,8 @@ def show_written(
 def show_rejects(rejects: Mapping[str, Rejects]) -> dict[str, Any]:
     """Write the rows that did not fit, by the name of their input."""
     return {
-        name: {"row_count": one.count, "rows": codec.to_builtins(one.rows)}
-        for name, one in rejects.items()
+        name: {"row_count": item.count, "rows": codec.to_builtins(item.rows)}
+        for name, item in rejects.items()
     }
 
 

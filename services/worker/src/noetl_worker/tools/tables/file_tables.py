@@ -38,10 +38,12 @@ def read_json(path: Path, kinds: Kinds | None, *, is_lines: bool, bytes_max: int
     if is_lines or _holds_lines(path):
         return _read_lines(path, kinds or {}, bytes_max=bytes_max)
     _check_whole("a file of JSON in one value, which no ndjson or Parquet file would be,", size)
-    found = row_tables.read_row_table(codec.decode_exactly(path.read_bytes()))
-    if found is None:
+    row_table = row_tables.read_row_table(codec.decode_exactly(path.read_bytes()))
+    if row_table is None:
         return _read_lines(path, kinds or {}, bytes_max=bytes_max)
-    return row_tables.build_table(found.rows, found.columns, {**found.kinds, **(kinds or {})})
+    return row_tables.build_table(
+        row_table.rows, row_table.columns, {**row_table.kinds, **(kinds or {})}
+    )
 
 
 def _holds_lines(path: Path) -> bool:

@@ -101,8 +101,8 @@ class TableGatherer:
         if used <= self._held_max or self._parts is None:
             rows = await asyncio.to_thread(_build_rows, held, self._kinds)
             return rows, len(rows)
-        found = await self._parts.finish_table()
-        return spread_table.build_marker(found), found.row_count
+        table = await self._parts.finish_table()
+        return spread_table.build_marker(table), table.row_count
 
 
 class PartStore:

@@ -74,22 +74,22 @@ def map_window(window: RowWindow, aim: TransferAim) -> RowWindow:
 
 def _get_field(row: dict[str, Any], path: str) -> Any:
     # A column may have a dot in its own name.
-    found = row[path] if path in row else find_at_path(row, path)
-    return None if found is ABSENT else found
+    value = row[path] if path in row else find_at_path(row, path)
+    return None if value is ABSENT else value
 
 
 def iterate_windows(value: Any, size: int) -> Iterator[RowWindow]:
     """Cut rows that are here already; a mapping without rows is one row. Raises `ToolFailure`."""
-    found = row_tables.read_row_table(value)
-    if found is None:
+    row_table = row_tables.read_row_table(value)
+    if row_table is None:
         if not isinstance(value, dict):
             text = "the source holds no rows: it must be a list of mappings, or a mapping"
             raise ToolFailure(build_error("validation", text, source="transfer"))
-        found = RowTable([value])
-    columns = None if found.columns is None else tuple(found.columns)
-    for start in range(0, len(found.rows), size):
-        rows = found.rows[start : start + size]
-        yield RowWindow(rows=rows, columns=columns, kinds=found.kinds)
+        row_table = RowTable([value])
+    columns = None if row_table.columns is None else tuple(row_table.columns)
+    for start in range(0, len(row_table.rows), size):
+        rows = row_table.rows[start : start + size]
+        yield RowWindow(rows=rows, columns=columns, kinds=row_table.kinds)
 
 
 def list_columns(rows: list[dict[str, Any]]) -> list[str]:
@@ -149,16 +149,16 @@ def _is_name(part: Any) -> bool:
     return isinstance(part, str) and bool(part) and "\0" not in part
 
 
-def check_columns(columns: list[str], known: Mapping[str, Any], table: str) -> None:
+def check_columns(columns: list[str], known_names: Mapping[str, Any], table: str) -> None:
     """Refuse columns that a table does not have; raises `ToolFailure`."""
     for column in columns:
-        if column not in known:
-            raise build_unknown_failure(f"column of {table}", column, known)
+        if column not in known_names:
+            raise build_unknown_failure(f"column of {table}", column, known_names)
 
 
-def build_unknown_failure(what: str, name: str, known: Iterable[str]) -> ToolFailure:
+def build_unknown_failure(what: str, name: str, known_names: Iterable[str]) -> ToolFailure:
     """Say that a name is not known, and which one was probably meant."""
-    hint = spelling.suggest_or_list(name, known, label="known:")
+    hint = spelling.suggest_or_list(name, known_names, label="known:")
     text = f"there is no {what} {name!r:.120}: {hint}"
     return ToolFailure(build_error("validation", text, source="transfer"))
 

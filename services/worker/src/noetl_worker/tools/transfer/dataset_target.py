@@ -74,7 +74,7 @@ class TargetDataset:
         statements = sql_statements.cut_statements(
             query, sql_statements.get_placeholder_style(params), "duckdb"
         )
-        planned = [(one, sql_statements.order_arguments(one, params)) for one in statements]
+        planned = [(item, sql_statements.order_arguments(item, params)) for item in statements]
         if not planned:
             raise _build_refusal("source.query holds no statement")
 
@@ -164,13 +164,13 @@ def _build_refusal(text: str) -> ToolFailure:
 
 def describe_end(end: Mapping[str, Any], auth: Any) -> dict[str, Any]:
     """Return what an end says of its dataset, without what it says of the transfer."""
-    given = {key: value for key, value in end.items() if key not in _OWN_KEYS}
+    fields = {key: value for key, value in end.items() if key not in _OWN_KEYS}
     if auth is not None and any(
         isinstance(end.get(place), str) and datasets.is_bucket_path(end[place])
         for place in datasets.PLACES
     ):
-        given["auth"] = auth
-    return given
+        fields["auth"] = auth
+    return fields
 
 
 class DatasetEnds:

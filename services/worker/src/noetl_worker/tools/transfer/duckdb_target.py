@@ -34,11 +34,11 @@ class DuckdbTable:
 
     def open_target(self) -> None:
         """Look the table up, and empty it where it is to be replaced; raises `ToolFailure`."""
-        found = self._session.fetch_rows(_QUERIES["list_columns"], self._parts)
-        if not found:
+        rows = self._session.fetch_rows(_QUERIES["list_columns"], self._parts)
+        if not rows:
             tables = [row[0] for row in self._session.fetch_rows(_QUERIES["list_tables"], [])]
             raise transfer_rows.build_unknown_failure("table", self._parts[-1], tables)
-        self._type_by_column = {str(name): str(kind) for name, kind in found}
+        self._type_by_column = {str(name): str(kind) for name, kind in rows}
         if self._aim.mode == "replace":
             self._session.fetch_rows(_QUERIES["empty"].format(table=sql_ident(self._parts)), [])
 

@@ -81,13 +81,13 @@ def _iterate_windows(path: Path, format_: str, size: int) -> Iterator[RowWindow]
             while rows := list(islice(values, size)):
                 yield RowWindow(rows=rows)
         return
-    found = row_tables.read_row_table(codec.decode_exactly(path.read_bytes()))
-    if found is None:
+    row_table = row_tables.read_row_table(codec.decode_exactly(path.read_bytes()))
+    if row_table is None:
         raise ValueError("it holds no list of mappings")
-    columns = None if found.columns is None else tuple(found.columns)
-    for start in range(0, len(found.rows), size):
-        rows = found.rows[start : start + size]
-        yield RowWindow(rows=rows, columns=columns, kinds=found.kinds)
+    columns = None if row_table.columns is None else tuple(row_table.columns)
+    for start in range(0, len(row_table.rows), size):
+        rows = row_table.rows[start : start + size]
+        yield RowWindow(rows=rows, columns=columns, kinds=row_table.kinds)
 
 
 def _check_mapping(value: Any) -> dict[str, Any]:
@@ -179,12 +179,12 @@ class FileTarget:
         self._count += batch.num_rows
 
     def _encode_csv(self, rows: list[dict[str, Any]]) -> bytes:
-        found = transfer_rows.list_columns(rows)
+        columns = transfer_rows.list_columns(rows)
         sink = io.StringIO(newline="")
         if self._names is None:
-            self._names = found
-            csv.writer(sink).writerow(found)
-        for name in found:
+            self._names = columns
+            csv.writer(sink).writerow(columns)
+        for name in columns:
             if name not in self._names:
                 raise transfer_rows.build_unknown_failure("column of the file", name, self._names)
         writer = csv.writer(sink)

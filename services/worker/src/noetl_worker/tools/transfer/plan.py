@@ -76,14 +76,14 @@ def _parse_dataset_plan(source: dict[str, Any], target: dict[str, Any], call: Ca
     mode = target.get("mode") or call.fields.get("mode")
     key = target.get("key") or call.fields.get("key")
     shared = {"mode": "append" if mode == "insert" else mode, "key": key}
-    own = {name: value for name, value in shared.items() if value is not None}
+    fields = {name: value for name, value in shared.items() if value is not None}
     aim = TransferAim(mapping=_parse_mapping(target.get("mapping") or call.fields.get("mapping")))
-    return TransferPlan(source=source, target={**target, **own}, aim=aim, size=_parse_size(call))
+    return TransferPlan(source=source, target={**target, **fields}, aim=aim, size=_parse_size(call))
 
 
 def _parse_size(call: Call) -> int:
-    wanted = call.fields.get("chunk_size")
-    size = _CHUNK_ROWS if wanted is None else coercion.coerce_integer(wanted)
+    chunk_size = call.fields.get("chunk_size")
+    size = _CHUNK_ROWS if chunk_size is None else coercion.coerce_integer(chunk_size)
     if size is None or not 1 <= size <= _CHUNK_ROWS_MAX:
         raise build_refusal(f"chunk_size must be a whole number from 1 to {_CHUNK_ROWS_MAX}")
     return size
@@ -100,12 +100,12 @@ def build_ends(plan: TransferPlan, call: Call) -> TransferEnds:
     )
 
 
-def _parse_end(value: Any, field: str, known: tuple[str, ...]) -> dict[str, Any]:
+def _parse_end(value: Any, field: str, known_names: tuple[str, ...]) -> dict[str, Any]:
     kind = (value.get("type") or value.get("tool")) if isinstance(value, dict) else None
     if kind is None and datasets.describes_dataset(value):
         kind = DATASET
-    if kind not in known:
-        raise build_refusal(f"{field}.type is {kind!r:.40}: use {', '.join(known)}")
+    if kind not in known_names:
+        raise build_refusal(f"{field}.type is {kind!r:.40}: use {', '.join(known_names)}")
     return {**value, "type": kind}
 
 
@@ -127,7 +127,7 @@ def _parse_mapping(value: Any) -> dict[str, str] | None:
 def _parse_expressions(value: Any) -> dict[str, str]:
     if value is None:
         return {}
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         raise build_refusal(
             "set must map target columns to expressions, as in total: target.total + source.total"
         )

@@ -84,11 +84,15 @@ class PostgresTable:
 
     def can_copy(self, schema: Any) -> bool:
         """Tell whether columns of an Arrow schema are appended as their rows would be."""
-        known = {
+        known_names = {
             target_column.name: (target_column.type, target_column.category)
             for target_column in self._columns.values()
         }
-        return self._is_plain and bool(schema.names) and copy_columns.can_copy_schema(schema, known)
+        return (
+            self._is_plain
+            and bool(schema.names)
+            and copy_columns.can_copy_schema(schema, known_names)
+        )
 
     def find_column_type(self, name: str) -> str | None:
         """Return the type of a column as the catalog spells it, None for one that is not there."""
@@ -97,17 +101,17 @@ class PostgresTable:
 
     def list_json_sources(self, mapping: Mapping[str, str] | None) -> list[str]:
         """Name the source columns that become JSON as they are."""
-        kept = [
+        names = [
             target_column.name
             for target_column in self._columns.values()
             if target_column.type in _JSON
         ]
         if mapping is None:
-            return kept
+            return names
         # What else is taken out of the same column needs it as a value.
         tops = [path.split(".")[0].split("[")[0] for path in mapping.values()]
         return [
-            mapping[name] for name in kept if name in mapping and tops.count(mapping[name]) == 1
+            mapping[name] for name in names if name in mapping and tops.count(mapping[name]) == 1
         ]
 
     async def copy_batches(self, batches: AsyncIterator[Any]) -> int:
@@ -156,7 +160,7 @@ class PostgresTable:
         return _QUERIES[wanted].format(
             table=_STAGING if self._is_staged else sql_ident(self._parts),
             columns=transfer_rows.quote_names(target_column.name for target_column in columns),
-            values=", ".join(build_value_expression(one) for one in columns),
+            values=", ".join(build_value_expression(item) for item in columns),
             arrays=", ".join(f"${index}::text[]" for index in range(1, len(columns) + 1)),
             keys=transfer_rows.quote_names(keys),
             changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in others),

@@ -176,14 +176,14 @@ class SparkMover:
             described = describe_end(source, ends.source_auth)
             yield await self._spark.input_reader.describe_files("source", described, call, home)
             return
-        given = {key: value for key, value in source.items() if key not in _SOURCE_KEYS}
-        given["auth"] = ends.source_auth
+        fields = {key: value for key, value in source.items() if key not in _SOURCE_KEYS}
+        fields["auth"] = ends.source_auth
         async with lease_session(self._postgres, ends.source_auth, call.site) as session:
             connection = session.connection
             await connection.execute(_QUERIES["begin_snapshot"])
             snapshot = await connection.fetchval(_QUERIES["export_snapshot"])
             yield await self._spark.input_reader.describe_query(
-                "source", given, call.site, home, snapshot=snapshot
+                "source", fields, call.site, home, snapshot=snapshot
             )
             await connection.execute(_QUERIES["end_snapshot"])
 
@@ -257,10 +257,10 @@ async def _create_staging(session: PostgresSession, call: Call, table: _TargetTa
 
 async def _get_target(session: PostgresSession, named: Any) -> _TargetTable:
     oid, _ = await get_table(session, transfer_rows.parse_table_parts(named))
-    found = await session.connection.fetchrow(_QUERIES["name_of_table"], oid)
-    assert found is not None, "the catalog has just told the table's identity"
+    target = await session.connection.fetchrow(_QUERIES["name_of_table"], oid)
+    assert target is not None, "the catalog has just told the table's identity"
     columns = await list_table_columns(session, oid)
-    return _TargetTable(schema=found["schema"], name=found["name"], columns=columns)
+    return _TargetTable(schema=target["schema"], name=target["name"], columns=columns)
 
 
 def _list_staged(table: _TargetTable, columns: list[TargetColumn], staging: str) -> StagedRows:
@@ -281,14 +281,14 @@ async def _read_cursor(
 ) -> dict[str, Any]:
     """Find the greatest cursor of what was staged; raises `ToolFailure`."""
     mapping = aim.mapping or {column.name: column.name for column in columns}
-    found = next((one for one in columns if mapping.get(one.name) == scan.column), None)
-    if found is None:
+    cursor = next((item for item in columns if mapping.get(item.name) == scan.column), None)
+    if cursor is None:
         text = (
             f"cursor {scan.column!r} is not among the columns that engine spark moves: move it to "
             "a column of the target, or leave engine out"
         )
         raise _build_invalid_failure(text)
-    value = f"source.{sql_ident(found.name)}"
+    value = f"source.{sql_ident(cursor.name)}"
     if scan.type is StateType.TEXT:
         value += ' collate "C"'
     query = _QUERIES["read_cursor"].format(value=value, staging=sql_ident(staging))

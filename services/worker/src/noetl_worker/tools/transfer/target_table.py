@@ -171,7 +171,7 @@ async def get_table(session: PostgresSession, parts: list[str]) -> tuple[int, li
 
 async def list_table_columns(session: PostgresSession, oid: int) -> dict[str, TargetColumn]:
     """Return the columns of a table by name."""
-    found = await session.connection.fetch(_QUERIES["list_columns"], oid)
+    table_columns = await session.connection.fetch(_QUERIES["list_columns"], oid)
     return {
         row["attname"]: TargetColumn(
             name=row["attname"],
@@ -179,7 +179,7 @@ async def list_table_columns(session: PostgresSession, oid: int) -> dict[str, Ta
             stored_type=row["stored_type"],
             category=row["category"],
         )
-        for row in found
+        for row in table_columns
     }
 
 

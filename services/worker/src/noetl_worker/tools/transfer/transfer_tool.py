@@ -92,8 +92,8 @@ class TransferTool:
 
     async def run(self, call: Call) -> Outcome:
         """Move every row of the source, or none."""
-        given = {name: item for name, item in call.input.items() if name in kinds.TRANSFER.fields}
-        call = structs.replace(call, fields={**given, **call.fields})
+        inputs = {name: item for name, item in call.input.items() if name in kinds.TRANSFER.fields}
+        call = structs.replace(call, fields={**inputs, **call.fields})
         try:
             plan = parse_plan(call)
             async with task_timeout(call.timeout.total):
@@ -195,15 +195,15 @@ class TransferTool:
         target: ChunkTarget,
     ) -> dict[str, Any]:
         """Write the rows of a dataset, by columns where the target takes them."""
-        found = await source.copy_columns(
+        columns = await source.copy_columns(
             plan.aim,
             table=target if isinstance(target, PostgresTable) else None,
             sheet=target.file_target if isinstance(target, _BlockingTarget) else None,
             scan=call.increment,
         )
-        if found is None:
-            found = await self._copy_windows(plan, call, held_ends, target)
-        return source.add_rejects(found)
+        if columns is None:
+            columns = await self._copy_windows(plan, call, held_ends, target)
+        return source.add_rejects(columns)
 
     async def _copy_windows(
         self, plan: TransferPlan, call: Call, held_ends: _HeldEnds, target: ChunkTarget
@@ -271,8 +271,8 @@ class TransferTool:
                 pool: await stack.enter_async_context(hold_session(pool))
                 for pool in sorted(pools, key=id)
             }
-            found = dict(zip(databases, leases, strict=True))
-            yield _HeldEnds(leases=found, sessions=sessions, file=file, dataset=dataset)
+            ends = dict(zip(databases, leases, strict=True))
+            yield _HeldEnds(leases=ends, sessions=sessions, file=file, dataset=dataset)
 
     async def _get_session(
         self, end: dict[str, Any], call: Call, held_ends: _HeldEnds
@@ -334,7 +334,7 @@ class TransferTool:
         match source["type"]:
             case "postgres":
                 session = await self._get_session(source, call, held_ends)
-                found = read_windows(
+                windows = read_windows(
                     session,
                     source.get("query"),
                     source.get("params"),
@@ -342,8 +342,8 @@ class TransferTool:
                     is_inside=session.connection.is_in_transaction(),
                     json_texts=json_texts,
                 )
-                async with aclosing(found):
-                    async for columns, rows, kinds in found:
+                async with aclosing(windows):
+                    async for columns, rows, kinds in windows:
                         yield RowWindow(rows=rows, columns=columns, kinds=kinds)
             case "duckdb":
                 lease = self._get_lease(source, call, held_ends)
@@ -454,8 +454,8 @@ async def _open_duckdb_target(
 def _find_data(body: Any, path: Any) -> Any:
     if not path:
         return body
-    found = find_at_path(body, str(path).removeprefix("$").removeprefix("."))
-    if found is ABSENT:
+    data = find_at_path(body, str(path).removeprefix("$").removeprefix("."))
+    if data is ABSENT:
         known = body.keys() if isinstance(body, dict) else ()
         raise transfer_rows.build_unknown_failure("data_path in the answer", str(path), known)
-    return found
+    return data

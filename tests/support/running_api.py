@@ -16,7 +16,7 @@ PATIENCE_S = 60.0
 
 
 @dataclass
-class Door:
+class RunningApi:
     """A running API; `call` plays planner and projector inside its event loop."""
 
     world: ApiWorld

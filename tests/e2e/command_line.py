@@ -29,7 +29,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     err: str
 
 
-class Desk:
+class CommandLine:
     """The `noetl` command pointed at one stack, and a folder for playbooks."""
 
     def __init__(self, stack: Stack, folder: Path) -> None:
