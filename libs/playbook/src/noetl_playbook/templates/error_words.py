@@ -1,4 +1,4 @@
-"""What Python and Jinja say of a value that does not fit, in the words of the language."""
+"""Rewrites errors of Python and Jinja in templates in the words of the playbook language."""
 
 import functools
 import inspect

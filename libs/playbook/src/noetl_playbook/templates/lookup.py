@@ -1,4 +1,4 @@
-"""What `a.b`, `a[b]` and `a.b()` mean; nothing of Python shows through."""
+"""Looks up `a.b`, `a[b]` and `a.b()` in templates; Python's attributes are out of reach."""
 
 import enum
 import functools
