@@ -198,9 +198,9 @@ def _bound_growing_method(
 def _limit_search(owner: Any, bound: Callable[..., Any]) -> Callable[..., Any]:
     """Let a method compare what a list or a loop holds with no more than it may visit."""
 
-    def search_within_limit(*given: Any) -> Any:
-        render_limits.check_search(owner, given)
-        return bound(*given)
+    def search_within_limit(*arguments: Any) -> Any:
+        render_limits.check_search(owner, arguments)
+        return bound(*arguments)
 
     return search_within_limit
 
