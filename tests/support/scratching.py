@@ -2,22 +2,16 @@
 
 import asyncio
 
-from tests.support.working import EXECUTION, ORGANIZATION, TENANT, bench
+from tests.support.attempting import site_of
+from tests.support.working import bench
 
-from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.tools.calls.call import Call, Timeout
 
 CODE = "open('left.txt', 'w').write('of a task')\nimport time\ntime.sleep(3600)"
 
 
 async def _run() -> None:
-    site = UnitScope(
-        execution_id=EXECUTION,
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
-        step="s",
-        unit="step",
-    )
+    site = site_of()
     async with bench() as worker:
         await worker.tools.run(
             Call(

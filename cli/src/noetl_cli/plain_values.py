@@ -56,11 +56,11 @@ class PlainParameter(RuntimeParam):
             raise NotPlainError
         return plain_value
 
-    def _is_within_bounds(self, found: Any) -> bool:
+    def _is_within_bounds(self, value: Any) -> bool:
         least, most = self.parameter_info.min, self.parameter_info.max
-        if isinstance(found, bool) or not isinstance(found, int):
+        if isinstance(value, bool) or not isinstance(value, int):
             return True
-        return (least is None or found >= least) and (most is None or found <= most)
+        return (least is None or value >= least) and (most is None or value <= most)
 
 
 def take_plain_value(value: Any, annotation: Any) -> Any:

@@ -10,7 +10,6 @@ HOME_VARIABLE = "NOETL_HOME"
 # For the ways out of those who look for a stack in the wrong folder.
 OTHER_HOME = f"A stack in another folder is found with {HOME_VARIABLE}=FOLDER"
 OTHER_HOME_OR_DIR = f"{OTHER_HOME} or --dir FOLDER"
-SET_PREFIX = "NOETL_"
 AUDIT_PREFIX = "NOETL_AUDIT_"
 # Set by the scripts of `noetl completion` when a shell asks for words.
 COMPLETION_VARIABLE = "_NOETL_COMPLETE"

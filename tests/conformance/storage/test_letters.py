@@ -32,13 +32,13 @@ def a_wait(**fields: Any) -> MessageWait:
 
 async def keep(
     stores: Stores,
-    dead_letter: InboxMessage,
+    inbox_message: InboxMessage,
     *,
     open_wait: str | None = None,
     is_single: bool = False,
 ) -> InboxOutcome:
     reception, _ = await stores.requests.keep_message(
-        dead_letter, open_wait=open_wait, is_single=is_single
+        inbox_message, open_wait=open_wait, is_single=is_single
     )
     return reception
 

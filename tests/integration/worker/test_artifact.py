@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.attempting import attempt, data_of, files_of, of_organization, site_of
-from tests.support.scripted import Script, says, script
+from tests.support.scripted import Script, says
 from tests.support.servers import S3Server
 from tests.support.working import Bench, bench, command_of
 
@@ -24,12 +24,6 @@ TYPED = {**TABLE, "types": ["int64", "string"]}
 @pytest.fixture
 async def worker(tmp_path: Path) -> AsyncIterator[Bench]:
     async with bench(work_directory=str(tmp_path)) as found:
-        yield found
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Script]:
-    async with script() as found:
         yield found
 
 

@@ -6,8 +6,9 @@ from base64 import b64encode
 from datetime import UTC, datetime
 
 import pytest
+from tests.support.attempting import site_of
 from tests.support.polling import eventually
-from tests.support.working import EXECUTION, KEY, ORGANIZATION, TENANT
+from tests.support.working import KEY, ORGANIZATION, TENANT
 
 from noetl_chassis.clock import ManualClock
 from noetl_chassis.seals.credential_seal import CredentialSealer
@@ -16,14 +17,11 @@ from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_storage.ports.errors import StorageUnavailable
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.secret_mask import SecretMask
-from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import REMEMBERED_S, CredentialVault
 from noetl_worker.payloads import payload_retry
 from noetl_worker.payloads.payload_retry import retry_store_call
 
-SITE = UnitScope(
-    execution_id=EXECUTION, tenant_id=TENANT, organization_id=ORGANIZATION, step="s", unit="step"
-)
+SITE = site_of()
 
 
 class Shelf:

@@ -9,14 +9,13 @@ import asyncpg
 import obstore
 import pytest
 from obstore.store import S3Store
-from tests.support.attempting import attempt, data_of, files_of
+from tests.support.attempting import attempt, data_of, files_of, site_of
 from tests.support.buckets import account_of, keys_of, open_bucket
 from tests.support.servers import S3Server
-from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench, command_of
+from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts.requests.facts import CommandCompleted
 from noetl_worker.datasets.commit_log import CommitLog
-from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.tools.calls.call import Call, Timeout
 
 COLUMNS = (
@@ -54,13 +53,7 @@ def bucket(s3: S3Server) -> S3Store:
 
 def repeated(kind: str, *, attempt: int, visit: int = 1, **fields: Any) -> Call:
     """A call that is of one task, whatever its attempt."""
-    site = UnitScope(
-        execution_id=EXECUTION,
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
-        step="s",
-        unit="step",
-    )
+    site = site_of()
     return Call(
         site=site,
         task="t",

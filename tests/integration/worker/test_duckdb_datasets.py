@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from obstore.store import S3Store
+from tests.support.attempting import site_of
 from tests.support.buckets import account_of, keys_of, open_bucket
 from tests.support.servers import S3Server
-from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench, command_of
+from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of
 
 from noetl_contracts.requests.facts import CommandCompleted
 from noetl_worker.datasets import plan_scan
-from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 PEOPLE = 'id;code;joined\n1;007;2026-01-31\n2;"a\nb";\n3;x;2026-02-01\n'
@@ -53,13 +53,7 @@ async def run(
     timeout_s: float = 60,
     **fields: Any,
 ) -> Outcome:
-    site = UnitScope(
-        execution_id=EXECUTION,
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
-        step="s",
-        unit="step",
-    )
+    site = site_of()
     return await worker.tools.run(
         Call(
             site=site,

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from msgspec import Struct, structs
+from tests.support.attempting import site_of
 from tests.support.calls import VISITS
 from tests.support.servers import S3Server
 from tests.support.tiering import TierCounts, open_shared
@@ -26,7 +27,6 @@ from noetl_storage.arrow.encoding import PARQUET_MEDIA_TYPE
 from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.tiers.disk import DiskTier
 from noetl_storage.tiers.tiered_payloads import TieredPayloads
-from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.tool_factory import open_tools
 from noetl_worker.tools import Tools
 from noetl_worker.tools.calls.call import Call, Timeout
@@ -83,13 +83,7 @@ class Near(Struct, frozen=True, kw_only=True):
             }
         found = await self.tools.run(
             Call(
-                site=UnitScope(
-                    execution_id=EXECUTION,
-                    tenant_id=TENANT,
-                    organization_id=ORGANIZATION,
-                    step="s",
-                    unit="step",
-                ),
+                site=site_of(),
                 task="t",
                 kind="duckdb",
                 attempt=1,

@@ -1,7 +1,6 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """Frames that the planner minted, and groups of parts, as a worker runs them."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from tests.support.working import (
     STAGE,
     TENANT,
     Bench,
-    bench,
     command_of,
     step_of,
 )
@@ -31,12 +29,6 @@ from noetl_playbook.views.results import LoopResult, PipelineResult, TaskResult
 from noetl_worker.runner import planner_frames
 
 ITEMS = [{"n": number} for number in range(10)]
-
-
-@pytest.fixture
-async def worker() -> AsyncIterator[Bench]:
-    async with bench() as found:
-        yield found
 
 
 async def kept(worker: Bench, value: Any) -> PayloadRef:

@@ -1,12 +1,10 @@
 """Whatever a template gives, wherever the worker renders one: an outcome, never a defect."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from msgspec import structs
 from tests.support.attacks import TEMPLATES
 from tests.support.registered import put
-from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of, frame_of, step_of
+from tests.support.working import ORGANIZATION, TENANT, Bench, command_of, frame_of, step_of
 
 from noetl_contracts import codec
 from noetl_contracts.commands.command_work import Command
@@ -77,12 +75,6 @@ PLACES = [
     (FRAME, [f"{TASK}/fields/result", f"{TASK}/set/ctx.a", f"{TASK}/set/iter.b"]),
     (FRAME, ["loop/spec/fanout/key"]),
 ]
-
-
-@pytest.fixture
-async def worker() -> AsyncIterator[Bench]:
-    async with bench() as found:
-        yield found
 
 
 async def command(worker: Bench, text: str, place: str, template: str) -> Command:

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 from msgspec import structs
+from tests.support.attempting import site_of
 from tests.support.certificates import self_signed
 from tests.support.scripted import Script, hangs, resets, says, script, sends
-from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench
+from tests.support.working import ORGANIZATION, TENANT, Bench, bench
 
 from noetl_contracts import codec
 from noetl_contracts.errors import summarize_error
 from noetl_contracts.ids import OrganizationId
 from noetl_playbook.views.results import PipelineResult, TaskResult
-from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 
@@ -30,22 +30,10 @@ async def worker() -> AsyncIterator[Bench]:
         yield found
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[Script]:
-    async with script() as found:
-        yield found
-
-
 def call_of(
     fields: dict[str, Any], *, auth: Any = None, timeout_s: float = 5, visit: int = 1
 ) -> Call:
-    site = UnitScope(
-        execution_id=EXECUTION,
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
-        step="s",
-        unit="step",
-    )
+    site = site_of()
     return Call(
         site=site,
         task="t",

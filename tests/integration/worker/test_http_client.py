@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 from tests.support.polling import eventually
-from tests.support.scripted import Script, hangs, resets, says, script
+from tests.support.scripted import Script, hangs, resets, says
 from yarl import URL
 
 from noetl_worker.tools.calls.call import Timeout
@@ -25,12 +25,6 @@ PIECE = b"x" * 65_536
 def _sockets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything holds for both ways to watch sockets."""
     monkeypatch.setattr(transfers, "build_watcher", request.param)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Script]:
-    async with script() as found:
-        yield found
 
 
 @asynccontextmanager

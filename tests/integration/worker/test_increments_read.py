@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 from msgspec import structs
-from tests.support.scripted import Script, says, script
+from tests.support.scripted import Script, says
 from tests.support.working import Bench, bench, command_of, step_of
 
 from noetl_contracts.commands.command_work import Command, StateSlice
@@ -53,12 +53,6 @@ async def db(database: str) -> AsyncIterator[Any]:
     await add_rows(connection, 1, 9)
     yield connection
     await connection.close()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Script]:
-    async with script() as found:
-        yield found
 
 
 async def add_rows(db: Any, first: int, last: int) -> None:

@@ -1,11 +1,9 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """Values of `ctx` that are kept by reference: tasks read and write them as any other."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of
+from tests.support.working import ORGANIZATION, TENANT, Bench, command_of
 
 from noetl_contracts import codec
 from noetl_contracts.commands.command_work import Command, StateSlice
@@ -14,12 +12,6 @@ from noetl_contracts.requests.facts import CommandCompleted
 from noetl_playbook.views import ctx_references
 
 TEXT = "long " * 20_000
-
-
-@pytest.fixture
-async def worker() -> AsyncIterator[Bench]:
-    async with bench() as found:
-        yield found
 
 
 async def stored(worker: Bench, value: Any) -> PayloadRef:

@@ -1,28 +1,13 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """What a worker says that its tasks did: attempts, rows, requests, and nothing secret."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-from tests.support.scripted import Script, says, script
-from tests.support.working import Bench, bench, command_of
+from tests.support.scripted import Script, says
+from tests.support.working import Bench, command_of
 
 from noetl_contracts.commands.task_metrics import TaskMetrics
 from noetl_contracts.requests.facts import CommandCompleted, CommandFailed, Fact
 
 SECRET = "s3cr3t-of-the-service"  # noqa: S105 - no secret of anyone
-
-
-@pytest.fixture
-async def worker() -> AsyncIterator[Bench]:
-    async with bench() as found:
-        yield found
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Script]:
-    async with script() as found:
-        yield found
 
 
 def tasks_of(facts: list[Fact]) -> dict[str, TaskMetrics]:

@@ -1,11 +1,10 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """The numbers of rules: their limits, their defaults below a limit, and values that are none."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of
+from tests.support.working import ORGANIZATION, TENANT, Bench, command_of
 
 from noetl_contracts import codec
 from noetl_contracts.commands.command_work import StepResult
@@ -14,12 +13,6 @@ from noetl_contracts.payloads import JSON_MEDIA_TYPE, ResultEnvelope
 from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
 from noetl_playbook.views import result_envelope
 from noetl_playbook.views.results import PipelineResult, TaskResult
-
-
-@pytest.fixture
-async def worker() -> AsyncIterator[Bench]:
-    async with bench() as found:
-        yield found
 
 
 async def value_of(worker: Bench, step: str, **about: Any) -> Any:

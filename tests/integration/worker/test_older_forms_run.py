@@ -2,27 +2,14 @@
 """Older playbooks run as what they became: repeats, retries, sinks and cases over HTTP."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.scripted import ReceivedRequest, Script, says, script
-from tests.support.working import Bench, bench, command_of
+from tests.support.scripted import ReceivedRequest, Script, says
+from tests.support.working import Bench, command_of
 
 from noetl_contracts.commands.command_work import ItemWork
 from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
-
-
-@pytest.fixture
-async def worker() -> AsyncIterator[Bench]:
-    async with bench() as found:
-        yield found
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Script]:
-    async with script() as found:
-        yield found
 
 
 async def completed(worker: Bench, step: str, **about: Any) -> CommandCompleted:

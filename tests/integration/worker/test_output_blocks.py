@@ -1,7 +1,6 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """Whose `output` block holds for what: the step's for its result, a task's for that task."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -31,12 +30,6 @@ from noetl_contracts.requests.facts import (
 from noetl_playbook.views import result_envelope
 from noetl_playbook.views.results import PipelineResult, TaskResult
 from noetl_storage.payloads.memory import MemoryPayloads
-
-
-@pytest.fixture
-async def worker() -> AsyncIterator[Bench]:
-    async with bench() as found:
-        yield found
 
 
 async def kept(worker: Bench, step: str, **about: Any) -> ResultEnvelope:

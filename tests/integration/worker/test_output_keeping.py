@@ -1,14 +1,13 @@
 """How a worker keeps results: every row of the table of `output`."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from msgspec import structs
-from tests.support.scripted import Script, says, script
-from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench, command_of
+from tests.support.scripted import Script, says
+from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, command_of
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec
@@ -29,18 +28,6 @@ MANY = (
     " 'columns': ['i', 't', 'x'], 'long': 'x' * 300}"
 )
 SMALL = "return {'count': 2, 'ok': True, 'inner': {'a': [{'b': 7}]}}"
-
-
-@pytest.fixture
-async def worker() -> AsyncIterator[Bench]:
-    async with bench() as found:
-        yield found
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Script]:
-    async with script() as found:
-        yield found
 
 
 async def keep(worker: Bench, code: str, output: str, *, more: str = "") -> ResultEnvelope:

@@ -1,12 +1,11 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """How a worker lets a waiting pipeline go, and how another one takes it up."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.support.working import Bench, bench, command_of
+from tests.support.working import Bench, command_of
 
 from noetl_contracts import codec, ids
 from noetl_contracts.commands.command_work import Command, ItemWork
@@ -33,12 +32,6 @@ from noetl_worker.pipeline.state import PipelineUnit
 from noetl_worker.task_logs.log_journal import LogJournal
 
 CHILD = ExecutionId("264905529753600777")
-
-
-@pytest.fixture
-async def worker() -> AsyncIterator[Bench]:
-    async with bench() as found:
-        yield found
 
 
 async def parked(worker: Bench, command: Command) -> CommandParked:

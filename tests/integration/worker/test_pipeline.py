@@ -1,28 +1,15 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """The rules of pipelines, attempts and policies, over a scripted HTTP server."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.scripted import Script, says, script
-from tests.support.working import Bench, bench, command_of, is_stored
+from tests.support.scripted import Script, says
+from tests.support.working import Bench, command_of, is_stored
 
 from noetl_contracts.commands.command_work import ItemWork, StepResult
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests.facts import CommandCompleted, CommandFailed, CommandStarted, Fact
-
-
-@pytest.fixture
-async def worker() -> AsyncIterator[Bench]:
-    async with bench() as found:
-        yield found
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Script]:
-    async with script() as found:
-        yield found
 
 
 def completed(facts: list[Fact]) -> CommandCompleted:

@@ -1,13 +1,12 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """How a worker lets a pipeline go that waits for time, and how another one goes on with it."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.support.scripted import Script, says, script
-from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of
+from tests.support.scripted import Script, says
+from tests.support.working import ORGANIZATION, TENANT, Bench, command_of
 
 from noetl_contracts.commands.command_work import Command
 from noetl_contracts.commands.waits import ELAPSED, Resume, TimeWait
@@ -24,18 +23,6 @@ PAGES = """
           next_call: {{params: {{page: "{{{{ response.page + 1 }}}}"}}}}
           collect: {{strategy: append, path: rows}}
 """
-
-
-@pytest.fixture
-async def worker() -> AsyncIterator[Bench]:
-    async with bench() as found:
-        yield found
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Script]:
-    async with script() as found:
-        yield found
 
 
 def page(number: int, *, of: int, width: int = 1) -> Any:

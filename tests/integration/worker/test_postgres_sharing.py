@@ -6,11 +6,9 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests.support.attempting import site_of
 from tests.support.polling import eventually
 from tests.support.working import (
-    EXECUTION,
-    ORGANIZATION,
-    TENANT,
     Bench,
     bench,
     command_of,
@@ -20,7 +18,6 @@ from tests.support.working import (
 from noetl_contracts.commands.command_work import ItemWork
 from noetl_contracts.ids import FrameId
 from noetl_contracts.requests.facts import CommandCompleted
-from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.pipeline.compiled_tasks import compile_pipeline
 from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
@@ -43,15 +40,7 @@ async def table(database: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
 
 
 async def save(worker: Bench, identity: Any, *, patience_s: float = 10) -> Outcome:
-    site = UnitScope(
-        execution_id=EXECUTION,
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
-        step="s",
-        unit="frame",
-        row_index=0,
-        frame_id=FrameId("1"),
-    )
+    site = site_of(unit="frame", row_index=0, frame_id=FrameId("1"))
     return await worker.tools.run(
         Call(
             site=site,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.attempting import site_of
 from tests.support.calls import VISITS
 from tests.support.polling import eventually
 from tests.support.processes import count_running, make_nap
@@ -18,7 +19,6 @@ from noetl_contracts import codec
 from noetl_contracts.errors import summarize_error
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.requests.facts import CommandCompleted
-from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 
@@ -39,13 +39,7 @@ async def run(
     named: dict[str, Any] | None = None,
     **given: Any,
 ) -> Outcome:
-    site = UnitScope(
-        execution_id=EXECUTION,
-        tenant_id=TenantId(tenant),
-        organization_id=organization,
-        step="s",
-        unit="step",
-    )
+    site = site_of(tenant_id=TenantId(tenant), organization_id=organization)
     return await worker.tools.run(
         Call(
             site=site,

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.attempting import site_of
 from tests.support.calls import VISITS
 from tests.support.wheels import write_wheel
-from tests.support.working import EXECUTION, ORGANIZATION, Bench, bench
+from tests.support.working import ORGANIZATION, Bench, bench
 
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 PLACE = "import greeting\nreturn [greeting.say(), greeting.__file__]"
@@ -38,13 +38,7 @@ async def worker_of(wheels: Path, **fields: Any) -> AsyncIterator[Bench]:
 async def run(
     worker: Bench, code: str, organization: OrganizationId = ORGANIZATION, **fields: Any
 ) -> Outcome:
-    site = UnitScope(
-        execution_id=EXECUTION,
-        tenant_id=TenantId("acme"),
-        organization_id=organization,
-        step="s",
-        unit="step",
-    )
+    site = site_of(tenant_id=TenantId("acme"), organization_id=organization)
     return await worker.tools.run(
         Call(
             site=site,

@@ -17,7 +17,7 @@ from tests.integration.worker.test_slot import (
 )
 from tests.support.polling import eventually
 from tests.support.processes import count_running, make_nap
-from tests.support.scripted import Script, says, script
+from tests.support.scripted import Script, says
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts import subjects
@@ -49,12 +49,6 @@ async def observer(database: str) -> AsyncIterator[Observer]:
     connection = await asyncpg.connect(database)
     yield connection
     await connection.close()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Script]:
-    async with script() as found:
-        yield found
 
 
 async def stopped_when(worker: Bench, command: Command, begun: Until) -> list[Fact]:

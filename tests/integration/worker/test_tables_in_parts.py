@@ -98,9 +98,9 @@ async def test_a_large_table_is_stored_as_it_comes_and_reads_as_its_rows(
     )
     assert isinstance(done, CommandCompleted), done
     assert done.result is not None
-    dead_letters = sum(len(row["pad"]) for row in plain.data["rows"])
+    text_size = sum(len(row["pad"]) for row in plain.data["rows"])
     total = ROWS * (ROWS - 1) // 2
-    wanted = {"s": total, "n": dead_letters, "d": ROWS, "p": total - 6}
+    wanted = {"s": total, "n": text_size, "d": ROWS, "p": total - 6}
     assert (await worker.value(done.result))["rows"] == [wanted]
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from tests.support.attempting import attempt, data_of, files_of, of_organization
-from tests.support.scripted import Script, says, script
+from tests.support.scripted import Script, says
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts.commands.command_work import StepResult
@@ -35,12 +35,6 @@ async def db(database: str) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(database)
     yield connection
     await connection.close()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Script]:
-    async with script() as found:
-        yield found
 
 
 async def moved(worker: Bench, source: Any, target: Any, **fields: Any) -> Any:

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.support.attempting import site_of
 from tests.support.playbooks import judged
-from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench
+from tests.support.working import Bench, bench
 
 from noetl_contracts.errors import ErrorObject
-from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 RIGHT = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n[true]\n"
@@ -82,13 +82,7 @@ async def worker() -> AsyncIterator[Bench]:
 
 
 async def send(worker: Bench, url: str, *, timeout_s: float = 3, **fields: Any) -> Outcome:
-    site = UnitScope(
-        execution_id=EXECUTION,
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
-        step="s",
-        unit="step",
-    )
+    site = site_of()
     return await worker.tools.run(
         Call(
             site=site,

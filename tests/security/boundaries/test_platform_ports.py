@@ -8,15 +8,15 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.attempting import site_of
 from tests.support.scripted import Script, says, script
 from tests.support.servers import NatsServer, S3Server, nats_server, s3_server
-from tests.support.working import EXECUTION, ORGANIZATION, TENANT, bench
+from tests.support.working import bench
 
 from noetl_cli.stack.home_folder.options import StackOptions
 from noetl_cli.stack.processes import nats_requests
 from noetl_cli.stack.supervision import service_addresses
 from noetl_cli.stack.supervision.service_addresses import ServiceAddresses
-from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.tools.calls.call import Call, Outcome, Timeout
 
 REFUSED = {401, 403, 404, 405}
@@ -107,13 +107,7 @@ def test_a_broker_tells_of_itself_only_to_its_monitor(broker: NatsServer) -> Non
 
 
 async def ask(worker: Any, url: str) -> Outcome:
-    site = UnitScope(
-        execution_id=EXECUTION,
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
-        step="s",
-        unit="step",
-    )
+    site = site_of()
     outcome: Outcome = await worker.tools.run(
         Call(
             site=site,

@@ -243,14 +243,14 @@ async def _read_live_rows(
         return None
     async with gate:
         positions = await sources.projections.list_positions([execution_id])
-        found = {
+        live_rows = {
             surface: await sources.projections.list_rows(surface, execution_id)
             for surface in rows.SURFACES
         }
         again = await sources.projections.list_positions([execution_id])
     # Rows that moved while they were read are of no version.
     version = positions.get(execution_id, 0)
-    return ProjectedRows(version=version if positions == again else -1, rows=found)
+    return ProjectedRows(version=version if positions == again else -1, rows=live_rows)
 
 
 class _ArchiveReader:
@@ -274,11 +274,11 @@ class _ArchiveReader:
 
     async def _get_manifest(self, manifest_id: str) -> ArchiveManifest:
         if manifest_id not in self._manifests:
-            found = {
+            manifest_by_id = {
                 manifest.unit.manifest_id: manifest
                 for manifest in await list_manifests(self._sources, self._share)
             }
-            self._manifests = found
+            self._manifests = manifest_by_id
         return self._manifests[manifest_id]
 
     async def _read_part(
@@ -287,10 +287,10 @@ class _ArchiveReader:
         if part.name not in self._parts:
             assert self._sources.payloads is not None, "a manifest was read from it"
             data = await units.read_part(self._sources.payloads, manifest.unit, part)
-            found: dict[ExecutionId, list[StoredEvent]] = {}
+            events_by_execution: dict[ExecutionId, list[StoredEvent]] = {}
             for item in parquet.decode(data):
-                found.setdefault(ExecutionId(item.execution_id), []).append(item)
-            self._parts[part.name] = found
+                events_by_execution.setdefault(ExecutionId(item.execution_id), []).append(item)
+            self._parts[part.name] = events_by_execution
             while len(self._parts) > PARTS_MAX:
                 self._parts.popitem(last=False)
         return self._parts[part.name]

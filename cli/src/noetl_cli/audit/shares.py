@@ -47,7 +47,7 @@ def plan_audits(
         head.execution_id: ExecutionAudit(execution_id=head.execution_id, head=head)
         for head in heads
     }
-    kept = sorted(
+    units = sorted(
         (
             (item.first_version, manifest.unit.manifest_id, item)
             for manifest in manifests
@@ -55,7 +55,7 @@ def plan_audits(
         ),
         key=lambda entry: entry[:2],
     )
-    for _, manifest_id, history in kept:
+    for _, manifest_id, history in units:
         before = execution_audits.get(history.execution_id) or ExecutionAudit(
             execution_id=history.execution_id
         )

@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Command line options that several verbs share."""
 
 from datetime import timedelta
 from pathlib import Path

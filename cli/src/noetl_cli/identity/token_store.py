@@ -72,9 +72,9 @@ class TokenStore:
 
     def find_record(self, origin: str) -> SignInRecord | None:
         """Return the record of a server, or None; raises `CliError`."""
-        kept = self._read_all().get(origin)
-        if kept is None or not kept.is_in_keyring:
-            return None if kept is None else kept.record
+        stored = self._read_all().get(origin)
+        if stored is None or not stored.is_in_keyring:
+            return None if stored is None else stored.record
         try:
             text = keyring.get_password(KEYRING_SERVICE, origin)
         except (ImportError, keyring_errors.KeyringError) as error:

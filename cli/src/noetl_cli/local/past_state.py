@@ -114,10 +114,10 @@ def _resolve_position(
 
 def _parse_time(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise _bad_position_error(f"{text!r} is no time.", "--time 2026-01-31T12:00Z") from error
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _bad_position_error(message: str, way_out: str) -> CliError:

@@ -125,8 +125,8 @@ class LocalRun:
     def list_results(self) -> dict[str, Any]:
         """List the results as the API does; for as long as nobody has left."""
         listed = results.list_step_results(self._get_system().services, self._begun.result(0))
-        found: dict[str, Any] = codec.to_builtins(self._run_on_loop(listed))
-        return found
+        result_list: dict[str, Any] = codec.to_builtins(self._run_on_loop(listed))
+        return result_list
 
     def get_result(self, step: str, *, offset: int, limit: int) -> dict[str, Any]:
         """Read a window of a step's result as the API does; raises `CliError`."""
@@ -153,11 +153,11 @@ class LocalRun:
         assert self._system is not None, "an execution has begun"
         return self._system
 
-    def _run_on_loop(self, asked: Coroutine[Any, Any, T]) -> T:
+    def _run_on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run something on the services' loop; raises `CliError` where the API has a problem."""
         assert self._loop is not None, "an execution has begun"
         try:
-            return asyncio.run_coroutine_threadsafe(asked, self._loop).result(ANSWER_S)
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(ANSWER_S)
         except ApiError as error:
             raise CliError(error.detail, way_out=error.hint or "") from error
         except TimeoutError as error:

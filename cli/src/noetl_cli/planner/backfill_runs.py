@@ -98,11 +98,13 @@ class BackfillRuns:
     def _note_ended(self) -> bool:
         """Look at every run once; tell whether one has ended."""
         ended = False
-        for execution_id, wanted in list(self.running.items()):
+        for execution_id, backfill_range in list(self.running.items()):
             status = self._get_status(execution_id)
             if status in TERMINAL_EXECUTION:
                 del self.running[execution_id]
-                self._end_range(RangeEnd(range=wanted, execution_id=execution_id, status=status))
+                self._end_range(
+                    RangeEnd(range=backfill_range, execution_id=execution_id, status=status)
+                )
                 ended = True
         return ended
 

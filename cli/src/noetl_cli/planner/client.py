@@ -303,10 +303,10 @@ def parse_refusal(response: BaseHTTPResponse) -> PlannerRefusal:
     return PlannerRefusal(response.status, problem if isinstance(problem, dict) else {})
 
 
-def not_a_planner_error(found: str) -> CliError:
+def not_a_planner_error(answer: str) -> CliError:
     """Build the error for a server that is not a planner; `found` says what is wrong with it."""
     return CliError(
-        f"{found}: this is not a NoETL planner.",
+        f"{answer}: this is not a NoETL planner.",
         way_out="Check the address: --server, or NOETL_SERVER.",
     )
 

@@ -20,11 +20,11 @@ Letters = list[dict[str, Any]]
 
 def list_letters(url: str, *, after: int, letters_max: int) -> tuple[Letters, bool]:
     """Return the oldest letters after a number, and whether there are more."""
-    found = _run_with_letters(
+    dead_letters = _run_with_letters(
         url, lambda box: box.list_letters(letters_max=letters_max + 1, after=after)
     )
-    return [_letter_summary(dead_letter) for dead_letter in found[:letters_max]], len(
-        found
+    return [_letter_summary(dead_letter) for dead_letter in dead_letters[:letters_max]], len(
+        dead_letters
     ) > letters_max
 
 

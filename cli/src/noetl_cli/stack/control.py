@@ -124,26 +124,27 @@ def stop_stack(home: StackHome, *, timeout_s: float, tell: Tell, discards: bool 
 
     `discards` spares the servers what they would do for data that is deleted next.
     """
-    found = state.find_state(home)
+    stack_state = state.find_state(home)
     if not is_supervised(home):
-        return bool(found and process_keeper.end_orphans(found))
-    if found is None:
+        return bool(stack_state and process_keeper.end_orphans(stack_state))
+    if stack_state is None:
         raise StackError(
             f"A supervisor runs in {home.root} but left no state.",
             way_out="Wait a second and try again.",
         )
-    os.kill(found.supervisor_pid, signal.SIGQUIT if discards else signal.SIGTERM)
+    os.kill(stack_state.supervisor_pid, signal.SIGQUIT if discards else signal.SIGTERM)
     until = time.monotonic() + timeout_s
     while is_supervised(home):
         if time.monotonic() > until:
             raise StackError(
                 f"The stack did not stop in {timeout_s:.0f} s.",
-                way_out=f"Run `noetl down` again, or: kill -9 {found.supervisor_pid}; noetl down",
+                way_out="Run `noetl down` again, or: "
+                f"kill -9 {stack_state.supervisor_pid}; noetl down",
                 exit_code=ExitCode.TIMEOUT,
             )
-        tell(state.find_state(home) or found)
+        tell(state.find_state(home) or stack_state)
         time.sleep(POLL_S)
-    process_keeper.end_orphans(state.find_state(home) or found)
+    process_keeper.end_orphans(state.find_state(home) or stack_state)
     return True
 
 

@@ -36,24 +36,26 @@ def check_stack(home: StackHome, *, environ: Mapping[str, str]) -> list[HealthCh
     checks.append(_check_java(environ))
     checks += check_task_walls()
     try:
-        found = state.find_state(home)
+        stack_state = state.find_state(home)
     except StackError as error:
         return [*checks, *health_check.check_disks(home.root, None), _failed_check("state", error)]
-    checks += health_check.check_disks(home.root, found.postgres_folder if found else None)
-    if found is None or not is_supervised(home):
+    checks += health_check.check_disks(
+        home.root, stack_state.postgres_folder if stack_state else None
+    )
+    if stack_state is None or not is_supervised(home):
         checks.append(
             HealthCheck(
                 name="stack",
                 verdict=Verdict.WARN,
-                found=f"{_describe_not_running(found)} in {home.root}",
+                found=f"{_describe_not_running(stack_state)} in {home.root}",
                 way_out=f"Start it with: noetl up. {settings.OTHER_HOME_OR_DIR}.",
             )
         )
-        return checks + _check_ports(found)
-    checks.append(_check_supervisor(found))
-    checks += _check_postgres(found, path=environ.get("PATH", ""))
-    checks += _check_nats(found)
-    return checks + _check_processes(found)
+        return checks + _check_ports(stack_state)
+    checks.append(_check_supervisor(stack_state))
+    checks += _check_postgres(stack_state, path=environ.get("PATH", ""))
+    checks += _check_nats(stack_state)
+    return checks + _check_processes(stack_state)
 
 
 def _failed_check(name: str, error: StackError) -> HealthCheck:
@@ -61,13 +63,13 @@ def _failed_check(name: str, error: StackError) -> HealthCheck:
 
 
 def _check_programs() -> list[HealthCheck]:
-    wanted: list[tuple[str, Callable[[], str], tuple[int, ...]]] = [
+    programs_checked: list[tuple[str, Callable[[], str], tuple[int, ...]]] = [
         ("python", programs.python_version, PYTHON_MIN),
         ("postgres program", programs.postgres_version, POSTGRES_MIN),
         ("nats-server program", programs.nats_version, SERVER_MIN),
         ("weed program", programs.seaweedfs_version, WEED_MIN),
     ]
-    return [_check_program(name, ask, least) for name, ask, least in wanted]
+    return [_check_program(name, ask, least) for name, ask, least in programs_checked]
 
 
 def _format_version(version: tuple[int, ...]) -> str:
@@ -95,8 +97,8 @@ def _check_java(environ: Mapping[str, str]) -> HealthCheck:
         java = find_java(environ)
     except JavaMissing as error:
         return HealthCheck(name="java", verdict=Verdict.WARN, found=str(error), way_out=JAVA_ADVICE)
-    found = f"{java.version} at {java.program}"
-    return HealthCheck(name="java", verdict=Verdict.OK, found=found, way_out="")
+    installed = f"{java.version} at {java.program}"
+    return HealthCheck(name="java", verdict=Verdict.OK, found=installed, way_out="")
 
 
 def _describe_not_running(stack_state: StackState | None) -> str:
@@ -220,12 +222,12 @@ def _check_streams(monitor: str) -> HealthCheck:
     """Ask whether every stream can be written to: the server says which cannot, and why."""
     health = nats_requests.request_health(monitor)
     is_well = health is not None and health.is_well
-    found, advice = "every stream takes messages", ""
+    verdict_text, advice = "every stream takes messages", ""
     if not is_well:
         body = health.reason if health else "no answer"
-        found, advice = body[:HEALTH_TEXT_MAX], STREAMS_ADVICE
+        verdict_text, advice = body[:HEALTH_TEXT_MAX], STREAMS_ADVICE
     verdict = Verdict.OK if is_well else Verdict.FAIL
-    return HealthCheck(name="nats streams", verdict=verdict, found=found, way_out=advice)
+    return HealthCheck(name="nats streams", verdict=verdict, found=verdict_text, way_out=advice)
 
 
 def _check_sync_interval(config: _JetStreamConfig) -> HealthCheck:

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
+from noetl_chassis.seals.credential_seal import KeyUnusable
 from noetl_chassis.seals.payload_seal import is_managed_address, read_payload_keys
 from noetl_cli import settings
-from noetl_cli.errors import StackError
+from noetl_cli.errors import CliError, ExitCode, StackError
 from noetl_cli.stack.home_folder import stack_secrets, state
 from noetl_cli.stack.home_folder.home import StackHome
 from noetl_storage.payloads import master_keys
@@ -111,4 +112,13 @@ def find_stores(
         secret_key=secret_key,
         key_file=key_file,
         environ=environ,
+    )
+
+
+def unusable_keys_error(failure: KeyUnusable) -> CliError:
+    """Say that the keys of payloads cannot be used, and where to give others."""
+    return CliError(
+        f"The keys cannot be used: {failure}",
+        way_out=f"Give a file with --keys, or set {SEAL_KEY}.",
+        exit_code=ExitCode.USAGE,
     )

@@ -1,4 +1,4 @@
-"""Which walls stand around the tasks of a worker on this machine."""
+"""Probes which isolation of tasks this machine grants a worker, for `noetl doctor`."""
 
 import subprocess
 import sys

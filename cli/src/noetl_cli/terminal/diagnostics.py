@@ -24,34 +24,34 @@ EXCERPT_BEFORE_MAX = 90
 Found = Sequence[tuple[str, Problem]]
 
 
-def format_text_lines(found: Found) -> list[str]:
+def format_text_lines(file_problems: Found) -> list[str]:
     """Write `file:line:column: severity code path: message (hint)`."""
-    return [escape_line(format_problem(problem, file=file)) for file, problem in found]
+    return [escape_line(format_problem(problem, file=file)) for file, problem in file_problems]
 
 
-def format_github_lines(found: Found) -> list[str]:
+def format_github_lines(file_problems: Found) -> list[str]:
     """Write workflow commands that annotate a pull request."""
     return [
         f"::{problem.severity} file={_escape_property(file)},line={problem.line},"
         f"col={problem.column},"
         f"title={problem.code}::{_escape_message(_problem_sentence(problem))}"
-        for file, problem in found
+        for file, problem in file_problems
     ]
 
 
-def build_json_values(found: Found) -> list[dict[str, Any]]:
+def build_json_values(file_problems: Found) -> list[dict[str, Any]]:
     """Build one value for each problem."""
     return [
         {"file": file, **{name: getattr(problem, name) for name in problem.__struct_fields__}}
-        for file, problem in found
+        for file, problem in file_problems
     ]
 
 
-def show_diagnostics(found: Found, sources: Mapping[str, str]) -> None:
+def show_diagnostics(file_problems: Found, sources: Mapping[str, str]) -> None:
     """Show each problem with its line of the source and a caret below the place."""
     out = terminal_output.open_console()
     lines = {name: text.splitlines() for name, text in sources.items()}
-    for file, problem in found:
+    for file, problem in file_problems:
         colour = "red" if problem.is_error else "yellow"
         place = f"{escape_line(file)}:{problem.line}:{problem.column}:"
         out.print(place, style="bold", end=" ", markup=False)
@@ -82,7 +82,7 @@ def _cut_excerpt(lines: list[str], problem: Problem) -> list[str]:
     ]
 
 
-def build_sarif_log(found: Found) -> dict[str, Any]:
+def build_sarif_log(file_problems: Found) -> dict[str, Any]:
     """Build a SARIF 2.1.0 log of one run; its rules are all codes, found or not."""
     return {
         "$schema": SARIF_SCHEMA,
@@ -98,7 +98,7 @@ def build_sarif_log(found: Found) -> dict[str, Any]:
                 },
                 # Columns count characters, not UTF-16 units.
                 "columnKind": "unicodeCodePoints",
-                "results": [_sarif_result(file, problem) for file, problem in found],
+                "results": [_sarif_result(file, problem) for file, problem in file_problems],
             }
         ],
     }

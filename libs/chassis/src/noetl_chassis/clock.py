@@ -1,4 +1,4 @@
-"""The only reader of time."""
+"""Clocks: the only code that reads the time, and one that tests set by hand."""
 
 import time
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Secrets of a process, masked in everything that it logs."""
+"""Masks the secrets of a process in everything that it logs."""
 
 import re
 from collections.abc import Callable, Iterator

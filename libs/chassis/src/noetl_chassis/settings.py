@@ -1,4 +1,4 @@
-"""Environment variables in, one frozen value out."""
+"""Loads the settings of a service from its environment variables into one frozen value."""
 
 import platform
 import re

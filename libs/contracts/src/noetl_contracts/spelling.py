@@ -1,4 +1,4 @@
-"""Which known name was probably meant."""
+"""Suggests the known name that a misspelled one probably means."""
 
 import difflib
 from collections.abc import Iterable

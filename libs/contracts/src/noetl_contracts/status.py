@@ -1,4 +1,4 @@
-"""Statuses, spelled once and never normalised."""
+"""Statuses of executions, stages, frames and commands, as they are stored."""
 
 from enum import StrEnum
 
@@ -67,8 +67,4 @@ class StageKind(StrEnum):
 
 TERMINAL_EXECUTION = frozenset(
     {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
-)
-TERMINAL_FRAME = frozenset({FrameStatus.COMPLETED, FrameStatus.FAILED, FrameStatus.CANCELLED})
-TERMINAL_COMMAND = frozenset(
-    {CommandStatus.COMPLETED, CommandStatus.FAILED, CommandStatus.CANCELLED}
 )

@@ -1,4 +1,4 @@
-"""Every knob of the topology job. Variables are NOETL_MESSAGING_<FIELD>."""
+"""Settings of the topology job. Variables are NOETL_MESSAGING_<FIELD>."""
 
 import os
 import re

@@ -216,8 +216,8 @@ def _count_frames(spec: LoopSpec, units: int, workload: Mapping[str, Any]) -> in
 
 
 def _divide_up(units: int, size: Any) -> int | None:
-    each = coercion.coerce_integer(size)
-    return None if each is None or each < 1 else -(-units // each)
+    unit_size = coercion.coerce_integer(size)
+    return None if unit_size is None or unit_size < 1 else -(-units // unit_size)
 
 
 class StepRequirements(msgspec.Struct, frozen=True, kw_only=True):

@@ -198,13 +198,13 @@ def _visit_target(
     target: str,
     direct: Mapping[str, tuple[str, ...]],
 ) -> None:
-    found = visits.get(target)
-    if found is None:
+    visit = visits.get(target)
+    if visit is None:
         visits[target] = _StepVisit(len(visits), len(visits))
         open_steps.append(target)
         walk.append((target, iter(direct[target])))
-    elif found.is_open:
-        visits[name].lowest = min(visits[name].lowest, found.number)
+    elif visit.is_open:
+        visits[name].lowest = min(visits[name].lowest, visit.number)
 
 
 def _close_component(visits: dict[str, _StepVisit], open_steps: list[str], name: str) -> list[str]:

@@ -96,7 +96,9 @@ _REQUIRED: dict[str, list[str]] = {
 def build_document_schema() -> Schema:
     """Describe the document."""
     _, components = msgspec.json.schema_components((Playbook,), ref_template="#/$defs/{name}")
-    definitions = {name: describe_section(name, found) for name, found in components.items()}
+    definitions = {
+        name: describe_section(name, component) for name, component in components.items()
+    }
     definitions["Rule"] = _describe_rule(definitions["Rule"], "#/$defs/Action")
     definitions["AdmitRule"] = _describe_rule(definitions["AdmitRule"], "#/$defs/Allow")
     definitions |= schema_short_forms.DEFINITIONS
@@ -123,8 +125,8 @@ def describe_section(name: str, schema: Schema) -> Schema:
     }
     properties |= _BESIDE.get(name, {})
     for key in _OLDER.get(name, ()):
-        known = properties.get(key, {})
-        properties[key] = {**known, "deprecated": True, "description": "An older form."}
+        property_schema = properties.get(key, {})
+        properties[key] = {**property_schema, "deprecated": True, "description": "An older form."}
     return {
         **schema,
         "description": " ".join(schema.get("description", "").split()),
@@ -163,7 +165,7 @@ def _loosen_type(item: Schema) -> Schema:
 
 def _spell_sections(definitions: dict[str, Schema]) -> None:
     """Add what only single sections know."""
-    properties = {name: found["properties"] for name, found in definitions.items()}
+    properties = {name: definition["properties"] for name, definition in definitions.items()}
     playbook, step = properties["Playbook"], properties["Step"]
     # Parsing works the other out.
     playbook["inputs"] = playbook.pop("declared_inputs")

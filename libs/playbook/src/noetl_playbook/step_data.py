@@ -52,7 +52,11 @@ def _list_statements(step: Step) -> Iterator[str]:
     for task in step.tool:
         blocks = [task.fields] if task.kind in _DIALECTS else []
         if task.kind == "transfer":
-            blocks = [each for side in ("source", "target") if (each := _find_block(task, side))]
+            blocks = [
+                side_block
+                for side in ("source", "target")
+                if (side_block := _find_block(task, side))
+            ]
         for block in blocks:
             for name in _STATEMENT_FIELDS:
                 yield from _list_texts(block.get(name))

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from noetl_contracts import codec, locators
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import execution_events, loop_events, step_events
+from noetl_contracts.events import LINEAGE_EVENTS, execution_events, loop_events, step_events
 from noetl_contracts.ids import CatalogId, ExecutionId, OrganizationId, RunId, TenantId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.openlineage import (
@@ -52,21 +52,6 @@ LINEAGE_VERSION = 1
 _MESSAGE_CHARACTERS_MAX = 4000
 
 Plan = Mapping[str, StepData]
-# What `build_lineage_events` gives a meaning; items' outcomes share two of the types and have none.
-EVENT_CLASSES = (
-    execution_events.PlaybookInitialized,
-    execution_events.StateInherited,
-    execution_events.PlaybookCompleted,
-    execution_events.PlaybookFailed,
-    execution_events.ExecutionCancelled,
-    step_events.StepEnter,
-    step_events.StepFailed,
-    step_events.StepExit,
-    step_events.CallDone,
-    step_events.CallError,
-    loop_events.LoopDone,
-    loop_events.LoopFailed,
-)
 COLUMNS_MAX = 500
 
 
@@ -106,7 +91,7 @@ class LineageEvent(Struct, frozen=True, kw_only=True):
 def is_lineage_event(envelope: Envelope) -> bool:
     """Tell whether an event of a history matters to lineage."""
     event = envelope.event
-    return isinstance(event, EVENT_CLASSES) and getattr(event, "item_index", None) is None
+    return isinstance(event, LINEAGE_EVENTS) and getattr(event, "item_index", None) is None
 
 
 def build_lineage_events(

@@ -8,7 +8,6 @@ from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import LoopHealth
 from noetl_chassis.observability import tracing
-from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_messaging.jetstream.connection import Connection, ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
@@ -16,8 +15,6 @@ from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_messaging.jetstream.registers import JetStreamRegisters
 from noetl_messaging.streams import topology
-from noetl_storage.payloads import master_keys
-from noetl_storage.payloads.factory import open_payloads
 from noetl_worker import settings, wiring
 from noetl_worker.executor_entry import run_partition
 from noetl_worker.settings import Settings
@@ -33,19 +30,7 @@ async def serve_worker(config: Settings) -> None:
         process = await enter(open_process(config, service="worker"))
         waits = ConnectionTimeouts(connect_s=config.connect_s)
         nats = await enter(open_connection(config.nats_url, name=process.instance, waits=waits))
-        store = await enter(
-            open_payloads(
-                config.payload_url,
-                access_key=config.payload_access_key or None,
-                secret_key=config.payload_secret_key or None,
-                connect_s=config.connect_s,
-                seals=read_payload_keys(
-                    config.payload_seal_key,
-                    file=config.payload_seal_file,
-                    managed=master_keys.open_managed_keys,
-                ),
-            )
-        )
+        store = await enter(wiring.open_payload_store(config))
         payloads = await enter(open_tiers(config, store, clock))
         tools, mask = await enter(open_tools(config, payloads, clock, near=payloads))
         process.health.add_check("nats", nats.check_connection)

@@ -17,7 +17,6 @@ from msgspec import Struct, structs
 
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock, SystemClock
-from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_chassis.task_group import open_task_group
 from noetl_contracts import codec
 from noetl_contracts.commands.command_work import Command
@@ -29,8 +28,6 @@ from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connec
 from noetl_messaging.jetstream.registers import JetStreamRegisters
 from noetl_messaging.streams.ports import Message, Registers
 from noetl_playbook.templates.expressions import TemplateError
-from noetl_storage.payloads import master_keys
-from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.ports.ledger_ports import Payloads
 from noetl_worker import settings, wiring
 from noetl_worker.commands.call_pacer import CallPacer
@@ -283,19 +280,7 @@ async def open_executor(config: Settings) -> AsyncIterator[WaveExecutor]:
     """Open what frames need."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        payloads = await stack.enter_async_context(
-            open_payloads(
-                config.payload_url,
-                access_key=config.payload_access_key or None,
-                secret_key=config.payload_secret_key or None,
-                connect_s=config.connect_s,
-                seals=read_payload_keys(
-                    config.payload_seal_key,
-                    file=config.payload_seal_file,
-                    managed=master_keys.open_managed_keys,
-                ),
-            )
-        )
+        payloads = await stack.enter_async_context(wiring.open_payload_store(config))
         tools, mask = await stack.enter_async_context(open_tools(config, payloads, clock))
         yield WaveExecutor(
             payloads=payloads,

@@ -1,4 +1,4 @@
-"""Every knob of the worker. Variables are NOETL_WORKER_<FIELD>."""
+"""Settings of the worker. Variables are NOETL_WORKER_<FIELD>."""
 
 import os
 from collections.abc import Mapping

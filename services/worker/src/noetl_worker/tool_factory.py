@@ -1,4 +1,4 @@
-"""The tools, opened together with the vault that they share."""
+"""Opens the tools of a worker, and the credential vault that they share."""
 
 import ctypes
 from collections.abc import AsyncIterator, Iterator

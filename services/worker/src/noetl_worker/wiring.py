@@ -1,4 +1,4 @@
-"""From opened adapters and settings to a worker that can run."""
+"""Builds a worker from opened adapters and settings."""
 
 import asyncio
 import sys
@@ -15,6 +15,7 @@ from msgspec import Struct
 from noetl_chassis import identity, loop
 from noetl_chassis.clock import Clock
 from noetl_chassis.observability import instruments, names
+from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_chassis.settings import get_process_locality
 from noetl_contracts import locators, subjects
 from noetl_contracts.commands.command_work import IO_LANE, SPARK_LANE
@@ -23,6 +24,8 @@ from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.subjects import Reporter
 from noetl_messaging.streams.ports import Consumer, DeadLetters, Hints, Publisher, Registers
 from noetl_messaging.streams.worker_permissions import find_user
+from noetl_storage.payloads import master_keys
+from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.payloads.s3_buckets import open_buckets
 from noetl_storage.ports.errors import StorageMisconfigured
 from noetl_storage.ports.ledger_ports import Buckets, Payloads
@@ -433,6 +436,21 @@ def _open_shared_tier(config: Settings, clock: Clock) -> SharedTier | None:
     except SegmentDirectoryRefused as problem:
         log.warning("shared memory is not used", reason=str(problem))
         return None
+
+
+def open_payload_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
+    """Open the payload store that the settings name."""
+    return open_payloads(
+        config.payload_url,
+        access_key=config.payload_access_key or None,
+        secret_key=config.payload_secret_key or None,
+        connect_s=config.connect_s,
+        seals=read_payload_keys(
+            config.payload_seal_key,
+            file=config.payload_seal_file,
+            managed=master_keys.open_managed_keys,
+        ),
+    )
 
 
 def _open_disk_tier(config: Settings) -> DiskTier | None:

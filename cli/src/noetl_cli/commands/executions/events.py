@@ -27,9 +27,9 @@ def events(
 
     Those of a run with -r local are read from the folder that keeps the latest such runs.
     """
-    kept = history.find_history(execution_id, server=server)
-    if kept is not None:
-        for view in history.read_views(kept, after=since):
+    local_history = history.find_history(execution_id, server=server)
+    if local_history is not None:
+        for view in history.read_views(local_history, after=since):
             _print_event(execution_id, view, as_json=as_json)
         return
     address = f"/api/executions/{client.escape_segment(execution_id)}/events"

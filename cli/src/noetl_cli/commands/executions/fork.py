@@ -40,20 +40,20 @@ def fork(  # noqa: PLR0913 - one parameter for each option of the command line
 
     Exit codes are those of `noetl run`.
     """
-    wanted = result.choose_output(output, save, follow=follow, as_json=as_json)
+    chosen_output = result.choose_output(output, save, follow=follow, as_json=as_json)
     inputs = command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
-    asked: dict[str, Any] = {
+    fork_request: dict[str, Any] = {
         "as_of_position": at,
         "as_of_event_id": event,
         "as_of_time": time,
         "from_step": from_step,
     }
     body = {"pinned": pinned, "workload": inputs}
-    body |= {name: value for name, value in asked.items() if value is not None}
+    body |= {name: value for name, value in fork_request.items() if value is not None}
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     address = f"/api/executions/{client.escape_segment(execution_id)}/fork"
     with client.open_client(server) as planner:
         begun = planner.post(address, body, headers=headers)
         run.watch_or_announce(
-            begun, planner, wanted, follow=follow, timeout_s=timeout_s, as_json=as_json
+            begun, planner, chosen_output, follow=follow, timeout_s=timeout_s, as_json=as_json
         )

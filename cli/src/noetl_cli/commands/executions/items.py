@@ -60,10 +60,10 @@ def items(  # noqa: PLR0913 - one parameter for each option of the command line
 
     noetl items ID, noetl items ID STEP --failed, noetl rerun ID --failed
     """
-    wanted = _choose_state(state, failed=failed)
+    chosen_state = _choose_state(state, failed=failed)
     with client.open_client(server) as planner:
         name = step if step is not None else _get_only_loop(planner, execution_id)
-        pages = _ItemPages(planner, execution_id, name, wanted, after)
+        pages = _ItemPages(planner, execution_id, name, chosen_state, after)
         bound = None if everything else limit
         if output is ItemsForm.JSON:
             for item in pages.read_items(bound):

@@ -122,18 +122,18 @@ class _ExecutionPages:
             )
 
 
-def _execution_row(one: dict[str, Any]) -> tuple[str, ...]:
-    duration = one["duration"]
+def _execution_row(execution: dict[str, Any]) -> tuple[str, ...]:
+    duration = execution["duration"]
     return (
-        one["execution_id"],
-        one["status"],
-        (one["started_at"] or "")[:19].replace("T", " "),
+        execution["execution_id"],
+        execution["status"],
+        (execution["started_at"] or "")[:19].replace("T", " "),
         "" if duration is None else f"{duration:.1f}",
-        one["path"]
+        execution["path"]
         + (
-            f" ({terminal_output.format_version(one['version'])})"
-            if (one["version"] or 0) < 0
+            f" ({terminal_output.format_version(execution['version'])})"
+            if (execution["version"] or 0) < 0
             else ""
         ),
-        one["current_step"] or "",
+        execution["current_step"] or "",
     )

@@ -46,7 +46,7 @@ def rerun(  # noqa: PLR0913 - one parameter for each option of the command line
     with items that did not complete: these run alone, and the results of the others are taken over.
     Exit codes are those of `noetl run`.
     """
-    wanted = result.choose_output(output, save, follow=follow, as_json=as_json)
+    chosen_output = result.choose_output(output, save, follow=follow, as_json=as_json)
     inputs = command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
     body: dict[str, Any] = {"pinned": pinned, "workload": inputs}
     if failed:
@@ -63,5 +63,5 @@ def rerun(  # noqa: PLR0913 - one parameter for each option of the command line
                 f"{begun['units_taken']:,} results are taken over"
             )
         run.watch_or_announce(
-            begun, planner, wanted, follow=follow, timeout_s=timeout_s, as_json=as_json
+            begun, planner, chosen_output, follow=follow, timeout_s=timeout_s, as_json=as_json
         )

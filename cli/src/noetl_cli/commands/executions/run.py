@@ -140,7 +140,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     items, 124 not over in time.
     """
     _check_usage(playbook, attach=attach, runtime=runtime, files=files or [])
-    wanted = results.choose_output(output, save, follow=follow, as_json=as_json)
+    chosen_output = results.choose_output(output, save, follow=follow, as_json=as_json)
     inputs = command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
     file = Path(playbook) if playbook and command_inputs.looks_like_file(playbook) else None
     # What is wrong with a file shows before any server is asked.
@@ -159,12 +159,14 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
             credentials=command_inputs.read_credentials(credentials),
             files=taken,
         )
-        raise typer.Exit(_run_locally(asked, wanted, timeout_s=timeout_s, as_json=as_json))
+        raise typer.Exit(_run_locally(asked, chosen_output, timeout_s=timeout_s, as_json=as_json))
     _check_registration(text, called, file=file, is_registered=is_registered)
     with client.open_client(server) as planner:
         if attach is not None:
             raise typer.Exit(
-                _watch_execution(planner, attach, wanted, timeout_s=timeout_s, as_json=as_json)
+                _watch_execution(
+                    planner, attach, chosen_output, timeout_s=timeout_s, as_json=as_json
+                )
             )
         body: dict[str, Any] = {"path": str(playbook), "version": version}
         if file is not None and text is not None:
@@ -176,7 +178,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
         body |= {"files": run_request.send_files(planner, taken)} if taken else {}
         begun = _start_execution(planner, body, key=idempotency_key)
         watch_or_announce(
-            begun, planner, wanted, follow=follow, timeout_s=timeout_s, as_json=as_json
+            begun, planner, chosen_output, follow=follow, timeout_s=timeout_s, as_json=as_json
         )
 
 

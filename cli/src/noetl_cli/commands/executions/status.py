@@ -45,11 +45,11 @@ def status(
         terminal_output.print_line(failed_items)
 
 
-def has_failed_items(found: dict[str, Any]) -> bool:
+def has_failed_items(status_view: dict[str, Any]) -> bool:
     """Tell whether items or rows of a loop failed."""
-    loops = {loop["stage_id"]: loop for loop in found["loops"]}
-    rows = (stage["rows_failed"] for stage in found["stages"] if stage["stage_id"] in loops)
-    return any(loop["failed"] for loop in found["loops"]) or any(rows)
+    loops = {loop["stage_id"]: loop for loop in status_view["loops"]}
+    rows = (stage["rows_failed"] for stage in status_view["stages"] if stage["stage_id"] in loops)
+    return any(loop["failed"] for loop in status_view["loops"]) or any(rows)
 
 
 def _show_steps(answer: dict[str, Any]) -> None:
@@ -74,31 +74,32 @@ def _step_row(run: dict[str, Any]) -> tuple[str, ...]:
     return run["step"], run["status"], f"{run['duration']:.2f}", ", ".join(filter(None, parts))
 
 
-def status_lines(found: dict[str, Any]) -> list[str]:
+def status_lines(status_view: dict[str, Any]) -> list[str]:
     """Write a status for people."""
-    duration = found["duration"]
+    duration = status_view["duration"]
     draft = (
-        f" {terminal_output.format_version(found['version'])}"
-        if (found["version"] or 0) < 0
+        f" {terminal_output.format_version(status_view['version'])}"
+        if (status_view["version"] or 0) < 0
         else ""
     )
-    head = [f"{found['execution_id']}  {found['path']}{draft}  {found['status']}"]
+    head = [f"{status_view['execution_id']}  {status_view['path']}{draft}  {status_view['status']}"]
     if duration is not None:
         head[0] += f"  {duration:.1f} s"
-    if found["current_step"]:
-        head.append(f"step: {found['current_step']}")
-    if found["warnings"]:
-        notes = "note says" if found["warnings"] == 1 else "notes say"
-        events_command = f"noetl events {found['execution_id']}"
+    if status_view["current_step"]:
+        head.append(f"step: {status_view['current_step']}")
+    if status_view["warnings"]:
+        notes = "note says" if status_view["warnings"] == 1 else "notes say"
+        events_command = f"noetl events {status_view['execution_id']}"
         head.append(
-            f"{found['warnings']:,} {notes} what was left out or done otherwise: {events_command}"
+            f"{status_view['warnings']:,} {notes} what was left out or done otherwise: "
+            f"{events_command}"
         )
-    frames_by_stage = {stage["stage_id"]: stage for stage in found["stages"]}
-    head += [_waiting_line(item) for item in found["waiting"]]
+    frames_by_stage = {stage["stage_id"]: stage for stage in status_view["stages"]}
+    head += [_waiting_line(item) for item in status_view["waiting"]]
     # Planners of before do not say these.
-    head += [_store_line(wait) for wait in found.get("store_waits", [])]
-    head += [_awaited_line(message) for message in found.get("messages", [])]
-    return head + [_loop_line(loop, frames_by_stage) for loop in found["loops"]]
+    head += [_store_line(wait) for wait in status_view.get("store_waits", [])]
+    head += [_awaited_line(message) for message in status_view.get("messages", [])]
+    return head + [_loop_line(loop, frames_by_stage) for loop in status_view["loops"]]
 
 
 def _waiting_line(waiting: dict[str, Any]) -> str:

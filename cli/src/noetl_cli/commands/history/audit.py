@@ -280,9 +280,9 @@ def verify_histories(
 def _verify_history(
     planner: PlannerClient, place: dict[str, str], execution_id: str, head: HistoryHead | None
 ) -> Any:
-    known = {} if head is None else {"version": head.version, "checksum": head.checksum}
+    exported_head = {} if head is None else {"version": head.version, "checksum": head.checksum}
     return planner.get(
-        f"/api/audit/executions/{client.escape_segment(execution_id)}", **place, **known
+        f"/api/audit/executions/{client.escape_segment(execution_id)}", **place, **exported_head
     )
 
 

@@ -84,7 +84,10 @@ class ProjectionRebuild:
             rows = await self._models.replace_rows(
                 shard=ids.find_shard(execution_id, self._shard_count),
                 execution_id=execution_id,
-                rows={surface: list(kept.values()) for surface, kept in replay.surfaces.items()},
+                rows={
+                    surface: list(rebuilt_rows.values())
+                    for surface, rebuilt_rows in replay.surfaces.items()
+                },
                 version=version,
                 results=list(replay.results.values()),
             )

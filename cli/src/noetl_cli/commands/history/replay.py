@@ -53,12 +53,12 @@ def show_replayed_state(  # noqa: PLR0913 - one parameter for each option of the
     as_json: AsJson = False,
 ) -> None:
     """Replay an execution up to a position, an event or a time."""
-    kept = history.find_history(execution_id, server=server)
-    if kept is not None:
+    local_history = history.find_history(execution_id, server=server)
+    if local_history is not None:
         if resolve_payloads:
             raise _no_payloads_error(execution_id)
         state = past_state.replay_state(
-            kept, at=at, event=event, time=time, projection=_check_projection(projection)
+            local_history, at=at, event=event, time=time, projection=_check_projection(projection)
         )
         _print_state(state, as_json=as_json)
         return
@@ -78,26 +78,26 @@ def show_replayed_state(  # noqa: PLR0913 - one parameter for each option of the
     _print_state(state, as_json=as_json)
 
 
-def _print_state(found: dict[str, Any], *, as_json: bool) -> None:
+def _print_state(replay: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(replay)
         return
-    for line in state_lines(found):
+    for line in state_lines(replay):
         terminal_output.print_line(line)
 
 
-def state_lines(found: dict[str, Any]) -> list[str]:
+def state_lines(replay: dict[str, Any]) -> list[str]:
     """Write a replayed state for people."""
-    where = f"at {found['version']} of {found['head_version']}, event {found['event_id']}"
+    where = f"at {replay['version']} of {replay['head_version']}, event {replay['event_id']}"
     lines = [
-        f"{found['execution_id']}  {found['status']}  {where}",
-        f"state            {found['state_checksum']}",
+        f"{replay['execution_id']}  {replay['status']}  {where}",
+        f"state            {replay['state_checksum']}",
     ]
     lines += [
-        f"{surface:<16} {found['projection_checksums'][surface]}  {len(rows)} rows"
-        for surface, rows in found["surfaces"].items()
+        f"{surface:<16} {replay['projection_checksums'][surface]}  {len(rows)} rows"
+        for surface, rows in replay["surfaces"].items()
     ]
-    resolution = found.get("payload_resolution")
+    resolution = replay.get("payload_resolution")
     if resolution is not None:
         summary = resolution["summary"]
         lines.append(f"payloads         {summary['resolved']} of {summary['payloads']} resolved")
@@ -128,10 +128,10 @@ def diff_positions(
 
     A run with -r local has no live rows: its end stands for them.
     """
-    kept = history.find_history(execution_id, server=server)
-    if kept is not None:
+    local_history = history.find_history(execution_id, server=server)
+    if local_history is not None:
         states = past_state.diff_states(
-            kept, before=before, after=after, projection=_check_projection(projection)
+            local_history, before=before, after=after, projection=_check_projection(projection)
         )
         _print_diff(states, as_json=as_json)
         return
@@ -149,13 +149,15 @@ def diff_positions(
     _print_diff(states, as_json=as_json)
 
 
-def _print_diff(found: dict[str, Any], *, as_json: bool) -> None:
+def _print_diff(differences: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(differences)
         return
-    other = "live rows, which stand at" if found["is_live"] else "position"
-    terminal_output.print_line(f"position {found['before']} -> {other} {found['after']}")
-    for line in found["tree"] or ["no difference"]:
+    other = "live rows, which stand at" if differences["is_live"] else "position"
+    terminal_output.print_line(
+        f"position {differences['before']} -> {other} {differences['after']}"
+    )
+    for line in differences["tree"] or ["no difference"]:
         terminal_output.print_line(line)
 
 

@@ -205,11 +205,7 @@ def run_retention(  # noqa: PLR0913 - one parameter for each option of the comma
     try:
         asyncio.run(_run_archivist(place, terms, is_dry_run=dry_run, as_json=as_json))
     except KeyUnusable as failure:
-        raise CliError(
-            f"The keys cannot be used: {failure}",
-            way_out=f"Give a file with --keys, or set {stores.SEAL_KEY}.",
-            exit_code=ExitCode.USAGE,
-        ) from failure
+        raise stores.unusable_keys_error(failure) from failure
     except NoetlError as failure:
         raise StackError(
             f"The histories stay where they are: {failure}",

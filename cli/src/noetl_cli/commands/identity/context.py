@@ -68,13 +68,13 @@ def add_context(
     )
     if key_from is not None:
         _keep_key(key_from, server, origin, environ)
-    known = contexts.read_contexts(environ)
-    others = [item for item in known.contexts if item.name != name]
+    known_contexts = contexts.read_contexts(environ)
+    others = [item for item in known_contexts.contexts if item.name != name]
     if len(others) >= contexts.CONTEXTS_MAX:
         raise _usage_error(
             f"There are {contexts.CONTEXTS_MAX} contexts.", "Remove one: noetl context rm NAME"
         )
-    current = name if in_use else known.current
+    current = name if in_use else known_contexts.current
     contexts.write_contexts(Contexts(current=current, contexts=[*others, context]), environ)
     way_on = _WAY_ON_BY_METHOD[sign_in] if in_use else f"noetl context use {name}"
     terminal_output.print_line(f"{name} is {context.server}. Next: {way_on}")
@@ -84,35 +84,35 @@ def add_context(
 def use_context(name: Name) -> None:
     """Use a server from now on; `local` is the stack on this machine."""
     environ = settings.copy_environment()
-    known = contexts.read_contexts(environ)
+    known_contexts = contexts.read_contexts(environ)
     if name == contexts.LOCAL:
         chosen, where = "", "the stack on this machine"
     else:
-        context = contexts.get_context(known, name)
+        context = contexts.get_context(known_contexts, name)
         chosen, where = name, context.server
-    contexts.write_contexts(structs.replace(known, current=chosen), environ)
+    contexts.write_contexts(structs.replace(known_contexts, current=chosen), environ)
     terminal_output.print_line(f"In use: {name}, {where}.")
 
 
 @app.command("ls")
 def list_contexts(*, as_json: AsJson = False) -> None:
     """List the servers; the one in use has a star."""
-    known = contexts.read_contexts(settings.copy_environment())
+    known_contexts = contexts.read_contexts(settings.copy_environment())
     if as_json:
-        terminal_output.print_json(known)
+        terminal_output.print_json(known_contexts)
         return
     rows = [
         (
-            "*" if context.name == known.current else "",
+            "*" if context.name == known_contexts.current else "",
             context.name,
             context.server,
             context.tenant,
             context.organization,
             str(context.sign_in),
         )
-        for context in known.contexts
+        for context in known_contexts.contexts
     ]
-    mark = "" if known.current else "*"
+    mark = "" if known_contexts.current else "*"
     rows.append((mark, contexts.LOCAL, "the stack on this machine", "", "", ""))
     head = ("", "NAME", "SERVER", "TENANT", "ORGANIZATION", "SIGN-IN")
     terminal_output.print_rows(head, rows, nothing="No contexts.")
@@ -122,10 +122,10 @@ def list_contexts(*, as_json: AsJson = False) -> None:
 def remove_context(name: Name) -> None:
     """Remove a server's name; its sign-in stays until `noetl logout`."""
     environ = settings.copy_environment()
-    known = contexts.read_contexts(environ)
-    removed = contexts.get_context(known, name)
-    left = [context for context in known.contexts if context.name != name]
-    current = "" if known.current == name else known.current
+    known_contexts = contexts.read_contexts(environ)
+    removed = contexts.get_context(known_contexts, name)
+    left = [context for context in known_contexts.contexts if context.name != name]
+    current = "" if known_contexts.current == name else known_contexts.current
     contexts.write_contexts(Contexts(current=current, contexts=left), environ)
     terminal_output.print_line(f"{name} is removed; it was {removed.server}.")
 

@@ -32,9 +32,9 @@ def login(
     address = choose_server(context, server, environ)
     with client.open_unsigned_client(address) as planner:
         config = planner.get(person_sign_in.CONFIG_PATH)
-    asked = person_sign_in.read_server_sign_in(config, address)
+    server_sign_in = person_sign_in.read_server_sign_in(config, address)
     signed_in = person_sign_in.sign_person_in(
-        address, asked, with_browser=with_browser, environ=environ
+        address, server_sign_in, with_browser=with_browser, environ=environ
     )
     if as_json:
         terminal_output.print_json(signed_in)
@@ -49,6 +49,6 @@ def login(
 def choose_server(context: str | None, server: str | None, environ: dict[str, str]) -> str:
     """Choose whom a verb is about: the argument, a named context, or what every verb calls."""
     if server is None and context is not None and context != contexts.LOCAL:
-        known = contexts.read_contexts(environ)
-        return contexts.get_context(known, context).server
+        known_contexts = contexts.read_contexts(environ)
+        return contexts.get_context(known_contexts, context).server
     return client.get_server_address(server)

@@ -17,24 +17,26 @@ def approvals(
 ) -> None:
     """List the approvals that are asked for, the oldest first."""
     with client.open_client(server) as planner:
-        found = planner.get("/api/approvals", limit=limit)["approvals"]
+        open_approvals = planner.get("/api/approvals", limit=limit)["approvals"]
     if as_json:
-        for item in found:
+        for item in open_approvals:
             terminal_output.print_json(item)
         return
     head = ("APPROVAL", "SINCE", "EXECUTION", "STEP", "ASKED", "OPTIONS", "TITLE")
     terminal_output.print_rows(
-        head, [_approval_row(item) for item in found], nothing="Nobody asks for an approval."
+        head,
+        [_approval_row(item) for item in open_approvals],
+        nothing="Nobody asks for an approval.",
     )
 
 
-def _approval_row(one: dict[str, Any]) -> tuple[str, ...]:
+def _approval_row(approval: dict[str, Any]) -> tuple[str, ...]:
     return (
-        one["approval_id"],
-        (one["since"] or "")[:19].replace("T", " "),
-        one["execution_id"],
-        one["step"],
-        ", ".join(one["assignees"]),
-        ", ".join(one["options"]),
-        one["title"] or "",
+        approval["approval_id"],
+        (approval["since"] or "")[:19].replace("T", " "),
+        approval["execution_id"],
+        approval["step"],
+        ", ".join(approval["assignees"]),
+        ", ".join(approval["options"]),
+        approval["title"] or "",
     )

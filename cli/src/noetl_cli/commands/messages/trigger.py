@@ -117,14 +117,14 @@ def _set_enabled(name: str, *, server: str | None, as_json: bool, is_enabled: bo
     with client.open_client(server) as planner:
         answer = planner.get(address)
         body = {field: answer[field] for field in _BODY_FIELDS if field in answer}
-        kept = planner.put(address, {**body, "enabled": is_enabled})
+        stored = planner.put(address, {**body, "enabled": is_enabled})
     if as_json:
-        terminal_output.print_json(kept)
+        terminal_output.print_json(stored)
     elif is_enabled:
-        terminal_output.print_line(f"{kept['name']} starts {kept['path']} again.")
+        terminal_output.print_line(f"{stored['name']} starts {stored['path']} again.")
         terminal_output.print_note("Messages that came meanwhile are dead letters: noetl dlq ls")
     else:
-        terminal_output.print_line(f"{kept['name']} is paused: its messages become dead letters.")
+        terminal_output.print_line(f"{stored['name']} is paused: its messages become dead letters.")
 
 
 @app.command("rm")

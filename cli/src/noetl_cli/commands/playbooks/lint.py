@@ -68,7 +68,7 @@ def lint(
         for file in list_playbook_files(path)
     ]
     skipped: list[Path] = []
-    found: list[tuple[str, Problem]] = []
+    file_problems: list[tuple[str, Problem]] = []
     sources: dict[str, str] = {}
     is_for_people = form in (LintFormat.HUMAN, LintFormat.TEXT)
     with show_spinner(f"Checking {_format_count(len(files), 'file')}", is_quiet=not is_for_people):
@@ -80,13 +80,15 @@ def lint(
             if is_searched and mixed.is_foreign:
                 skipped.append(file)
                 continue
-            found += [(name, problem) for problem in mixed.all_problems]
+            file_problems += [(name, problem) for problem in mixed.all_problems]
             sources[name] = data.decode(errors="replace")
-    _print_problems(found, form, sources)
-    errors = sum(1 for _, problem in found if problem.is_error)
+    _print_problems(file_problems, form, sources)
+    errors = sum(1 for _, problem in file_problems if problem.is_error)
     if is_for_people:
         note_skipped(skipped)
-        _print_totals(len(files) - len(skipped), errors=errors, warnings=len(found) - errors)
+        _print_totals(
+            len(files) - len(skipped), errors=errors, warnings=len(file_problems) - errors
+        )
     if errors:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -139,20 +141,20 @@ def choose_level(strict: bool) -> Level:  # noqa: FBT001 (the flag of the comman
     return Level.STRICT if strict else Level.TOLERANT
 
 
-def _print_problems(found: Found, form: LintFormat, sources: dict[str, str]) -> None:
+def _print_problems(file_problems: Found, form: LintFormat, sources: dict[str, str]) -> None:
     match form:
         case LintFormat.HUMAN:
-            diagnostics.show_diagnostics(found, sources)
+            diagnostics.show_diagnostics(file_problems, sources)
         case LintFormat.TEXT:
-            for line in diagnostics.format_text_lines(found):
+            for line in diagnostics.format_text_lines(file_problems):
                 terminal_output.print_line(line)
         case LintFormat.GITHUB:
-            for line in diagnostics.format_github_lines(found):
+            for line in diagnostics.format_github_lines(file_problems):
                 terminal_output.print_line(line)
         case LintFormat.JSON:
-            terminal_output.print_json(diagnostics.build_json_values(found))
+            terminal_output.print_json(diagnostics.build_json_values(file_problems))
         case LintFormat.SARIF:
-            terminal_output.print_json(diagnostics.build_sarif_log(found))
+            terminal_output.print_json(diagnostics.build_sarif_log(file_problems))
 
 
 def _explain_code(word: str) -> None:

@@ -50,19 +50,19 @@ def put_subscriptions(
 
     Raises `CliError` that names the field which is refused.
     """
-    kept: list[dict[str, Any]] = []
+    stored: list[dict[str, Any]] = []
     for subscription in subscriptions:
         try:
-            kept.append(_put_subscription(planner, subscription))
+            stored.append(_put_subscription(planner, subscription))
         except PlannerRefusal as refusal:
-            show_subscriptions(kept)
-            left = len(subscriptions) - len(kept) - 1
+            show_subscriptions(stored)
+            left = len(subscriptions) - len(stored) - 1
             if left:
                 terminal_output.print_note(
                     f"{left} more behind it {'was' if left == 1 else 'were'} not sent."
                 )
             raise _subscription_refused_error(subscription, refusal) from refusal
-    return kept
+    return stored
 
 
 def _subscription_refused_error(subscription: Subscription, refusal: PlannerRefusal) -> CliError:
@@ -86,9 +86,9 @@ def _find_field(refusal: PlannerRefusal) -> str | None:
     return "spec.source.subject" if refusal.code == "subject_taken" else None
 
 
-def show_subscriptions(kept: Sequence[Mapping[str, Any]]) -> None:
+def show_subscriptions(subscriptions: Sequence[Mapping[str, Any]]) -> None:
     """Say what each subscription starts."""
-    for item in kept:
+    for item in subscriptions:
         state = "" if item["enabled"] else " (paused)"
         terminal_output.print_line(
             f"subscription {item['name']}: messages of {item['publish_to']} "
@@ -146,12 +146,12 @@ def register(
     with client.open_client(server) as planner:
         if mixed.playbooks:
             answer = put_playbooks(planner, _playbook_file(mixed), file=file, strict=strict)
-        kept = put_subscriptions(planner, subscriptions)
+        stored = put_subscriptions(planner, subscriptions)
     if as_json:
-        terminal_output.print_json({**answer, "subscriptions": kept} if subscriptions else answer)
+        terminal_output.print_json({**answer, "subscriptions": stored} if subscriptions else answer)
         return
     _show_registered([answer, *answer.get("others", ())] if answer else [])
-    show_subscriptions(kept)
+    show_subscriptions(stored)
 
 
 def _register_folder(folder: Path, *, strict: bool, server: str | None, as_json: bool) -> None:
@@ -174,13 +174,13 @@ def _register_folder(folder: Path, *, strict: bool, server: str | None, as_json:
         except PlannerRefusal as refusal:
             _print_diagnostics(refusal, file=folder)
             raise
-        kept = put_subscriptions(planner, subscriptions)
+        stored = put_subscriptions(planner, subscriptions)
     if as_json:
-        terminal_output.print_json({**answer, "subscriptions": kept} if subscriptions else answer)
+        terminal_output.print_json({**answer, "subscriptions": stored} if subscriptions else answer)
         return
     for item in answer["files"]:
         _show_registered(item["playbooks"])
-    show_subscriptions(kept)
+    show_subscriptions(stored)
     terminal_output.print_note(
         f"{len(texts)} file{'' if len(texts) == 1 else 's'} registered from {folder}"
     )

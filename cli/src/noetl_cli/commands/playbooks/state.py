@@ -117,13 +117,13 @@ def show_history(
         terminal_output.print_note("There are older ones: raise --limit.")
 
 
-def _list_cells(one: dict[str, Any]) -> tuple[str, ...]:
-    by = one["changed_by"] or f"execution {one['execution_id']}, step {one['step']}"
+def _list_cells(state: dict[str, Any]) -> tuple[str, ...]:
+    by = state["changed_by"] or f"execution {state['execution_id']}, step {state['step']}"
     return (
-        str(one["value"]),
-        one["type"],
-        str(one["revision"]),
-        (one["changed_at"] or "")[:19].replace("T", " "),
+        str(state["value"]),
+        state["type"],
+        str(state["revision"]),
+        (state["changed_at"] or "")[:19].replace("T", " "),
         by,
-        one["reason"] or "",
+        state["reason"] or "",
     )

@@ -42,8 +42,8 @@ def down(
         if purge:
             control.purge_data(place)
     what = "The stack is stopped." if was_running else "Nothing runs."
-    kept = "Its data is deleted." if purge else f"Its data stays in {root}."
-    _print_outcome(f"{what} {kept}", was_running=was_running, as_json=as_json)
+    data_note = "Its data is deleted." if purge else f"Its data stays in {root}."
+    _print_outcome(f"{what} {data_note}", was_running=was_running, as_json=as_json)
 
 
 def _ignore_state(stack_state: StackState) -> None:

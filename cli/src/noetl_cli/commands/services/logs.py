@@ -89,20 +89,20 @@ def _show_processes(names: list[str], directory: Path | None, *, lines: int, fol
 
 
 def _list_log_paths(place: StackHome, names: list[str]) -> list[Path]:
-    known = sorted(place.logs_folder.glob("*.log")) if place.logs_folder.is_dir() else []
-    if not known:
+    log_paths = sorted(place.logs_folder.glob("*.log")) if place.logs_folder.is_dir() else []
+    if not log_paths:
         raise StackError(
             f"There are no logs in {place.root}.",
             way_out=f"Start the stack with: noetl up. {settings.OTHER_HOME_OR_DIR}.",
         )
     # `worker` means every worker.
     chosen = [
-        p for p in known if not names or any(_has_process_name(p.stem, name) for name in names)
+        p for p in log_paths if not names or any(_has_process_name(p.stem, name) for name in names)
     ]
     if not chosen:
         raise StackError(
             f"There is no log of {', '.join(names)}.",
-            way_out=f"There are: {', '.join(p.stem for p in known)}",
+            way_out=f"There are: {', '.join(p.stem for p in log_paths)}",
             exit_code=ExitCode.USAGE,
         )
     return chosen

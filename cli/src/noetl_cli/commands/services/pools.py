@@ -8,9 +8,9 @@ from noetl_cli.planner import client
 def pools(*, server: Server = None, as_json: AsJson = False) -> None:
     """List the pools, how they are served, and what waits in their lanes."""
     with client.open_client(server) as planner:
-        found = planner.get("/api/pools")["pools"]
+        listed = planner.get("/api/pools")["pools"]
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(listed)
         return
     rows = [
         (
@@ -20,7 +20,7 @@ def pools(*, server: Server = None, as_json: AsJson = False) -> None:
             str(sum(lane["pending"] for lane in item["lanes"])),
             str(sum(lane["unsettled"] for lane in item["lanes"])),
         )
-        for item in found
+        for item in listed
     ]
     terminal_output.print_rows(
         ("POOL", "TRANSPORT", "SERVED", "WAITING", "RUNNING"), rows, nothing="No pools."

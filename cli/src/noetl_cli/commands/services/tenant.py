@@ -86,9 +86,9 @@ def show_quota(
         raise CliError("--none goes with no other bound", way_out="leave it out")
     with client.open_client(server) as planner:
         if is_change:
-            given = {"running_max": running, "calls_per_s": calls}
+            limits = {"running_max": running, "calls_per_s": calls}
             # A bound that is not named stays.
-            body = {bound: it for bound, it in given.items() if is_lifted or it is not None}
+            body = {bound: it for bound, it in limits.items() if is_lifted or it is not None}
             planner.patch(f"/api/quotas/{client.escape_segment(name or '')}", body)
         quotas = [
             quota for quota in _iterate_quotas(planner) if name is None or quota["tenant"] == name

@@ -95,14 +95,14 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
     if foreground:
         control.become_supervisor(place, stack_options, environ=environ)
     with show_spinner("The stack starts", is_quiet=as_json):
-        found, is_attached = control.start_stack(
+        stack_state, is_attached = control.start_stack(
             place,
             stack_options,
             environ=environ,
             timeout_s=timeout_s,
             tell=_make_progress_printer(as_json=as_json),
         )
-    _show_stack(place, found, is_attached=is_attached, as_json=as_json)
+    _show_stack(place, stack_state, is_attached=is_attached, as_json=as_json)
     if is_attached:
         _note_unapplied(place, stack_options)
 

@@ -33,7 +33,7 @@ def locate_data(options: StackOptions) -> DataLocations:
 def check_data_locations(home: StackHome, stack_options: StackOptions) -> None:
     """Refuse a payload store that lacks what the ledger refers to; raises a `StackError`."""
     try:
-        known = msgspec.json.decode(home.data_locations_file.read_bytes(), type=DataLocations)
+        recorded = msgspec.json.decode(home.data_locations_file.read_bytes(), type=DataLocations)
     except FileNotFoundError:
         return
     except (OSError, msgspec.MsgspecError) as error:
@@ -43,12 +43,12 @@ def check_data_locations(home: StackHome, stack_options: StackOptions) -> None:
             f"rm {home.data_locations_file}",
         ) from error
     places = locate_data(stack_options)
-    if places.ledger != known.ledger or places.payloads == known.payloads:
+    if places.ledger != recorded.ledger or places.payloads == recorded.payloads:
         return
     raise StackError(
-        f"This folder's payloads are in {_describe_store(known.payloads)}; "
+        f"This folder's payloads are in {_describe_store(recorded.payloads)}; "
         f"{_describe_store(places.payloads)} would lack what its executions refer to.",
-        way_out=f"Start it with {_store_option(known.payloads)}, choose another --dir, "
+        way_out=f"Start it with {_store_option(recorded.payloads)}, choose another --dir, "
         "or delete all of "
         "its data: noetl down --purge",
         exit_code=ExitCode.USAGE,

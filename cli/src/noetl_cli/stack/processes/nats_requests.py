@@ -59,12 +59,12 @@ def request_report(url: str, subject: str) -> ServerReport | None:
             "pass": unquote(parts.password or ""),
         }
     )
-    wanted = f"SUB {inbox} 1\r\nPUB {subject} {inbox} 0\r\n\r\n".encode()
+    request = f"SUB {inbox} 1\r\nPUB {subject} {inbox} 0\r\n\r\n".encode()
     try:
         with socket.create_connection(
             (parts.hostname or "", parts.port or 0), timeout=_TIMEOUT_S
         ) as opened:
-            opened.sendall(b"CONNECT " + login + b"\r\n" + wanted)
+            opened.sendall(b"CONNECT " + login + b"\r\n" + request)
             with opened.makefile("rb") as lines:
                 return _read_answer(lines)
     except (OSError, ValueError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""Ask a process whether it works."""
+"""Readiness probes of processes: HTTP, a command, NATS, a bucket."""
 
 import shutil
 import subprocess

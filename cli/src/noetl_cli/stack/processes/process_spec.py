@@ -1,4 +1,4 @@
-"""The operating system user that PostgreSQL runs as, and what that user can reach."""
+"""Describes a process of the stack: its command, readiness probe and operating system user."""
 
 import ctypes
 import os

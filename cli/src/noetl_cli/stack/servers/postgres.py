@@ -256,8 +256,8 @@ def _find_reachable_tree(owner: ProcessUser | None) -> Path:
 
 def _make_own_folder(folder: Path) -> Path:
     folder.mkdir(mode=0o711, exist_ok=True)
-    found = folder.lstat()
-    if folder.is_symlink() or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    folder_stat = folder.lstat()
+    if folder.is_symlink() or folder_stat.st_uid != os.geteuid() or folder_stat.st_mode & 0o022:
         raise StackError(
             f"{folder} belongs to somebody else.",
             way_out="Remove it, or choose another folder with --dir.",

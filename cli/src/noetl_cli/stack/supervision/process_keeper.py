@@ -25,7 +25,7 @@ KILLED_TIMEOUT_S = 5.0
 
 def end_orphans(state: StackState) -> list[str]:
     """Stop recorded processes that still run: services first, then servers; name them."""
-    left = {name: found for name, p in state.processes.items() if (found := find_running(p))}
+    left = {name: orphan for name, p in state.processes.items() if (orphan := find_running(p))}
     for is_server in (False, True):
         names = [name for name in left if state.processes[name].is_server is is_server]
         for name in names:
@@ -40,9 +40,9 @@ def find_running(process: ProcessState) -> psutil.Process | None:
     if process.pid is None:
         return None
     try:
-        found = psutil.Process(process.pid)
-        is_same = abs(found.create_time() - (process.created or 0)) < CLOCK_SLACK_S
-        return found if is_same and found.status() != psutil.STATUS_ZOMBIE else None
+        running = psutil.Process(process.pid)
+        is_same = abs(running.create_time() - (process.created or 0)) < CLOCK_SLACK_S
+        return running if is_same and running.status() != psutil.STATUS_ZOMBIE else None
     except psutil.NoSuchProcess:
         return None
 

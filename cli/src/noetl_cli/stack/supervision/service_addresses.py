@@ -144,22 +144,22 @@ def service_specs(
     specs = []
     for item in list_instances(options):
         service, instance = item.service, item.instance_name
-        own = _service_environ(item, wires=wires, ports=ports)
+        service_environ = _service_environ(item, wires=wires, ports=ports)
         if service == "reaper":
             declared = topology_variables(options, environ)
-            own |= {f"NOETL_REAPER_{field}": value for field, value in declared.items()}
-            own["NOETL_REAPER_RETENTION_DSN"] = wires.role_dsn("noetl_archivist")
+            service_environ |= {f"NOETL_REAPER_{field}": value for field, value in declared.items()}
+            service_environ["NOETL_REAPER_RETENTION_DSN"] = wires.role_dsn("noetl_archivist")
         if service == "worker":
             # The workers of this machine share the locks, and the files that outlive executions.
-            own["NOETL_WORKER_WORK_DIRECTORY"] = environ.get(
+            service_environ["NOETL_WORKER_WORK_DIRECTORY"] = environ.get(
                 "NOETL_WORKER_WORK_DIRECTORY", str(directory / "files")
             )
-            own["NOETL_WORKER_HTTP_ALLOW"] = ",".join(
+            service_environ["NOETL_WORKER_HTTP_ALLOW"] = ",".join(
                 (*filter(None, (environ.get("NOETL_WORKER_HTTP_ALLOW"),)), *options.http_allow)
             )
         if service == "planner":
-            own["NOETL_PLANNER_POOLS"] = ",".join((POOL, *options.pools))
-            own["NOETL_PLANNER_HTTP_POOLS"] = ",".join(options.http_pools)
+            service_environ["NOETL_PLANNER_POOLS"] = ",".join((POOL, *options.pools))
+            service_environ["NOETL_PLANNER_HTTP_POOLS"] = ",".join(options.http_pools)
         health = ports[f"{instance}.health"]
         specs.append(
             ProcessSpec(
@@ -170,7 +170,7 @@ def service_specs(
                 environ={
                     **(WORKER_DEFAULTS if service == "worker" else {}),
                     **environ,
-                    **own,
+                    **service_environ,
                     **options.settings,
                 },
                 probe=HttpProbe(url=f"http://{LOOPBACK}:{health}/readyz"),

@@ -1,4 +1,4 @@
-"""Instruments by their declaration; without a started telemetry they cost nothing."""
+"""Records metrics on the instruments that `names` declares; does nothing without telemetry."""
 
 from collections import deque
 from collections.abc import Mapping

@@ -330,7 +330,6 @@ DATABASE_POSTGRESQL = "postgresql"
 
 # Log fields.
 FIELD_EXECUTION = "execution_id"
-FIELD_STAGE = "stage_id"
 FIELD_FRAME = "frame_id"
 FIELD_COMMAND = "command_id"
 FIELD_STEP = "step"

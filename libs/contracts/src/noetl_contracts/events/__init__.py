@@ -69,6 +69,22 @@ Event = (
     | state_events.StateChanged
 )
 
+# What lineage is built from; items' outcomes share two of the types and mean nothing to it.
+LINEAGE_EVENTS = (
+    execution_events.PlaybookInitialized,
+    execution_events.StateInherited,
+    execution_events.PlaybookCompleted,
+    execution_events.PlaybookFailed,
+    execution_events.ExecutionCancelled,
+    step_events.StepEnter,
+    step_events.StepFailed,
+    step_events.StepExit,
+    step_events.CallDone,
+    step_events.CallError,
+    loop_events.LoopDone,
+    loop_events.LoopFailed,
+)
+
 EVENT_CLASSES: tuple[type[msgspec.Struct], ...] = Event.__args__
 
 _TYPE_BY_CLASS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in EVENT_CLASSES}

@@ -99,10 +99,10 @@ def build_wait_name(wait: OpenWait) -> str:
 
 
 def build_delivery_request(
-    dead_letter: InboxMessage, wait: OpenWait, *, routes: IngestRoutes, producer: str
+    inbox_message: InboxMessage, wait: OpenWait, *, routes: IngestRoutes, producer: str
 ) -> Request:
     """Ask the planner to tell a waiting command; asking twice is asking once."""
-    request_id = f"letter-{dead_letter.letter_id}"
+    request_id = f"letter-{inbox_message.letter_id}"
     batch = FactBatch(
         key=request_id,
         execution_id=wait.execution_id,
@@ -113,11 +113,11 @@ def build_delivery_request(
             MessageArrived(
                 command_id=wait.command_id,
                 key=wait.wait.key,
-                result=codec.decode_as(dead_letter.data, ResultEnvelope),
+                result=codec.decode_as(inbox_message.data, ResultEnvelope),
             )
         ],
         request_id=request_id,
-        actor=UNSET if dead_letter.actor is None else dead_letter.actor,
+        actor=UNSET if inbox_message.actor is None else inbox_message.actor,
     )
     return Request(
         request_id=request_id,

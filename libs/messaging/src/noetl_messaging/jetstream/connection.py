@@ -84,7 +84,7 @@ async def open_connection(
 ) -> AsyncIterator[Connection]:
     """Connect within `waits.connect_s`, drain and close at the end.
 
-    One that does not hear itself is not sent the hints that it gave; streams tell it everything.
+    Without `hears_itself`, it does not receive the hints that it sent; streams are not affected.
     """
     timeouts = waits or ConnectionTimeouts()
     client = Client()
@@ -107,11 +107,11 @@ async def open_connection(
 
 
 def build_inbox_prefix(url: str) -> str:
-    """Name the subject under which the user of an address hears its answers.
+    """Name the subject below which the user of an address receives answers.
 
     Nobody but that user may listen there (`deploy/nats/permissions.conf`): under the inbox that
-    clients have by default anybody who hears answers would hear everybody's, and what consumers
-    are handed.
+    clients have by default, everyone who may listen would receive the answers and deliveries of
+    all.
     """
     user = find_user(url)
     return f"{INBOX}_{user}" if user else INBOX
@@ -232,7 +232,7 @@ async def _close_client(client: Client, where: str) -> None:
         await client.close()
 
 
-Hear = Callable[["PublishAck"], None]
+AckReceiver = Callable[["PublishAck"], None]
 _STATUS = "Status"
 
 
@@ -259,29 +259,29 @@ class PublishAcks:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._hear_by_token: dict[str, Hear] = {}
+        self._receiver_by_token: dict[str, AckReceiver] = {}
         self._inbox = ""
         self._count = 0
 
-    async def expect_ack(self, hear: Hear) -> str:
-        """Return the subject to be answered under; `hear` is called once at most."""
+    async def expect_ack(self, receive_ack: AckReceiver) -> str:
+        """Return the subject to be answered under; `receive_ack` is called once at most."""
         if not self._inbox:
             inbox = self._client.new_inbox()
             await self._client.subscribe(f"{inbox}.*", cb=self._take_ack)
             self._inbox = inbox
         self._count += 1
         token = str(self._count)
-        self._hear_by_token[token] = hear
+        self._receiver_by_token[token] = receive_ack
         return f"{self._inbox}.{token}"
 
     def forget_ack(self, subject: str) -> None:
         """Expect an answer no longer."""
-        self._hear_by_token.pop(subject.rpartition(".")[2], None)
+        self._receiver_by_token.pop(subject.rpartition(".")[2], None)
 
     async def _take_ack(self, message: Msg) -> None:
-        hear = self._hear_by_token.pop(message.subject.rpartition(".")[2], None)
-        if hear is not None:
-            hear(_parse_ack(message))
+        receive_ack = self._receiver_by_token.pop(message.subject.rpartition(".")[2], None)
+        if receive_ack is not None:
+            receive_ack(_parse_ack(message))
 
 
 def _parse_ack(message: Msg) -> PublishAck:

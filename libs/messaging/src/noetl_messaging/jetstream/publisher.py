@@ -1,4 +1,4 @@
-"""Publishes with confirmation."""
+"""Publishes messages to JetStream, and returns once the stream has stored them."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Shared values as the last messages of their subjects, swapped by the sequence before."""
+"""Shared values in JetStream: each is the last message of its subject, replaced by its sequence."""
 
 from nats.js.api import Header
 from nats.js.errors import APIError, NotFoundError

@@ -1,4 +1,4 @@
-"""Shared values in memory."""
+"""Shared values in memory: the reference adapter of `Registers`."""
 
 
 class MemoryRegisters:

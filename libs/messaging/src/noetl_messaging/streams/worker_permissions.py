@@ -1,4 +1,4 @@
-"""What the broker lets a worker say and hear: its pool's queues, and reports in its own name."""
+"""The broker's permissions of a worker: its pool's queues, and reports in its own name."""
 
 from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit

@@ -48,18 +48,21 @@ def rewrite_next(reading: DocumentReader, step: dict[str, Any], path: Path) -> d
     written = spec.get("next_mode") if isinstance(spec, dict) else None
     here = (*path, "next")
     if isinstance(value, str | bool | int | float | list):
-        found = _rewrite_next_list(reading, value, here, mode=written)
+        next_arcs = _rewrite_next_list(reading, value, here, mode=written)
         if _has_branches(value):
             reading.report_problem(
                 "W903",
                 here,
                 "'then' and 'else' in 'next' are an older form",
-                replacement=write_fragment("next", found),
+                replacement=write_fragment("next", next_arcs),
             )
-        return {**step, "next": found}
+        return {**step, "next": next_arcs}
     if written in _MODES and isinstance(value, dict) and not _find_mode(value):
         inner = value.get("spec")
-        found = {**value, "spec": {**(inner if isinstance(inner, dict) else {}), "mode": written}}
+        next_arcs = {
+            **value,
+            "spec": {**(inner if isinstance(inner, dict) else {}), "mode": written},
+        }
         reading.report_problem(
             "W902",
             (*path, "spec", "next_mode"),
@@ -67,7 +70,7 @@ def rewrite_next(reading: DocumentReader, step: dict[str, Any], path: Path) -> d
             of_key=True,
             replacement=write_fragment("next", {"spec": {"mode": written}}),
         )
-        return {**step, "next": found}
+        return {**step, "next": next_arcs}
     return step
 
 
@@ -88,21 +91,21 @@ def _rewrite_next_list(
     placed: list[tuple[Any, Path]] = [(value, path)]
     if isinstance(value, list):
         placed = [(item, (*path, index)) for index, item in enumerate(value)]
-    found: list[tuple[Any, Path, Path | None]] = []
+    placed_arcs: list[tuple[Any, Path, Path | None]] = []
     for item, here in placed:
-        found += _list_arcs(reading, item, here)
+        placed_arcs += _list_arcs(reading, item, here)
     is_conditional = any(
-        isinstance(arc, dict) and {"when", "on"} & arc.keys() for arc, _, _ in found
+        isinstance(arc, dict) and {"when", "on"} & arc.keys() for arc, _, _ in placed_arcs
     )
     if mode not in _MODES:
         mode = "exclusive" if is_conditional else "inclusive"
     read_at: dict[Path, Path] = {}
-    for index, (_, here, when) in enumerate(found):
+    for index, (_, here, when) in enumerate(placed_arcs):
         read_at[(*path, "arcs", index)] = here
         if when is not None:
             read_at[(*path, "arcs", index, "when")] = when
     reading.record_moves(read_at)
-    return {"spec": {"mode": mode}, "arcs": [arc for arc, _, _ in found]}
+    return {"spec": {"mode": mode}, "arcs": [arc for arc, _, _ in placed_arcs]}
 
 
 def _list_arcs(
@@ -129,8 +132,14 @@ def _list_arcs(
             reading.report_wrong_type(here, "a step name or an arc", raw)
             continue
         raw = rename_arc_keys(reading, raw, here)
-        own = "when" in raw or when is None
-        arcs.append((raw if own else {**raw, "when": when}, here, None if own else (*path, "when")))
+        has_condition = "when" in raw or when is None
+        arcs.append(
+            (
+                raw if has_condition else {**raw, "when": when},
+                here,
+                None if has_condition else (*path, "when"),
+            )
+        )
     return arcs
 
 

@@ -244,14 +244,14 @@ def _read_retries(
     return retry_entries
 
 
-def _join_conditions(when: str, own: Any) -> str:
-    if not isinstance(own, str):
+def _join_conditions(when: str, condition: Any) -> str:
+    if not isinstance(condition, str):
         return when
     return (
         "{{ ("
         + template_renames.extract_expression(when)
         + ") and ("
-        + template_renames.extract_condition(own)
+        + template_renames.extract_condition(condition)
         + ") }}"
     )
 

@@ -36,11 +36,11 @@ def _rename_within(reading: DocumentReader, value: Any, path: Path) -> Any:
     if isinstance(value, str):
         return _rename_in_text(reading, value, path) if _OLDER in value else value
     if isinstance(value, dict):
-        found = {
+        renamed = {
             key: item if key in _NEVER_RENDERED else _rename_within(reading, item, (*path, key))
             for key, item in value.items()
         }
-        return found if any(found[key] is not value[key] for key in found) else value
+        return renamed if any(renamed[key] is not value[key] for key in renamed) else value
     if isinstance(value, list):
         items = [_rename_within(reading, item, (*path, index)) for index, item in enumerate(value)]
         return (

@@ -46,12 +46,12 @@ def check_hidden_data(reading: DocumentReader, main: PlacedTask, entries: list[R
     if main.raw.get("kind") == "http" or not hides_response_data(entries):
         return
     collecting = next(entry for entry in entries if "collect" in entry.raw)
-    asked = [
+    conditions = [
         item for entry in entries for item in (entry.when_condition, entry.raw.get("next_call"))
     ]
     paths = {
         path
-        for text in template_renames.list_texts(*asked)
+        for text in template_renames.list_texts(*conditions)
         for path in template_renames.list_reads(text)[1]
     }
     read = [path.partition(".")[2] for path in paths if path.startswith(_RESPONSE)]
@@ -146,11 +146,12 @@ def _find_field(main: PlacedTask, key: str, aliases: dict[str, str]) -> str:
 
 def _write_default(original: Any, value: Any, keys: tuple[str, ...]) -> Any:
     if isinstance(value, dict) and value and (original is None or isinstance(original, dict)):
-        given = original or {}
+        written_value = original or {}
         inner = {
-            key: _write_default(given.get(key), item, (*keys, key)) for key, item in value.items()
+            key: _write_default(written_value.get(key), item, (*keys, key))
+            for key, item in value.items()
         }
-        return {**given, **inner}
+        return {**written_value, **inner}
     root, *rest = keys
     path = root
     for key in rest:

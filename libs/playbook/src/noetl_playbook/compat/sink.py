@@ -126,8 +126,8 @@ def _build_transfer(
             transfer[key] = item
         else:
             if key not in (*_OF_TABLE, "auth", "uri", "format"):
-                known = (*_OF_TABLE, "auth", "data", "file", "format", *_STATEMENTS, "tool")
-                reading.report_unknown((*path, key), known)
+                transfer_keys = (*_OF_TABLE, "auth", "data", "file", "format", *_STATEMENTS, "tool")
+                reading.report_unknown((*path, key), transfer_keys)
                 continue
             target[key] = item
             moves["target", key] = (*path, key)

@@ -46,9 +46,9 @@ def rewrite_step(
     placed = placed_tasks.list_placed_tasks(reading, raw, path, step_name=step)
     spelled: list[PlacedTask] = []
     for task in placed:
-        found = rewrite_task(reading, task.raw, task.path, defaults=raw.get("input"))
-        if found is not None:
-            spelled.append(PlacedTask(raw=found, path=task.path))
+        rewritten_task = rewrite_task(reading, task.raw, task.path, defaults=raw.get("input"))
+        if rewritten_task is not None:
+            spelled.append(PlacedTask(raw=rewritten_task, path=task.path))
     of_tasks = [
         (key, task.raw[key], (*task.path, key))
         for task in spelled

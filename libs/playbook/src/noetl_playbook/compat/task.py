@@ -59,12 +59,12 @@ def _fill_defaults(
         isinstance(parameters, dict) and isinstance(defaults, dict) and isinstance(inputs, dict)
     ):
         return call
-    found = dict(inputs)
+    filled = dict(inputs)
     for name, item in parameters.items():
         if item is None and name not in inputs and name in defaults:
-            found[name] = defaults[name]
+            filled[name] = defaults[name]
             reading.record_move((*path[:2], "input", name), (*path, "input", name))
-    return {**call, "input": found} if found else call
+    return {**call, "input": filled} if filled else call
 
 
 def _list_entries(reading: DocumentReader) -> list[tuple[str, int]]:

@@ -145,18 +145,24 @@ class NameView:
     def list_near_names(self, name: str) -> frozenset[str]:
         """List the names that may have been meant."""
         root, _, rest = name.partition(".")
-        known = self._known
+        known_names = self._known
         if rest and root in ("steps", "keychain"):
-            step_names = known.step_names if root == "steps" else known.keychain
+            step_names = known_names.step_names if root == "steps" else known_names.keychain
             return frozenset(f"{root}.{step_name}" for step_name in step_names)
         if rest and root == "iter":
             return frozenset(f"iter.{iter_name}" for iter_name in self._list_iter_names())
-        return known.fixed | known.workload.keys() | known.ctx | known.step_names | self._local
+        return (
+            known_names.fixed
+            | known_names.workload.keys()
+            | known_names.ctx
+            | known_names.step_names
+            | self._local
+        )
 
     def judge_names(self, read: frozenset[str], paths: frozenset[str]) -> list[NameFinding]:
         """Judge the names that one template reads."""
         name_findings = [
-            each for name in sorted(read) if (each := self._judge_name(name)) is not None
+            finding for name in sorted(read) if (finding := self._judge_name(name)) is not None
         ]
         name_findings += self._judge_members(paths)
         if self._spot in _TASKS and self._step is not None:
@@ -244,14 +250,14 @@ class NameView:
     def _judge_members(self, paths: frozenset[str]) -> list[NameFinding]:
         """Judge `iter.x`, `steps.x` and `keychain.x`, whose members are known."""
         name_findings: list[NameFinding] = []
-        known = self._known
+        known_names = self._known
         for root, name in sorted({_split_first_two(path) for path in paths}):
             written_so = f"{root}.{name}"
             if not name or name.startswith("_"):
                 continue
-            if root == "steps" and name not in known.step_names:
+            if root == "steps" and name not in known_names.step_names:
                 message = f"'{name}' is not a step of this workflow"
-            elif root == "keychain" and name not in known.keychain:
+            elif root == "keychain" and name not in known_names.keychain:
                 message = f"'{name}' is not an entry of the keychain"
             else:
                 continue

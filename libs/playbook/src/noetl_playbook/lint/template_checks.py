@@ -25,7 +25,7 @@ _OPENER = re.compile(r"\{\{|\{%")
 
 def list_openers(source: str) -> list[int]:
     """List where each `{{` or `{%` of a template begins."""
-    return [found.start() for found in _OPENER.finditer(source)]
+    return [match.start() for match in _OPENER.finditer(source)]
 
 
 def list_template_spans(source: str) -> list[tuple[int, int]]:
@@ -50,9 +50,9 @@ def find_template_place(
     for line in range(first, min(place.line_end, len(document.lines)) + 1):
         written = document.lines[line - 1]
         start = place.column - 1 if line == place.line else 0
-        for found in _OPENER.finditer(written, start):
+        for match in _OPENER.finditer(written, start):
             if remaining == 0:
-                return TextPosition(line=line, column=found.start() + 1)
+                return TextPosition(line=line, column=match.start() + 1)
             remaining -= 1
     return _find_first_content(document, place)
 
@@ -314,11 +314,11 @@ def _check_inputs(
     if not known_names.workload or not _WORKLOAD.search(site.source):
         return
     reads = input_reads.find_template_reads(tree)
-    asked = {read.keys[:1] for read in reads if read.is_asked}
+    asked_keys = {read.keys[:1] for read in reads if read.is_asked}
     missing = {
         keys
         for read in reads
-        if read.root in input_reads.WHOLE_NAMES and read.keys[:1] not in asked
+        if read.root in input_reads.WHOLE_NAMES and read.keys[:1] not in asked_keys
         if (keys := _first_missing(known_names.workload, read.keys))
     }
     for keys in sorted(missing):
@@ -352,22 +352,22 @@ def _report_input(
     # A request may bring what looks like none of the declared ones.
     is_open = not is_slip and reading.level is not Level.STRICT
     name = ".".join(keys)
-    asked = f"did you mean '{'.'.join((*keys[:-1], near))}'? " if near is not None else ""
+    suggestion = f"did you mean '{'.'.join((*keys[:-1], near))}'? " if near is not None else ""
     reading.report_problem(
         "E303",
         site.path,
         f"the workload has no '{name}'",
-        hint=f"{asked}declare what a request brings under workload, with null or a default",
+        hint=f"{suggestion}declare what a request brings under workload, with null or a default",
         place=_find_place(reading, site, _find_read_offset(site.source, tree, f"workload.{name}")),
         severity=Severity.WARNING if is_open else None,
     )
 
 
-def _is_decided_by_run(finding: NameFinding, asked: frozenset[str] | None) -> bool:
+def _is_decided_by_run(finding: NameFinding, asked_names: frozenset[str] | None) -> bool:
     """Tell whether a name may come with a run: by a request, or where its template asks for it."""
-    if asked is None or not finding.is_unknown:
+    if asked_names is None or not finding.is_unknown:
         return False
-    return finding.is_open or finding.name.split(".")[0] in asked
+    return finding.is_open or finding.name.split(".")[0] in asked_names
 
 
 def _find_read_offset(source: str, tree: TemplateTree, name: str) -> int:

@@ -259,7 +259,7 @@ def _parse_format(
 
 
 def _parse_csv(fields: Mapping[str, Any]) -> CsvOptions:
-    found: dict[str, Any] = {}
+    csv_options: dict[str, Any] = {}
     for name, size in (("delimiter", 1), ("quote", 1), ("escape", 1)):
         value = fields.get(name)
         if value is None:
@@ -267,17 +267,17 @@ def _parse_csv(fields: Mapping[str, Any]) -> CsvOptions:
         text = {"\\t": "\t", "tab": "\t"}.get(str(value), str(value))
         if len(text) != size or not text.isascii():
             _refuse_value(f"{name} is one ASCII character, not {value!r:.40}")
-        found[name] = text
+        csv_options[name] = text
     nulls = fields.get("null_values")
     if nulls is not None:
         if not isinstance(nulls, list | tuple):
             _refuse_value("null_values is a list of texts")
-        found["null_values"] = tuple(str(null) for null in nulls)
+        csv_options["null_values"] = tuple(str(null) for null in nulls)
     if fields.get("encoding") is not None:
-        found["encoding"] = str(fields["encoding"])
+        csv_options["encoding"] = str(fields["encoding"])
     for name in ("header", "multi_line"):
-        found[name] = _parse_flag(fields, name, default=True)
-    return CsvOptions(**found)
+        csv_options[name] = _parse_flag(fields, name, default=True)
+    return CsvOptions(**csv_options)
 
 
 def _parse_flag(fields: Mapping[str, Any], name: str, *, default: bool) -> bool:

@@ -46,20 +46,20 @@ class Expectations(Struct, frozen=True, kw_only=True):
     on_fail: str = "fail"
 
 
-def parse_expectations(given: Any) -> Expectations | None:
+def parse_expectations(value: Any) -> Expectations | None:
     """Read an `expect` block, None where there is none; raises `ExpectationInvalid`."""
-    if given is None:
+    if value is None:
         return None
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise ExpectationInvalid("expect is a mapping, as {not_null: [id], unique: [id]}")
-    unknown = sorted(str(key) for key in given if key not in _KEYS)
+    unknown = sorted(str(key) for key in value if key not in _KEYS)
     if unknown:
         hint = spelling.suggest_word(unknown[0], _KEYS) or f"use {', '.join(_KEYS)}"
         raise ExpectationInvalid(f"expect has an unknown key '{unknown[0]}': {hint}")
-    on_fail = given.get("on_fail", "fail")
+    on_fail = value.get("on_fail", "fail")
     if on_fail not in ON_FAIL:
         raise ExpectationInvalid(f"on_fail is {on_fail!r:.40}: use {', '.join(ON_FAIL)}")
-    checks = tuple(check for key in _KEYS if key in given for check in _READERS[key](given[key]))
+    checks = tuple(check for key in _KEYS if key in value for check in _READERS[key](value[key]))
     if not checks:
         raise ExpectationInvalid(f"expect names no check: use {', '.join(_KEYS[:-1])}")
     return Expectations(checks=checks, on_fail=on_fail)

@@ -1,4 +1,4 @@
-"""What a rate limit may say."""
+"""Checks the numbers of a rate limit."""
 
 RATE_MAX = 100_000.0
 PER_S_MAX = 86_400.0

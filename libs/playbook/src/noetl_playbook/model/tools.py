@@ -159,5 +159,5 @@ TASK_FIELDS = (
 
 def is_kind_available(kind: str) -> bool:
     """Tell whether this release runs tasks of a kind."""
-    found = KINDS.get(kind)
-    return found is not None and found.is_available
+    tool_kind = KINDS.get(kind)
+    return tool_kind is not None and tool_kind.is_available

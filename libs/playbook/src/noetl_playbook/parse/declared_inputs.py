@@ -50,10 +50,10 @@ def read_declared_inputs(
 
 
 def find_missing_inputs(
-    declared: Mapping[str, InputDeclaration], given: Iterable[str]
+    declared: Mapping[str, InputDeclaration], input_names: Iterable[str]
 ) -> InputFault | None:
     """Judge what a start gives; null is a value."""
-    names = set(given)
+    names = set(input_names)
     missing = {
         name: declaration.description
         for name, declaration in declared.items()

@@ -128,10 +128,10 @@ def _build_fault(unknown: list[_UnknownInput]) -> InputFault:
     if first.declared:
         reads_text = f"{place} has {_join_words(first.declared)}"
     near = ".".join((*first.keys[:-1], first.near or ""))
-    asked = "" if first.near is None else f"did you mean {near!r}? otherwise "
+    suggestion = "" if first.near is None else f"did you mean {near!r}? otherwise "
     return InputFault(
         message=f"the playbook has no {word} {shown}; {reads_text}",
-        hint=f"{asked}declare it under workload in the playbook, or leave it out",
+        hint=f"{suggestion}declare it under workload in the playbook, or leave it out",
         is_refused=first.is_slip,
     )
 

@@ -107,12 +107,12 @@ def _check_entry(
 ) -> None:
     kind = KINDS.get(KIND_ALIASES.get(entry.kind, entry.kind))
     if kind is None:
-        known = (*KINDS, *KIND_ALIASES)
+        entry_kinds = (*KINDS, *KIND_ALIASES)
         reading.report_problem(
             UNRESOLVABLE,
             (*path, "kind"),
             f"'{entry.kind}' is not a kind of keychain entry",
-            hint=reading.suggest_word(entry.kind, known) or f"one of {', '.join(KINDS)}",
+            hint=reading.suggest_word(entry.kind, entry_kinds) or f"one of {', '.join(KINDS)}",
         )
         return
     fields = {**_OF_ALL, **kind.fields}

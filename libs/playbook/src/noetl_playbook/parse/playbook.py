@@ -240,14 +240,14 @@ def _read_metadata(reading: DocumentReader, value: Any, path: Path) -> Metadata 
         reading.report_problem("E102", (*path, "name"), message, hint=hint)
         return None
     fields = {key: item for key, item in raw.items() if key in Metadata.__struct_fields__}
-    found = reading.read_fields(Metadata, fields, path)
-    found["path"] = str(found.get("path", found["name"])).strip("/")
-    found["extra"] = {key: item for key, item in raw.items() if key not in fields}
+    metadata_fields = reading.read_fields(Metadata, fields, path)
+    metadata_fields["path"] = str(metadata_fields.get("path", metadata_fields["name"])).strip("/")
+    metadata_fields["extra"] = {key: item for key, item in raw.items() if key not in fields}
     for key, find_problem in _NAME_RULES.items():
-        if (problem := find_problem(str(found[key]))) is not None:
+        if (problem := find_problem(str(metadata_fields[key]))) is not None:
             reading.report_problem("E102", (*path, key if key in raw else "name"), problem)
             return None
-    metadata: Metadata | None = reading.build_struct(Metadata, found, path)
+    metadata: Metadata | None = reading.build_struct(Metadata, metadata_fields, path)
     return metadata
 
 

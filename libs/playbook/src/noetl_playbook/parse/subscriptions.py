@@ -185,12 +185,14 @@ def _read_root(reading: DocumentReader, value: dict[str, Any]) -> Subscription |
 def _read_subscription_spec(
     reading: DocumentReader, spec: dict[str, Any], path: Path, *, name: str
 ) -> Subscription | None:
-    own = {"source", "dispatch", "filter", *map_fields_by_key(_SubscriptionSpec)}
+    spec_keys = {"source", "dispatch", "filter", *map_fields_by_key(_SubscriptionSpec)}
     # The subject may stand beside a source that is named by its type alone.
     is_short = isinstance(spec.get("source"), str)
     if is_short:
-        own.add("subject")
-    _check_keys(reading, spec, path, own, {**_NOT_IN_SPEC, **(_NOT_IN_SOURCE if is_short else {})})
+        spec_keys.add("subject")
+    _check_keys(
+        reading, spec, path, spec_keys, {**_NOT_IN_SPEC, **(_NOT_IN_SOURCE if is_short else {})}
+    )
     source = _read_source(reading, spec, path)
     dispatch = _read_dispatch(reading, spec.get("dispatch"), (*path, "dispatch"))
     condition = _read_filter(reading, spec.get("filter"), (*path, "filter"))
@@ -313,7 +315,7 @@ def _check_message_names(reading: DocumentReader) -> None:
 def subscription_schema() -> Schema:
     """Describe the document as JSON Schema: the keys and types of its reader, never stricter."""
     _, components = msgspec.json.schema_components((Subscription,), ref_template="#/$defs/{name}")
-    definitions = {name: describe_section(name, found) for name, found in components.items()}
+    definitions = {name: describe_section(name, schema) for name, schema in components.items()}
     definitions["SubscriptionSource"]["properties"] |= {
         "type": {"const": SOURCE, "default": SOURCE},
         "subject": {"type": "string"},

@@ -186,7 +186,7 @@ def _read_fields(
 ) -> dict[str, Any]:
     """Gather the kind's own fields; those under `spec` move up, the task level wins."""
     table = tools.KINDS.get(kind)
-    found: dict[str, Any] = {}
+    task_fields: dict[str, Any] = {}
     written: dict[str, Path] = {}
     known_fields = table.known_fields if table is not None else frozenset[str]()
     shared = _SHARED - (known_fields & _OWN_BEFORE_SHARED)
@@ -198,8 +198,8 @@ def _read_fields(
                 continue
             if table is not None and key not in table.known_fields:
                 shared_keys = _SHARED | set(REPEAT_FORMS) if section is raw else tools.SPEC_KEYS
-                known = table.known_fields | shared_keys
-                reading.report_unknown(here, known, what=f"field of kind {kind}")
+                known_keys = table.known_fields | shared_keys
+                reading.report_unknown(here, known_keys, what=f"field of kind {kind}")
                 continue
             if section is spec and key not in tools.SPEC_FIELDS:
                 reading.report_problem(
@@ -210,28 +210,28 @@ def _read_fields(
                     replacement=write_fragment(key, item),
                 )
             canonical = table.aliases.get(key, key) if table is not None else key
-            if canonical in found and section is raw:
+            if canonical in task_fields and section is raw:
                 reading.report_problem(
                     "E403",
                     here,
                     f"'{key}' and another spelling of '{canonical}' are both written",
                     of_key=True,
                 )
-            elif table is not None and canonical not in found:
+            elif table is not None and canonical not in task_fields:
                 _check_field(reading, kind, canonical, item, here)
             if item is not None:
                 written.setdefault(canonical, here)
-            found.setdefault(
+            task_fields.setdefault(
                 canonical, field_types.spell_field(reading, kind, canonical, item, here)
             )
             reading.add_templates(item, here)
     if table is not None:
-        found |= _find_object_name(reading, raw, path, kind=kind, given=given)
-        fields = fill_fields(table, found, given, path)
+        task_fields |= _find_object_name(reading, raw, path, kind=kind, given=given)
+        fields = fill_fields(table, task_fields, given, path)
         _check_input_fields(reading, fields, kind)
         check_field_combination(reading, table, fields, written=written)
-        _check_nested_tasks(reading, found, path)
-    return found
+        _check_nested_tasks(reading, task_fields, path)
+    return task_fields
 
 
 def _find_object_name(
@@ -258,10 +258,10 @@ def _check_field(reading: DocumentReader, kind: str, name: str, value: Any, path
     blocks.check_block(reading, kind, name, value, path)
 
 
-def _check_nested_tasks(reading: DocumentReader, found: dict[str, Any], path: Path) -> None:
+def _check_nested_tasks(reading: DocumentReader, task_fields: dict[str, Any], path: Path) -> None:
     """Check the tasks inside a task, which `external` has: their kinds and the fields of these."""
     for which in tools.NESTED_FIELDS:
-        inside, here = found.get(which), (*path, which)
+        inside, here = task_fields.get(which), (*path, which)
         if not isinstance(inside, dict):
             continue
         kind = inside.get("kind")
@@ -276,13 +276,13 @@ def _check_nested_tasks(reading: DocumentReader, found: dict[str, Any], path: Pa
                     (*here, key), table.known_fields | _NESTED_SHARED, what=f"field of {which}"
                 )
         renamed = {table.aliases.get(str(key), str(key)): item for key, item in inside.items()}
-        own = {key: item for key, item in renamed.items() if key not in _NESTED_SHARED}
-        for key, item in own.items():
+        nested_fields = {key: item for key, item in renamed.items() if key not in _NESTED_SHARED}
+        for key, item in nested_fields.items():
             _check_field(reading, kind, key, item, (*here, key))
         check_auth(reading, inside.get("auth"), (*here, "auth"))
-        fields = fill_fields(table, own, inside.get("input"), here)
+        fields = fill_fields(table, nested_fields, inside.get("input"), here)
         _check_input_fields(reading, fields, kind)
-        written = {key: (*here, key) for key, item in own.items() if item is not None}
+        written = {key: (*here, key) for key, item in nested_fields.items() if item is not None}
         check_field_combination(reading, table, fields, written=written)
 
 

@@ -60,11 +60,11 @@ _CONTAINER = FIELD_TYPES["container"]
 
 def check_block(reading: DocumentReader, kind: str, name: str, value: Any, path: Path) -> None:
     """Check a field that is a mapping, or a list of them; a template shows itself at run time."""
-    found = _CHECKS.get((kind, name))
+    check = _CHECKS.get((kind, name))
     if name == "script":
-        found = _check_script
-    if found is not None and isinstance(value, dict | list):
-        found(reading, value, path)
+        check = _check_script
+    if check is not None and isinstance(value, dict | list):
+        check(reading, value, path)
 
 
 def check_headers(reading: DocumentReader, value: Any, path: Path) -> None:
@@ -114,14 +114,14 @@ def _check_address(reading: DocumentReader, uri: Any, source: dict[str, Any], pa
 
 
 def _check_libs(reading: DocumentReader, value: Any, path: Path) -> None:
-    for alias, wanted in value.items() if isinstance(value, dict) else ():
-        is_pair = isinstance(wanted, dict) and wanted.keys() == {"from", "import"}
-        if not isinstance(wanted, str) and not is_pair:
+    for alias, library in value.items() if isinstance(value, dict) else ():
+        is_pair = isinstance(library, dict) and library.keys() == {"from", "import"}
+        if not isinstance(library, str) and not is_pair:
             expected = "a module or {from: module, import: name}"
             reading.report_problem(
                 "E104",
                 (*path, alias),
-                f"'{alias}' takes {expected}, found {describe_value(wanted)}",
+                f"'{alias}' takes {expected}, found {describe_value(library)}",
             )
 
 

@@ -26,8 +26,8 @@ def gather_sink(
         for key in sink:
             reading.record_move((*path, "sink", key), (*path, key))
         block = {**block, "sink": sink}
-    found = block.get("sink")
-    if not isinstance(found, dict):
+    sink_block = block.get("sink")
+    if not isinstance(sink_block, dict):
         return block
     if kind == "transfer":
         text = "a transfer writes into its 'target': describe the dataset there"
@@ -40,7 +40,7 @@ def gather_sink(
         )
         reading.report_problem("E104", (*path, "sink"), text)
     else:
-        check_described_dataset(reading, found, (*path, "sink"), kind=str(kind), is_sink=True)
+        check_described_dataset(reading, sink_block, (*path, "sink"), kind=str(kind), is_sink=True)
     return block
 
 

@@ -60,11 +60,13 @@ class FilledFields(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.path, "input", name) if is_given else (*self.path, name)
 
 
-def fill_fields(table: ToolKind, own: Mapping[str, Any], given: Any, path: Path) -> FilledFields:
+def fill_fields(
+    table: ToolKind, task_fields: Mapping[str, Any], block: Any, path: Path
+) -> FilledFields:
     """Lay a task's fields over those that its input fills, where the kind's input does."""
-    takes = table.name in FILLED_BY_INPUT and isinstance(given, dict)
-    fields = {key: item for key, item in given.items() if key in table.fields} if takes else {}
-    return FilledFields(path=path, own=own, given=fields)
+    takes = table.name in FILLED_BY_INPUT and isinstance(block, dict)
+    fields = {key: item for key, item in block.items() if key in table.fields} if takes else {}
+    return FilledFields(path=path, own=task_fields, given=fields)
 
 
 def check_field_combination(

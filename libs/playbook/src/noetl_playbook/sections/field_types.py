@@ -265,11 +265,11 @@ def check_mapping_keys(
     spellings: Mapping[str, str] | None = None,
 ) -> None:
     """Report keys of a mapping that are not known, and values of the wrong type."""
-    known = {*fields, *(spellings or {})}
+    known_keys = {*fields, *(spellings or {})}
     for key, item in value.items():
         here = (*path, key)
         declared = fields.get((spellings or {}).get(key, key))
         if declared is None:
-            reading.report_unknown(here, known, what=f"field of {about}")
+            reading.report_unknown(here, known_keys, what=f"field of {about}")
         else:
             check_field_value(reading, key, declared, item, here)

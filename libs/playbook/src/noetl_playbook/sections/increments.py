@@ -157,8 +157,8 @@ def _check_transfers(reading: DocumentReader, step: Step, task: Task | None, pat
 def _appends(task: Task) -> bool:
     """Tell whether a transfer adds every row, by its text; a template shows itself at run time."""
     target = task.fields.get("target")
-    own = target.get("mode") if isinstance(target, dict) else None
-    mode = own or task.fields.get("mode") or task.input.get("mode") or "append"
+    write_mode = target.get("mode") if isinstance(target, dict) else None
+    mode = write_mode or task.fields.get("mode") or task.input.get("mode") or "append"
     has_query = isinstance(target, dict) and target.get("query") is not None
     if datasets.describes_dataset(target):
         return False

@@ -167,12 +167,12 @@ def spell_task(raw: dict[str, Any]) -> dict[str, Any]:
         return task_keys
     stays = tools.SPEC_KEYS | tools.SPEC_FIELDS
     fields = {key: item for key, item in spec.items() if key not in stays}
-    kept = {key: item for key, item in spec.items() if key in stays}
-    policy = kept.get("policy")
+    shared_fields = {key: item for key, item in spec.items() if key in stays}
+    policy = shared_fields.get("policy")
     if isinstance(policy, dict) and isinstance(policy.get("rules"), list):
-        kept["policy"] = {**policy, "rules": spell_rules(policy["rules"])}
+        shared_fields["policy"] = {**policy, "rules": spell_rules(policy["rules"])}
     task_keys = {**fields, **{key: item for key, item in task_keys.items() if key != "spec"}}
-    return {**task_keys, "spec": kept} if kept else task_keys
+    return {**task_keys, "spec": shared_fields} if shared_fields else task_keys
 
 
 def _make_silent_reading() -> DocumentReader:

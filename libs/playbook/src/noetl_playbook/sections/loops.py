@@ -247,11 +247,11 @@ def _read_loop_policy(
 
 
 def _default_numbers(
-    reading: DocumentReader, found: dict[str, Any], path: Path, *, mode: str
+    reading: DocumentReader, fields: dict[str, Any], path: Path, *, mode: str
 ) -> None:
-    in_flight = found.get("max_in_flight")
+    in_flight = fields.get("max_in_flight")
     if in_flight is None:
-        found["max_in_flight"] = _MAX_IN_FLIGHT_DEFAULT[mode]
+        fields["max_in_flight"] = _MAX_IN_FLIGHT_DEFAULT[mode]
     elif isinstance(in_flight, int) and not 1 <= in_flight <= MAX_IN_FLIGHT_MAX:
         reading.report_problem(
             "E604", (*path, "max_in_flight"), f"max_in_flight is between 1 and {MAX_IN_FLIGHT_MAX}"
@@ -264,26 +264,26 @@ def _default_numbers(
             hint="use mode: parallel",
             severity=Severity.WARNING,
         )
-        found["max_in_flight"] = 1
-    chunk = found.get("chunk_size")
+        fields["max_in_flight"] = 1
+    chunk = fields.get("chunk_size")
     if isinstance(chunk, int) and chunk < 1:
         reading.report_problem("E502", (*path, "chunk_size"), "chunk_size is at least 1")
-        found["chunk_size"] = 1
+        fields["chunk_size"] = 1
 
 
-def _default_frame(found: dict[str, Any], spec: dict[str, Any], *, mode: str) -> None:
+def _default_frame(fields: dict[str, Any], spec: dict[str, Any], *, mode: str) -> None:
     if mode not in _FRAMED:
-        found.pop("frame", None)
+        fields.pop("frame", None)
         return
-    frame = found.get("frame") or Frame()
+    frame = fields.get("frame") or Frame()
     written = spec.get("frame") if isinstance(spec.get("frame"), dict) else {}
     if mode == "chunked" and "max_rows" not in (written or {}) and "size" not in (written or {}):
         frame = msgspec.structs.replace(
-            frame, max_rows=found.get("chunk_size") or CHUNK_ROWS_DEFAULT
+            frame, max_rows=fields.get("chunk_size") or CHUNK_ROWS_DEFAULT
         )
-    found["frame"] = frame
+    fields["frame"] = frame
     if mode == "fanout":
-        found["fanout"] = found.get("fanout") or FanoutOpts()
+        fields["fanout"] = fields.get("fanout") or FanoutOpts()
 
 
 def read_frame(reading: DocumentReader, value: Any, path: Path) -> Frame | None:
@@ -325,17 +325,17 @@ def _resolve_aliases(
     reading: DocumentReader, value: dict[str, Any], path: Path, aliases: dict[str, str]
 ) -> dict[str, Any]:
     """Spell aliases, which are not deprecated, as the field's name."""
-    found: dict[str, Any] = {}
+    resolved: dict[str, Any] = {}
     for key, item in value.items():
         canonical = aliases.get(key, key)
         if canonical != key:
             reading.record_move((*path, key), (*path, canonical))
-        if canonical in found:
+        if canonical in resolved:
             reading.report_problem(
                 "E104", (*path, key), f"'{canonical}' is written twice", of_key=True
             )
-        found[canonical] = item
-    return found
+        resolved[canonical] = item
+    return resolved
 
 
 def _clamp_heartbeat(

@@ -71,19 +71,19 @@ def gather_sets(
     block = dict(reading.read_mapping(raw.get("set"), (*path, "set")) or {})
     for key in older:
         prefix = prefixes[key]
-        own: dict[str, Any] = {}
+        writes: dict[str, Any] = {}
         for name, item in (reading.read_mapping(raw[key], (*path, key)) or {}).items():
             target = name if name.startswith(("ctx.", "iter.")) else f"{prefix}{name}"
-            own[target] = item
+            writes[target] = item
             reading.record_move((*path, key, name), (*path, "set", target))
         reading.report_problem(
             "W902",
             (*path, key),
             f"'{key}' is an older form",
             of_key=True,
-            replacement=write_fragment("set", own),
+            replacement=write_fragment("set", writes),
         )
-        block = {**own, **block}
+        block = {**writes, **block}
     return {**fields, "set": block}
 
 

@@ -94,29 +94,29 @@ def embed_scripts(playbook: Playbook, scripts: ScriptReader | None) -> Playbook:
 
 
 def _embed_fields(fields: dict[str, Any], script_by_name: Mapping[str, str]) -> dict[str, Any]:
-    found = dict(fields)
+    embedded = dict(fields)
     for nested in NESTED_FIELDS:
-        if isinstance(found.get(nested), dict):
-            found[nested] = _embed_fields(found[nested], script_by_name)
-    name = find_script_file(found.get("script"))
+        if isinstance(embedded.get(nested), dict):
+            embedded[nested] = _embed_fields(embedded[nested], script_by_name)
+    name = find_script_file(embedded.get("script"))
     if name is not None and name in script_by_name:
         data = script_by_name[name].encode()
         # A text would be rendered as a template on its way to the tool.
-        found["script"] = {
+        embedded["script"] = {
             "uri": name,
             "sha256": _digest_script(data),
             "source": {"type": "inline", "code_b64": b64encode(data).decode()},
         }
-    return found
+    return embedded
 
 
 def _digest_script(data: bytes) -> str:
     return codec.digest_hex(data).removeprefix("sha256:")
 
 
-def _has_digest(wanted: Any, data: bytes) -> bool:
-    given = str(wanted).lower().removeprefix("sha256:")
-    return coercion.is_template(str(wanted)) or given == _digest_script(data)
+def _has_digest(expected: Any, data: bytes) -> bool:
+    digest = str(expected).lower().removeprefix("sha256:")
+    return coercion.is_template(str(expected)) or digest == _digest_script(data)
 
 
 _ELSEWHERE = "keep it in a bucket or at a URL, and name that with its sha256"

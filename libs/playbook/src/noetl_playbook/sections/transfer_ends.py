@@ -138,9 +138,11 @@ def _check_end(
     else:
         check_field_value(reading, key, word_type(*by_type), value[key], (*path, key))
     is_known = kind in by_type
-    own = by_type[kind] if is_known else {k: ANYTHING for item in by_type.values() for k in item}
+    end_fields = (
+        by_type[kind] if is_known else {k: ANYTHING for item in by_type.values() for k in item}
+    )
     about = f"a {which} of type {kind}" if is_known else f"a {which}"
-    check_mapping_keys(reading, {**_SHARED, **own}, value, path, about=about)
+    check_mapping_keys(reading, {**_SHARED, **end_fields}, value, path, about=about)
     for name in ("auth", "credential"):
         check_auth(reading, value.get(name), (*path, name))
 
@@ -150,8 +152,8 @@ def _check_dataset(
 ) -> None:
     """Report what an end says wrongly of its dataset; unknown keys are reported as those of all."""
     is_sink = which == "target"
-    known = datasets.SINK_KEYS if is_sink else datasets.SOURCE_KEYS
-    fields = {key: item for key, item in value.items() if key in known}
+    dataset_keys = datasets.SINK_KEYS if is_sink else datasets.SOURCE_KEYS
+    fields = {key: item for key, item in value.items() if key in dataset_keys}
     if datasets.describes_dataset(fields):
         check_described_dataset(reading, fields, path, kind="transfer", is_sink=is_sink)
 

@@ -1,4 +1,4 @@
-"""What a problem code is: its meaning, how much it weighs, and the way out."""
+"""The form of a problem code: its meaning, its severity by level, and the way out."""
 
 from enum import StrEnum
 

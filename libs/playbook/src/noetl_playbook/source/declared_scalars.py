@@ -47,15 +47,15 @@ def coerce_scalar(info: inspect.Type, value: Any, name: str) -> tuple[Any, str]:
 
 def _coerce_quantity(value: Any, name: str, *, is_whole: bool) -> tuple[Any, str]:
     if name in _DURATION_FIELDS:
-        found, expected = coercion.coerce_duration_s(value), DURATION_EXPECTED
+        quantity, expected = coercion.coerce_duration_s(value), DURATION_EXPECTED
     elif name in _SIZE_FIELDS:
-        found, expected = coercion.coerce_size_bytes(value), "a size (bytes, or 64KiB, 1MB)"
+        quantity, expected = coercion.coerce_size_bytes(value), "a size (bytes, or 64KiB, 1MB)"
     elif is_whole:
         return coercion.coerce_integer(value), "a whole number"
     else:
-        found, expected = coercion.coerce_number(value), "a number"
-    is_below = name in _NEVER_NEGATIVE and found is not None and found < 0
-    return (None if is_below or is_infinite(found) else found), expected
+        quantity, expected = coercion.coerce_number(value), "a number"
+    is_below = name in _NEVER_NEGATIVE and quantity is not None and quantity < 0
+    return (None if is_below or is_infinite(quantity) else quantity), expected
 
 
 def is_infinite(value: Any) -> bool:

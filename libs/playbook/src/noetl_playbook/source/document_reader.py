@@ -293,7 +293,7 @@ class DocumentReader:
         Keys in `hinted` were rewritten before: they are what an unknown key may have meant.
         """
         fields = map_fields_by_key(kind)
-        found: dict[str, Any] = {}
+        read_values: dict[str, Any] = {}
         for key, item in value.items():
             if key in other:
                 continue
@@ -305,20 +305,20 @@ class DocumentReader:
                 continue
             read = self._read_value(field.type, item, (*path, key), key)
             if read is not None or isinstance(field.type, inspect.AnyType):
-                found[field.name] = read
-        return found
+                read_values[field.name] = read
+        return read_values
 
-    def build_struct(self, kind: type[msgspec.Struct], found: dict[str, Any], path: Path) -> Any:
+    def build_struct(self, kind: type[msgspec.Struct], fields: dict[str, Any], path: Path) -> Any:
         """Make the Struct, or report the required fields that are missing."""
         missing = [
             field.encode_name
             for field in map_fields_by_key(kind).values()
-            if field.required and field.name not in found
+            if field.required and field.name not in fields
         ]
         for name in missing:
             if self.find_written((*path, name)) is None:
                 self.report_problem("E104", path, f"'{name}' is required here")
-        return None if missing else kind(**found)
+        return None if missing else kind(**fields)
 
     def find_written(self, path: Path) -> Any:
         """Find what the document says at a path, however it is read; `None` when nothing."""

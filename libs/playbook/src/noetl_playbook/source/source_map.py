@@ -1,4 +1,4 @@
-"""Where what is read was written, after older constructs have been rewritten."""
+"""Maps the paths of a rewritten document to the paths at which its author wrote the values."""
 
 from collections.abc import Mapping
 

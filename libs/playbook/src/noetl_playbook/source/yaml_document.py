@@ -364,13 +364,13 @@ class _DocumentComposer:
         return mapping, height
 
     def _compose_entry(
-        self, found: dict[str, Any], key: str, key_place: TextPosition, path: Path
+        self, mapping: dict[str, Any], key: str, key_place: TextPosition, path: Path
     ) -> int:
         """Read one value into its mapping; tells the value's height."""
         below_path = (*path, key)
-        if key not in found:
+        if key not in mapping:
             self._keys[below_path] = key_place
-            found[key], below = self._compose_node(next(self._events), below_path)
+            mapping[key], below = self._compose_node(next(self._events), below_path)
             return below
         first = self._keys[below_path].line
         remarks = len(self._remarks)
@@ -452,8 +452,8 @@ def _merge_mappings(into: dict[str, Any], value: Any, path: Path, place: TextPos
     for source in sources:
         if not isinstance(source, dict):
             raise UnreadableError("only mappings can be merged", place, path=path)
-        for key, found in source.items():
-            into.setdefault(key, found)
+        for key, item in source.items():
+            into.setdefault(key, item)
 
 
 def split_documents(text: str, begins: list[int]) -> list[str]:

@@ -63,9 +63,9 @@ def format_percent(text: str, values: Any) -> str:
     """Format with `%`."""
     if "*" in text:
         raise SecurityError("a width that is an argument is not available")
-    given = list(values.values()) if isinstance(values, dict) else values
-    given = list(given) if isinstance(given, tuple | list) else [given]
-    _check_format(text, text.count("%"), given)
+    arguments = list(values.values()) if isinstance(values, dict) else values
+    arguments = list(arguments) if isinstance(arguments, tuple | list) else [arguments]
+    _check_format(text, text.count("%"), arguments)
     percent: str = text % values
     return percent
 

@@ -174,9 +174,9 @@ def _translate_computed_key(base: Run, argument: Run, text: str) -> Run:
         key = argument(scope)
         if isinstance(key, Undefined):
             key.fail()
-        found = lookup.look_up_member(owner, key) if owner is not None else MISSING
-        if found is not MISSING:
-            return found
+        member = lookup.look_up_member(owner, key) if owner is not None else MISSING
+        if member is not MISSING:
+            return member
         return undefined.make_missing_member(scope, owner, [key], name=f"{text}[{key!r}]")
 
     return read_computed

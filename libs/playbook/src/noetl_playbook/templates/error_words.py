@@ -1,4 +1,4 @@
-"""What Python and Jinja say of a value that does not fit, in the words of the language."""
+"""Rewrites errors of Python and Jinja in templates in the words of the playbook language."""
 
 import functools
 import inspect
@@ -103,10 +103,10 @@ def _describe_missing(match: Match[str]) -> str:
 
 def _describe_surplus(match: Match[str]) -> str:
     name, passed = _find_function(match[1])
-    most, given = int(match[2]) - passed, int(match[3]) - passed
-    were = "was" if given == 1 else "were"
+    most, passed_count = int(match[2]) - passed, int(match[3]) - passed
+    were = "was" if passed_count == 1 else "were"
     takes = f"at most {most}" if most > 0 else "none"
-    return f"{name} takes {takes} in brackets, and {given} {were} given"
+    return f"{name} takes {takes} in brackets, and {passed_count} {were} given"
 
 
 def _describe_unknown_argument(match: Match[str]) -> str:

@@ -270,16 +270,16 @@ def _compile_whole_value(tree: TemplateTree, value: nodes.Expr, *, keep_views: b
 
     def evaluate_whole(scope: Scope) -> Any:
         try:
-            found = evaluate(scope)
-            if type(found) in untouched:
-                return found
-            if isinstance(found, Undefined):
-                found.fail()
-            if keep_views and isinstance(found, Lookup):
-                return found
+            result = evaluate(scope)
+            if type(result) in untouched:
+                return result
+            if isinstance(result, Undefined):
+                result.fail()
+            if keep_views and isinstance(result, Lookup):
+                return result
             if is_made:
-                check_weight(found)
-            return output_forms.to_plain(found)
+                check_weight(result)
+            return output_forms.to_plain(result)
         except FAULTS as error:
             raise _build_template_error(error, expression, paths) from error
 
@@ -302,8 +302,8 @@ def _compile_text(tree: TemplateTree, flavour: Flavour) -> Run:
             return render_limits.bound_text("".join(texts))
         except FAULTS as error:
             position = sum(not isinstance(part, str) for part in parts[: len(texts)])
-            known = snippets[position] if position < len(snippets) else tree.source
-            raise _build_template_error(error, shorten_template(known)) from error
+            source = snippets[position] if position < len(snippets) else tree.source
+            raise _build_template_error(error, shorten_template(source)) from error
 
     return render_text
 
@@ -373,10 +373,10 @@ def _compile_value_condition(
 
     def judge_value(scope: Scope) -> tuple[bool, str | None]:
         try:
-            found = evaluate(scope)
-            if isinstance(found, Undefined):
-                return bool(found), found.path
-            return bool(found), None
+            result = evaluate(scope)
+            if isinstance(result, Undefined):
+                return bool(result), result.path
+            return bool(result), None
         except FAULTS as error:
             raise _build_template_error(error, expression, paths) from error
 

@@ -133,9 +133,9 @@ def regex_replace(value: Any, pattern: str, replacement: str) -> str:
     """Replace every match."""
     length = 0
 
-    def expand_match(found: re.Match[str]) -> str:
+    def expand_match(match: re.Match[str]) -> str:
         nonlocal length
-        text = found.expand(replacement)
+        text = match.expand(replacement)
         length += len(text)
         check_length(length)
         return text
@@ -212,14 +212,14 @@ def to_bool(value: Any) -> bool:
 def to_datetime(value: Any) -> datetime:
     """Read ISO 8601 text, or seconds since 1970, as an aware date-time."""
     if isinstance(value, datetime):
-        found = value
+        moment = value
     elif isinstance(value, date):
-        found = datetime(value.year, value.month, value.day, tzinfo=UTC)
+        moment = datetime(value.year, value.month, value.day, tzinfo=UTC)
     elif isinstance(value, int | float):
         return datetime.fromtimestamp(value, tz=UTC)
     else:
-        found = datetime.fromisoformat(str(value))
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(str(value))
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def iso8601(value: Any) -> str:
@@ -280,12 +280,12 @@ def _limit_weight(function: Callable[..., Any]) -> Callable[..., Any]:
     def call_within_weight(*args: Any, **named: Any) -> Any:
         if len(args) == position + 1 and type(args[position]) in render_limits.LEAVES:
             return function(*args, **named)
-        given = list(args)
-        for place in range(position, len(given)):
-            if type(given[place]) is not str:
-                given[place] = render_limits.materialize_iterator(given[place])
-                render_limits.check_weight(given[place])
-        return function(*given, **named)
+        arguments = list(args)
+        for place in range(position, len(arguments)):
+            if type(arguments[place]) is not str:
+                arguments[place] = render_limits.materialize_iterator(arguments[place])
+                render_limits.check_weight(arguments[place])
+        return function(*arguments, **named)
 
     return call_within_weight
 
@@ -368,7 +368,7 @@ def _list_own_filters(of_jinja: dict[str, Callable[..., Any]]) -> dict[str, Call
 
 def list_filters() -> dict[str, Callable[..., Any]]:
     """List every filter by name."""
-    own: dict[str, Callable[..., Any]] = {
+    filters: dict[str, Callable[..., Any]] = {
         "b64decode": b64decode, "b64encode": b64encode, "combine": combine,
         "encrypt_secret": encrypt_secret, "flatten": flatten, "float": to_float,
         "fromjson": fromjson, "int": to_int, "iso8601": iso8601, "md5": md5_hex,
@@ -380,7 +380,7 @@ def list_filters() -> dict[str, Callable[..., Any]]:
         "tojson": tojson, "urldecode": urldecode,
     }  # fmt: skip
     of_jinja = {name: _hide_iterator(FILTERS[name]) for name in _FROM_JINJA}
-    whole = {**of_jinja, **_list_own_filters(of_jinja), **own}
+    whole = {**of_jinja, **_list_own_filters(of_jinja), **filters}
     strict = {
         name: _refuse_undefined(function if name in _SHALLOW else _limit_weight(function))
         for name, function in whole.items()

@@ -15,14 +15,14 @@ def render_once(run: Run, names: frozenset[str]) -> Run:
         return run
 
     def run_or_reuse(scope: Scope) -> Any:
-        known = getattr(scope, "steady", None)
-        if known is None:
+        renders = getattr(scope, "steady", None)
+        if renders is None:
             return run(scope)
-        found = known.get(run_or_reuse)
-        if found is None:
-            found = run(scope)
-            if type(found) in _SHARED:
-                known[run_or_reuse] = found
-        return found
+        rendered = renders.get(run_or_reuse)
+        if rendered is None:
+            rendered = run(scope)
+            if type(rendered) in _SHARED:
+                renders[run_or_reuse] = rendered
+        return rendered
 
     return run_or_reuse

@@ -62,12 +62,12 @@ class _TemplateRewriter(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
         self.generic_visit(node)
-        left, found = node.expr, []
+        left, comparisons = node.expr, []
         for link in node.ops:
-            found.append(_rewrite_comparison(left, link))
+            comparisons.append(_rewrite_comparison(left, link))
             left = copy.deepcopy(link.expr)
-        whole = found[0]
-        for item in found[1:]:
+        whole = comparisons[0]
+        for item in comparisons[1:]:
             whole = nodes.And(whole, item, lineno=node.lineno)
         return whole
 
@@ -159,10 +159,10 @@ def compile_text_by_jinja(tree: TemplateTree, flavour: Flavour) -> Callable[[Sco
 
 
 def _slice_scope(scope: Scope, names: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {BUDGET: LoopBudget()}
+    scope_slice: dict[str, Any] = {BUDGET: LoopBudget()}
     for name in names:
         try:
-            found[name] = scope[name]
+            scope_slice[name] = scope[name]
         except KeyError:
-            found[name] = undefined.make_missing_name(scope, name)
-    return found
+            scope_slice[name] = undefined.make_missing_name(scope, name)
+    return scope_slice

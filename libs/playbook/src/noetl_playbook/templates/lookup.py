@@ -1,4 +1,4 @@
-"""What `a.b`, `a[b]` and `a.b()` mean; nothing of Python shows through."""
+"""Looks up `a.b`, `a[b]` and `a.b()` in templates; Python's attributes are out of reach."""
 
 import enum
 import functools
@@ -198,9 +198,9 @@ def _bound_growing_method(
 def _limit_search(owner: Any, bound: Callable[..., Any]) -> Callable[..., Any]:
     """Let a method compare what a list or a loop holds with no more than it may visit."""
 
-    def search_within_limit(*given: Any) -> Any:
-        render_limits.check_search(owner, given)
-        return bound(*given)
+    def search_within_limit(*arguments: Any) -> Any:
+        render_limits.check_search(owner, arguments)
+        return bound(*arguments)
 
     return search_within_limit
 

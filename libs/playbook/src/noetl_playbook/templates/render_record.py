@@ -82,9 +82,9 @@ class RenderRecord:
     ) -> Any:
         """Render, or give what was rendered in a child; raises `SlowRenderError`, and `shown`."""
         place, self._place = self._place, self._place + 1
-        known = self.rendered.get(place)
-        if known is not None:
-            return known.get_value()
+        recorded = self.rendered.get(place)
+        if recorded is not None:
+            return recorded.get_value()
         if self._observer is None:
             return self._render_in_process(run, scope, guard, shown)
 

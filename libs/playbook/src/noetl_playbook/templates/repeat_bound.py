@@ -48,11 +48,11 @@ def find_repeat_bound(rule: Rule) -> RepeatBound | None:
 
     def has_reached_bound(scope: Mapping[str, Any]) -> bool:
         try:
-            found = evaluate(scope)
+            outcome = evaluate(scope)
         except FAULTS:
             # The evaluation of the rule itself reports what is wrong with its condition.
             return False
-        return not isinstance(found, Undefined) and bool(found)
+        return not isinstance(outcome, Undefined) and bool(outcome)
 
     return RepeatBound(
         has_reached_bound=has_reached_bound, calls_max=calls_max, on_bound=rule.then.on_bound

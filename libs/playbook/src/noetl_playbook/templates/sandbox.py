@@ -134,9 +134,9 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """Look up `obj[argument]`."""
-        found = lookup.look_up_member(obj, argument) if obj is not None else MISSING
-        if found is not MISSING:
-            return found
+        member = lookup.look_up_member(obj, argument) if obj is not None else MISSING
+        if member is not MISSING:
+            return member
         path = f"{obj.path}." if isinstance(obj, Undefined) and obj.path else ""
         return undefined.make_missing_member(self, obj, [argument], name=f"{path}{argument}")
 

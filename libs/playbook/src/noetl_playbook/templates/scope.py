@@ -130,8 +130,8 @@ class ArgumentsView(Lookup):
 
     __slots__ = ("_ctx", "_input")
 
-    def __init__(self, given: Any, ctx: Mapping[str, Any]) -> None:
-        self._input: Mapping[str, Any] = given if isinstance(given, Mapping) else _NOTHING
+    def __init__(self, fixed: Any, ctx: Mapping[str, Any]) -> None:
+        self._input: Mapping[str, Any] = fixed if isinstance(fixed, Mapping) else _NOTHING
         self._ctx = ctx
 
     def find_member(self, key: Any) -> Any:

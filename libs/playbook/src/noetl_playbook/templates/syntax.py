@@ -186,7 +186,7 @@ def _list_undeclared(root: nodes.Template) -> set[str]:
 def list_asked_names(tree: TemplateTree) -> frozenset[str]:
     """List the names that a template asks for, as `x is defined` and `x | default(…)` do."""
     return frozenset(
-        found.name for node in tree.root.find_all(nodes.Expr) for found in _list_asked(node)
+        name.name for node in tree.root.find_all(nodes.Expr) for name in _list_asked(node)
     )
 
 

@@ -108,8 +108,10 @@ class Undefined(jinja2.Undefined):
             raise UndefinedUsedError(self._undefined_hint)
         near = self._find_near_path()
         head = self._first_missing.rpartition(".")[0]
-        asked = f"did you mean '{near[len(head) :].lstrip('.')}'?" if near is not None else None
-        hint = " ".join(filter(None, (asked, self._list_siblings(near))))
+        suggestion = (
+            f"did you mean '{near[len(head) :].lstrip('.')}'?" if near is not None else None
+        )
+        hint = " ".join(filter(None, (suggestion, self._list_siblings(near))))
         raise UndefinedUsedError(
             f"'{self.path}' is not there{f' ({hint})' if hint else ''}",
             hint=_WAY_OUT,

@@ -17,8 +17,8 @@ def show_error(error: ErrorObject | Mapping[str, Any]) -> dict[str, Any]:
     Events store only fields that differ from their default; templates always see `retryable`
     (language reference, section 14).
     """
-    given = codec.to_builtins(error) if isinstance(error, ErrorObject) else error
-    fields = {key: item for key, item in given.items() if item is not None}
+    stored_error = codec.to_builtins(error) if isinstance(error, ErrorObject) else error
+    fields = {key: item for key, item in stored_error.items() if item is not None}
     if "kind" in fields:
         fields.setdefault("retryable", False)
     status = next((fields[name] for name in _HTTP_STATUSES if name in fields), None)

@@ -52,7 +52,7 @@ class LoopPartView(Lookup):
         part = self._part
         if key == "data":
             return self._open(part)
-        known = {
+        members = {
             "index": part.index,
             "key": part.key,
             "status": part.status,
@@ -60,8 +60,8 @@ class LoopPartView(Lookup):
             "row_count": part.row_count,
         }
         if part.error is not None:
-            known["error"] = part.error
-        return known.get(key, MISSING)
+            members["error"] = part.error
+        return members.get(key, MISSING)
 
     def can_lack_member(self, key: Any) -> bool:
         """Tell whether a field is that of a failed part alone."""

@@ -54,8 +54,8 @@ class OutputView(Lookup):
             return MISSING if self._error is None else self._error
         if key == "meta":
             return Record(self._meta, optional=_META)
-        found = self._find_particular(key)
-        return found if found is not MISSING else self._find_in_data(key)
+        member = self._find_particular(key)
+        return member if member is not MISSING else self._find_in_data(key)
 
     def can_lack_member(self, key: Any) -> bool:
         """Tell whether a field is one of the envelope's own, or nothing was produced."""
@@ -123,14 +123,14 @@ class OutputView(Lookup):
 
     def to_plain(self) -> Any:
         """Give the envelope as JSON."""
-        found: dict[str, Any] = {"status": str(self.status)}
+        plain_values: dict[str, Any] = {"status": str(self.status)}
         if self._data is not MISSING:
-            found["data"] = output_forms.to_plain(self._data)
+            plain_values["data"] = output_forms.to_plain(self._data)
         if self._error is not None:
-            found["error"] = output_forms.to_plain(self._error)
+            plain_values["error"] = output_forms.to_plain(self._error)
         if self._ref is not MISSING:
-            found["ref"] = output_forms.to_plain(self._ref)
-        return {**found, "meta": output_forms.to_plain(self._meta)}
+            plain_values["ref"] = output_forms.to_plain(self._ref)
+        return {**plain_values, "meta": output_forms.to_plain(self._meta)}
 
     def known_names(self) -> Iterable[str]:
         """List names for spelling hints."""

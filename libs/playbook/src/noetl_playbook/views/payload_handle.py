@@ -61,14 +61,14 @@ class PayloadHandle(Lookup):
             return stored.fields[key]
         if key == "_ref":
             return stored.as_mapping()
-        known = {
+        metadata_by_name = {
             "_store": stored.store,
             "_bytes": stored.reference.payload_bytes,
             "_preview": stored.preview,
             "row_count": stored.reference.row_count,
             "columns": stored.columns,
         }
-        metadata = known.get(key)
+        metadata = metadata_by_name.get(key)
         return self._find_in_outline(key) if metadata is None else metadata
 
     def _find_in_outline(self, key: str) -> Any:

@@ -31,25 +31,25 @@ T = TypeVar("T")
 Find = Callable[[PayloadRef], Any]
 
 
-def name_shape(kept: PipelineResult | LoopResult) -> str:
+def name_shape(result: PipelineResult | LoopResult) -> str:
     """Name the kept form of a result."""
-    return PIPELINE if isinstance(kept, PipelineResult) else LOOP
+    return PIPELINE if isinstance(result, PipelineResult) else LOOP
 
 
-def build_inline_context(kept: PipelineResult | LoopResult) -> dict[str, Any]:
+def build_inline_context(result: PipelineResult | LoopResult) -> dict[str, Any]:
     """Write a small result as an envelope's context."""
-    return {"shape": name_shape(kept), "data": msgspec.to_builtins(kept)}
+    return {"shape": name_shape(result), "data": msgspec.to_builtins(result)}
 
 
 def build_reference_context(
-    kept: PipelineResult | LoopResult, fields: Mapping[str, Any], *, is_inline: bool = False
+    result: PipelineResult | LoopResult, fields: Mapping[str, Any], *, is_inline: bool = False
 ) -> dict[str, Any]:
     """Write the context of a result whose kept form is in the payload store.
 
     One that is `is_inline` is stored because of its event alone, and the playbook sees no handle.
     """
     about = {"is_inline": True} if is_inline else {}
-    return {"shape": name_shape(kept), "fields": dict(fields), **about}
+    return {"shape": name_shape(result), "fields": dict(fields), **about}
 
 
 def view_result(
@@ -113,8 +113,8 @@ def build_plain_result(result: ResultEnvelope, find: Find) -> Any:
     data = result.context.get("data", {}) if result.reference is None else find(result.reference)
     shape = result.context.get("shape", PIPELINE)
     if shape == LOOP:
-        kept = convert_stored(data, LoopResult)
-        return {"results": kept.results, "stats": kept.stats}
+        loop_result = convert_stored(data, LoopResult)
+        return {"results": loop_result.results, "stats": loop_result.stats}
     return output_forms.to_plain(_view_shape(shape, data, None, find))
 
 
@@ -165,9 +165,9 @@ def _add_fanin(fields: Mapping[str, Any], find: Find) -> dict[str, Any]:
 
 def _view_shape(shape: str, data: Any, error: Mapping[str, Any] | None, find: Find) -> Any:
     if shape == LOOP:
-        kept = convert_stored(data, LoopResult)
-        outcome = None if kept.fanin is None else view_fanin(kept.fanin, find)
-        return view_loop(kept, error=error, fanin=outcome)
+        loop_result = convert_stored(data, LoopResult)
+        outcome = None if loop_result.fanin is None else view_fanin(loop_result.fanin, find)
+        return view_loop(loop_result, error=error, fanin=outcome)
     return view_pipeline(convert_stored(data, PipelineResult), error=error)
 
 

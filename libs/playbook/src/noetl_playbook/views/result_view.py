@@ -174,19 +174,19 @@ class ResultView(Lookup, Mapping[str, Any]):
         raw = self._raw
         if type(raw) is not dict and self.error is None:
             return raw
-        found: dict[str, Any] = {}
+        plain_values: dict[str, Any] = {}
         if self._has_named_tasks():
             for task in (self._tasks or {}).values():
-                found.update(task.raw if type(task.raw) is dict else {})
+                plain_values.update(task.raw if type(task.raw) is dict else {})
             parts = {name: task.to_plain() for name, task in (self._tasks or {}).items()}
-            found.update(results=parts, **parts)
-        found.update(self._build_kind_names())
+            plain_values.update(results=parts, **parts)
+        plain_values.update(self._build_kind_names())
         if type(raw) is dict:
-            found.update(raw)
+            plain_values.update(raw)
         if self.error is not None:
-            found = {**found, "status": "error", "error": dict(self.error)}
-        found.update(self._names or {})
-        plain: Any = output_forms.to_plain(found)
+            plain_values = {**plain_values, "status": "error", "error": dict(self.error)}
+        plain_values.update(self._names or {})
+        plain: Any = output_forms.to_plain(plain_values)
         return plain
 
     def _has_named_tasks(self) -> bool:

@@ -1,4 +1,4 @@
-"""Arrow columns of a given type out of JSON values: exactly, or not at all."""
+"""Builds Arrow columns of a type from JSON values; refuses values that do not fit exactly."""
 
 import math
 from base64 import b64decode

@@ -18,7 +18,6 @@ Kinds = Mapping[str, pa.DataType]
 
 DECIMAL_DIGITS_MAX = 38
 WIDE_DECIMAL_DIGITS_MAX = 76
-UUID_BYTES = 16
 
 _TOKEN = re.compile(r'\s*(?:(?P<name>"(?:[^"\\]|\\.)*"|[^\s<>\[\](),:"]+)|(?P<sign>[<>\[\](),:]))')
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

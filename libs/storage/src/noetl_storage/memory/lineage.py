@@ -3,26 +3,11 @@
 from collections.abc import Sequence
 
 from noetl_contracts import ids
-from noetl_contracts.events import execution_events, loop_events, step_events
+from noetl_contracts.events import LINEAGE_EVENTS
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_storage.memory.store import MemoryStore, StoredLineage
 from noetl_storage.ports.history_ports import LineageBehind, LineageRow, UndeliveredRow
-
-_STEPS = (
-    execution_events.PlaybookInitialized,
-    execution_events.StateInherited,
-    execution_events.PlaybookCompleted,
-    execution_events.PlaybookFailed,
-    execution_events.ExecutionCancelled,
-    step_events.StepEnter,
-    step_events.StepFailed,
-    step_events.StepExit,
-    step_events.CallDone,
-    step_events.CallError,
-    loop_events.LoopDone,
-    loop_events.LoopFailed,
-)
 
 
 class MemoryLineageHistories:
@@ -39,7 +24,7 @@ class MemoryLineageHistories:
         return [
             envelope
             for envelope in history[after_version:until_version]
-            if isinstance(envelope.event, _STEPS)
+            if isinstance(envelope.event, LINEAGE_EVENTS)
             and getattr(envelope.event, "item_index", None) is None
         ]
 

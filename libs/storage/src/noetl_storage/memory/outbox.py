@@ -93,11 +93,11 @@ class MemoryRequests:
         return min(len(over), requests_max)
 
     async def keep_message(
-        self, dead_letter: InboxMessage, *, open_wait: str | None, is_single: bool
+        self, inbox_message: InboxMessage, *, open_wait: str | None, is_single: bool
     ) -> tuple[InboxOutcome, int]:
         """Keep a message from outside; return what became of it and the id of the one kept."""
         latest = max(
-            self._list_at_address(dead_letter),
+            self._list_at_address(inbox_message),
             key=lambda stored_inbox_message: stored_inbox_message.letter.letter_id,
             default=None,
         )
@@ -105,13 +105,13 @@ class MemoryRequests:
             is_waiting = latest.taken_by is None
             is_its_own = open_wait is None or latest.taken_by == open_wait
             if is_single or is_waiting or is_its_own:
-                if latest.letter.digest == dead_letter.digest:
+                if latest.letter.digest == inbox_message.digest:
                     return InboxOutcome.REPEATED, latest.letter.letter_id
                 if is_single or is_waiting or open_wait is not None:
                     return InboxOutcome.REFUSED, latest.letter.letter_id
         letter_id = len(self._store.letter_by_id) + 1
-        inbox_message = structs.replace(dead_letter, letter_id=letter_id)
-        self._store.letter_by_id[letter_id] = StoredInboxMessage(letter=inbox_message)
+        stored_message = structs.replace(inbox_message, letter_id=letter_id)
+        self._store.letter_by_id[letter_id] = StoredInboxMessage(letter=stored_message)
         return InboxOutcome.KEPT, letter_id
 
     async def find_message(
@@ -156,8 +156,12 @@ class MemoryRequests:
         ]
         return inbox_matches[:matches_max]
 
-    def _list_at_address(self, dead_letter: InboxMessage) -> list[StoredInboxMessage]:
-        address_key = (dead_letter.tenant_id, dead_letter.organization_id, dead_letter.address)
+    def _list_at_address(self, inbox_message: InboxMessage) -> list[StoredInboxMessage]:
+        address_key = (
+            inbox_message.tenant_id,
+            inbox_message.organization_id,
+            inbox_message.address,
+        )
         return [
             stored_inbox_message
             for stored_inbox_message in self._store.letter_by_id.values()
@@ -239,8 +243,8 @@ class MemoryOutbox:
         return len(waiting), oldest_s
 
 
-def _is_message_for(dead_letter: InboxMessage, wait: OpenWait) -> bool:
-    return (dead_letter.tenant_id, dead_letter.organization_id, dead_letter.address) == (
+def _is_message_for(inbox_message: InboxMessage, wait: OpenWait) -> bool:
+    return (inbox_message.tenant_id, inbox_message.organization_id, inbox_message.address) == (
         wait.tenant_id,
         wait.organization_id,
         wait.wait.address,

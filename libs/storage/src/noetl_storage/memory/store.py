@@ -1,4 +1,4 @@
-"""What the memory adapters share: one value holding every table."""
+"""The tables that all adapters in memory share, as one value."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -162,7 +162,7 @@ class Requests(Protocol):
         """
 
     async def keep_message(
-        self, dead_letter: InboxMessage, *, open_wait: str | None, is_single: bool
+        self, inbox_message: InboxMessage, *, open_wait: str | None, is_single: bool
     ) -> tuple[InboxOutcome, int]:
         """Keep a message from outside; return what became of it and the id of the one kept.
 

@@ -1,4 +1,4 @@
-"""What the driver raises, as the errors that storage promises."""
+"""Translates asyncpg's exceptions to the errors that the ports of storage promise."""
 
 import re
 from collections.abc import Iterator

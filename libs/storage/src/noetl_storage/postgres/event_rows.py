@@ -1,4 +1,4 @@
-"""Envelopes to ledger columns and back, without changing a byte of what was sealed."""
+"""Converts envelopes to ledger columns and back, without changing the bytes under the checksum."""
 
 import re
 from datetime import timedelta

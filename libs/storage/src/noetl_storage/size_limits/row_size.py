@@ -1,4 +1,4 @@
-"""What the rows of a table take as values, counted before they are made.
+"""Computes the memory that rows of a table take as Python values, before they are converted.
 
 Each row and each value counts at least eight bytes, as a place in a list or mapping takes. What a
 table holds once and refers to often, such as a dictionary's texts, is as often a value.

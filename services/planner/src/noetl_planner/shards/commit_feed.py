@@ -95,7 +95,7 @@ class CommitListener:
             await self.listen_elsewhere()
 
     async def listen_elsewhere(self) -> None:
-        """Hear of other planners' commits; those that they made before are in the ledger."""
+        """Receive hints of other planners' commits; earlier commits are in the ledger."""
         if not self._is_listening:
             self._is_listening = True
             await self._hear()

@@ -71,7 +71,7 @@ class StoreWaits:
             del self._heard[next(iter(self._heard))]
 
     async def listen_to_planners(self, hints: Hints) -> None:
-        """Hear planners until cancelled; without listening only this process's waits are known."""
+        """Receive the waits of other planners until cancelled."""
         await receive_hints(
             lambda: hints.subscribe(subjects.STORE_WAITS),
             self._receive_wait,

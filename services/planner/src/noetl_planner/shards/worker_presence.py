@@ -73,7 +73,7 @@ class WorkerPresence:
         instruments.set_gauge(names.WORKER_FREE, free, labels={names.WORKER: worker_id})
 
     async def listen_to_workers(self, hints: Hints) -> None:
-        """Hear workers until cancelled; without listening the cache empties."""
+        """Receive heartbeats of workers until cancelled; what is old leaves the cache."""
         await receive_hints(
             lambda: hints.subscribe_below(subjects.WORKERS),
             lambda hint: self._receive_beat(*hint),

@@ -68,7 +68,7 @@ class LineageRelay:
         self._paused_until_s = 0.0
 
     async def record_lineage(self) -> int:
-        """Tell what the ledger has gained, some executions a turn; return how many events."""
+        """Build and store the run events of some executions; return how many events."""
         if not self._policy.is_kept:
             return 0
         total = 0

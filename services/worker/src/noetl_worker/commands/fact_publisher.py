@@ -123,7 +123,7 @@ class FactBatcher:
             await self._publisher.publish_message(self._build_message(taken))
             for bundle in taken:
                 bundle.is_stored = True
-            box.bundles = [dead_letter for dead_letter in box.bundles if not dead_letter.is_stored]
+            box.bundles = [bundle for bundle in box.bundles if not bundle.is_stored]
         finally:
             box.round = None
             ended.set()
@@ -142,7 +142,7 @@ class FactBatcher:
         )
         return Message(
             subject=self._route.build_subject(command),
-            message_id=KEYS_SEPARATOR.join(dead_letter.key for dead_letter in bundles),
+            message_id=KEYS_SEPARATOR.join(bundle.key for bundle in bundles),
             data=facts.encode_fact_batch(
                 batch, [fact for bundle in bundles for fact in bundle.facts]
             ),
@@ -153,8 +153,8 @@ class FactBatcher:
 def _select_fitting(bundles: list[FactBundle]) -> list[FactBundle]:
     """Return the oldest bundles of facts that fit into one message: at least one."""
     count, room = 1, FACTS_BYTES_MAX - bundles[0].size_bytes
-    for dead_letter in bundles[1:LETTERS_MAX]:
-        room -= dead_letter.size_bytes
+    for bundle in bundles[1:LETTERS_MAX]:
+        room -= bundle.size_bytes
         if room < 0:
             break
         count += 1

@@ -125,7 +125,7 @@ class CommandHost:
         await self._hold_command(command, delivery, fence)
 
     async def listen_for_cancellations(self) -> None:
-        """Hear of executions whose commands are not to begin any more; start waves."""
+        """Receive hints of halted executions, and run waves of the spark lane."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lane.cancelled_executions.listen_for_cancellations())
             if self._lane.waves is not None:

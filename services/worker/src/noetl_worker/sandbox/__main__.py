@@ -1,4 +1,4 @@
-"""Reads calls from one pipe, answers on another, until the worker closes its end."""
+"""The child process of `python` tasks: reads calls from one pipe and answers on another."""
 
 import os
 import resource

@@ -50,19 +50,19 @@ class PostgresRequests:
         return forgotten
 
     async def keep_message(
-        self, dead_letter: InboxMessage, *, open_wait: str | None, is_single: bool
+        self, inbox_message: InboxMessage, *, open_wait: str | None, is_single: bool
     ) -> tuple[InboxOutcome, int]:
         """Keep a message from outside; return what became of it and the id of the one kept."""
         (row,) = await self._database.fetch_rows(
             _QUERIES["keep_letter"],
-            dead_letter.tenant_id,
-            dead_letter.organization_id,
-            dead_letter.address,
-            dead_letter.digest,
-            dead_letter.data,
+            inbox_message.tenant_id,
+            inbox_message.organization_id,
+            inbox_message.address,
+            inbox_message.digest,
+            inbox_message.data,
             open_wait,
             is_single,
-            dead_letter.actor,
+            inbox_message.actor,
         )
         return InboxOutcome(row["reception"]), row["kept_id"]
 

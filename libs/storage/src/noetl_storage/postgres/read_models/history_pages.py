@@ -1,4 +1,4 @@
-"""Executions for people, each with one query."""
+"""Pages of executions for the API and the console, each read by one query."""
 
 import asyncpg
 

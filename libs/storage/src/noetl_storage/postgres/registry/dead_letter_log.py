@@ -1,4 +1,4 @@
-"""Acts on dead letters on PostgreSQL."""
+"""The log of who requeued or dropped which dead letters, on PostgreSQL."""
 
 import asyncpg
 

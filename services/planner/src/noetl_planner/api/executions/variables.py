@@ -46,7 +46,7 @@ class Variable(Struct, frozen=True, kw_only=True):
 
 
 class WriteAnswer(Struct, frozen=True, kw_only=True):
-    """A durable wish to write; the next render after the planner has taken it sees the value."""
+    """A stored request to write; renders see the value once the planner has decided on it."""
 
     execution_id: str
     name: str

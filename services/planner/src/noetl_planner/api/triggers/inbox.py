@@ -179,9 +179,9 @@ async def _build_decided_error(services: ApiServices, address: str, approval_id:
     )
 
 
-def _read_decision(dead_letter: InboxMessage) -> dict[str, Any] | None:
+def _read_decision(inbox_message: InboxMessage) -> dict[str, Any] | None:
     """Read a decision that was kept; None where it is a payload of its own."""
-    result = codec.decode_as(dead_letter.data, ResultEnvelope)
+    result = codec.decode_as(inbox_message.data, ResultEnvelope)
     if result.reference is not None:
         return None
     pipeline_result = result_envelope.convert_stored(result.context.get("data", {}), PipelineResult)

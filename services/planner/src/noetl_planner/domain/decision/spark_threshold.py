@@ -1,4 +1,4 @@
-"""When what is left of a loop takes less time on Spark: by how it goes, and by the cores.
+"""Decides when the rest of a loop would end sooner on Spark: from its pace and the cores.
 
 The two figures were measured by `tests/bench/spark_lanes.py` and stand in docs/reference/spark.md.
 """

@@ -1,4 +1,4 @@
-"""Whether the head of an answer fits a request, and leaves no doubt of where its body ends.
+"""Checks an HTTP response's head: it fits the request, and the end of its body is unambiguous.
 
 libcurl reads more than RFC 9112 lets a client read. What it and a proxy read differently lets one
 answer end where another begins.

@@ -1,4 +1,4 @@
-"""What libcurl waits for: the sockets of many transfers, watched for the event loop."""
+"""Runs many libcurl transfers on the event loop by watching libcurl's sockets."""
 
 import asyncio
 import select

@@ -1,4 +1,4 @@
-"""Bytes of artifacts and files, and the values that they hold."""
+"""Decodes the bytes of artifacts and files to values, and encodes values to bytes."""
 
 import binascii
 import io

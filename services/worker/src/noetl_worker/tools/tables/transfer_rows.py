@@ -1,4 +1,4 @@
-"""Rows on their way: which columns they fill, as which texts."""
+"""Rows of a transfer: the columns that they fill, and their values as texts."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

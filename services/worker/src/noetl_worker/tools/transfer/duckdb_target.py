@@ -1,4 +1,4 @@
-"""Rows into a DuckDB table or statement, and out of a query, in one transaction."""
+"""DuckDB as the source or target of a transfer: rows in and out in one transaction."""
 
 from collections.abc import Iterator
 from typing import Any
