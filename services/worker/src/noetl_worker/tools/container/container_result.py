@@ -14,13 +14,13 @@ from noetl_worker.tools.container.runtime import (
     ContainerSpec,
     StartedContainer,
     build_evicted_failure,
+    build_memory_failure,
 )
 
 _LOG_BYTES_MAX = 64 * 1024
 _LINE_BYTES_MAX = 1024 * 1024
 _LINE_CHARACTERS_SHOWN = 200
 _SIGNAL_BASE = 128
-_MIBIBYTE = 1024 * 1024
 
 
 class OutputTail:
@@ -108,12 +108,7 @@ def _find_error(end: ContainerEnd, tail: OutputTail, spec: ContainerSpec) -> Too
         return None
     code = str(end.exit_code)
     if end.is_out_of_memory:
-        amount = f"{spec.resources.memory_bytes / _MIBIBYTE:g}Mi"
-        text = (
-            f"the container needed more memory than its limit of {amount} and was ended "
-            "(OOMKilled): raise 'resources.limits.memory', or let it hold less at once"
-        )
-        return ToolFailure(build_error("container_oom", text, code=code, source=SOURCE))
+        return build_memory_failure(spec.resources.memory_bytes)
     number = end.exit_code - _SIGNAL_BASE
     how = f"was ended by signal {number}" if number > 0 else f"ended with code {code}"
     said = tail.find_last_line()

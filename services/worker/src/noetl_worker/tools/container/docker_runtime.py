@@ -3,8 +3,10 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from typing import Any, BinaryIO
 
+import aiohttp
 import msgspec
 
 from noetl_chassis.blocking_work import run_in_thread
@@ -30,14 +32,14 @@ from noetl_worker.tools.container.runtime import (
     ContainerSpec,
     StartedContainer,
     build_evicted_failure,
+    build_memory_failure,
     build_start_failure,
     build_too_large_failure,
 )
 
 _TEMPORARY_BYTES = 256 * 1024**2
 _PROCESSES_MAX, _FILES_MAX, _FILE_BYTES = 512, 1024, 4 * 1024**3
-# What Docker keeps of a container's output; the log of the task has its own bound.
-_LOG_OPTIONS = {"max-size": "16m", "max-file": "2"}
+_READ_BYTES = 256 * 1024
 _HEADER_BYTES = 8
 _STREAMS = {1: STDOUT, 2: STDERR}
 _CPU_NANOS = 1_000_000_000
@@ -49,6 +51,10 @@ _REPLACE_TRIES_MAX = 5
 _REPLACE_PAUSE_S = 1.0
 # What registries answer for images that are not there, or not for everybody.
 _LASTING_PULL_WORDS = ("not found", "manifest unknown", "denied", "unauthorized")
+# What runc says when not even the start of a program has room.
+_MEMORY_WORD = "oom-killed"
+_KILLED = 137
+_MEMORY_LOOKS_MAX, _MEMORY_PAUSE_S = 3, 0.2
 _LIST_FILTER = codec.encode_text({"label": [MANAGED_LABEL]})
 
 
@@ -59,6 +65,8 @@ class DockerRuntime:
         """Containers that may use the network are put into `network`."""
         self._api = api
         self._network = network
+        # The output of containers that nobody follows yet.
+        self._outputs: dict[str, tuple[AsyncExitStack, aiohttp.ClientResponse]] = {}
 
     async def start_container(
         self, spec: ContainerSpec, files: WorkFiles, tell: Callable[[str], None]
@@ -73,6 +81,7 @@ class DockerRuntime:
                 await self._api.send_request(
                     "PUT", f"{path}/archive", query=query, body=opened, seconds=None
                 )
+            await self._open_output(container_id)
             await self._api.send_request("POST", f"{path}/start")
         except DockerRefusal as refusal:
             if await self._is_gone(container_id):
@@ -86,25 +95,18 @@ class DockerRuntime:
 
     async def follow_logs(self, started: StartedContainer) -> AsyncIterator[tuple[str, bytes]]:
         """Yield what a container writes until it ends; raises `ToolFailure`."""
-        query = {"follow": "true", "stdout": "true", "stderr": "true"}
-        path = f"/containers/{started.container_id}/logs"
-        try:
-            async with self._api.stream_response("GET", path, query=query) as response:
-                content = response.content
-                while True:
-                    try:
-                        header = await content.readexactly(_HEADER_BYTES)
-                        left = int.from_bytes(header[4:], "big")
-                        while left:
-                            data = await content.read(left)
-                            if not data:
-                                return
-                            left -= len(data)
-                            yield _STREAMS.get(header[0], STDOUT), data
-                    except asyncio.IncompleteReadError:
-                        return
-        except DockerRefusal as refusal:
-            raise refusal.build_failure("to follow the log") from refusal
+        stack, response = self._outputs.pop(started.container_id)
+        content = response.content
+        async with stack:
+            while True:
+                try:
+                    header = await content.readexactly(_HEADER_BYTES)
+                except asyncio.IncompleteReadError:
+                    return
+                left = int.from_bytes(header[4:], "big")
+                while left and (data := await content.read(min(left, _READ_BYTES))):
+                    left -= len(data)
+                    yield _STREAMS.get(header[0], STDOUT), data
 
     async def wait_for_end(self, started: StartedContainer) -> ContainerEnd:
         """Return how a container ended; raises `ToolFailure`."""
@@ -124,7 +126,7 @@ class DockerRuntime:
                 continue
             if state.get("Status") not in ("running", "paused", "restarting"):
                 break
-        return _parse_state(state)
+        return await self._read_end(path, state)
 
     async def collect_files(
         self, started: StartedContainer, target: BinaryIO, *, bytes_max: int
@@ -148,6 +150,8 @@ class DockerRuntime:
     async def remove_container(self, container_id: str, *, grace_s: float) -> None:
         """End a container with SIGTERM, after `grace_s` with SIGKILL, and remove it."""
         path = f"/containers/{container_id}"
+        if container_id in self._outputs:
+            await self._outputs.pop(container_id)[0].aclose()
         try:
             if grace_s > 0:
                 seconds = str(max(1, round(grace_s)))
@@ -170,6 +174,28 @@ class DockerRuntime:
     async def close(self) -> None:
         """Close connections."""
         await self._api.close()
+
+    async def _read_end(self, path: str, state: dict[str, Any]) -> ContainerEnd:
+        """Read how a container ended; Docker notes that memory was short a moment later."""
+        end = _parse_state(state)
+        for _ in range(_MEMORY_LOOKS_MAX):
+            if end.exit_code != _KILLED or end.is_out_of_memory:
+                break
+            await asyncio.sleep(_MEMORY_PAUSE_S)
+            try:
+                end = _parse_state((await self._api.send_request("GET", f"{path}/json"))["State"])
+            except DockerRefusal:
+                break
+        return end
+
+    async def _open_output(self, container_id: str) -> None:
+        """Attach to a container before it starts: what Docker's own log has may lack the end."""
+        query = {"stream": "true", "stdout": "true", "stderr": "true"}
+        async with AsyncExitStack() as stack:
+            response = await stack.enter_async_context(
+                self._api.stream_response("POST", f"/containers/{container_id}/attach", query=query)
+            )
+            self._outputs[container_id] = (stack.pop_all(), response)
 
     async def _is_gone(self, container_id: str) -> bool:
         """Tell whether somebody else has removed a container, or is about to."""
@@ -257,7 +283,8 @@ def build_create_body(spec: ContainerSpec, *, network: str) -> dict[str, Any]:
             "Mounts": [{"Type": "volume", "Target": WORK_FOLDER}],
             "Tmpfs": {"/tmp": f"rw,nosuid,nodev,size={_TEMPORARY_BYTES},mode=1777"},  # noqa: S108 - inside the container
             "RestartPolicy": {"Name": "no"},
-            "LogConfig": {"Type": "json-file", "Config": _LOG_OPTIONS},
+            # The worker takes the output while it is written.
+            "LogConfig": {"Type": "none", "Config": {}},
         },
     }
     if spec.command:
@@ -276,6 +303,8 @@ def _build_removed_failure(name: str) -> ToolFailure:
 
 def _build_start_failure(refusal: DockerRefusal, spec: ContainerSpec) -> ToolFailure:
     """Say why Docker starts no container of a task; what it says of a program lasts."""
+    if _MEMORY_WORD in refusal.message.lower():
+        return build_memory_failure(spec.resources.memory_bytes)
     is_lasting = refusal.status in (400, NOT_FOUND)
     text = f"container of image {spec.image} cannot be started: {refusal.message}"
     return build_start_failure(text, is_lasting=is_lasting)

@@ -73,5 +73,7 @@ async def _sweep_again_and_again(sweep: OrphanSweep) -> None:
             # A runtime that is away for long is told once.
             if problem.error.message != told:
                 told = problem.error.message
-                log.warning("orphan containers cannot be looked for", reason=told)
+                # A machine without Docker has no orphans either.
+                tell = log.info if problem.error.kind == "config" else log.warning
+                tell("orphan containers cannot be looked for", reason=told)
         await asyncio.sleep(_INTERVAL_S)

@@ -10,6 +10,9 @@ from noetl_worker.tools.container.archive import WorkFiles
 from noetl_worker.tools.container.names import SOURCE, WORK_FOLDER
 
 _KEY_CHARACTERS = 32
+_MEBIBYTE = 1024 * 1024
+# Of a process that the kernel killed.
+_KILLED_CODE = "137"
 
 
 class ContainerResources(Struct, frozen=True, kw_only=True):
@@ -129,6 +132,15 @@ def build_start_failure(text: str, *, is_lasting: bool = False) -> ToolFailure:
 def build_evicted_failure(text: str) -> ToolFailure:
     """Say that a container was taken away before its end."""
     return ToolFailure(build_error("container_evicted", text, source=SOURCE))
+
+
+def build_memory_failure(memory_bytes: int) -> ToolFailure:
+    """Say that a container needed more memory than it may have."""
+    text = (
+        f"the container needed more memory than its limit of {memory_bytes / _MEBIBYTE:g}Mi and "
+        "was ended (OOMKilled): raise 'resources.limits.memory', or let it hold less at once"
+    )
+    return ToolFailure(build_error("container_oom", text, code=_KILLED_CODE, source=SOURCE))
 
 
 def build_too_large_failure(bytes_max: int) -> ToolFailure:
