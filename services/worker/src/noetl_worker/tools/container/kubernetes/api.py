@@ -1,5 +1,6 @@
 """The HTTP API of Kubernetes, as a worker uses it with the account of its pod."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -51,6 +52,8 @@ class KubernetesApi:
         self._base = base
         self._folder = account_folder
         self._session: aiohttp.ClientSession | None = None
+        # Its certificates are read in a thread: requests that come meanwhile wait.
+        self._opening = asyncio.Lock()
 
     async def close(self) -> None:
         """Close connections."""
@@ -110,14 +113,14 @@ class KubernetesApi:
             raise build_unreachable_failure(text) from problem
 
     async def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            trust: ssl.SSLContext | bool = True
-            if self._base.startswith("https:"):
-                authority = self._folder / "ca.crt"
-                trust = await run_in_thread(_load_authority, authority)
-            connector = aiohttp.TCPConnector(ssl=trust, limit=0)
-            self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
-        return self._session
+        async with self._opening:
+            if self._session is None:
+                trust: ssl.SSLContext | bool = True
+                if self._base.startswith("https:"):
+                    trust = await run_in_thread(_load_authority, self._folder / "ca.crt")
+                connector = aiohttp.TCPConnector(ssl=trust, limit=0)
+                self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+            return self._session
 
     async def _read_account_file(self, name: str) -> str:
         try:
