@@ -28,6 +28,7 @@ HOMES_BY_LIBRARY = {
         "noetl_messaging.openlineage",
         "noetl_pft",
         "noetl_planner.identity.openid.oidc_provider",
+        "noetl_worker.tools.container",
     },
     "asyncpg": {
         "noetl_storage.postgres",

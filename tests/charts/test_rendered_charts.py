@@ -23,6 +23,7 @@ FULL: dict[str, dict[str, Any]] = {
         "podMonitor": {"enabled": True},
         "scaling": {"enabled": True},
         "spark": {"onKubernetes": True},
+        "containers": {"onKubernetes": True},
         "networkPolicy": {"apiServer": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]},
     },
     "platform": {"prometheusRule": {"enabled": True}},
@@ -231,6 +232,46 @@ def test_a_policy_selects_the_pods_of_its_service_and_refuses_the_rest(
         port.get("port") for rule in policy["spec"]["egress"] for port in rule.get("ports", [])
     }
     assert (5432 in reaches) is (service != "worker")
+
+
+def test_container_tasks_have_no_more_rights_and_ways_than_they_need(folder: Path) -> None:
+    values = {
+        "containers": {"onKubernetes": True},
+        "networkPolicy": {"apiServer": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]},
+    }
+    found = {
+        (one["kind"], one["metadata"]["name"]): one
+        for one in render_chart(folder, "worker", values)
+    }
+    rights = {
+        resource: set(rule["verbs"])
+        for (kind, _), one in found.items()
+        if kind == "Role"
+        for rule in one["rules"]
+        for resource in rule["resources"]
+    }
+    assert rights == {
+        "jobs": {"get", "list", "create", "patch", "delete"},
+        "secrets": {"create"},
+        "pods": {"get", "list", "deletecollection"},
+        "pods/log": {"get"},
+    }
+    policies = {
+        name.rpartition("-")[2]: one["spec"]
+        for (kind, name), one in found.items()
+        if kind == "NetworkPolicy"
+    }
+    task = {"app.kubernetes.io/name": "noetl-container-task"}
+    assert policies["tasks"] == {
+        "podSelector": {"matchLabels": task},
+        "policyTypes": ["Ingress", "Egress"],
+    }
+    outside = policies["outside"]
+    assert outside["podSelector"]["matchLabels"] == {**task, "noetl.io/network": "true"}
+    assert "4222" not in str(outside["egress"])
+    assert "ServiceAccount" in {kind for kind, _ in found}
+    plain = render_chart(folder, "worker")
+    assert not {"Role", "ServiceAccount"} & {one["kind"] for one in plain}
 
 
 def test_alerts_are_those_of_the_repository(folder: Path) -> None:

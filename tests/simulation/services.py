@@ -253,6 +253,7 @@ def _tools(world: "World", process: Process, mask: SecretMask, payloads: Any) ->
         postgres=cast("Any", world.table(process)),
         python=cast("Any", world.site(process)),
         shell=none,
+        container=none,
         nats=none,
         spark=none,
         duckdb=none,

@@ -1,4 +1,4 @@
-"""The container tool: fields are checked, and the missing cluster is named."""
+"""The container tool: fields are checked, and the missing runtime is named."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,7 +8,7 @@ from tests.support.calls import call_of
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts.requests.facts import CommandFailed
-from noetl_worker.tools.container import merge_fields
+from noetl_worker.tools.container.fields import merge_fields
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ async def error_of(worker: Bench, **fields: Any) -> Any:
         {"image": "a", "resources": {"limits": {"memory": "1Gi"}}, "timeout": 60},
     ],
 )
-async def test_without_a_cluster_a_task_fails_and_names_the_setting(
+async def test_without_a_runtime_a_task_fails_and_names_the_setting(
     worker: Bench, fields: dict[str, Any]
 ) -> None:
     error = await error_of(worker, **fields)
     assert (error.kind, error.retryable) == ("config", False)
-    assert "NOETL_WORKER_KUBERNETES" in error.message
+    assert "NOETL_WORKER_CONTAINERS" in error.message
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ async def test_without_a_cluster_a_task_fails_and_names_the_setting(
         ({"job": {"image": "a", "privileged": True}}, "job.privileged"),
     ],
 )
-async def test_fields_are_checked_before_the_cluster(
+async def test_fields_are_checked_before_the_runtime(
     worker: Bench, fields: dict[str, Any], named: str
 ) -> None:
     error = await error_of(worker, **fields)
@@ -75,6 +75,15 @@ def test_what_stands_on_the_task_wins_over_what_is_nested() -> None:
         "backoff_limit": 2,
         "namespace": "n",
     }
+
+
+async def test_a_docker_that_does_not_answer_is_named_with_the_ways_out() -> None:
+    settings = {"containers": "docker", "container_images": ("*",)}
+    async with bench(docker_host="unix:///nowhere/docker.sock", **settings) as worker:
+        error = await error_of(worker, image="alpine:3.20")
+    assert (error.kind, error.retryable) == ("config", False)
+    assert "Docker, which does not answer at unix:///nowhere/docker.sock" in error.message
+    assert "NOETL_WORKER_DOCKER_HOST" in error.message
 
 
 async def test_a_step_of_this_kind_fails_its_command(worker: Bench) -> None:

@@ -1,14 +1,16 @@
-{{/* The account that a chart makes for its pods; a worker that starts Spark's executors needs one. */}}
+{{/* The account that a chart makes for its pods; a worker that starts executors or Jobs needs one. */}}
 {{- define "noetl.ownAccount" -}}
 {{- if and .Values.spark .Values.spark.onKubernetes -}}
 {{ include "noetl.name" . }}-spark
+{{- else if and .Values.containers .Values.containers.onKubernetes -}}
+{{ include "noetl.name" . }}-jobs
 {{- else -}}
 default
 {{- end -}}
 {{- end }}
 {{- define "noetl.podSpec" -}}
 serviceAccountName: {{ .Values.serviceAccountName | default (include "noetl.ownAccount" .) }}
-automountServiceAccountToken: {{ if and .Values.spark .Values.spark.onKubernetes }}true{{ else }}false{{ end }}
+automountServiceAccountToken: {{ if or (and .Values.spark .Values.spark.onKubernetes) (and .Values.containers .Values.containers.onKubernetes) }}true{{ else }}false{{ end }}
 # A Service named as ours would else put variables into pods that look like settings.
 enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}

@@ -18,7 +18,7 @@ from noetl_contracts.ids import CommandId, ExecutionId, FrameId, WorkerId
 # The first part of the names.
 LOGS = "logs"
 # Whose tasks run code that writes.
-KINDS_WITH_LOG = frozenset({"python", "shell", "spark"})
+KINDS_WITH_LOG = frozenset({"container", "python", "shell", "spark"})
 # What the stream of a line is called.
 STDOUT, STDERR, LOGGING, NOTICE = "stdout", "stderr", "logging", "notice"
 _MINUTE = "%Y%m%dT%H%M"

@@ -101,8 +101,39 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     workspace_bytes_max: Annotated[int, Meta(ge=1)] = 64 * 1024**3
     # Where `script` with a file finds it; empty: no scripts from files.
     script_directory: str = ""
-    # Where container tasks run: this release connects to no cluster.
+    # Where container tasks run: on the Docker of `docker_host`, or as Jobs of Kubernetes.
+    containers: Literal["none", "docker", "kubernetes"] = "none"
+    # What `containers` was called; its only value says nothing.
     kubernetes: Literal["none"] = "none"
+    # Docker's API: unix:///path or tcp://host:port. Who may use it is root of its machine.
+    docker_host: Annotated[str, Meta(pattern=r"^(unix:///|(tcp|http)://)[^\s]+$")] = (
+        "unix:///var/run/docker.sock"
+    )
+    # The API of Kubernetes, and the folder with `token` and `ca.crt`: the pod's own account.
+    kubernetes_api: Annotated[str, Meta(pattern=r"^https?://[^\s/]+$")] = (
+        "https://kubernetes.default.svc"
+    )
+    kubernetes_account_folder: str = "/var/run/secrets/kubernetes.io/serviceaccount"
+    # The namespace of Jobs; empty: that of the account, and they go when the worker's pod goes.
+    container_namespace: str = ""
+    container_pod: str = ""
+    container_pod_uid: str = ""
+    # Images that tasks may run: *, name:*, registry/*. Empty: none.
+    container_images: tuple[str, ...] = ()
+    # Accounts of Kubernetes that tasks may name.
+    container_accounts: tuple[str, ...] = ()
+    # Whether a task may ask for the network with `spec.network: true`; Docker's network for it.
+    container_network_by_task: bool = False
+    container_network: str = "bridge"
+    # As whom containers run, uid:gid; empty: as their image says.
+    container_user: Annotated[str, Meta(pattern=r"^([0-9]+:[0-9]+)?$")] = "10001:10001"
+    # What a container has that says nothing else, and the most that a task may ask for.
+    container_memory_bytes: Annotated[int, Meta(ge=8 * 1024**2)] = 512 * 1024**2
+    container_memory_bytes_max: Annotated[int, Meta(ge=8 * 1024**2)] = 4 * 1024**3
+    container_cpus: Annotated[float, Meta(ge=0.01, le=1024)] = 1.0
+    container_cpus_max: Annotated[float, Meta(ge=0.01, le=1024)] = 4.0
+    # Containers of this worker at once.
+    containers_max: Annotated[int, Meta(ge=1, le=1000)] = 8
     # Per open DuckDB database; its statements spill nothing to disk.
     duckdb_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 512 * 1024**2
     duckdb_threads: Annotated[int, Meta(ge=1, le=256)] = 2

@@ -37,6 +37,12 @@ from noetl_worker.tools.calls.call_datasets import CallDatasets
 from noetl_worker.tools.calls.child_process import CapturedOutput, OutputTooLong, ProcessLaunch
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.calls.work_folder import PathLocks, WorkFolder, open_work_folder
+from noetl_worker.tools.container.container_tool import ContainerTool
+from noetl_worker.tools.container.orphan_sweep import (
+    OrphanSweep,
+    build_process_owner,
+    hold_sweep,
+)
 from noetl_worker.tools.credential_test.tool import CredentialTool
 from noetl_worker.tools.duckdb.duckdb_tool import DuckdbTool
 from noetl_worker.tools.duckdb.inputs import InputReader, StoredTables
@@ -170,6 +176,7 @@ async def open_tools(
                 locks=locks,
             ),
             shell=_build_shell_tool(config, scripts, clock, folders),
+            container=await enter(_open_container_tool(config, scripts, mask, clock)),
             nats=await enter(open_nats(vault=vault, sends_traceparent=config.send_traceparent)),
             credential_test=CredentialTool(vault=vault, http=http, clock=clock),
             sparks=sparks,
@@ -250,6 +257,31 @@ def _build_shell_tool(
         scripts=scripts,
         clock=clock,
     )
+
+
+@asynccontextmanager
+async def _open_container_tool(
+    config: Settings, scripts: ScriptLoader, mask: SecretMask, clock: Clock
+) -> AsyncIterator[ContainerTool]:
+    """Hold the tool; while it is open, containers of killed workers are looked for."""
+    runtime = wiring.open_container_runtime(config)
+    async with AsyncExitStack() as stack:
+        owner = ""
+        if runtime is not None:
+            stack.push_async_callback(runtime.close)
+            owner = build_process_owner(
+                stack.enter_context(scratch.hold_scratch_folder("containers"))
+            )
+            sweep = OrphanSweep(runtime, owner=owner, clock=clock)
+            await stack.enter_async_context(hold_sweep(sweep))
+        yield ContainerTool(
+            runtime=runtime,
+            limits=wiring.build_container_limits(config),
+            scripts=scripts,
+            mask=mask,
+            clock=clock,
+            owner=owner,
+        )
 
 
 def _open_postgres_tool(

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import structlog
 from msgspec import Struct
@@ -60,6 +60,12 @@ from noetl_worker.spark.kubernetes import Kubernetes
 from noetl_worker.spark.session_options import SessionOptions, parse_conf
 from noetl_worker.spark.wave_runner import WaveLimits, WaveRunner
 from noetl_worker.tools import Tools, shell
+from noetl_worker.tools.container.docker_api import DockerApi
+from noetl_worker.tools.container.docker_runtime import DockerRuntime
+from noetl_worker.tools.container.kubernetes.api import KubernetesApi
+from noetl_worker.tools.container.kubernetes.runtime import KubernetesRuntime, WorkerPod
+from noetl_worker.tools.container.plan import ContainerLimits
+from noetl_worker.tools.container.runtime import ContainerRuntime
 from noetl_worker.tools.duckdb import duckdb_session
 from noetl_worker.tools.http import http_tool
 from noetl_worker.tools.postgres import postgres_pool
@@ -337,6 +343,41 @@ def build_environment_options(config: Settings) -> environments.EnvironmentOptio
         count_max=config.python_environments_max,
         bytes_max=config.python_environment_bytes_max,
     )
+
+
+def build_container_limits(config: Settings) -> ContainerLimits:
+    """Read what containers may be and use."""
+    return ContainerLimits(
+        images=config.container_images,
+        containers_max=config.containers_max,
+        is_network_by_task=config.container_network_by_task,
+        user=config.container_user,
+        memory_bytes=min(config.container_memory_bytes, config.container_memory_bytes_max),
+        memory_bytes_max=config.container_memory_bytes_max,
+        cpus=min(config.container_cpus, config.container_cpus_max),
+        cpus_max=config.container_cpus_max,
+        collected_bytes_max=config.workspace_bytes_max,
+        namespace=config.container_namespace,
+        accounts=config.container_accounts,
+    )
+
+
+def open_container_runtime(config: Settings) -> ContainerRuntime | None:
+    """Choose where containers run; None: nowhere."""
+    match config.containers:
+        case "docker":
+            return DockerRuntime(DockerApi(config.docker_host), network=config.container_network)
+        case "kubernetes":
+            folder = Path(config.kubernetes_account_folder)
+            return KubernetesRuntime(
+                KubernetesApi(config.kubernetes_api, account_folder=folder),
+                namespace=config.container_namespace,
+                worker_pod=WorkerPod(name=config.container_pod, uid=config.container_pod_uid),
+            )
+        case "none":
+            return None
+        case _:
+            assert_never(config.containers)
 
 
 def build_shell_limits(config: Settings) -> shell.ShellLimits:

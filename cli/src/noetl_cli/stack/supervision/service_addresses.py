@@ -25,10 +25,14 @@ WITH_POSTGRES = {"planner", "projector", "outbox", "reaper"}
 WITH_PAYLOADS = {"planner", "worker", "reaper", "projector"}
 WITH_SECRET_KEY = {"planner", "worker"}
 # People who start a stack of their own write its playbooks, too: python tasks may require packages
-# and ask for the network. Other workers refuse both until an operator allows them.
+# and ask for the network, containers are of any image. Other workers refuse that until an operator
+# allows it.
 WORKER_DEFAULTS = {
     "NOETL_WORKER_PYTHON_REQUIREMENTS": "any",
     "NOETL_WORKER_PYTHON_NETWORK_BY_TASK": "true",
+    "NOETL_WORKER_CONTAINERS": "docker",
+    "NOETL_WORKER_CONTAINER_IMAGES": "*",
+    "NOETL_WORKER_CONTAINER_NETWORK_BY_TASK": "true",
 }
 
 

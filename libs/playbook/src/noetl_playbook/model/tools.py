@@ -119,9 +119,10 @@ _OTHERS = (
         name="container",
         fields=_split_names(
             "image command args env files namespace service_account resources backoff_limit"
-            " restart_policy ttl_seconds_after_finished runtime job"
+            " restart_policy ttl_seconds_after_finished runtime job network"
         )
         | _SCRIPT,
+        is_available=True,
     ),
     ToolKind(
         name="external",

@@ -190,6 +190,7 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "ttl_seconds_after_finished": DURATION,
         "runtime": MAPPING,
         "job": MAPPING,
+        "network": FLAG,
         **_SCRIPT,
     },
     "external": {

@@ -48,6 +48,15 @@ def sweep_scratch_folders() -> int:
     return scratch_folders
 
 
+def is_folder_held(folder: Path) -> bool:
+    """Tell whether the process lives that holds a folder, if it is one of this user."""
+    lock = _lock_folder(folder)
+    if lock is None:
+        return folder.exists()
+    os.close(lock)
+    return False
+
+
 def _create_locked(root: Path, kind: str) -> tuple[Path, int]:
     """Make a folder and hold it; who sweeps may come between the two, once in a while."""
     for _ in range(_TRIES_MAX):

@@ -18,6 +18,7 @@ _RETRYABLE = frozenset(
         "storage_access",
         "reference_not_available",
         "container_start",
+        "container_evicted",
         "file_conflict",
         "internal",
     }

@@ -12,10 +12,11 @@ from noetl_worker.domain.failures import build_error
 from noetl_worker.keychain.keychain import Keyring
 from noetl_worker.spark.session import SharedSparkSession
 from noetl_worker.sql import lexer
-from noetl_worker.tools import container, noop
+from noetl_worker.tools import noop
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.calls.call import Call, Outcome
 from noetl_worker.tools.calls.call_spans import run_in_span
+from noetl_worker.tools.container.container_tool import ContainerTool
 from noetl_worker.tools.duckdb.duckdb_tool import DuckdbTool
 from noetl_worker.tools.http.http_tool import HttpTool
 from noetl_worker.tools.nats.nats_tool import NatsTool
@@ -41,7 +42,9 @@ Kind = Literal[
 ]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 _KINDS_WITH_SQL = frozenset({"postgres", "duckdb", "spark", "transfer"})
-_KINDS_WITH_FILES = frozenset({"artifact", "duckdb", "python", "shell", "spark", "transfer"})
+_KINDS_WITH_FILES = frozenset(
+    {"artifact", "container", "duckdb", "python", "shell", "spark", "transfer"}
+)
 
 
 class FileLenderPort(Protocol):
@@ -73,6 +76,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     postgres: PostgresTool
     python: PythonTool
     shell: ShellTool
+    container: ContainerTool
     nats: NatsTool
     spark: SparkTool
     duckdb: DuckdbTool
@@ -119,7 +123,7 @@ class Tools(Struct, frozen=True, kw_only=True):
             case "spark":
                 return self.spark.run(call)
             case "container":
-                return container.run_container(call)
+                return self.container.run(call)
             case "duckdb":
                 return self.duckdb.run(call)
             case "artifact":

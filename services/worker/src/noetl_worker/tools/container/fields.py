@@ -1,11 +1,9 @@
-"""The `container` tool: its fields are checked; this release connects to no cluster."""
+"""The fields of a container task: what is nested is merged, and each is checked."""
 
 from typing import Any
 
 from noetl_worker.domain.failures import ToolFailure, build_error
-from noetl_worker.tools.calls.call import Call, Outcome
-
-CLUSTER_SETTING = "NOETL_WORKER_KUBERNETES"
+from noetl_worker.tools.container.names import SOURCE
 
 _FIELDS = frozenset(
     {
@@ -24,19 +22,6 @@ _SPELLINGS = {
 _RESTART_POLICIES = frozenset({"Never", "OnFailure"})
 
 
-async def run_container(call: Call) -> Outcome:
-    """Check the fields and say that there is no cluster."""
-    try:
-        check_fields(merge_fields(call.input, call.fields))
-    except ToolFailure as problem:
-        return Outcome(error=problem.error)
-    text = (
-        "container tasks run on a Kubernetes cluster, and this worker has none: "
-        f"{CLUSTER_SETTING} is 'none', the only value that this release knows"
-    )
-    return Outcome(error=build_error("config", text, source="container"))
-
-
 def merge_fields(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """Merge `runtime` and `job` and the older spellings; what stands on the task wins.
 
@@ -46,11 +31,11 @@ def merge_fields(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any
     for name in _NESTED:
         nested = fields.get(name)
         if nested is not None and not isinstance(nested, dict):
-            raise _build_invalid_failure(f"field '{name}' must be a mapping")
+            raise build_invalid_failure(f"field '{name}' must be a mapping")
         for key, item in (nested or {}).items():
             canonical = _SPELLINGS.get(key, key)
             if canonical not in _FIELDS:
-                raise _build_invalid_failure(
+                raise build_invalid_failure(
                     f"field '{name}.{key}' is not a field of kind container"
                 )
             found[canonical] = item
@@ -63,26 +48,26 @@ def merge_fields(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any
 def check_fields(fields: dict[str, Any]) -> None:
     """Check merged fields; raises `ToolFailure` naming the first that makes no sense."""
     if not isinstance(fields.get("image"), str) or not fields["image"]:
-        raise _build_invalid_failure("field 'image' must name an image")
+        raise build_invalid_failure("field 'image' must name an image")
     for name in ("command", "args"):
         value = fields.get(name)
         is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
         if value is not None and not is_texts:
-            raise _build_invalid_failure(f"field '{name}' must be a list of texts")
+            raise build_invalid_failure(f"field '{name}' must be a list of texts")
     _check_env(fields.get("env"))
     _check_files(fields.get("files"))
     resources = fields.get("resources")
     if resources is not None and not _is_mapping_of(resources, {"requests", "limits"}):
-        raise _build_invalid_failure(
+        raise build_invalid_failure(
             "field 'resources' must be a mapping of 'requests' and 'limits'"
         )
     for name in ("backoff_limit", "ttl_seconds_after_finished"):
         value = fields.get(name)
         if value is not None and (type(value) is not int or value < 0):
-            raise _build_invalid_failure(f"field '{name}' must be a whole number of at least 0")
+            raise build_invalid_failure(f"field '{name}' must be a whole number of at least 0")
     policy = fields.get("restart_policy", "Never")
     if not isinstance(policy, str) or policy not in _RESTART_POLICIES:
-        raise _build_invalid_failure("field 'restart_policy' must be Never or OnFailure")
+        raise build_invalid_failure("field 'restart_policy' must be Never or OnFailure")
 
 
 def _check_env(env: Any) -> None:
@@ -92,7 +77,7 @@ def _check_env(env: Any) -> None:
         _is_mapping_of(item, {"name", "value"}) and "name" in item for item in env
     )
     if not is_pairs:
-        raise _build_invalid_failure("field 'env' must be a mapping or a list of {name, value}")
+        raise build_invalid_failure("field 'env' must be a mapping or a list of {name, value}")
 
 
 def _check_files(files: Any) -> None:
@@ -105,7 +90,7 @@ def _check_files(files: Any) -> None:
         for item in files
     )
     if not is_files:
-        raise _build_invalid_failure(
+        raise build_invalid_failure(
             "field 'files' must be a list of {path, content} or {path, script}"
         )
 
@@ -114,5 +99,6 @@ def _is_mapping_of(value: Any, names: set[str]) -> bool:
     return isinstance(value, dict) and value.keys() <= names
 
 
-def _build_invalid_failure(text: str) -> ToolFailure:
-    return ToolFailure(build_error("validation", text, source="container"))
+def build_invalid_failure(text: str) -> ToolFailure:
+    """Say which field makes no sense."""
+    return ToolFailure(build_error("validation", text, source=SOURCE))

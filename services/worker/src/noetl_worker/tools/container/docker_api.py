@@ -1,0 +1,143 @@
+"""The HTTP API of Docker, over its socket: requests, answers and what it refuses.
+
+https://docs.docker.com/reference/api/engine/
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from noetl_contracts import codec
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.tools.container.names import SOURCE
+from noetl_worker.tools.container.runtime import build_unreachable_failure
+
+HOST_SETTING = "NOETL_WORKER_DOCKER_HOST"
+RUNTIME_SETTING = "NOETL_WORKER_CONTAINERS"
+# Of Docker 20.10 and later, and of Podman.
+_VERSION = "v1.41"
+_ANSWER_S = 60.0
+_UNIX = "unix"
+NOT_FOUND, CONFLICT, NOT_MODIFIED = 404, 409, 304
+_ERROR = 400
+_MESSAGE_BYTES_MAX = 64 * 1024
+_MESSAGE_CHARACTERS_MAX = 500
+
+
+class DockerRefusal(Exception):  # noqa: N818 - it says what happened
+    """Docker answered that it did not do what was asked."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+    def build_failure(self, what: str) -> ToolFailure:
+        """Say what was refused."""
+        text = f"Docker refused {what}: {self.message}"
+        return ToolFailure(build_error("container_start", text, source=SOURCE))
+
+
+class DockerApi:
+    """Sends requests; they raise `DockerRefusal`, and `ToolFailure` where nobody answers."""
+
+    def __init__(self, host: str) -> None:
+        """Take an address; raises `ValueError` for one that is neither of a socket nor of HTTP."""
+        self._host = host
+        place = urlsplit(host)
+        if place.scheme not in (_UNIX, "tcp", "http"):
+            raise ValueError(
+                f"{HOST_SETTING}: {host!r} is neither unix:///path nor tcp://host:port"
+            )
+        self._path = place.path if place.scheme == _UNIX else ""
+        self._base = f"http://{'docker' if self._path else place.netloc}/{_VERSION}"
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def send_request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        seconds: float | None = _ANSWER_S,
+    ) -> Any:
+        """Send a request, and return its answer as JSON; None where it has no body."""
+        async with self.stream_response(
+            method, path, query=query, body=body, seconds=seconds
+        ) as response:
+            data = await response.read()
+            return codec.decode_json(data) if data.strip() else None
+
+    @asynccontextmanager
+    async def stream_response(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        seconds: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, and hold its answer; without `seconds` it may take any time.
+
+        A body that is no file is sent as JSON.
+        """
+        is_file = hasattr(body, "read")
+        headers = {"Content-Type": "application/x-tar" if is_file else "application/json"}
+        data = body if is_file or body is None else codec.encode_json(body)
+        try:
+            async with self._open_session().request(
+                method,
+                self._base + path,
+                params=query,
+                data=data,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=seconds, connect=_ANSWER_S),
+            ) as response:
+                if response.status >= _ERROR:
+                    raise DockerRefusal(response.status, await _read_message(response))
+                yield response
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            if isinstance(problem, TimeoutError) and seconds is None:
+                raise
+            raise self._build_failure(problem) from problem
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.UnixConnector(path=self._path, limit=0) if self._path else None
+            self._session = aiohttp.ClientSession(
+                connector=connector or aiohttp.TCPConnector(limit=0), trust_env=False
+            )
+        return self._session
+
+    def _build_failure(self, problem: Exception) -> ToolFailure:
+        reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+        text = f"container tasks run on Docker, which does not answer at {self._host}: {reason}"
+        if isinstance(problem, aiohttp.ClientConnectorError):
+            way_out = (
+                f"; install and start Docker, name its socket in {HOST_SETTING}, or choose "
+                f"another runtime by {RUNTIME_SETTING}=kubernetes"
+            )
+            return ToolFailure(build_error("config", text + way_out, source=SOURCE))
+        return build_unreachable_failure(text)
+
+
+async def _read_message(response: aiohttp.ClientResponse) -> str:
+    data = await response.content.read(_MESSAGE_BYTES_MAX)
+    text = data.decode(errors="replace").strip()
+    try:
+        decoded = codec.decode_json(data)
+    except msgspec.DecodeError:
+        decoded = None
+    if isinstance(decoded, dict) and isinstance(decoded.get("message"), str):
+        text = decoded["message"]
+    return text[:_MESSAGE_CHARACTERS_MAX] or f"status {response.status}"

@@ -1,0 +1,1 @@
+"""Containers as Jobs of Kubernetes."""

@@ -1,0 +1,202 @@
+"""Container tasks as Jobs: what an API server is asked for, and what becomes of its answers."""
+
+import asyncio
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+from tests.support.calls import call_of
+from tests.support.fake_kubernetes import FakeCluster, ended_with, running, serve_cluster, waiting
+from tests.support.polling import eventually
+from tests.support.working import Bench, bench
+
+from noetl_worker.tools.calls.call import Call, Outcome
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[tuple[FakeCluster, Bench]]:
+    """A cluster, and a worker that runs containers there."""
+    async with serve_cluster(tmp_path) as (found, address):
+        settings = {
+            "containers": "kubernetes",
+            "container_images": ("*",),
+            "kubernetes_api": address,
+            "kubernetes_account_folder": str(tmp_path),
+            "container_pod": "worker-0",
+            "container_pod_uid": "uid-of-worker",
+        }
+        async with bench(**settings) as worker:
+            yield found, worker
+
+
+def call(**fields: Any) -> Call:
+    return call_of("container", {"image": "alpine:3.20", **fields}, timeout_s=30)
+
+
+async def outcome_of(cluster: tuple[FakeCluster, Bench], **fields: Any) -> Outcome:
+    outcome = await cluster[1].tools.run(call(**fields))
+    assert cluster[0].find("jobs") == []
+    return outcome
+
+
+async def test_a_job_is_made_of_a_task_and_gone_afterwards(
+    cluster: tuple[FakeCluster, Bench],
+) -> None:
+    fake, _ = cluster
+    seen: dict[str, Any] = {}
+
+    def play(_: int) -> dict[str, Any]:
+        seen.update({kind: fake.find(kind)[0] for kind in ("jobs", "secrets")})
+        return ended_with(0, message='{"n": 4}')
+
+    fake.play = play
+    outcome = await outcome_of(
+        cluster,
+        command=["sh", "-c"],
+        args=["echo $(date)"],
+        env={"KEY": "canary-secret"},
+        files=[{"path": "a.txt", "content": "hello"}],
+        resources={"limits": {"memory": "64Mi", "cpu": "500m"}},
+    )
+    assert outcome.error is None, outcome.error
+    assert isinstance(outcome.data, dict)
+    assert (outcome.data["result"], outcome.data["exit_code"]) == ({"n": 4}, 0)
+    assert outcome.data["pod_name"] == f"{outcome.data['job_name']}-pod"
+    job, secret = seen["jobs"], seen["secrets"]
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert (spec["backoffLimit"], spec["activeDeadlineSeconds"]) == (0, 30)
+    assert job["metadata"]["ownerReferences"][0]["uid"] == "uid-of-worker"
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"] == {"memory": str(64 * 1024**2), "cpu": "0.5"}
+    assert container["args"] == ["echo $$(date)"]
+    assert {volume["name"] for volume in pod["volumes"]} == {"work", "tmp", "own"}
+    assert not any("hostPath" in volume for volume in pod["volumes"])
+    # What is a secret stands in the Secret alone, which is the Job's.
+    assert "canary-secret" not in str(job)
+    assert b64decode(secret["data"]["env-0"]) == b"canary-secret"
+    assert b64decode(secret["data"]["file-0"]) == b"hello"
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+    assert job["metadata"]["labels"]["noetl.io/network"] == "false"
+
+
+async def test_the_last_line_of_the_log_is_the_result(cluster: tuple[FakeCluster, Bench]) -> None:
+    """A log that breaks off is followed from its last line."""
+    fake, _ = cluster
+    fake.play = lambda reads: running() if reads < 3 else ended_with(0)
+    first = b"2026-01-01T00:00:00.000000001Z one\n"
+    second = b"2026-01-01T00:00:00.000000002Z [2]\n"
+    fake.logs = [first, first + second]
+    outcome = await outcome_of(cluster)
+    assert isinstance(outcome.data, dict), outcome.error
+    assert (outcome.data["logs"], outcome.data["result"]) == ("one\n[2]\n", [2])
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable", "named"),
+    [
+        (ended_with(3), "container", False, "ended with code 3"),
+        (ended_with(137, reason="OOMKilled"), "container_oom", False, "resources.limits.memory"),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            "container_evicted",
+            True,
+            "low on memory",
+        ),
+        (
+            {
+                **ended_with(143),
+                "conditions": [
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "Preempted",
+                    }
+                ],
+            },
+            "container_evicted",
+            True,
+            "Preempted",
+        ),
+        (waiting("ImagePullBackOff", "no such tag"), "container_start", True, "no such tag"),
+        (waiting("InvalidImageName"), "container_start", False, "InvalidImageName"),
+    ],
+)
+async def test_each_end_is_told_as_what_it_is(
+    cluster: tuple[FakeCluster, Bench],
+    status: dict[str, Any],
+    kind: str,
+    retryable: bool,  # noqa: FBT001 - a parameter of the test
+    named: str,
+) -> None:
+    cluster[0].play = lambda _: status
+    outcome = await outcome_of(cluster)
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.retryable) == (kind, retryable)
+    assert named in outcome.error.message
+
+
+async def test_a_job_past_its_deadline_has_timed_out(cluster: tuple[FakeCluster, Bench]) -> None:
+    cluster[0].play = lambda reads: running() if reads == 0 else None
+    cluster[0].job_status = {"conditions": [{"type": "Failed", "reason": "DeadlineExceeded"}]}
+    outcome = await outcome_of(cluster)
+    assert outcome.error is not None
+    assert outcome.error.kind == "timeout"
+
+
+async def test_a_cancelled_task_takes_its_job_along(cluster: tuple[FakeCluster, Bench]) -> None:
+    fake, worker = cluster
+    fake.play = lambda _: running()
+    task = asyncio.ensure_future(worker.tools.run(call()))
+
+    async def is_there() -> bool:
+        return bool(fake.find("jobs"))
+
+    await eventually(is_there)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert fake.find("jobs") == fake.find("secrets") == []
+
+
+async def test_an_attempt_that_is_delivered_again_replaces_its_job(
+    cluster: tuple[FakeCluster, Bench],
+) -> None:
+    fake, worker = cluster
+    wanted = structs.replace(call(), visit=77)
+    name = f"noetl-{wanted.attempt_key.removeprefix('sha256:')[:32]}"
+    fake.objects["jobs", name] = {"metadata": {"name": name}, "spec": {"suspend": False}}
+    outcome = await worker.tools.run(wanted)
+    assert outcome.error is None, outcome.error
+    assert fake.requests.count(("DELETE", f"jobs/jobs/{name}")) == 2
+
+
+async def test_a_missing_right_is_told_with_the_way_out(
+    cluster: tuple[FakeCluster, Bench],
+) -> None:
+    cluster[0].refusal = (403, "jobs.batch is forbidden")
+    outcome = await cluster[1].tools.run(call())
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.retryable) == ("config", False)
+    assert "jobs.batch is forbidden" in outcome.error.message
+    assert "containers.onKubernetes" in outcome.error.message
+
+
+async def test_a_worker_without_an_account_says_so(tmp_path: Path) -> None:
+    settings = {"containers": "kubernetes", "container_images": ("*",)}
+    async with bench(kubernetes_account_folder=str(tmp_path / "none"), **settings) as worker:
+        outcome = await worker.tools.run(call())
+    assert outcome.error is not None
+    assert outcome.error.kind == "config"
+    assert "NOETL_WORKER_KUBERNETES_ACCOUNT_FOLDER" in outcome.error.message
