@@ -22,6 +22,7 @@ STEP_WIDTH = 24
 PROGRESS_AGAIN_S = 10.0
 # A task that tells nothing for so long is over.
 PROGRESS_OLD_S = 3.0
+_MEGABYTE = 1_000_000
 
 
 class Display(Protocol):
@@ -251,7 +252,8 @@ def format_spark_progress(spark: SparkProgress) -> str:
     """Write what Spark does, such as `Spark job 2: stage 7 45/200 tasks`."""
     match spark.phase:
         case "session":
-            return "Spark session starts"
+            usual = f" (usually {spark.usual_s:.0f} s)" if spark.usual_s else ""
+            return f"Spark session starts{usual}"
         case "queue":
             return "waits for other Spark jobs of its worker"
         case "job" if not spark.jobs:
@@ -261,7 +263,28 @@ def format_spark_progress(spark: SparkProgress) -> str:
     stages = (
         f"stage {stage.stage} {stage.tasks_done:,}/{stage.tasks:,} tasks" for stage in spark.stages
     )
-    return f"Spark job {spark.jobs:,}: {', '.join(stages)}"
+    return f"Spark job {spark.jobs:,}: {', '.join([*stages, *_list_spark_work(spark)])}"
+
+
+def _list_spark_work(spark: SparkProgress) -> list[str]:
+    """List what the tasks have read and moved, and the one that lags behind."""
+    found = [f"{spark.tasks_running:,} run"] if spark.tasks_running else []
+    found += [f"{spark.rows:,} rows"] if spark.rows else []
+    amounts = (
+        (spark.input_bytes, "read"),
+        (spark.shuffle_bytes, "shuffled"),
+        (spark.spill_bytes, "spilled"),
+    )
+    found += [f"{_format_size(size)} {what}" for size, what in amounts if size]
+    if spark.skew is not None:
+        skew = spark.skew
+        text = f"task {skew.task} of stage {skew.stage} runs {skew.times:g} times the median"
+        found.append(f"{text}: skewed rows")
+    return [*found, spark.page] if spark.page else found
+
+
+def _format_size(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB" if size >= _MEGABYTE else f"{size / 1e3:,.1f} kB"
 
 
 def _format_duration(seconds: float) -> str:

@@ -48,8 +48,9 @@ from noetl_worker.tools.python.python_tool import PythonTool, open_python
 from noetl_worker.tools.scripts.bucket_scripts import BucketScripts
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.shell import ShellTool
+from noetl_worker.tools.spark.code_process import open_code_processes
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
-from noetl_worker.tools.spark.spark_tool import SparkTool
+from noetl_worker.tools.spark.spark_tool import SparkCode, SparkTool
 from noetl_worker.tools.transfer.dataset_target import DatasetEnds
 from noetl_worker.tools.transfer.spark_mover import SparkMover
 from noetl_worker.tools.transfer.transfer_tool import TransferTool
@@ -145,12 +146,14 @@ async def open_tools(
         sparks = await enter(
             open_spark_session(wiring.build_spark_options(config, folders.organizations.root))
         )
+        environments = _build_environments(config, folders, mask)
         reads = _build_spark_reader(config, references, vault, clock)
-        spark = _build_spark_tool(config, sparks, reads, references=references, scripts=scripts)
+        code = await enter(_open_spark_code(config, folders, environments, mask))
+        spark = _build_spark_tool(config, sparks, reads, scripts=scripts, code=code)
         tools = Tools(
             http=http,
             postgres=postgres,
-            python=await enter(_open_python_tool(config, scripts, folders, mask)),
+            python=await enter(_open_python_tool(config, scripts, folders, environments, mask)),
             duckdb=duckdb,
             artifact=ArtifactTool(
                 references_=references,
@@ -203,7 +206,11 @@ def _build_script_loader(config: Settings, http: HttpTool, buckets: BucketScript
 
 
 def _open_python_tool(
-    config: Settings, scripts: ScriptLoader, folders: _TaskFolders, mask: SecretMask
+    config: Settings,
+    scripts: ScriptLoader,
+    folders: _TaskFolders,
+    environments: PackageEnvironments,
+    mask: SecretMask,
 ) -> AbstractAsyncContextManager[PythonTool]:
     return open_python(
         limits=wiring.build_python_limits(config),
@@ -211,13 +218,19 @@ def _open_python_tool(
         directory=folders.python_homes,
         folders=config.task_folders,
         make_checkout=Checkout,
-        environments=PackageEnvironments(
-            options=wiring.build_environment_options(config),
-            root=folders.python_environments,
-            mask=mask,
-            run_command=_run_installer,
-        ),
+        environments=environments,
         mask=mask,
+    )
+
+
+def _build_environments(
+    config: Settings, folders: _TaskFolders, mask: SecretMask
+) -> PackageEnvironments:
+    return PackageEnvironments(
+        options=wiring.build_environment_options(config),
+        root=folders.python_environments,
+        mask=mask,
+        run_command=_run_installer,
     )
 
 
@@ -304,20 +317,30 @@ def _build_spark_reader(
     )
 
 
+@asynccontextmanager
+async def _open_spark_code(
+    config: Settings, folders: _TaskFolders, environments: PackageEnvironments, mask: SecretMask
+) -> AsyncIterator[SparkCode]:
+    limits = wiring.build_code_limits(config)
+    async with open_code_processes(limits, folders.python_homes) as processes:
+        yield SparkCode(processes=processes, environments=environments, mask=mask)
+
+
 def _build_spark_tool(
     config: Settings,
     sparks: SharedSparkSession,
     inputs: SparkInputReader,
     *,
-    references: ReferenceReader,
     scripts: ScriptLoader,
+    code: SparkCode,
 ) -> SparkTool:
     return SparkTool(
         sparks=sparks,
-        references_=references,
+        references_=inputs.references,
         inputs=inputs,
         scripts=scripts,
         limits=wiring.build_spark_limits(config),
+        code=code,
     )
 
 

@@ -54,14 +54,14 @@ from noetl_worker.settings import (
     set_variables,
 )
 from noetl_worker.spark.kubernetes import Kubernetes
-from noetl_worker.spark.session_options import SessionOptions, parse_conf
+from noetl_worker.spark.session_options import SessionOptions, read_conf
 from noetl_worker.spark.wave_runner import WaveLimits, WaveRunner
 from noetl_worker.tools import Tools, shell
 from noetl_worker.tools.duckdb import duckdb_session
 from noetl_worker.tools.http import http_tool
 from noetl_worker.tools.postgres import postgres_pool
 from noetl_worker.tools.python import environments, python_tool
-from noetl_worker.tools.spark import spark_tool
+from noetl_worker.tools.spark import code_process, spark_tool
 from noetl_worker.workspace import checkout
 
 # A lease begins, as far as a worker can tell, when it asks: asking lasts a small part of one.
@@ -248,6 +248,7 @@ def build_duckdb_limits(config: Settings) -> duckdb_session.DuckdbLimits:
 
 def build_spark_options(config: Settings, root: Path) -> SessionOptions:
     """Read what a Spark session is started with; its files have a folder of their own."""
+    conf, problem = read_conf(config.spark_conf)
     return SessionOptions(
         master=config.spark_master,
         folder=root / f"spark-{identity.mint_token()[:12]}",
@@ -255,11 +256,14 @@ def build_spark_options(config: Settings, root: Path) -> SessionOptions:
             {**variables, **_build_executor_keys(config).build_environ()}
         ),
         environ=read_java_environ(),
-        conf=parse_conf(config.spark_conf),
+        conf=conf,
+        problem=problem,
         python=config.spark_python or sys.executable,
         memory_bytes=config.spark_memory_bytes,
         jobs_max=config.spark_jobs_max,
         reach_s=config.spark_reach_s,
+        has_page=config.spark_ui,
+        is_prewarmed=config.spark_prewarm and SPARK_LANE in config.lanes,
         kubernetes=_build_kubernetes_options(config),
     )
 
@@ -292,6 +296,20 @@ def _list_secret_keys(config: Settings) -> dict[str, str]:
     """Name the variables that executors get from the Secret; a key that it lacks fails a pod."""
     keys = (*_SECRET_KEYS, _SEAL_KEY) if config.payload_seal_key else _SECRET_KEYS
     return {f"{PREFIX}{key.upper().replace('-', '_')}": key for key in keys}
+
+
+def build_code_limits(config: Settings) -> code_process.CodeLimits:
+    """Read what the code of Spark tasks may use: as much as that of python tasks."""
+    limits = build_python_limits(config)
+    return code_process.CodeLimits(
+        processes_max=config.spark_jobs_max,
+        memory_bytes=limits.memory_bytes,
+        files_max=limits.files_max,
+        threads_max=limits.threads_max,
+        file_bytes=limits.file_bytes,
+        folders=config.task_folders,
+        executor_python=config.spark_python or sys.executable,
+    )
 
 
 def build_spark_limits(config: Settings) -> spark_tool.SparkLimits:

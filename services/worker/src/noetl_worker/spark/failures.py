@@ -8,11 +8,12 @@ from pyspark.errors import PySparkException
 
 from noetl_contracts.errors import ErrorObject
 from noetl_worker.domain.failures import build_error, classify_exception
-from noetl_worker.spark.session_options import SparkLost
+from noetl_worker.spark.session_options import SparkLost, SparkUnreachable
 from noetl_worker.spark.tables import store_access
-from noetl_worker.spark.task_request import CodeFailed
 
 _CODE = "SPARK"
+# What tracebacks call the code of a task.
+FILE = "<task>"
 _MESSAGE_CHARACTERS_MAX = 2_000
 _LOST = re.compile(r"ExecutorLostFailure|SparkContext was shut down|Job aborted.*executor")
 # An executor that the system has killed had more memory than it may have.
@@ -48,16 +49,7 @@ def explain_problem(problem: Exception, source: str | None = None) -> ErrorObjec
     match problem:
         case store_access.SparkRefusal():
             return _build_refusal_error(store_access.find_refusal(str(problem)) or {})
-        case CodeFailed(kind=kind, bases=bases, found=user_traceback):
-            return classify_exception(
-                kind,
-                bases,
-                user_traceback.message,
-                traceback=user_traceback.traceback,
-                line=user_traceback.line,
-                line_text=user_traceback.line_text,
-            )
-        case SparkLost():
+        case SparkLost() | SparkUnreachable():
             return build_error("connection", str(problem), code=_CODE, source="spark")
     return _explain_spark_error(problem, source)
 
