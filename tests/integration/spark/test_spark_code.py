@@ -176,3 +176,22 @@ def main(spark, inputs, params):
         *(answered(worker, spark_call(code=code, params={"n": n})) for n in (3, 5, 8))
     )
     assert [one["rows"][0]["n"] for one in found] == [3, 5, 8]
+
+
+async def test_a_function_that_raises_tells_partition_and_masked_row(worker: Bench) -> None:
+    code = """
+def main(spark, inputs):
+    from pyspark.sql import functions as sf
+
+    @sf.udf("long")
+    def inverse(number, owner):
+        return 10 // (number - 70)
+
+    numbers = spark.range(0, 100, 1, 4)
+    return numbers.select(inverse("id", sf.lit("ann@example.org")).alias("n"))
+"""
+    error = await failed(worker, code=code)
+    assert (error.kind, error.exception_type) == ("transform", "ZeroDivisionError")
+    assert "partition 2, row (int '99', str 'xxx@xxxxxxx.xxx')" in error.message
+    assert error.details is not None
+    assert error.details["line_text"] == "return 10 // (number - 70)"

@@ -68,15 +68,24 @@ def test_what_tasks_read_and_move_and_the_slowest_are_told() -> None:
         "input_bytes": 80_400_000,
         "shuffle_bytes": 12_000,
         "skew": SkewedTask(stage=7, task=17, times=6.5),
-        "page": "http://127.0.0.1:4040",
     }
     told = progress_of("job", jobs=1, stages=(StageProgress(7, 45, 200),), **work)
     assert format_spark_progress(told.spark) == (
         "Spark job 1: stage 7 45/200 tasks, 2 run, 1,200,000 rows, 80 MB read, 12.0 kB shuffled, "
-        "task 17 of stage 7 runs 6.5 times the median: skewed rows, http://127.0.0.1:4040"
+        "task 17 of stage 7 runs 6.5 times the median: skewed rows"
     )
     started = format_spark_progress(progress_of("session", usual_s=8.2).spark)
     assert started == "Spark session starts (usually 8 s)"
+
+
+def test_the_address_of_the_page_is_told_once(clock: list[float]) -> None:
+    lines: list[str] = []
+    shown = LineDisplay(lines.append)
+    for _ in range(3):
+        clock[0] += display.PROGRESS_AGAIN_S
+        shown.show_progress(progress_of("job", page="http://127.0.0.1:4040"))
+    assert lines.count("load: Spark's page is http://127.0.0.1:4040") == 1
+    assert len(lines) == 4
 
 
 def test_lines_say_what_has_changed_and_now_and_then_what_has_not(clock: list[float]) -> None:

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from noetl_chassis import java
 from noetl_chassis.java import JavaMissing
+from noetl_worker import wiring
+from noetl_worker.settings import Settings
 from noetl_worker.spark.session import SharedSparkSession, load_driver
 from noetl_worker.spark.session_options import (
     SessionOptions,
@@ -83,6 +86,25 @@ def test_a_cluster_repeats_lost_tasks_and_cuts_shuffles_by_its_size(tmp_path: Pa
     assert cluster["spark.speculation"] == "false"
     left_to_spark = {"spark.task.maxFailures", "spark.stage.maxConsecutiveAttempts"}
     assert not cluster.keys() & {*left_to_spark, "spark.sql.shuffle.partitions"}
+
+
+def test_executors_of_a_cluster_get_what_they_need_and_no_secret(tmp_path: Path) -> None:
+    hidden = "hidden"
+    config = Settings(
+        payload_url="s3://store",
+        nats_url=f"nats://worker:{hidden}@nats:4222",
+        payload_secret_key=hidden,
+        secret_key=hidden,
+        spark_master="spark://cluster.example:7077",
+        pool="big",
+    )
+    given = wiring.build_spark_options(config, tmp_path)
+    found = build_spark_settings(given)
+    assert found["spark.executorEnv.NOETL_WORKER_PAYLOAD_URL"] == "s3://store"
+    assert found["spark.executorEnv.NOETL_WORKER_POOL"] == "big"
+    assert hidden not in str(found)
+    near = build_spark_settings(structs.replace(given, master="local[2]"))
+    assert "spark.executorEnv.NOETL_WORKER_POOL" not in near
 
 
 def test_the_page_is_shown_on_loopback_alone(tmp_path: Path) -> None:

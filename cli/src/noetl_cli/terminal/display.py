@@ -94,6 +94,7 @@ class LineDisplay(_NoRestore):
         self._write = write
         self._said_at = 0.0
         self._said_by_command: dict[CommandId, tuple[str, float]] = {}
+        self._told_pages: set[str] = set()
 
     def show_event(
         self, view: dict[str, Any], notes: list[ProgressNote], tracker: ProgressTracker
@@ -111,6 +112,10 @@ class LineDisplay(_NoRestore):
 
     def show_progress(self, progress: StepProgress) -> None:
         """Write it where it has changed, and now and then where it has not."""
+        page = progress.spark.page
+        if page and page not in self._told_pages:
+            self._told_pages.add(page)
+            self._write(flatten_text(f"{progress.step}: Spark's page is {page}"))
         text, now = format_spark_progress(progress.spark), time.monotonic()
         said, said_at = self._said_by_command.get(progress.command_id, ("", now - LINE_EVERY_S))
         if now - said_at < (LINE_EVERY_S if text != said else PROGRESS_AGAIN_S):
@@ -137,6 +142,7 @@ class BarDisplay:
         )
         self._bar_by_run: dict[str, TaskID] = {}
         self._spark_bars: dict[CommandId, tuple[TaskID, float]] = {}
+        self._told_pages: set[str] = set()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -167,6 +173,9 @@ class BarDisplay:
     def show_progress(self, progress: StepProgress) -> None:
         """Move the bar of a task on Spark."""
         command_id, spark = progress.command_id, progress.spark
+        if spark.page and spark.page not in self._told_pages:
+            self._told_pages.add(spark.page)
+            self._print_above(f"{progress.step}: Spark's page is {spark.page}", style="")
         self._drop_old_bars()
         if command_id not in self._spark_bars and len(self._spark_bars) >= BARS_MAX:
             return
@@ -280,7 +289,7 @@ def _list_spark_work(spark: SparkProgress) -> list[str]:
         skew = spark.skew
         text = f"task {skew.task} of stage {skew.stage} runs {skew.times:g} times the median"
         found.append(f"{text}: skewed rows")
-    return [*found, spark.page] if spark.page else found
+    return found
 
 
 def _format_size(size: int) -> str:

@@ -75,6 +75,7 @@ class _TaskFolders(Struct, frozen=True, kw_only=True):
     python_homes: Path
     shell_homes: Path
     python_environments: Path
+    spark: Path
 
 
 @contextmanager
@@ -94,6 +95,7 @@ def _open_folders(
         scratch.hold_scratch_folder("python") as python_homes,
         scratch.hold_scratch_folder("shell") as shell_homes,
         scratch.hold_scratch_folder("environments") as python_environments,
+        scratch.hold_scratch_folder("spark", root=organizations.root) as spark,
     ):
         yield _TaskFolders(
             organizations=organizations,
@@ -101,6 +103,7 @@ def _open_folders(
             python_homes=python_homes,
             shell_homes=shell_homes,
             python_environments=python_environments,
+            spark=spark,
         )
 
 
@@ -125,7 +128,7 @@ async def open_tools(
                 stack.enter_context(computation_deadline.own_deadline_timer())
             )
         )
-        _sweep_scratch_folders()
+        _sweep_scratch_folders(config.work_directory)
         references = ReferenceReader(payloads)
         folders = stack.enter_context(_open_folders(config, references, mask, clock))
         locks = PathLocks(folders.organizations)
@@ -143,9 +146,7 @@ async def open_tools(
         duckdb = _build_duckdb_tool(
             config, vault, datasets, references, scripts, locks=locks, postgres=postgres, near=near
         )
-        sparks = await enter(
-            open_spark_session(wiring.build_spark_options(config, folders.organizations.root))
-        )
+        sparks = await enter(open_spark_session(wiring.build_spark_options(config, folders.spark)))
         environments = _build_environments(config, folders, mask)
         reads = _build_spark_reader(config, references, vault, clock)
         code = await enter(_open_spark_code(config, folders, environments, mask))
@@ -195,9 +196,12 @@ def _return_large_blocks() -> None:
         set_option(_MALLOC_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
-def _sweep_scratch_folders() -> None:
+def _sweep_scratch_folders(work_directory: str) -> None:
     """Remove the folders of processes that were killed on this machine."""
-    if gone := scratch.sweep_scratch_folders():
+    gone = scratch.sweep_scratch_folders()
+    if work_directory and Path(work_directory).is_dir():
+        gone += scratch.sweep_scratch_folders(Path(work_directory))
+    if gone:
         log.info("folders of killed processes removed", folders=gone)
 
 

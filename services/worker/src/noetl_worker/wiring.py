@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
-from noetl_chassis import identity, loop
+from noetl_chassis import loop
 from noetl_chassis.clock import Clock
 from noetl_chassis.observability import instruments, names
 from noetl_chassis.settings import get_process_locality
@@ -246,12 +246,12 @@ def build_duckdb_limits(config: Settings) -> duckdb_session.DuckdbLimits:
     )
 
 
-def build_spark_options(config: Settings, root: Path) -> SessionOptions:
-    """Read what a Spark session is started with; its files have a folder of their own."""
+def build_spark_options(config: Settings, folder: Path) -> SessionOptions:
+    """Read what a Spark session is started with; its files have a `folder` of their own."""
     conf, problem = read_conf(config.spark_conf)
     return SessionOptions(
         master=config.spark_master,
-        folder=root / f"spark-{identity.mint_token()[:12]}",
+        folder=folder,
         adopt=lambda variables: set_variables(
             {**variables, **_build_executor_keys(config).build_environ()}
         ),
@@ -262,6 +262,7 @@ def build_spark_options(config: Settings, root: Path) -> SessionOptions:
         memory_bytes=config.spark_memory_bytes,
         jobs_max=config.spark_jobs_max,
         reach_s=config.spark_reach_s,
+        variables=_list_executor_variables(config),
         has_page=config.spark_ui,
         is_prewarmed=config.spark_prewarm and SPARK_LANE in config.lanes,
         kubernetes=_build_kubernetes_options(config),
@@ -279,17 +280,22 @@ def _build_kubernetes_options(config: Settings) -> Kubernetes:
         driver_pod=config.spark_driver_pod,
         driver_port=config.spark_driver_port,
         secret=config.spark_secret,
-        variables={
-            f"{PREFIX}PAYLOAD_URL": config.payload_url,
-            f"{PREFIX}POOL": config.pool,
-            f"{PREFIX}TENANT_ID": config.tenant_id,
-            f"{PREFIX}ORGANIZATION_ID": config.organization_id,
-            f"{PREFIX}SHARD_COUNT": str(config.shard_count),
-            f"{PREFIX}HTTP_ALLOW": ",".join(config.http_allow),
-            f"{PREFIX}HTTP_PLATFORM_PORTS": ",".join(map(str, config.http_platform_ports)),
-        },
+        variables=_list_executor_variables(config),
         secret_keys=_list_secret_keys(config),
     )
+
+
+def _list_executor_variables(config: Settings) -> dict[str, str]:
+    """Return what executors elsewhere need of this worker's settings and all may see."""
+    return {
+        f"{PREFIX}PAYLOAD_URL": config.payload_url,
+        f"{PREFIX}POOL": config.pool,
+        f"{PREFIX}TENANT_ID": config.tenant_id,
+        f"{PREFIX}ORGANIZATION_ID": config.organization_id,
+        f"{PREFIX}SHARD_COUNT": str(config.shard_count),
+        f"{PREFIX}HTTP_ALLOW": ",".join(config.http_allow),
+        f"{PREFIX}HTTP_PLATFORM_PORTS": ",".join(map(str, config.http_platform_ports)),
+    }
 
 
 def _list_secret_keys(config: Settings) -> dict[str, str]:

@@ -76,7 +76,8 @@ class JobProgressReader:
                 for stage in stages
                 if stage is not None
             ),
-            tasks_running=sum(one.running for one in work if one),
+            # Spark's records run a little behind, and count the task that has just ended.
+            tasks_running=min(sum(one.running for one in work if one), context.defaultParallelism),
             rows=sum(one.rows for one in work if one),
             input_bytes=sum(one.input_bytes for one in work if one),
             shuffle_bytes=sum(one.shuffle_bytes for one in work if one),

@@ -20,6 +20,7 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 PARTITIONS_MIN = 8
 _CONF = "NOETL_WORKER_SPARK_CONF"
 _REMOTE = "sc://"
+_STANDALONE = "spark://"
 _SECRET = re.compile(r"(?i)(secret|password|passphrase|token|access[.]?key|credential)")
 SETTING = "NOETL_WORKER_SPARK_REACH_S"
 _PORTS = {"spark": 7077, "sc": 15002, "https": 443, "http": 80}
@@ -57,6 +58,8 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     problem: str = ""
     # How long a cluster's address may take to answer.
     reach_s: float = 10.0
+    # What executors of a cluster get of the worker's environment; all may see it.
+    variables: Mapping[str, str] = {}
     # Whether the driver shows Spark's own page, on loopback.
     has_page: bool = False
     # Whether the session starts with the worker.
@@ -137,6 +140,7 @@ def build_spark_settings(options: SessionOptions) -> dict[str, str]:
     own = {
         "spark.app.name": "noetl",
         "spark.ui.enabled": "true" if options.has_page else "false",
+        "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.driver.memory": f"{max(256, options.memory_bytes // 1024**2)}m",
@@ -156,6 +160,10 @@ def build_spark_settings(options: SessionOptions) -> dict[str, str]:
         }
     if options.is_loopback:
         own |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    if options.master.startswith(_STANDALONE):
+        own |= {
+            f"spark.executorEnv.{name}": value for name, value in options.variables.items() if value
+        }
     if kubernetes.is_kubernetes(options.master):
         if missing := kubernetes.list_missing_settings(options.kubernetes, options.conf):
             text = (

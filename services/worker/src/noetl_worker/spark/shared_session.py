@@ -85,10 +85,13 @@ def _lend_at_server(
     frames: Mapping[str, DataFrame],
     runner: CodeRunner,
 ) -> Iterator[tuple[CodeAnswer, dict[str, DataFrame]]]:
-    client: Any = session.client
+    lent: Any = session
+    client = lent.client
     place, _, given = runner.master.partition("/;")
     options = [part for part in given.split(";") if part]
-    options += [f"session_id={client._session_id}", f"user_id={client._user_id}"]  # noqa: SLF001 - no other way to share a session
+    options.append(f"session_id={lent.session_id}")
+    if client._user_id:  # noqa: SLF001 - a session is found by its user, too
+        options.append(f"user_id={client._user_id}")  # noqa: SLF001 - as above
     for name, frame in frames.items():
         frame.createOrReplaceTempView(code_call.name_view(code_call.name_input(name)))
     answer = _send_call(

@@ -21,6 +21,7 @@ from noetl_worker.sandbox import user_call
 from noetl_worker.sandbox.source import read_user_traceback
 from noetl_worker.settings import set_variables
 from noetl_worker.spark import code_call
+from noetl_worker.spark.code import row_notes
 from noetl_worker.spark.code_call import CodeAnswer, CodeCall
 from noetl_worker.spark.failures import FILE, explain_problem
 from noetl_worker.spark.tables import named_tables
@@ -99,6 +100,7 @@ def _open_in_process(call: CodeCall, home: Path) -> LentSession:
         context.environment["PYTHONPATH"] = call.packages
     context.setJobGroup(call.mark, call.name, interruptOnCancel=True)
     session = _wrap_session(gateway, context, given)
+    row_notes.note_rows()
     setattr(SparkContext, "stop", _refuse_stop)  # noqa: B010 - a type has no place for it
     return LentSession(
         session=session,
