@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from msgspec import structs
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from noetl_storage.arrow import table_schema
@@ -67,8 +69,10 @@ def run(
     conf = ask.conf
     if ask.code is not None and output is not None and not is_remote(base):
         conf = worker_logs.with_worker_logs(base, conf)
-    session = open_session(base, conf)
-    with _plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving):
+    with (
+        _hold_session(base, conf) as session,
+        _plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving),
+    ):
         frames = {
             name: build_frame(session, one, ask.plan.home, name=name)
             for name, one in inputs.items()
@@ -237,6 +241,21 @@ def open_session(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     for name, value in conf.items():
         session.conf.set(name, value)
     return session
+
+
+@contextmanager
+def _hold_session(base: SparkSession, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Hold the session of one task; a Spark Connect server forgets it with the block."""
+    session = open_session(base, conf)
+    try:
+        yield session
+    finally:
+        if is_remote(session):
+            lent: Any = session
+            with suppress(PySparkException):
+                lent.client.release_session()
+            # At the end of the process it would wait for ever.
+            lent.client.close()
 
 
 def is_remote(session: SparkSession) -> bool:
