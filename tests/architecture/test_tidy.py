@@ -27,6 +27,7 @@ BROAD_HOMES = {
     "services/worker/src/noetl_worker/runner/command_host.py": "a command's own failure",
     "services/worker/src/noetl_worker/service.py": "one delivery must not end the others",
     "services/worker/src/noetl_worker/sandbox/__main__.py": "what user code raises is its answer",
+    "services/worker/src/noetl_worker/spark/code/main_call.py": "what `main` raises",
 }
 # The language's own older event names, as authors write them.
 EVENT_NAME_HOMES = (

@@ -130,3 +130,12 @@ def test_no_task_can_leave_what_keeps_the_next_worker_from_its_start(temporary: 
     with scratch.hold_scratch_folder("work") as folder:
         (folder / "closed").mkdir(mode=0)
     assert left_in(temporary) == []
+
+
+def test_folders_below_another_root_are_swept_there(tmp_path: Path) -> None:
+    left = tmp_path / f"{scratch.PREFIX}spark-x"
+    (left / "local/blocks").mkdir(parents=True)
+    with scratch.hold_scratch_folder("spark", root=tmp_path) as held:
+        assert scratch.sweep_scratch_folders(tmp_path) == 1
+        assert [path.name for path in tmp_path.iterdir()] == [held.name]
+    assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,12 @@ from noetl_cli.planner.execution_stream import ExecutionStream
 from noetl_cli.terminal import display
 from noetl_cli.terminal.display import BarDisplay, JsonDisplay, LineDisplay, format_spark_progress
 from noetl_contracts import codec
-from noetl_contracts.commands.task_metrics import SparkProgress, StageProgress, StepProgress
+from noetl_contracts.commands.task_metrics import (
+    SkewedTask,
+    SparkProgress,
+    StageProgress,
+    StepProgress,
+)
 from noetl_contracts.ids import CommandId
 
 
@@ -54,6 +59,33 @@ def test_each_phase_is_told_in_words() -> None:
         "Spark job 3: no stage runs",
         "Spark job 2: stage 7 45/1,200 tasks",
     ]
+
+
+def test_what_tasks_read_and_move_and_the_slowest_are_told() -> None:
+    work = {
+        "tasks_running": 2,
+        "rows": 1_200_000,
+        "input_bytes": 80_400_000,
+        "shuffle_bytes": 12_000,
+        "skew": SkewedTask(stage=7, task=17, times=6.5),
+    }
+    told = progress_of("job", jobs=1, stages=(StageProgress(7, 45, 200),), **work)
+    assert format_spark_progress(told.spark) == (
+        "Spark job 1: stage 7 45/200 tasks, 2 run, 1,200,000 rows, 80 MB read, 12.0 kB shuffled, "
+        "task 17 of stage 7 runs 6.5 times the median: skewed rows"
+    )
+    started = format_spark_progress(progress_of("session", usual_s=8.2).spark)
+    assert started == "Spark session starts (usually 8 s)"
+
+
+def test_the_address_of_the_page_is_told_once(clock: list[float]) -> None:
+    lines: list[str] = []
+    shown = LineDisplay(lines.append)
+    for _ in range(3):
+        clock[0] += display.PROGRESS_AGAIN_S
+        shown.show_progress(progress_of("job", page="http://127.0.0.1:4040"))
+    assert lines.count("load: Spark's page is http://127.0.0.1:4040") == 1
+    assert len(lines) == 4
 
 
 def test_lines_say_what_has_changed_and_now_and_then_what_has_not(clock: list[float]) -> None:

@@ -83,6 +83,17 @@ def test_a_hash_of_fields_groups_items_the_same_way_every_time() -> None:
     assert sum(len(home) for home in homes) == 3
 
 
+def test_few_values_have_a_shard_each_where_partitions_suffice() -> None:
+    rows = [{"customer": f"c{number % 20}", "n": number} for number in range(100)]
+    desk = a_fanout("{partitions: 20, partition_by: customer}")
+    desk.start(items=rows)
+    assert desk.events("loop.fanout.started")[0].shards == 20
+    layout_ref = work_of(desk.sent()[0]).layout_ref
+    assert layout_ref is not None
+    layout = codec.convert_value(desk.loaded[layout_ref.sha256], CollectionLayout)
+    assert layout.offsets == list(range(0, 101, 5))
+
+
 def test_hashing_without_partitions_is_refused() -> None:
     harness = a_fanout("{partition_by: customer}")
     harness.start()

@@ -1,15 +1,8 @@
-"""What the thread of a Spark task writes goes to its log, and nothing of other threads does."""
-
-# ruff: noqa: T201 - what is printed is what is tested
+"""What Spark tells the thread of a task goes to the log of the task."""
 
 import asyncio
-import logging
-import sys
-import threading
 
-import pytest
-
-from noetl_worker.spark.driver_output import DriverOutput, capture_output
+from noetl_worker.spark.driver_output import DriverOutput
 
 
 class Lines:
@@ -31,38 +24,23 @@ class Lines:
         self.taken.append(("finish", "", ""))
 
 
-async def test_each_thread_writes_to_its_own_log_and_others_to_none(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    loop, both = asyncio.get_running_loop(), threading.Barrier(3)
-    logs = [Lines(), Lines()]
+async def test_lines_leave_whole_and_the_rest_when_it_is_flushed() -> None:
+    log = Lines()
+    output = DriverOutput(log, asyncio.get_running_loop())
 
-    def work(number: int) -> None:
-        with capture_output(DriverOutput(logs[number], loop)):
-            both.wait()
-            print("out", number)
-            print("err", number, file=sys.stderr)
-            logging.getLogger("shop").warning("logged %s", number)
-            print("half", end="")
-            both.wait()
+    def work() -> None:
+        output.write_text("stdout", "one\ntw")
+        output.write_text("stdout", "o\nhalf")
+        output.add_line("shop: careful", level="warning")
+        output.flush_lines()
 
-    def stranger() -> None:
-        both.wait()
-        print("of nobody")
-        both.wait()
-
-    before = sys.stdout, sys.stderr
-    strange = asyncio.to_thread(stranger)
-    await asyncio.gather(strange, *(asyncio.to_thread(work, number) for number in range(2)))
-    assert (sys.stdout, sys.stderr) == before
-    for number, log in enumerate(logs):
-        assert log.taken == [
-            ("stdout", "", f"out {number}\n"),
-            ("stderr", "", f"err {number}\n"),
-            ("logging", "warning", f"shop: logged {number}"),
-            ("stdout", "", "half"),
-        ]
-    assert capsys.readouterr().out == "of nobody\n"
+    await asyncio.to_thread(work)
+    assert log.taken == [
+        ("stdout", "", "one\n"),
+        ("stdout", "", "two\n"),
+        ("logging", "warning", "shop: careful"),
+        ("stdout", "", "half"),
+    ]
 
 
 async def test_much_output_waits_for_the_log() -> None:
@@ -76,9 +54,8 @@ async def test_much_output_waits_for_the_log() -> None:
     output = DriverOutput(log, asyncio.get_running_loop())
 
     def work() -> None:
-        with capture_output(output):
-            for number in range(10_000):
-                print("line", number, "x" * 50)
+        for number in range(10_000):
+            output.write_text("stdout", f"line {number} {'x' * 50}\n")
 
     await asyncio.to_thread(work)
     assert len(log.taken) == 10_000
@@ -91,30 +68,8 @@ async def test_what_is_written_behind_the_end_of_a_log_is_dropped() -> None:
     output.close()
 
     def work() -> None:
-        with capture_output(output):
-            print("late")
-            logging.getLogger("shop").warning("late")
+        output.write_text("stdout", "late\n")
+        output.add_line("late", level="warning")
 
     await asyncio.to_thread(work)
     assert log.taken == [("finish", "", "")]
-
-
-async def test_a_quiet_log_of_the_worker_hides_no_warning_of_a_task() -> None:
-    loop, log, root = asyncio.get_running_loop(), Lines(), logging.getLogger()
-    other = logging.StreamHandler()
-    before = root.level
-    root.addHandler(other)
-    root.setLevel(logging.CRITICAL)
-
-    def work() -> None:
-        with capture_output(DriverOutput(log, loop)):
-            assert other.level == logging.CRITICAL
-            logging.getLogger("shop").warning("careful")
-
-    try:
-        await asyncio.to_thread(work)
-        assert (root.level, other.level) == (logging.CRITICAL, logging.NOTSET)
-    finally:
-        root.removeHandler(other)
-        root.setLevel(before)
-    assert log.taken == [("logging", "warning", "shop: careful")]

@@ -4,6 +4,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from noetl_worker.spark import failures
+from noetl_worker.spark.session_options import SparkUnreachable
 
 UDF = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
@@ -50,6 +51,12 @@ def test_a_lost_executor_is_tried_again() -> None:
     error = failures.explain_problem(PySparkException(ABORTED.format(cause=cause)))
     assert error is not None
     assert (error.kind, error.retryable) == ("connection", True)
+
+
+def test_a_cluster_that_does_not_answer_is_tried_again() -> None:
+    error = failures.explain_problem(SparkUnreachable("nothing answers at spark://a:7077"))
+    assert error is not None
+    assert (error.kind, error.code, error.retryable) == ("connection", "SPARK", True)
 
 
 def test_the_cause_comes_first() -> None:

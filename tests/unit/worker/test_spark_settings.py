@@ -7,15 +7,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from noetl_chassis import java
 from noetl_chassis.java import JavaMissing
-from noetl_worker.spark.session import SharedSparkSession
+from noetl_worker import wiring
+from noetl_worker.settings import Settings
+from noetl_worker.spark.session import SharedSparkSession, load_driver
 from noetl_worker.spark.session_options import (
     SessionOptions,
     SparkUnavailable,
     build_spark_settings,
     parse_conf,
+    read_conf,
 )
 
 pytestmark = pytest.mark.unit
@@ -74,12 +78,47 @@ def test_a_cluster_must_reach_its_driver(tmp_path: Path) -> None:
     assert "spark.driver.bindAddress" not in spark_settings
 
 
-def test_spark_never_tries_a_task_again(tmp_path: Path) -> None:
-    spark_settings = build_spark_settings(options(tmp_path))
-    assert (spark_settings["spark.task.maxFailures"], spark_settings["spark.speculation"]) == (
-        "1",
-        "false",
+def test_a_cluster_repeats_lost_tasks_and_cuts_shuffles_by_its_size(tmp_path: Path) -> None:
+    found = build_spark_settings(options(tmp_path))
+    assert (found["spark.task.maxFailures"], found["spark.speculation"]) == ("1", "false")
+    assert found["spark.sql.shuffle.partitions"] == "8"
+    cluster = build_spark_settings(options(tmp_path, master="spark://cluster.example:7077"))
+    assert cluster["spark.speculation"] == "false"
+    left_to_spark = {"spark.task.maxFailures", "spark.stage.maxConsecutiveAttempts"}
+    assert not cluster.keys() & {*left_to_spark, "spark.sql.shuffle.partitions"}
+
+
+def test_executors_of_a_cluster_get_what_they_need_and_no_secret(tmp_path: Path) -> None:
+    hidden = "hidden"
+    config = Settings(
+        payload_url="s3://store",
+        nats_url=f"nats://worker:{hidden}@nats:4222",
+        payload_secret_key=hidden,
+        secret_key=hidden,
+        spark_master="spark://cluster.example:7077",
+        pool="big",
     )
+    given = wiring.build_spark_options(config, tmp_path)
+    found = build_spark_settings(given)
+    assert found["spark.executorEnv.NOETL_WORKER_PAYLOAD_URL"] == "s3://store"
+    assert found["spark.executorEnv.NOETL_WORKER_POOL"] == "big"
+    assert hidden not in str(found)
+    near = build_spark_settings(structs.replace(given, master="local[2]"))
+    assert "spark.executorEnv.NOETL_WORKER_POOL" not in near
+
+
+def test_the_page_is_shown_on_loopback_alone(tmp_path: Path) -> None:
+    found = build_spark_settings(options(tmp_path, has_page=True))
+    assert (found["spark.ui.enabled"], found["spark.driver.host"]) == ("true", "127.0.0.1")
+    with pytest.raises(SparkUnavailable, match=r"NOETL_WORKER_SPARK_UI .* on loopback alone"):
+        build_spark_settings(options(tmp_path, master="spark://a.example:7077", has_page=True))
+
+
+def test_wrong_settings_end_the_tasks_that_need_spark_and_not_the_worker(tmp_path: Path) -> None:
+    conf, problem = read_conf("spark.jars")
+    assert (conf, problem.partition(": ")[0]) == ({}, "NOETL_WORKER_SPARK_CONF")
+    with pytest.raises(SparkUnavailable, match=r"'spark\.jars' is not of the form"):
+        load_driver().start(options(tmp_path, problem=problem))
 
 
 def test_the_operators_settings_have_precedence(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ STEP_WIDTH = 24
 PROGRESS_AGAIN_S = 10.0
 # A task that tells nothing for so long is over.
 PROGRESS_OLD_S = 3.0
+_MEGABYTE = 1_000_000
 
 
 class Display(Protocol):
@@ -93,6 +94,7 @@ class LineDisplay(_NoRestore):
         self._write = write
         self._said_at = 0.0
         self._said_by_command: dict[CommandId, tuple[str, float]] = {}
+        self._told_pages: set[str] = set()
 
     def show_event(
         self, view: dict[str, Any], notes: list[ProgressNote], tracker: ProgressTracker
@@ -110,6 +112,10 @@ class LineDisplay(_NoRestore):
 
     def show_progress(self, progress: StepProgress) -> None:
         """Write it where it has changed, and now and then where it has not."""
+        page = progress.spark.page
+        if page and page not in self._told_pages:
+            self._told_pages.add(page)
+            self._write(flatten_text(f"{progress.step}: Spark's page is {page}"))
         text, now = format_spark_progress(progress.spark), time.monotonic()
         last_line, said_at = self._said_by_command.get(
             progress.command_id, ("", now - LINE_EVERY_S)
@@ -138,6 +144,7 @@ class BarDisplay:
         )
         self._bar_by_run: dict[str, TaskID] = {}
         self._spark_bars: dict[CommandId, tuple[TaskID, float]] = {}
+        self._told_pages: set[str] = set()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -168,6 +175,9 @@ class BarDisplay:
     def show_progress(self, progress: StepProgress) -> None:
         """Move the bar of a task on Spark."""
         command_id, spark = progress.command_id, progress.spark
+        if spark.page and spark.page not in self._told_pages:
+            self._told_pages.add(spark.page)
+            self._print_above(f"{progress.step}: Spark's page is {spark.page}", style="")
         self._drop_old_bars()
         if command_id not in self._spark_bars and len(self._spark_bars) >= BARS_MAX:
             return
@@ -253,7 +263,8 @@ def format_spark_progress(spark: SparkProgress) -> str:
     """Write what Spark does, such as `Spark job 2: stage 7 45/200 tasks`."""
     match spark.phase:
         case "session":
-            return "Spark session starts"
+            usual = f" (usually {spark.usual_s:.0f} s)" if spark.usual_s else ""
+            return f"Spark session starts{usual}"
         case "queue":
             return "waits for other Spark jobs of its worker"
         case "job" if not spark.jobs:
@@ -263,7 +274,28 @@ def format_spark_progress(spark: SparkProgress) -> str:
     stages = (
         f"stage {stage.stage} {stage.tasks_done:,}/{stage.tasks:,} tasks" for stage in spark.stages
     )
-    return f"Spark job {spark.jobs:,}: {', '.join(stages)}"
+    return f"Spark job {spark.jobs:,}: {', '.join([*stages, *_list_spark_work(spark)])}"
+
+
+def _list_spark_work(spark: SparkProgress) -> list[str]:
+    """List what the tasks have read and moved, and the one that lags behind."""
+    found = [f"{spark.tasks_running:,} run"] if spark.tasks_running else []
+    found += [f"{spark.rows:,} rows"] if spark.rows else []
+    amounts = (
+        (spark.input_bytes, "read"),
+        (spark.shuffle_bytes, "shuffled"),
+        (spark.spill_bytes, "spilled"),
+    )
+    found += [f"{_format_size(size)} {what}" for size, what in amounts if size]
+    if spark.skew is not None:
+        skew = spark.skew
+        text = f"task {skew.task} of stage {skew.stage} runs {skew.times:g} times the median"
+        found.append(f"{text}: skewed rows")
+    return found
+
+
+def _format_size(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB" if size >= _MEGABYTE else f"{size / 1e3:,.1f} kB"
 
 
 def _format_duration(seconds: float) -> str:

@@ -164,6 +164,10 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     spark_jobs_max: Annotated[int, Meta(ge=1, le=64)] = 8
     # Spark tasks may bring Python and any SQL, which runs as this worker's user.
     spark_code_allowed: bool = False
+    # Spark's own page, on loopback; without it the driver has none.
+    spark_ui: bool = False
+    # Start the session with the worker, not with the first task that needs it.
+    spark_prewarm: bool = False
     # Lanes whose commands this worker takes: io, spark.
     lanes: tuple[Literal["io", "spark"], ...] = ("io", "spark")
     # Frames of the spark lane at once; a wave takes some of them as one Spark job.

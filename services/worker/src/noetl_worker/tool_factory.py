@@ -54,8 +54,9 @@ from noetl_worker.tools.python.python_tool import PythonTool, open_python
 from noetl_worker.tools.scripts.bucket_scripts import BucketScripts
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.shell import ShellTool
+from noetl_worker.tools.spark.code_process import open_code_processes
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
-from noetl_worker.tools.spark.spark_tool import SparkTool
+from noetl_worker.tools.spark.spark_tool import SparkCode, SparkTool
 from noetl_worker.tools.transfer.dataset_target import DatasetEnds
 from noetl_worker.tools.transfer.spark_mover import SparkMover
 from noetl_worker.tools.transfer.transfer_tool import TransferTool
@@ -80,6 +81,7 @@ class _TaskFolders(Struct, frozen=True, kw_only=True):
     python_homes: Path
     shell_homes: Path
     python_environments: Path
+    spark: Path
 
 
 @contextmanager
@@ -99,6 +101,7 @@ def _open_folders(
         scratch.hold_scratch_folder("python") as python_homes,
         scratch.hold_scratch_folder("shell") as shell_homes,
         scratch.hold_scratch_folder("environments") as python_environments,
+        scratch.hold_scratch_folder("spark", root=organizations.root) as spark,
     ):
         yield _TaskFolders(
             organizations=organizations,
@@ -106,6 +109,7 @@ def _open_folders(
             python_homes=python_homes,
             shell_homes=shell_homes,
             python_environments=python_environments,
+            spark=spark,
         )
 
 
@@ -130,7 +134,7 @@ async def open_tools(
                 stack.enter_context(computation_deadline.own_deadline_timer())
             )
         )
-        _sweep_scratch_folders()
+        _sweep_scratch_folders(config.work_directory)
         references = ReferenceReader(payloads)
         folders = stack.enter_context(_open_folders(config, references, mask, clock))
         locks = PathLocks(folders.organizations)
@@ -148,15 +152,15 @@ async def open_tools(
         duckdb = _build_duckdb_tool(
             config, vault, datasets, references, scripts, locks=locks, postgres=postgres, near=near
         )
-        sparks = await enter(
-            open_spark_session(wiring.build_spark_options(config, folders.organizations.root))
-        )
+        sparks = await enter(open_spark_session(wiring.build_spark_options(config, folders.spark)))
+        environments = _build_environments(config, folders, mask)
         reads = _build_spark_reader(config, references, vault, clock)
-        spark = _build_spark_tool(config, sparks, reads, references=references, scripts=scripts)
+        code = await enter(_open_spark_code(config, folders, environments, mask))
+        spark = _build_spark_tool(config, sparks, reads, scripts=scripts, code=code)
         tools = Tools(
             http=http,
             postgres=postgres,
-            python=await enter(_open_python_tool(config, scripts, folders, mask)),
+            python=await enter(_open_python_tool(config, scripts, folders, environments, mask)),
             duckdb=duckdb,
             artifact=ArtifactTool(
                 references_=references,
@@ -199,9 +203,12 @@ def _return_large_blocks() -> None:
         set_option(_MALLOC_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
-def _sweep_scratch_folders() -> None:
+def _sweep_scratch_folders(work_directory: str) -> None:
     """Remove the folders of processes that were killed on this machine."""
-    if scratch_folders := scratch.sweep_scratch_folders():
+    scratch_folders = scratch.sweep_scratch_folders()
+    if work_directory and Path(work_directory).is_dir():
+        scratch_folders += scratch.sweep_scratch_folders(Path(work_directory))
+    if scratch_folders:
         log.info("folders of killed processes removed", folders=scratch_folders)
 
 
@@ -210,7 +217,11 @@ def _build_script_loader(config: Settings, http: HttpTool, buckets: BucketScript
 
 
 def _open_python_tool(
-    config: Settings, scripts: ScriptLoader, folders: _TaskFolders, mask: SecretMask
+    config: Settings,
+    scripts: ScriptLoader,
+    folders: _TaskFolders,
+    environments: PackageEnvironments,
+    mask: SecretMask,
 ) -> AbstractAsyncContextManager[PythonTool]:
     return open_python(
         limits=wiring.build_python_limits(config),
@@ -218,13 +229,19 @@ def _open_python_tool(
         directory=folders.python_homes,
         folders=config.task_folders,
         make_checkout=Checkout,
-        environments=PackageEnvironments(
-            options=wiring.build_environment_options(config),
-            root=folders.python_environments,
-            mask=mask,
-            run_command=_run_installer,
-        ),
+        environments=environments,
         mask=mask,
+    )
+
+
+def _build_environments(
+    config: Settings, folders: _TaskFolders, mask: SecretMask
+) -> PackageEnvironments:
+    return PackageEnvironments(
+        options=wiring.build_environment_options(config),
+        root=folders.python_environments,
+        mask=mask,
+        run_command=_run_installer,
     )
 
 
@@ -336,20 +353,30 @@ def _build_spark_reader(
     )
 
 
+@asynccontextmanager
+async def _open_spark_code(
+    config: Settings, folders: _TaskFolders, environments: PackageEnvironments, mask: SecretMask
+) -> AsyncIterator[SparkCode]:
+    limits = wiring.build_code_limits(config)
+    async with open_code_processes(limits, folders.python_homes) as processes:
+        yield SparkCode(processes=processes, environments=environments, mask=mask)
+
+
 def _build_spark_tool(
     config: Settings,
     sparks: SharedSparkSession,
     inputs: SparkInputReader,
     *,
-    references: ReferenceReader,
     scripts: ScriptLoader,
+    code: SparkCode,
 ) -> SparkTool:
     return SparkTool(
         sparks=sparks,
-        references_=references,
+        references_=inputs.references,
         inputs=inputs,
         scripts=scripts,
         limits=wiring.build_spark_limits(config),
+        code=code,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 import structlog
 from msgspec import Struct
 
-from noetl_chassis import identity, loop
+from noetl_chassis import loop
 from noetl_chassis.clock import Clock
 from noetl_chassis.observability import instruments, names
 from noetl_chassis.seals.payload_seal import read_payload_keys
@@ -57,7 +57,7 @@ from noetl_worker.settings import (
     set_variables,
 )
 from noetl_worker.spark.kubernetes import Kubernetes
-from noetl_worker.spark.session_options import SessionOptions, parse_conf
+from noetl_worker.spark.session_options import SessionOptions, read_conf
 from noetl_worker.spark.wave_runner import WaveLimits, WaveRunner
 from noetl_worker.tools import Tools, shell
 from noetl_worker.tools.container.docker_api import DockerApi
@@ -70,7 +70,7 @@ from noetl_worker.tools.duckdb import duckdb_session
 from noetl_worker.tools.http import http_tool
 from noetl_worker.tools.postgres import postgres_pool
 from noetl_worker.tools.python import environments, python_tool
-from noetl_worker.tools.spark import spark_tool
+from noetl_worker.tools.spark import code_process, spark_tool
 from noetl_worker.workspace import checkout
 
 # A lease begins, as far as a worker can tell, when it asks: asking lasts a small part of one.
@@ -256,20 +256,25 @@ def build_duckdb_limits(config: Settings) -> duckdb_session.DuckdbLimits:
     )
 
 
-def build_spark_options(config: Settings, root: Path) -> SessionOptions:
-    """Read what a Spark session is started with; its files have a folder of their own."""
+def build_spark_options(config: Settings, folder: Path) -> SessionOptions:
+    """Read what a Spark session is started with; its files have a `folder` of their own."""
+    conf, problem = read_conf(config.spark_conf)
     return SessionOptions(
         master=config.spark_master,
-        folder=root / f"spark-{identity.mint_token()[:12]}",
+        folder=folder,
         adopt=lambda variables: set_variables(
             {**variables, **_build_executor_keys(config).build_environ()}
         ),
         environ=read_java_environ(),
-        conf=parse_conf(config.spark_conf),
+        conf=conf,
+        problem=problem,
         python=config.spark_python or sys.executable,
         memory_bytes=config.spark_memory_bytes,
         jobs_max=config.spark_jobs_max,
         reach_s=config.spark_reach_s,
+        variables=_list_executor_variables(config),
+        has_page=config.spark_ui,
+        is_prewarmed=config.spark_prewarm and SPARK_LANE in config.lanes,
         kubernetes=_build_kubernetes_options(config),
     )
 
@@ -285,23 +290,42 @@ def _build_kubernetes_options(config: Settings) -> Kubernetes:
         driver_pod=config.spark_driver_pod,
         driver_port=config.spark_driver_port,
         secret=config.spark_secret,
-        variables={
-            f"{PREFIX}PAYLOAD_URL": config.payload_url,
-            f"{PREFIX}POOL": config.pool,
-            f"{PREFIX}TENANT_ID": config.tenant_id,
-            f"{PREFIX}ORGANIZATION_ID": config.organization_id,
-            f"{PREFIX}SHARD_COUNT": str(config.shard_count),
-            f"{PREFIX}HTTP_ALLOW": ",".join(config.http_allow),
-            f"{PREFIX}HTTP_PLATFORM_PORTS": ",".join(map(str, config.http_platform_ports)),
-        },
+        variables=_list_executor_variables(config),
         secret_keys=_list_secret_keys(config),
     )
+
+
+def _list_executor_variables(config: Settings) -> dict[str, str]:
+    """Return what executors elsewhere need of this worker's settings and all may see."""
+    return {
+        f"{PREFIX}PAYLOAD_URL": config.payload_url,
+        f"{PREFIX}POOL": config.pool,
+        f"{PREFIX}TENANT_ID": config.tenant_id,
+        f"{PREFIX}ORGANIZATION_ID": config.organization_id,
+        f"{PREFIX}SHARD_COUNT": str(config.shard_count),
+        f"{PREFIX}HTTP_ALLOW": ",".join(config.http_allow),
+        f"{PREFIX}HTTP_PLATFORM_PORTS": ",".join(map(str, config.http_platform_ports)),
+    }
 
 
 def _list_secret_keys(config: Settings) -> dict[str, str]:
     """Name the variables that executors get from the Secret; a key that it lacks fails a pod."""
     keys = (*_SECRET_KEYS, _SEAL_KEY) if config.payload_seal_key else _SECRET_KEYS
     return {f"{PREFIX}{key.upper().replace('-', '_')}": key for key in keys}
+
+
+def build_code_limits(config: Settings) -> code_process.CodeLimits:
+    """Read what the code of Spark tasks may use: as much as that of python tasks."""
+    limits = build_python_limits(config)
+    return code_process.CodeLimits(
+        processes_max=config.spark_jobs_max,
+        memory_bytes=limits.memory_bytes,
+        files_max=limits.files_max,
+        threads_max=limits.threads_max,
+        file_bytes=limits.file_bytes,
+        folders=config.task_folders,
+        executor_python=config.spark_python or sys.executable,
+    )
 
 
 def build_spark_limits(config: Settings) -> spark_tool.SparkLimits:

@@ -88,16 +88,35 @@ class StageProgress(Struct, frozen=True, array_like=True):
     tasks: int
 
 
+class SkewedTask(Struct, frozen=True, kw_only=True):
+    """A task that has run many `times` as long as half of the tasks of its stage."""
+
+    stage: int
+    task: int
+    times: float
+
+
 class SparkProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What Spark does for a task, and for how many seconds it has been in this phase.
 
-    `jobs` have begun so far; the first few `stages` that run are told.
+    `jobs` have begun so far; the first few `stages` that run are told. `rows` and `input_bytes` are
+    what Spark's own readers have read, `shuffle_bytes` what went between stages, `spill_bytes` what
+    memory had no room for. `usual_s` is how long a session takes to start, `page` the address of
+    Spark's own page.
     """
 
     phase: SparkPhase
     seconds: float
     jobs: int = 0
     stages: tuple[StageProgress, ...] = ()
+    tasks_running: int = 0
+    rows: int = 0
+    input_bytes: int = 0
+    shuffle_bytes: int = 0
+    spill_bytes: int = 0
+    skew: SkewedTask | None = None
+    usual_s: float = 0.0
+    page: str = ""
 
 
 class StepProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):

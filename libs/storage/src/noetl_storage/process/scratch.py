@@ -21,12 +21,13 @@ _REMOVAL_S = 60.0
 
 
 @contextmanager
-def hold_scratch_folder(kind: str) -> Iterator[Path]:
+def hold_scratch_folder(kind: str, *, root: Path | None = None) -> Iterator[Path]:
     """Hold a new private folder; `kind` says in its name what it is for.
 
-    Raises `OSError` where none can be made, `StorageMisconfigured` where none can be locked.
+    It lies in `root`, by default that of temporary files. Raises `OSError` where none can be made,
+    `StorageMisconfigured` where none can be locked.
     """
-    folder, lock = _create_locked(Path(tempfile.gettempdir()), kind)
+    folder, lock = _create_locked(root or Path(tempfile.gettempdir()), kind)
     try:
         yield folder
     finally:
@@ -34,10 +35,10 @@ def hold_scratch_folder(kind: str) -> Iterator[Path]:
         os.close(lock)
 
 
-def sweep_scratch_folders() -> int:
+def sweep_scratch_folders(root: Path | None = None) -> int:
     """Remove what killed processes of this user have left; return how many folders that were."""
     scratch_folders = 0
-    with os.scandir(tempfile.gettempdir()) as entries:
+    with os.scandir(root or tempfile.gettempdir()) as entries:
         paths = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
     for folder in paths:
         lock = _lock_folder(folder)

@@ -2,7 +2,6 @@
 
 import os
 import resource
-import struct
 import sys
 import threading
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from noetl_storage.process import removal
-from noetl_worker.sandbox import confinement, user_call
+from noetl_worker.sandbox import call_pipes, confinement, user_call
 from noetl_worker.sandbox.task_output import TaskOutput
 from noetl_worker.sandbox.user_call import (
     CallAnswer,
@@ -23,7 +22,6 @@ from noetl_worker.sandbox.user_call import (
     run_user_call,
 )
 
-LENGTH = struct.Struct(">I")
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _CPU_SPARE_S = 2
 # What takes longer to remove is left to the worker, which ends this process for it.
@@ -33,50 +31,22 @@ _TIDY_S = 5.0
 def main() -> None:
     """Serve calls one after another."""
     bounds = msgspec.json.decode(sys.argv[1])
-    asks, answers = _take_pipes(bounds["output"])
+    asks, answers = call_pipes.take_pipes(bounds["output"])
     bounds["read"] = [*bounds.get("read", ()), *confinement.list_interpreter_paths()]
     lacking = confinement.confine_process(bounds)
-    _send_frame(msgspec.json.encode(ProcessReady(lacking=lacking)), answers)
-    _add_packages(bounds.get("packages"))
+    call_pipes.send_frame(msgspec.json.encode(ProcessReady(lacking=lacking)), answers)
+    call_pipes.add_packages(bounds.get("packages"))
     user_call.raise_exits()
     files = Path.cwd()
     home = Path(bounds["home"])
     output = TaskOutput()
-    while head := asks.read(LENGTH.size):
-        (length,) = LENGTH.unpack(head)
-        ask = msgspec.json.decode(asks.read(length), type=CallRequest)
+    while data := call_pipes.read_frame(asks):
+        ask = msgspec.json.decode(data, type=CallRequest)
         with output.capture_output():
             has_network = bool(bounds.get("network"))
             answer = _answer_call(ask, answers, has_network=has_network, folder=home.parent)
         is_spent = _tidy_home(home, files) or answer.is_spent or bool(ask.paths)
-        _send_frame(_encode_answer(structs.replace(answer, is_spent=is_spent)), answers)
-
-
-def _add_packages(folder: str | None) -> None:
-    """Find a task's packages before the worker's own, and after those of Python itself."""
-    if folder is not None:
-        places = enumerate(sys.path)
-        first = next((index for index, place in places if "site-packages" in place), len(sys.path))
-        sys.path.insert(first, folder)
-
-
-def _take_pipes(output: int) -> tuple[BinaryIO, BinaryIO]:
-    """Keep the worker's pipes for ourselves: user code finds /dev/null and its log behind 0 and 1.
-
-    `output` is the descriptor of the pipe for what it writes.
-    """
-    asks, answers = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(output, 1)
-    os.close(nothing)
-    os.close(output)
-    return os.fdopen(asks, "rb"), os.fdopen(answers, "wb")
-
-
-def _send_frame(data: bytes, answers: BinaryIO) -> None:
-    answers.write(LENGTH.pack(len(data)) + data)
-    answers.flush()
+        call_pipes.send_frame(_encode_answer(structs.replace(answer, is_spent=is_spent)), answers)
 
 
 def _hand_over_rows(rows: list[Any], answers: BinaryIO) -> None:
@@ -88,7 +58,7 @@ def _hand_over_rows(rows: list[Any], answers: BinaryIO) -> None:
         for part in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
             _hand_over_rows(part, answers)
         return
-    _send_frame(data, answers)
+    call_pipes.send_frame(data, answers)
 
 
 def _answer_call(

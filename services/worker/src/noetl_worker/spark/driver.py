@@ -14,7 +14,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from noetl_chassis.java import JavaMissing, prepare_java_home
-from noetl_contracts.commands.task_metrics import STAGES_MAX, StageProgress
 from noetl_worker.spark import java_output
 from noetl_worker.spark.session_options import (
     LOOPBACK,
@@ -27,8 +26,6 @@ from noetl_worker.spark.session_options import (
 )
 
 _STOP_S = 10.0
-# Jobs of one task that run side by side; more are not looked at.
-_JOBS_LOOKED_AT = 4
 # A process that was killed is gone a moment after its sockets are.
 _GONE_S = 1.0
 # The latest Java process of this one.
@@ -158,29 +155,6 @@ def cancel_operations(session: SparkSession, mark: str) -> None:
         return
     with contextlib.suppress(Py4JError, OSError, AttributeError):
         session.sparkContext.cancelJobGroup(mark)
-
-
-def read_progress(session: SparkSession, mark: str) -> tuple[int, tuple[StageProgress, ...]]:
-    """Return how many jobs have begun under a mark, and the stages of theirs that run now.
-
-    A Spark Connect server and a session that is gone tell neither.
-    """
-    if _is_connect(session):
-        return 0, ()
-    try:
-        tracker = session.sparkContext.statusTracker()
-        jobs = sorted(tracker.getJobIdsForGroup(mark))
-        active = set(tracker.getActiveStageIds()) if jobs else set()
-        found = [tracker.getJobInfo(job) for job in jobs[-_JOBS_LOOKED_AT:]]
-        numbers = sorted({number for job in found if job for number in job.stageIds} & active)
-        stages = [tracker.getStageInfo(number) for number in numbers[:STAGES_MAX]]
-    except (Py4JError, OSError, AttributeError):
-        return 0, ()
-    return len(jobs), tuple(
-        StageProgress(stage.stageId, stage.numCompletedTasks, stage.numTasks)
-        for stage in stages
-        if stage is not None
-    )
 
 
 def stop(session: SparkSession) -> None:

@@ -1,20 +1,10 @@
-"""What the code of a Spark task writes in the worker's own process, on its way to the task's log.
-
-Standard output and error belong to the whole process, in which other tasks run. So while any code
-is captured a stream stands in their place that asks which task the writing thread belongs to.
-Threads that the code starts itself belong to none.
-"""
+"""What Spark tells the thread of a task of its executors and of Java, on its way to the log."""
 
 import asyncio
-import io
-import logging
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from typing import Any, TextIO
 
 from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
 from noetl_worker.task_logs.task_log import TaskLogPort
@@ -25,7 +15,6 @@ _PIECE_CHARACTERS = 8192
 _PAUSE_CHARACTERS = 64 * 1024
 _PAUSE_S = 5.0
 _SHARED_LINES_MAX = 200
-_LEVELS = ((logging.CRITICAL, "critical"), (logging.ERROR, "error"), (logging.WARNING, "warning"))
 
 
 class DriverOutput:
@@ -93,103 +82,6 @@ class DriverOutput:
             waiting.result(_PAUSE_S)
 
 
-_output: ContextVar[DriverOutput | None] = ContextVar("driver_output", default=None)
-
-
-class ThreadStream(io.TextIOBase):
-    """Stands for a standard stream: what captured threads write goes to their task's log."""
-
-    def __init__(self, name: str, original: TextIO) -> None:
-        super().__init__()
-        self._name = name
-        self._original = original
-
-    def write(self, text: str, /) -> int:
-        """Write for the task of this thread, else for the process."""
-        output = _output.get()
-        if output is None:
-            return self._original.write(text)
-        output.write_text(self._name, text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Send what waits."""
-        output = _output.get()
-        if output is None:
-            self._original.flush()
-        else:
-            output.flush_lines()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._original, name)
-
-
-class ThreadHandler(logging.Handler):
-    """Sends what captured threads log to their task's log, besides where it goes already."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Send one record; it names its logger, unless that is the root."""
-        output = _output.get()
-        if output is None:
-            return
-        try:
-            text = self.format(record)
-        except (TypeError, ValueError, KeyError):
-            # Arguments that do not fit their text: `logging` says so on standard error.
-            self.handleError(record)
-            return
-        named = text if record.name == "root" else f"{record.name}: {text}"
-        output.add_line(named, level=_get_level_name(record.levelno))
-
-
-class CaptureSwitch:
-    """Puts the streams and the handler in place while anyone is captured."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._originals: tuple[TextIO, TextIO] = (sys.stdout, sys.stderr)
-        self._handler = ThreadHandler()
-        self._levels: list[tuple[logging.Logger | logging.Handler, int]] = []
-
-    @contextmanager
-    def hold_capture(self) -> Iterator[None]:
-        """Keep them in place while the block runs."""
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._originals = (sys.stdout, sys.stderr)
-                sys.stdout = ThreadStream(STDOUT, sys.stdout)
-                sys.stderr = ThreadStream(STDERR, sys.stderr)
-                self._open_root()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._users == 0:
-                    sys.stdout, sys.stderr = self._originals
-                    self._close_root()
-
-    def _open_root(self) -> None:
-        """Let warnings of tasks pass, however quiet the worker's own log is."""
-        root = logging.getLogger()
-        self._levels = [(root, root.level), *((each, each.level) for each in root.handlers)]
-        if root.level > logging.WARNING:
-            for handler in root.handlers:
-                handler.setLevel(max(handler.level, root.level))
-            root.setLevel(logging.WARNING)
-        root.addHandler(self._handler)
-
-    def _close_root(self) -> None:
-        logging.getLogger().removeHandler(self._handler)
-        for each, level in self._levels:
-            each.setLevel(level)
-
-
-_switch = CaptureSwitch()
-
-
 class SharedLines:
     """Lines of a process that knows no tasks: for the task that has run longest.
 
@@ -234,25 +126,3 @@ class SharedLines:
 
 
 shared_lines = SharedLines()
-
-
-@contextmanager
-def capture_output(output: DriverOutput | None) -> Iterator[None]:
-    """Send to an output what this thread prints and logs while the block runs."""
-    if output is None:
-        yield
-        return
-    with _switch.hold_capture():
-        token = _output.set(output)
-        try:
-            yield
-        finally:
-            output.flush_lines()
-            _output.reset(token)
-
-
-def _get_level_name(number: int) -> str:
-    for least, level in _LEVELS:
-        if number >= least:
-            return level
-    return "info" if number >= logging.INFO else "debug"

@@ -8,11 +8,14 @@ from pyspark.errors import PySparkException
 
 from noetl_contracts.errors import ErrorObject
 from noetl_worker.domain.failures import build_error, classify_exception
-from noetl_worker.spark.session_options import SparkLost
+from noetl_worker.spark.session_options import SparkLost, SparkUnreachable
 from noetl_worker.spark.tables import store_access
-from noetl_worker.spark.task_request import CodeFailed
 
 _CODE = "SPARK"
+# What tracebacks call the code of a task.
+FILE = "<task>"
+# Before the form of the row with which a function was called that raised.
+ROW_MARK = "noetl row: "
 _MESSAGE_CHARACTERS_MAX = 2_000
 _LOST = re.compile(r"ExecutorLostFailure|SparkContext was shut down|Job aborted.*executor")
 # An executor that the system has killed had more memory than it may have.
@@ -35,6 +38,7 @@ _PYTHON_FRAME = re.compile(r'File "<task>", line (\d+)')
 _PYTHON_END = re.compile(
     r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt|Warning)\b)(?:: (.*))?$"
 )
+_ROW = re.compile(rf"(?m)^{ROW_MARK}(.*)$")
 _TOO_LARGE = re.compile(r"bigger than spark\.driver\.maxResultSize")
 # A plan or a Java trace says nothing to the author of a playbook.
 _TRACE = re.compile(r"\n\s*(?:at [\w.$]+\(|JVM stacktrace|'?\w+ ?\[|\+- |== )")
@@ -48,16 +52,7 @@ def explain_problem(problem: Exception, source: str | None = None) -> ErrorObjec
     match problem:
         case store_access.SparkRefusal():
             return _build_refusal_error(store_access.find_refusal(str(problem)) or {})
-        case CodeFailed(kind=kind, bases=bases, found=user_traceback):
-            return classify_exception(
-                kind,
-                bases,
-                user_traceback.message,
-                traceback=user_traceback.traceback,
-                line=user_traceback.line,
-                line_text=user_traceback.line_text,
-            )
-        case SparkLost():
+        case SparkLost() | SparkUnreachable():
             return build_error("connection", str(problem), code=_CODE, source="spark")
     return _explain_spark_error(problem, source)
 
@@ -98,6 +93,9 @@ def _find_raised(whole: str, source: str | None) -> ErrorObject | None:
     if not ends:
         return None
     kind, message = ends[0][1], ends[0][2] or ""
+    row = _ROW.search(trace)
+    if row is not None:
+        message = f"{message} ({row[1]})"
     line = int(lines[-1])
     texts = (source or "").splitlines()
     return classify_exception(

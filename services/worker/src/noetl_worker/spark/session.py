@@ -27,6 +27,9 @@ T = TypeVar("T")
 # What imports Spark is imported by name when it is wanted.
 _DRIVER = "noetl_worker.spark.driver"
 _SPREADING = "noetl_worker.spark.partition_jobs"
+_PROGRESS = "noetl_worker.spark.job_progress"
+# What a start takes on an idle machine.
+_START_S = 8.0
 _INTERRUPT_S = 0.5
 _INTERRUPTS_MAX = 40
 _CLOSE_S = 30.0
@@ -41,6 +44,8 @@ class _Job(Struct):
 
     tag: str
     name: str
+    # Ends what the job waits for outside Spark.
+    end: Callable[[], None] | None = None
     phase: SparkPhase = "session"
     is_cancelled: bool = False
 
@@ -57,6 +62,8 @@ class SharedSparkSession:
         self._session: SparkSession | None = None
         self._opening = asyncio.Lock()
         self._threads: ThreadPoolExecutor | None = None
+        # How long the latest start took.
+        self._start_s = _START_S
 
     @property
     def is_open(self) -> bool:
@@ -69,15 +76,16 @@ class SharedSparkSession:
         *,
         name: str,
         tell_progress: TellProgress | None = None,
+        end: Callable[[], None] | None = None,
     ) -> T:
         """Call `job` with the session in a thread of its own; return what it returns.
 
         While it waits and runs, its progress is told once a second. Cancelling the caller cancels
-        every Spark operation that the job has begun. What the job raises is raised here;
-        `SparkLost` when the session died under it or while it started; `SparkUnavailable` or
+        every Spark operation that the job has begun, and calls `end`. What the job raises is raised
+        here; `SparkLost` when the session died under it or while it started; `SparkUnavailable` or
         `SparkUnreachable` when none can be started.
         """
-        mine = _Job(tag=f"noetl-{identity.mint_token()}", name=name)
+        mine = _Job(tag=f"noetl-{identity.mint_token()}", name=name, end=end)
         if tell_progress is None:
             return await self._run_in_thread(job, mine)
         telling = asyncio.ensure_future(self._tell_progress(mine, tell_progress))
@@ -91,19 +99,18 @@ class SharedSparkSession:
         """Tell the progress of a job for as long as nobody cancels this."""
         loop = asyncio.get_running_loop()
         phase, began_at = job.phase, loop.time()
+        reader: Any = None
         while True:
             await asyncio.sleep(_PROGRESS_S)
             if phase != job.phase:
                 phase, began_at = job.phase, loop.time()
-            jobs, stages = 0, ()
-            if phase == "job" and (session := self._session) is not None:
-                jobs, stages = await asyncio.to_thread(
-                    load_driver().read_progress, session, job.tag
-                )
             seconds = round(loop.time() - began_at, 1)
-            await tell_progress(
-                SparkProgress(phase=phase, seconds=seconds, jobs=jobs, stages=stages)
-            )
+            usual_s = self._start_s if phase == "session" else 0.0
+            progress = SparkProgress(phase=phase, seconds=seconds, usual_s=usual_s)
+            if phase == "job" and (session := self._session) is not None:
+                reader = reader or _load_module(_PROGRESS).JobProgressReader(session, job.tag)
+                progress = await asyncio.to_thread(reader.read_progress, phase, seconds)
+            await tell_progress(progress)
 
     async def _run_in_thread(self, job: Callable[["SparkSession"], T], mine: _Job) -> T:
         session = await self._get_session()
@@ -113,6 +120,8 @@ class SharedSparkSession:
             return await asyncio.shield(ran)
         except asyncio.CancelledError:
             mine.is_cancelled = True
+            if mine.end is not None:
+                mine.end()
             await self._interrupt_job(session, mine, ran)
             raise
         except Exception as problem:
@@ -153,6 +162,18 @@ class SharedSparkSession:
             said = await asyncio.to_thread(load_driver().describe_problem, problem)
             raise SparkLost(f"'{name}' ended early: {said}") from problem
 
+    async def warm_session(self) -> None:
+        """Start the session before a task needs it, where that is wanted.
+
+        What prevents it is told in the log.
+        """
+        if not self._options.is_prewarmed:
+            return
+        try:
+            await self._get_session()
+        except NoetlError as problem:
+            log.warning("the Spark session did not start", error=str(problem))
+
     async def close(self) -> None:
         """Stop the session and its Java process."""
         async with self._opening:
@@ -167,7 +188,9 @@ class SharedSparkSession:
         async with self._opening:
             if self._session is None:
                 log.info("starting a Spark session", master=self._options.shown_address)
+                began_at = asyncio.get_running_loop().time()
                 self._session = await asyncio.to_thread(_start_session, self._options)
+                self._start_s = round(asyncio.get_running_loop().time() - began_at, 1)
             return self._session
 
     async def _discard_session(self, session: "SparkSession") -> None:
@@ -204,6 +227,8 @@ class SharedSparkSession:
 async def open_spark_session(options: SessionOptions) -> AsyncIterator[SharedSparkSession]:
     """Hold a session that is started when it is first needed; its folder goes away with it."""
     sparks = SharedSparkSession(options)
+    if options.problem:
+        log.warning("Spark tasks will fail", error=options.problem)
     try:
         yield sparks
     finally:

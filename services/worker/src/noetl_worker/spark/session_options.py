@@ -15,7 +15,12 @@ from noetl_worker.spark import kubernetes
 from noetl_worker.spark.kubernetes import Kubernetes
 
 LOOPBACK = "127.0.0.1"
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+# Fewer partitions of a shuffle are not worth their planning; adaptive execution joins small ones.
+PARTITIONS_MIN = 8
+_CONF = "NOETL_WORKER_SPARK_CONF"
 _REMOTE = "sc://"
+_STANDALONE = "spark://"
 _SECRET = re.compile(r"(?i)(secret|password|passphrase|token|access[.]?key|credential)")
 SETTING = "NOETL_WORKER_SPARK_REACH_S"
 _PORTS = {"spark": 7077, "sc": 15002, "https": 443, "http": 80}
@@ -49,8 +54,16 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     python: str = sys.executable
     memory_bytes: int = 1024**3
     jobs_max: int = 8
+    # What is wrong with the settings, told to each task that needs a session.
+    problem: str = ""
     # How long a cluster's address may take to answer.
     reach_s: float = 10.0
+    # What executors of a cluster get of the worker's environment; all may see it.
+    variables: Mapping[str, str] = {}
+    # Whether the driver shows Spark's own page, on loopback.
+    has_page: bool = False
+    # Whether the session starts with the worker.
+    is_prewarmed: bool = False
     kubernetes: Kubernetes = Kubernetes()
 
     @property
@@ -99,16 +112,35 @@ def parse_conf(written: str) -> dict[str, str]:
     return found
 
 
+def read_conf(written: str) -> tuple[dict[str, str], str]:
+    """Read the operator's settings; return them, or what is wrong with them.
+
+    Tasks that need no Spark run under wrong settings, too.
+    """
+    try:
+        return parse_conf(written), ""
+    except SparkUnavailable as problem:
+        return {}, f"{_CONF}: {problem}"
+
+
 def build_spark_settings(options: SessionOptions) -> dict[str, str]:
     """Return the configuration of a driver in this process's care; the operator's has precedence.
 
     Raises `SparkUnavailable` for executors on Kubernetes of which nobody said what they need.
-    Spark never retries a task: a second run needs a new fence, which only the planner gives.
+    On a cluster Spark repeats tasks that were lost; those with effects outside refuse that.
     """
     folder = options.folder
+    if options.has_page and not options.is_loopback:
+        text = (
+            "NOETL_WORKER_SPARK_UI shows Spark's page on loopback alone, and this driver listens "
+            f"for {options.shown_address}: leave it out, or set spark.ui.enabled=true in {_CONF}, "
+            "which shows the page to all who reach the worker"
+        )
+        raise SparkUnavailable(text)
     own = {
         "spark.app.name": "noetl",
-        "spark.ui.enabled": "false",
+        "spark.ui.enabled": "true" if options.has_page else "false",
+        "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.driver.memory": f"{max(256, options.memory_bytes // 1024**2)}m",
@@ -117,15 +149,21 @@ def build_spark_settings(options: SessionOptions) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "8",
-        "spark.task.maxFailures": "1",
         "spark.speculation": "false",
-        "spark.stage.maxConsecutiveAttempts": "1",
     }
     if options.is_local:
-        own["spark.executorEnv.TMPDIR"] = str(folder / "tmp")
+        own |= {
+            "spark.executorEnv.TMPDIR": str(folder / "tmp"),
+            SHUFFLE_PARTITIONS: str(PARTITIONS_MIN),
+            "spark.task.maxFailures": "1",
+            "spark.stage.maxConsecutiveAttempts": "1",
+        }
     if options.is_loopback:
         own |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    if options.master.startswith(_STANDALONE):
+        own |= {
+            f"spark.executorEnv.{name}": value for name, value in options.variables.items() if value
+        }
     if kubernetes.is_kubernetes(options.master):
         if missing := kubernetes.list_missing_settings(options.kubernetes, options.conf):
             text = (
@@ -155,7 +193,12 @@ def list_addresses(master: str) -> list[tuple[str, int]]:
 
 
 def check_reachable(options: SessionOptions) -> None:
-    """Return once one of a master's addresses answers; raises `SparkUnreachable`. It blocks."""
+    """Return once one of a master's addresses answers; it blocks.
+
+    Raises `SparkUnreachable`, and `SparkUnavailable` where the settings are wrong.
+    """
+    if options.problem:
+        raise SparkUnavailable(options.problem)
     places = list_addresses(options.master)
     if not places:
         return

@@ -1,28 +1,33 @@
 """What a `kind: spark` task does in its thread: inputs as views, SQL or a function, rows stored."""
 
-import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
-import pyarrow as pa
 from msgspec import structs
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from noetl_contracts.json_values import to_json_value
-from noetl_contracts.spread_table import KEY as _RESERVED
 from noetl_storage.arrow import table_schema
 from noetl_worker.datasets import read_plan
-from noetl_worker.spark import needed_columns, row_checks, sql_checks, worker_logs
-from noetl_worker.spark.driver_output import DriverOutput, capture_output
+from noetl_worker.spark import (
+    code_call,
+    needed_columns,
+    row_checks,
+    shared_session,
+    sql_checks,
+    worker_logs,
+)
+from noetl_worker.spark.code_call import CodeCall, CodeRunner
+from noetl_worker.spark.driver_output import DriverOutput
 from noetl_worker.spark.partition_jobs import parallelism
 from noetl_worker.spark.postgres import postgres_source, shared_snapshots, table_copy
 from noetl_worker.spark.postgres.postgres_source import PostgresSource
 from noetl_worker.spark.postgres.table_copy import CopyColumn
 from noetl_worker.spark.row_checks import CheckedFrame, CheckScope
+from noetl_worker.spark.session_options import PARTITIONS_MIN, SHUFFLE_PARTITIONS
 from noetl_worker.spark.tables import (
     dataset_output,
     file_source,
@@ -35,7 +40,6 @@ from noetl_worker.spark.tables.file_source import FileSource
 from noetl_worker.spark.tables.payload_source import NoetlSource
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
 from noetl_worker.spark.task_request import (
-    CodeFailed,
     CopyCounts,
     CopyTarget,
     Input,
@@ -47,22 +51,28 @@ from noetl_worker.spark.task_request import (
 )
 from noetl_worker.sql import lexer
 
-_FILE = "<task>"
-_ENTRY = "main"
-_ARGUMENTS_MAX = 3
+# So many partitions of a shuffle for each core of a cluster.
+_TASKS_A_CORE = 2
 
 
-def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = None) -> SparkResult:
+def run(
+    base: SparkSession,
+    ask: SparkRequest,
+    output: DriverOutput | None = None,
+    runner: CodeRunner | None = None,
+) -> SparkResult:
     """Run a task in a session of its own; raises `SparkRefusal`, `CodeFailed` and Spark's errors.
 
-    What its code prints and logs goes to the `output`; so does what its functions wrote in
-    executors, where Spark keeps it: by itself on the worker's machine, else where `conf` says so.
+    Code runs where the `runner` has it. What its functions wrote in executors goes to the `output`,
+    where Spark keeps it: by itself on the worker's machine, else where `conf` says so.
     """
     conf = ask.conf
     if ask.code is not None and output is not None and not is_remote(base):
         conf = worker_logs.with_worker_logs(base, conf)
-    session = open_session(base, conf)
-    with _plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving):
+    with (
+        _hold_session(base, conf) as session,
+        _plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving),
+    ):
         frames = {
             name: build_frame(session, one, ask.plan.home, name=name)
             for name, one in inputs.items()
@@ -79,13 +89,32 @@ def run(base: SparkSession, ask: SparkRequest, output: DriverOutput | None = Non
         # Nobody can tell how often the code will use a frame.
         frames |= {name: stored_once(frames[name]) for name in moving - held}
         try:
-            with capture_output(output):
-                value = _call_main(session, ask.code, frames, ask.params)
-            return _add_findings(_store_value(value, session, ask, frames), ask, checked)
+            return _add_findings(_run_code(session, ask, frames, runner), ask, checked)
         finally:
             if output is not None and conf.get(worker_logs.SETTING) == "true":
                 worker_logs.add_worker_logs(session, output)
                 output.flush_lines()
+
+
+def _run_code(
+    session: SparkSession,
+    ask: SparkRequest,
+    frames: Mapping[str, DataFrame],
+    runner: CodeRunner | None,
+) -> SparkResult:
+    """Run a task's `main` in its process, and store the tables that it returned."""
+    assert runner is not None, "code comes with what runs it"
+    call = CodeCall(
+        code=ask.code or "", inputs=list(frames), params=ask.params, mark="", name=ask.step
+    )
+    with shared_session.run_main(session, call, frames, runner) as (value, tables):
+        if code_call.SINGLE in tables:
+            return _write_frame(tables[code_call.SINGLE], ask, frames)
+        if ask.target is not None:
+            text = "main returned no table: a task with output.path returns a single frame"
+            raise SparkRefusal("validation", text)
+        named = {name: _write_frame(table, ask, frames) for name, table in tables.items()}
+        return SparkResult(value=value, named=named)
 
 
 @contextmanager
@@ -206,9 +235,27 @@ def open_session(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     session.conf.set("spark.sql.runSQLOnFiles", "false")
     session.conf.set("spark.sql.session.timeZone", "UTC")
+    if not is_remote(session) and not session.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
+        count = max(PARTITIONS_MIN, _TASKS_A_CORE * parallelism(session))
+        session.conf.set(SHUFFLE_PARTITIONS, str(count))
     for name, value in conf.items():
         session.conf.set(name, value)
     return session
+
+
+@contextmanager
+def _hold_session(base: SparkSession, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Hold the session of one task; a Spark Connect server forgets it with the block."""
+    session = open_session(base, conf)
+    try:
+        yield session
+    finally:
+        if is_remote(session):
+            lent: Any = session
+            with suppress(PySparkException):
+                lent.client.release_session()
+            # At the end of the process it would wait for ever.
+            lent.client.close()
 
 
 def is_remote(session: SparkSession) -> bool:
@@ -267,56 +314,6 @@ def _run_query(session: SparkSession, query: str, ask: SparkRequest) -> DataFram
     frame = session.sql(query, args=ask.params or None)
     sql_checks.check_analysed(frame)
     return frame
-
-
-def _call_main(
-    session: SparkSession, code: str, frames: Mapping[str, Any], params: dict[str, Any]
-) -> Any:
-    """Call the task's `main`; what it raises besides Spark's own errors is `CodeFailed`."""
-    try:
-        main = _load_main(code)
-        wanted = len(inspect.signature(main).parameters)
-        return main(*(session, frames, params)[: min(wanted, _ARGUMENTS_MAX)])
-    except (PySparkException, SparkRefusal):
-        raise
-    except Exception as problem:
-        raise CodeFailed(problem, source=code, file=_FILE) from problem
-
-
-def _load_main(code: str) -> Callable[..., Any]:
-    names: dict[str, Any] = {"__name__": "noetl_spark_task"}
-    exec(compile(code, _FILE, "exec"), names)  # noqa: S102 - the operator has allowed tasks to bring code
-    main = names.get(_ENTRY)
-    if not callable(main):
-        text = "field 'code' must define main(spark, inputs) or main(spark, inputs, params)"
-        raise SparkRefusal("validation", text)
-    found: Callable[..., Any] = main
-    return found
-
-
-def _store_value(
-    value: Any, session: SparkSession, ask: SparkRequest, frames: Mapping[str, DataFrame]
-) -> SparkResult:
-    """Store a frame or a table; any other value is the result as it is."""
-    if isinstance(value, DataFrame):
-        return _write_frame(value, ask, frames)
-    if isinstance(value, pa.Table):
-        frame = session.createDataFrame(value, named_tables.build_spark_schema(value.schema))
-        return _write_frame(frame, ask, frames)
-    if ask.target is not None:
-        text = f"main returned {type(value).__name__}: a task with output.path returns a frame"
-        raise SparkRefusal("validation", text)
-    return SparkResult(value=_to_plain_value(value))
-
-
-def _to_plain_value(value: Any) -> Any:
-    try:
-        found = to_json_value(value)
-    except ValueError as problem:
-        raise SparkRefusal("schema", f"main returned what has no JSON form: {problem}") from problem
-    if isinstance(found, dict) and isinstance(found.get("rows"), dict):
-        found["rows"].pop(_RESERVED, None)
-    return found
 
 
 def _write_frame(

@@ -11,7 +11,6 @@ from noetl_contracts.payloads import PayloadRef
 from noetl_playbook.model.expectations import Expectations
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.sink_report import SinkReport
-from noetl_worker.sandbox.source import read_user_traceback
 from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
 from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan
 from noetl_worker.spark.tables.store_access import StoreAddress
@@ -61,6 +60,7 @@ class SparkRequest(Struct, frozen=True, kw_only=True):
     conf: Mapping[str, str]
     plan: WritePlan
     is_trusted: bool
+    step: str = ""
     target: DatasetTarget | None = None
     expected: Mapping[str, Expectations] = {}
     now: datetime | None = None
@@ -81,6 +81,8 @@ class SparkResult(Struct, frozen=True, kw_only=True):
     rejected: dict[str, Rejects] = {}
     checks: list[Any] = []
     diverted: dict[str, list[dict[str, Any]]] = {}
+    # Tables that code returned by name, beside the value.
+    named: "dict[str, SparkResult]" = {}
 
 
 class CopyTarget(Struct, frozen=True, kw_only=True):
@@ -103,13 +105,3 @@ class CopyCounts(Struct, frozen=True, kw_only=True):
 
     rows: int
     tasks: int
-
-
-class CodeFailed(Exception):  # noqa: N818 - it is the task's own failure, on its way out
-    """The task's function raised."""
-
-    def __init__(self, problem: Exception, *, source: str, file: str) -> None:
-        self.found = read_user_traceback(problem, source=source, file=file)
-        super().__init__(self.found.message)
-        self.kind = type(problem).__name__
-        self.bases = [base.__name__ for base in type(problem).__mro__]

@@ -215,11 +215,18 @@ def _check_hash_size(source: LoopCollection, step: str) -> None:
 def _cut_by_hash(
     draft: DecisionDraft, source: LoopCollection, fields: tuple[str, ...], partitions: int
 ) -> tuple[CollectionCut, LoopCollection]:
-    """Group items by the hash of their fields; partitions that nothing falls into are left out."""
+    """Group items by the hash of their fields; partitions that nothing falls into are left out.
+
+    Each value has a partition of its own where there are enough of them: hashes of few values
+    often meet in one partition, and leave others empty.
+    """
     items = read_items(draft, source)
+    hashes = [_hash_fields(item, fields) for item in items]
+    distinct = sorted(set(hashes))
+    own = {one: index for index, one in enumerate(distinct)} if len(distinct) <= partitions else {}
     places: dict[int, list[int]] = {}
-    for place, item in enumerate(items):
-        places.setdefault(_hash_partition(item, fields, partitions), []).append(place)
+    for place, one in enumerate(hashes):
+        places.setdefault(own.get(one, one % partitions), []).append(place)
     order: list[int] = []
     offsets = [0]
     for partition in sorted(places):
@@ -233,10 +240,10 @@ def _cut_by_hash(
     )
 
 
-def _hash_partition(item: Any, fields: tuple[str, ...], partitions: int) -> int:
-    """Hash what a row's fields hold: the same values fall into the same partition for ever."""
+def _hash_fields(item: Any, fields: tuple[str, ...]) -> int:
+    """Hash what a row's fields hold: the same values have the same hash for ever."""
     data = codec.encode_canonical([_read_field(item, field) for field in fields])
-    return int.from_bytes(codec.digest_bytes(data)[:8], "big") % partitions
+    return int.from_bytes(codec.digest_bytes(data)[:8], "big")
 
 
 def _read_field(item: Any, path: str) -> Any:

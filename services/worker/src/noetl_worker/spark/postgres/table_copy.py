@@ -56,7 +56,7 @@ class CopyPlan(Struct, frozen=True, kw_only=True):
 
 
 def copy_in(frame: "DataFrame", plan: CopyPlan) -> list[int]:
-    """Copy a frame's rows in; a task that Spark runs twice writes once. Count them by task."""
+    """Copy a frame's rows in; one task's rows never go in twice. Count them by task."""
     counted = frame.mapInArrow(_Copier(plan), "row_count bigint").collect()
     return [int(row[0]) for row in counted]
 
@@ -86,7 +86,9 @@ class _Copier:
                 done = sql_ident([plan.schema, plan.done_table])
                 is_new = await connection.fetchval(_QUERIES["mark"].format(done=done), task)
                 if is_new is None:
-                    return
+                    # Its rows may be others than those of the task that was lost.
+                    text = f"task {task} was lost when it had copied rows to '{plan.target}'"
+                    raise SparkRefusal("connection", f"{text}: all rows are copied again")
                 await connection.copy_to_table(
                     plan.table,
                     schema_name=plan.schema,

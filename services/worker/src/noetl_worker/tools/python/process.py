@@ -2,21 +2,22 @@
 
 import asyncio
 import os
-import struct
+import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
+from noetl_worker.sandbox.call_pipes import LENGTH
 from noetl_worker.sandbox.task_output import END, MARK, OutputRecord
 from noetl_worker.sandbox.user_call import CallAnswer, CallRequest, ProcessReady
 from noetl_worker.task_logs.task_log import TaskLogPort
 from noetl_worker.tools.calls.call import CheckoutPort, RowSink
-from noetl_worker.tools.calls.child_process import SupervisedProcess
+from noetl_worker.tools.calls.child_process import SupervisedProcess, start_process
 from noetl_worker.tools.python.process_family import ProcessFamily, find_family
 
 _READ_BYTES = 64 * 1024
@@ -28,7 +29,6 @@ _NO_RECORD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _decoder = msgspec.json.Decoder(OutputRecord)
 _REST_BYTES = 64 * 1024
-_LENGTH = struct.Struct(">I")
 _END_S = 2.0
 Owner = tuple[str, str]
 
@@ -176,6 +176,69 @@ def open_output_pipe() -> tuple[BinaryIO, int]:
     return os.fdopen(source, "rb", 0), end
 
 
+async def send_frame(process: SupervisedProcess, data: bytes) -> None:
+    """Send a message to a process; raises `EOFError` when it ended."""
+    writer = process.stdin
+    if writer is None:
+        raise EOFError
+    try:
+        writer.write(LENGTH.pack(len(data)) + data)
+        await writer.drain()
+    except ConnectionError as problem:
+        raise EOFError from problem
+
+
+async def read_frame(process: SupervisedProcess) -> bytes:
+    """Read a message of a process; raises `EOFError` when it ended."""
+    reader = process.stdout
+    if reader is None:
+        raise EOFError
+    try:
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        return await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, ConnectionError) as problem:
+        raise EOFError from problem
+
+
+async def read_rest(process: SupervisedProcess) -> None:
+    """Read what nobody wants any more: a pipe that is not read to its end stays open."""
+    reader = process.stdout
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_END_S):
+            while reader is not None and await reader.read(_REST_BYTES):
+                continue
+
+
+async def start_python_process(
+    module: str, bounds: dict[str, Any], home: Path, files: Path, **environ: str
+) -> tuple[SupervisedProcess, PythonOutput]:
+    """Start a module that confines itself to `bounds`, in the folder `files`."""
+    out, out_end = open_output_pipe()
+    err, err_end = open_output_pipe()
+    try:
+        process = await start_process(
+            (sys.executable, "-I", "-m", module, codec.encode_text({**bounds, "output": out_end})),
+            streams=(asyncio.subprocess.PIPE, asyncio.subprocess.PIPE, err_end),
+            pass_fds=(out_end,),
+            environ={
+                "PATH": "/usr/bin:/bin",
+                "HOME": str(home),
+                "TMPDIR": str(home),
+                "LANG": "C.UTF-8",
+                **environ,
+            },
+            directory=files,
+        )
+    except BaseException:
+        out.close()
+        err.close()
+        raise
+    finally:
+        os.close(out_end)
+        os.close(err_end)
+    return process, PythonOutput(((STDOUT, out), (STDERR, err)))
+
+
 class ProcessScope(Struct, frozen=True, kw_only=True):
     """What a process was started with: it serves the tasks of one such room."""
 
@@ -211,7 +274,7 @@ class PythonChild:
 
         Raises `EOFError` when the process ended.
         """
-        ready = codec.decode_as(await self._read_frame(), ProcessReady)
+        ready = codec.decode_as(await read_frame(self._process), ProcessReady)
         self._family = find_family(self._process.pid)
         return ready.lacking
 
@@ -225,30 +288,12 @@ class PythonChild:
         Rows that come before the answer go to the `sink`: while that waits, so does the process.
         """
         self.calls += 1
-        writer = self._process.stdin
-        if writer is None:
-            raise EOFError
-        data = codec.encode_json(ask)
-        writer.write(_LENGTH.pack(len(data)) + data)
-        try:
-            await writer.drain()
-            while True:
-                answer = codec.decode_as(await self._read_frame(), CallAnswer)
-                if answer.rows is None or sink is None:
-                    return answer
-                await sink.write_rows(answer.rows)
-        except ConnectionError as problem:
-            raise EOFError from problem
-
-    async def _read_frame(self) -> bytes:
-        reader = self._process.stdout
-        if reader is None:
-            raise EOFError
-        try:
-            (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-            return await reader.readexactly(length)
-        except (asyncio.IncompleteReadError, ConnectionError) as problem:
-            raise EOFError from problem
+        await send_frame(self._process, codec.encode_json(ask))
+        while True:
+            answer = codec.decode_as(await read_frame(self._process), CallAnswer)
+            if answer.rows is None or sink is None:
+                return answer
+            await sink.write_rows(answer.rows)
 
     def kill_process(self) -> None:
         """End it, with all that user code has started, without a warning."""
@@ -264,13 +309,5 @@ class PythonChild:
         if self._family is not None:
             self._family.close()
             self._family = None
-        await self._read_rest()
+        await read_rest(self._process)
         return code
-
-    async def _read_rest(self) -> None:
-        """Read what nobody wants any more: a pipe that is not read to its end stays open."""
-        reader = self._process.stdout
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_END_S):
-                while reader is not None and await reader.read(_REST_BYTES):
-                    continue

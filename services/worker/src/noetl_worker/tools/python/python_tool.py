@@ -1,8 +1,6 @@
 """The `python` tool: user code in warm child processes, one tenant per process."""
 
 import asyncio
-import os
-import sys
 import tempfile
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -15,8 +13,7 @@ import structlog
 from msgspec import Struct
 
 from noetl_chassis.blocking_work import run_in_thread
-from noetl_contracts import codec
-from noetl_contracts.log_chunks import NOTICE, STDERR, STDOUT
+from noetl_contracts.log_chunks import NOTICE
 from noetl_storage.process import removal
 from noetl_worker.domain.failures import ToolFailure, build_error, classify_file_error
 from noetl_worker.domain.secret_mask import SecretMask
@@ -26,14 +23,12 @@ from noetl_worker.sandbox.confinement import SYSTEM_PATHS
 from noetl_worker.sandbox.user_call import CallAnswer, CallRequest
 from noetl_worker.tools.calls.background_tasks import BackgroundTasks
 from noetl_worker.tools.calls.call import Call, CheckoutPort, Outcome
-from noetl_worker.tools.calls.child_process import SupervisedProcess, start_process
 from noetl_worker.tools.python import errors as python_errors
 from noetl_worker.tools.python.environments import PackageEnvironments
 from noetl_worker.tools.python.process import (
     ProcessScope,
     PythonChild,
-    PythonOutput,
-    open_output_pipe,
+    start_python_process,
 )
 from noetl_worker.tools.python.requirements import (
     parse_libs,
@@ -44,6 +39,7 @@ from noetl_worker.tools.python.requirements import (
 from noetl_worker.tools.scripts.script_loader import ScriptLoader, name_source
 
 _CALLS_PER_PROCESS = 10_000
+_SANDBOX = "noetl_worker.sandbox"
 _HOME, _FILES = "home", "files"
 _REMOVAL_S = 60.0
 
@@ -194,7 +190,9 @@ class PythonTool:
         # Others that start meanwhile are to see it.
         self._count += 1
         try:
-            process, output = await self._spawn_process(home, room)
+            process, output = await start_python_process(
+                _SANDBOX, self._build_bounds(home, room), home / _HOME, home / _FILES
+            )
         except BaseException:
             self._count -= 1
             self._leftovers.start_task(self._remove_home(home))
@@ -212,35 +210,7 @@ class PythonTool:
             raise
         return child
 
-    async def _spawn_process(
-        self, home: Path, room: ProcessScope
-    ) -> tuple[SupervisedProcess, PythonOutput]:
-        out, out_end = open_output_pipe()
-        err, err_end = open_output_pipe()
-        bounds = codec.encode_text(self._build_bounds(home, room, output=out_end))
-        try:
-            process = await start_process(
-                (sys.executable, "-I", "-m", "noetl_worker.sandbox", bounds),
-                streams=(asyncio.subprocess.PIPE, asyncio.subprocess.PIPE, err_end),
-                pass_fds=(out_end,),
-                environ={
-                    "PATH": "/usr/bin:/bin",
-                    "HOME": str(home / _HOME),
-                    "TMPDIR": str(home / _HOME),
-                    "LANG": "C.UTF-8",
-                },
-                directory=home / _FILES,
-            )
-        except BaseException:
-            out.close()
-            err.close()
-            raise
-        finally:
-            os.close(out_end)
-            os.close(err_end)
-        return process, PythonOutput(((STDOUT, out), (STDERR, err)))
-
-    def _build_bounds(self, home: Path, room: ProcessScope, *, output: int) -> dict[str, Any]:
+    def _build_bounds(self, home: Path, room: ProcessScope) -> dict[str, Any]:
         limits = self._limits
         return {
             "memory_bytes": limits.memory_bytes,
@@ -248,7 +218,6 @@ class PythonTool:
             "processes_max": limits.threads_max,
             "file_bytes": limits.file_bytes,
             "network": room.has_network,
-            "output": output,
             "read": [*self._folders, *([] if room.packages is None else [str(room.packages)])],
             "write": [str(home)],
             "packages": None if room.packages is None else str(room.packages),

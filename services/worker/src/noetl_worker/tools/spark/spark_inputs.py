@@ -61,6 +61,11 @@ class SparkInputReader:
         self._datasets = CallDatasets(vault=vault, clock=clock)
         self._is_near = master.startswith("local")
 
+    @property
+    def references(self) -> ReferenceReader:
+        """Return what reads stored results."""
+        return self._references
+
     async def read_inputs(self, inputs: Any, call: Call, home: StoreAddress) -> dict[str, Input]:
         """Return every input by name; raises `ToolFailure` that names the input."""
         if inputs is None:

@@ -2,21 +2,31 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from noetl_contracts import codec, spread_table
+from noetl_chassis import identity
+from noetl_contracts import codec, locators, spread_table
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.log_chunks import NOTICE
 from noetl_contracts.payloads import INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX, PayloadRef
 from noetl_contracts.spread_table import SpreadTable
+from noetl_playbook.views.results import PipelineResult, StoredResult, TaskResult
 from noetl_storage.arrow import result_values
 from noetl_storage.arrow.encoding import PayloadUnreadable
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.result_storage import wants_handle
+from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.payloads.result_store import ResultStore
 from noetl_worker.payloads.task_timeout import task_timeout
 from noetl_worker.payloads.tenant_payloads import TenantPayloads
 from noetl_worker.spark import job_loader
+from noetl_worker.spark.code_call import CodeFailed
 from noetl_worker.spark.driver_output import DriverOutput, shared_lines
 from noetl_worker.spark.session import SharedSparkSession
 from noetl_worker.spark.tables import part_writer
@@ -26,8 +36,11 @@ from noetl_worker.spark.task_request import CONF_ALLOWED, SparkRequest, SparkRes
 from noetl_worker.sql import lexer
 from noetl_worker.tools.calls.call import Call, Outcome, RowSink
 from noetl_worker.tools.calls.references import ReferenceReader
+from noetl_worker.tools.python.environments import PackageEnvironments
+from noetl_worker.tools.python.requirements import parse_requirements
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.spark import spark_inputs
+from noetl_worker.tools.spark.code_process import CodeProcesses
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.tables import dataset_results
 
@@ -46,6 +59,14 @@ class SparkLimits(Struct, frozen=True, kw_only=True):
     result_bytes_max: int = 256 * 1024**2
 
 
+class SparkCode(Struct, frozen=True, kw_only=True):
+    """What code runs with: its processes, its packages, and what hides secrets in errors."""
+
+    processes: CodeProcesses
+    environments: PackageEnvironments
+    mask: SecretMask
+
+
 class SparkTool:
     """Runs tasks as jobs of the worker's one session."""
 
@@ -57,12 +78,14 @@ class SparkTool:
         inputs: SparkInputReader,
         scripts: ScriptLoader,
         limits: SparkLimits,
+        code: SparkCode,
     ) -> None:
         self._sparks = sparks
         self._references = references_
         self._inputs = inputs
         self._scripts = scripts
         self._limits = limits
+        self._code = code
 
     @property
     def input_reader(self) -> SparkInputReader:
@@ -93,24 +116,64 @@ class SparkTool:
         output = DriverOutput(call.log, asyncio.get_running_loop())
         try:
             with shared_lines.handed_to(output):
-                given = await self.run_job(
-                    lambda session: job_loader.load_jobs().run(session, ask, output), call
-                )
+                given: SparkResult = await self._run_request(ask, call, output)
         finally:
             output.close()
         if given.written is not None:
             return _build_written(given, ask)
+        if given.named:
+            return await self._build_named(given, ask, call)
         if given.manifests is None:
             return given.value
         return _add_findings(await self._build_tabular(given, ask, call), given)
 
-    async def run_job(self, work: Any, call: Call) -> Any:
+    async def _run_request(self, ask: SparkRequest, call: Call, output: DriverOutput) -> Any:
+        """Run a request in the session; its code, if it has some, in a process of its own."""
+        if ask.code is None:
+            return await self.run_job(
+                lambda session: job_loader.load_jobs().run(session, ask, output), call
+            )
+        async with (
+            self._hold_packages(call) as packages,
+            self._code.processes.hold_runner(
+                call, master=self._limits.master, packages=packages
+            ) as (
+                runner,
+                process,
+            ),
+        ):
+            return await self.run_job(
+                lambda session: job_loader.load_jobs().run(session, ask, output, runner),
+                call,
+                end=process.kill_process,
+            )
+
+    def _hold_packages(self, call: Call) -> AbstractAsyncContextManager[Path | None]:
+        """Hold the folder of the packages that a call requires; raises `ToolFailure`."""
+        requirements = parse_requirements(call.fields, self._code.environments.install_policy)
+        if requirements.lines and not self._limits.master.startswith("local"):
+            text = (
+                "field 'requirements': executors of another machine do not see packages that are "
+                f"installed here, and this deployment runs Spark at {self._limits.master}: install "
+                "them in the Python of its executors, and leave 'requirements' out"
+            )
+            raise ToolFailure(build_error("config", text, source="spark"))
+        owner = (call.site.tenant_id, call.site.organization_id)
+        return self._code.environments.hold_environment(
+            requirements, owner, partial(call.log.add_line, NOTICE)
+        )
+
+    async def run_job(self, work: Any, call: Call, *, end: Callable[[], None] | None = None) -> Any:
         """Run a call's job in the session; raises `ToolFailure` that says what Spark refused."""
         logging.getLogger(_QUERY_LOGGER).disabled = True
         try:
             return await self._sparks.run_job(
-                work, name=call.site.step, tell_progress=call.tell_progress
+                work, name=call.site.step, tell_progress=call.tell_progress, end=end
             )
+        except CodeFailed as problem:
+            error = self._code.processes.explain_answer(problem.answer, self._code.mask)
+            assert error is not None, "an answer that failed says of what"
+            raise ToolFailure(error) from problem
         except Exception as problem:
             code = call.fields.get("code")
             error = job_loader.explain_failure(problem, code if isinstance(code, str) else None)
@@ -128,6 +191,7 @@ class SparkTool:
             now=self._inputs.get_now(),
             statements=statements,
             code=code,
+            step=call.site.step,
             params=_parse_params(fields.get("params")),
             conf=self._parse_conf(fields.get("session")),
             plan=self._build_plan(call, home),
@@ -160,7 +224,7 @@ class SparkTool:
         if self._limits.is_code_allowed:
             return
         text = (
-            "Python in Spark runs as this worker's user, with all that it may do: an operator "
+            "Python in Spark may do in executors what this worker's user may: an operator "
             f"must allow it with {ALLOWED_SETTING}=true; SQL needs no permission"
         )
         raise ToolFailure(build_error("config", text, source="spark"))
@@ -219,6 +283,30 @@ class SparkTool:
             raise ToolFailure(_build_too_large_error(size, self._limits.result_bytes_max))
         raw["rows"] = await self._read_all_rows(manifests, call)
         return raw
+
+    async def _build_named(
+        self, given: SparkResult, ask: SparkRequest, call: Call
+    ) -> dict[str, Any]:
+        """Return the tables of `main` by name, beside its other values; large ones by reference."""
+        found: dict[str, Any] = dict(given.value or {})
+        for name, table in given.named.items():
+            raw = await self._build_tabular(table, ask, call)
+            if spread_table.is_spread_marker(raw["rows"]):
+                raw = await self._keep_table(raw, call)
+            found[name] = raw
+        return _add_findings(found, given)
+
+    async def _keep_table(self, raw: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Store what a step with this table alone would give, and return the reference to it."""
+        kept = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
+        store = ResultStore(payloads=self._references.get_payloads(call.site), mask=self._code.mask)
+        envelope = await store.store_result(kept, status="ok", output=call.output)
+        assert envelope.reference is not None, "rows in parts are kept by reference"
+        locator = locators.build_result_locator(
+            call.site.execution_id, call.site.step, identity.mint_token()
+        )
+        mapping = StoredResult(reference=envelope.reference, locator=locator).as_mapping()
+        return {**mapping, "row_count": raw["row_count"], "columns": raw["columns"]}
 
     async def _is_large(self, manifests: list[PartManifest], ask: SparkRequest, call: Call) -> bool:
         """Tell whether rows stay in the store: a few travel with the result, as those of others."""

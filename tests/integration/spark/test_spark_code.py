@@ -1,0 +1,197 @@
+"""The code of Spark tasks runs in a process of its own, over the worker's session."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+from tests.support.sparking import answered, spark_bench, spark_call, stored, trusting
+from tests.support.working import Bench
+
+from noetl_contracts.errors import ErrorObject
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def worker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    folder = tmp_path_factory.mktemp("code")
+    async with spark_bench(folder, spark_master="local[2]") as found:
+        yield trusting(found)
+
+
+async def failed(worker: Bench, **fields: Any) -> ErrorObject:
+    found = await worker.tools.run(spark_call(**fields))
+    assert found.error is not None, found.data
+    return found.error
+
+
+async def lives_on(worker: Bench) -> None:
+    after = await answered(
+        worker, spark_call(code="def main(spark, inputs): return spark.range(2)")
+    )
+    assert [row["id"] for row in after["rows"]] == [0, 1]
+
+
+async def test_code_sees_neither_the_process_nor_the_keys_of_the_worker(worker: Bench) -> None:
+    code = """
+def main(spark, inputs, params):
+    import os
+    def look(path):
+        try:
+            return len(os.listdir(path))
+        except OSError as problem:
+            return type(problem).__name__
+    return {
+        "pid": os.getpid(),
+        "keys": sorted(name for name in os.environ if name.startswith("NOETL_")),
+        "work": look(params["work"]),
+        "rows": spark.range(3).count(),
+    }
+"""
+    folder = str(Path(worker.tools.spark._limits.store_url.removeprefix("file://")))
+    found = await answered(worker, spark_call(code=code, params={"work": folder}))
+    assert found["pid"] != os.getpid()
+    assert found["keys"] == []
+    assert isinstance(found["work"], str)
+    assert found["rows"] == 3
+
+
+async def test_several_tables_are_results_by_name(worker: Bench) -> None:
+    rows = await stored(worker, [{"id": i, "region": "ab"[i % 2]} for i in range(6)])
+    code = """
+def main(spark, inputs):
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import functions as sf
+
+    @sf.pandas_udf("long")
+    def plus(numbers: pd.Series) -> pd.Series:
+        return numbers + 1
+
+    def sizes(group):
+        return pd.DataFrame({"region": [group.region[0]], "n": [len(group)]})
+
+    def batches(given):
+        for batch in given:
+            yield pa.RecordBatch.from_pydict({"twice": [2 * n for n in batch["id"].to_pylist()]})
+
+    o = inputs["o"]
+    grouped = o.groupBy("region").applyInPandas(sizes, "region string, n long")
+    return {
+        "more": o.select(plus("id").alias("m")).orderBy("m"),
+        "sizes": grouped.orderBy("n", "region"),
+        "twice": o.mapInArrow(batches, "twice long").orderBy("twice"),
+        "pandas": pd.DataFrame({"a": [1]}),
+        "arrow": pa.table({"b": ["x"]}),
+        "note": "all",
+    }
+"""
+    found = await answered(worker, spark_call(code=code, inputs={"o": rows}))
+    assert [row["m"] for row in found["more"]["rows"]] == [1, 2, 3, 4, 5, 6]
+    assert found["sizes"]["rows"] == [{"region": "a", "n": 3}, {"region": "b", "n": 3}]
+    assert [row["twice"] for row in found["twice"]["rows"]] == [0, 2, 4, 6, 8, 10]
+    assert found["pandas"]["rows"] == [{"a": 1}]
+    assert found["arrow"]["rows"] == [{"b": "x"}]
+    assert (found["note"], found["more"]["row_count"]) == ("all", 6)
+
+
+async def test_a_large_table_of_several_is_an_input_by_reference(worker: Bench) -> None:
+    code = """
+def main(spark, inputs):
+    return {"big": spark.range(200_000).selectExpr("id", "sha2(cast(id as string), 256) as s")}
+"""
+    found = await answered(worker, spark_call(code=code))
+    assert found["big"]["row_count"] == 200_000
+    assert "rows" not in found["big"]
+    again = await answered(
+        worker, spark_call(sql="SELECT sum(id) AS s FROM b", inputs={"b": found["big"]})
+    )
+    assert again["rows"] == [{"s": 200_000 * 199_999 // 2}]
+
+
+async def test_errors_of_main_name_class_and_line(worker: Bench) -> None:
+    raised = await failed(worker, code="def main(spark, inputs):\n    x = 1\n    return [][x]\n")
+    assert (raised.kind, raised.exception_type) == ("transform", "IndexError")
+    assert raised.details is not None
+    assert (raised.details["line"], raised.details["line_text"]) == (3, "return [][x]")
+    refused = await failed(
+        worker, code="def main(spark, inputs):\n    return spark.table('nowhere').count()\n"
+    )
+    assert (refused.kind, refused.code) == ("db_error", "SPARK")
+    assert refused.details is not None
+    assert refused.details["line"] == 2
+    none = await failed(worker, code="x = 1")
+    assert (none.kind, "must define main" in none.message) == ("validation", True)
+    wrong = await failed(worker, code="def main(spark inputs): pass")
+    assert wrong.exception_type == "SyntaxError"
+    left = await failed(worker, code="def main(spark, inputs):\n    raise SystemExit(3)\n")
+    assert "exit code 3" in left.message
+    await lives_on(worker)
+
+
+async def test_code_that_ends_its_process_or_the_session_ends_alone(worker: Bench) -> None:
+    crash = (
+        "import os, signal\ndef main(spark, inputs):\n    os.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
+    assert (await failed(worker, code=crash)).exception_type == "ProcessEnded"
+    stop = await failed(worker, code="def main(spark, inputs):\n    spark.stop()\n")
+    assert "must not stop" in stop.message
+    await lives_on(worker)
+
+
+async def test_a_timeout_ends_code_and_its_jobs(worker: Bench) -> None:
+    code = """
+import threading
+def main(spark, inputs):
+    slow = spark.range(1000000000000).selectExpr("count_if(id % 7 = hash(id))")
+    threading.Thread(target=slow.collect).start()
+    while True:
+        pass
+"""
+    error = await failed(worker, code=code, timeout_s=6)
+    assert (error.kind, error.retryable) == ("timeout", True)
+    await lives_on(worker)
+    context = worker.tools.sparks._session.sparkContext  # type: ignore[union-attr]  # a session was started
+    assert list(context.statusTracker().getActiveStageIds()) == []
+    for child in psutil.Process(os.getpid()).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            # One waits for the next call, and does nothing.
+            is_code = "noetl_worker.spark.code" in child.cmdline()
+            assert not is_code or child.cpu_percent(0.5) < 90
+
+
+async def test_calls_run_side_by_side_and_keep_their_views_apart(worker: Bench) -> None:
+    code = """
+def main(spark, inputs, params):
+    spark.range(params["n"]).createOrReplaceTempView("mine")
+    return spark.sql("SELECT count(*) AS n FROM mine")
+"""
+    found = await asyncio.gather(
+        *(answered(worker, spark_call(code=code, params={"n": n})) for n in (3, 5, 8))
+    )
+    assert [one["rows"][0]["n"] for one in found] == [3, 5, 8]
+
+
+async def test_a_function_that_raises_tells_partition_and_masked_row(worker: Bench) -> None:
+    code = """
+def main(spark, inputs):
+    from pyspark.sql import functions as sf
+
+    @sf.udf("long")
+    def inverse(number, owner):
+        return 10 // (number - 70)
+
+    numbers = spark.range(0, 100, 1, 4)
+    return numbers.select(inverse("id", sf.lit("ann@example.org")).alias("n"))
+"""
+    error = await failed(worker, code=code)
+    assert (error.kind, error.exception_type) == ("transform", "ZeroDivisionError")
+    assert "partition 2, row (int '99', str 'xxx@xxxxxxx.xxx')" in error.message
+    assert error.details is not None
+    assert error.details["line_text"] == "return 10 // (number - 70)"
