@@ -137,17 +137,18 @@ class AccessMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Bind what the request may use; raises the gate's `ApiError`."""
         # Nothing here speaks over a web socket.
-        bound = await self._gate.admit_request(cast("HTTPScope", scope))
+        http = cast("HTTPScope", scope)
+        bound = await self._gate.admit_request(http)
         scope[GATE] = self._gate  # type: ignore[literal-required]  # a key of ours
         scope[BOUND_SERVICES] = bound  # type: ignore[literal-required]  # a key of ours
 
         async def send_recorded(message: Message) -> None:
-            # Refused behind the gate: a path, what one has asked for oneself, or a wrong token, code
-            # or signature where anybody may call.
+            # Refused behind the gate: a path, what one has asked for oneself, or a wrong token,
+            # code or signature where anybody may call.
             if message["type"] == "http.response.start" and _is_refusal(
-                message["status"], scope["method"]
+                message["status"], http["method"]
             ):
-                await self._gate.record_refusal(cast("HTTPScope", scope), bound)
+                await self._gate.record_refusal(http, bound)
             await send(message)
 
         await self._app(scope, receive, send_recorded)
