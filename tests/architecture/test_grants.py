@@ -68,6 +68,7 @@ READS = {
         "administration_event",
         "api_key",
         "checkpoint",
+        "person_groups",
         "role_binding",
         "tenant_quota",
         *RETENTION,
@@ -152,6 +153,7 @@ WRITES = {
             "dead_letter_log",
             "notification_rule",
             "projection_snapshot",
+            "person_groups",
             "role_binding",
             "schedule",
             "session",
@@ -161,6 +163,7 @@ WRITES = {
         },
         "update": {
             "notification_rule",
+            "person_groups",
             "projection_snapshot",
             "schedule",
             "session",

@@ -33,6 +33,8 @@ from noetl_planner.api.http.services import ApiServices
 from noetl_planner.domain.decision.idempotency_keys import build_event_key
 from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator
+from noetl_planner.identity.author_access import AuthorAccess
+from noetl_planner.identity.denials import DenialLog
 from noetl_planner.identity.principals import build_system_access
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.store_waits import StoreWaits
@@ -199,6 +201,15 @@ class ApiWorld:
         values.setdefault(
             "access_resolver",
             AccessResolver(self.identities, tenant_id=place[0], organization_id=place[1]),
+        )
+        values.setdefault(
+            "authors",
+            AuthorAccess(
+                self.identities,
+                values["access_resolver"],
+                clock,
+                denials=DenialLog(self.administration, clock),
+            ),
         )
         return ApiServices(**values)
 

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,13 @@ def print_note(text: str) -> None:
     """Write one line beside the output proper."""
     sys.stderr.write(escape_line(text) + "\n")
     sys.stderr.flush()
+
+
+def print_suspensions(listed: Sequence[Mapping[str, Any]]) -> None:
+    """Say of what starts playbooks why it starts none; a planner of before does not say."""
+    for one in listed:
+        if one.get("suspended"):
+            print_note(f"{one['name']} is suspended: {one['suspended']}")
 
 
 def format_version(number: int | None) -> str:

@@ -48,8 +48,13 @@ class ConsoleSession {
   }
 
   async signOut(): Promise<void> {
-    await sendJson("POST", "/auth/logout");
+    const ended = await sendJson<{ provider_logout_url: string | null }>("POST", "/auth/logout");
     setCsrfToken("");
+    if (ended.provider_logout_url !== null) {
+      // Else the next sign-in would ask nobody: the provider still knows the person.
+      location.assign(ended.provider_logout_url);
+      return;
+    }
     await this.load();
   }
 

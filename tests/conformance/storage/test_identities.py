@@ -13,6 +13,7 @@ from noetl_contracts.identity.administration import NewRecord, Outcome, RecordFi
 from noetl_contracts.identity.role_bindings import (
     ALL_ORGANIZATIONS,
     ApiKey,
+    PersonGroups,
     RoleBinding,
     SubjectKind,
 )
@@ -187,3 +188,15 @@ async def test_a_schedule_keeps_who_put_it(stores: Stores) -> None:
     found = await stores.schedules.find_schedule("nightly", **SCOPE)
     assert found is not None
     assert found.actor == ACTOR
+
+
+async def test_groups_of_an_older_sign_in_do_not_replace_newer_ones(stores: Stores) -> None:
+    who = {"issuer": "https://id", "subject": "ann"}
+    assert await stores.identities.find_groups(**who) is None
+    later = PersonGroups(**who, groups=("data",), seen_at=NOON + timedelta(hours=1))
+    await stores.identities.put_groups(later)
+    await stores.identities.put_groups(PersonGroups(**who, groups=("ops",), seen_at=NOON))
+    assert await stores.identities.find_groups(**who) == later
+    latest = PersonGroups(**who, groups=(), seen_at=NOON + timedelta(hours=2))
+    await stores.identities.put_groups(latest)
+    assert await stores.identities.find_groups(**who) == latest

@@ -1,5 +1,6 @@
 """People of a real provider have the roles of their subject and groups, and no others."""
 
+import time
 from http import HTTPStatus
 
 import httpx
@@ -69,3 +70,20 @@ async def test_a_role_of_another_issuers_ann_is_not_this_anns(
         site.world.store.role_bindings.pop(binding.binding_id)
     answer = await call(site, provider.forge(sub="ann", groups=[]), "/api/executions")
     assert answer.status_code == HTTPStatus.FORBIDDEN
+
+
+async def test_groups_are_kept_as_the_provider_gave_them_last(
+    site: Site, provider: IdentityProvider, browser: Browser
+) -> None:
+    await browser.sign_in(site, path="/")
+    await browser.get(f"{site.url}/api/auth/whoami")
+    issuer = site.sign_in.config.issuer
+    kept = await site.world.identities.find_groups(issuer=issuer, subject="ann")
+    assert kept is not None
+    assert "operators" in kept.groups
+    # The next sign-in, without the group.
+    now_s = int(time.time()) + 5
+    await call(site, provider.forge(sub="ann", groups=[], iat=now_s), "/api/auth/whoami")
+    after = await site.world.identities.find_groups(issuer=issuer, subject="ann")
+    assert after is not None
+    assert after.groups == ()

@@ -206,3 +206,20 @@ async def test_nobody_and_a_worker_get_no_code() -> None:
     for caller, status in ((NOBODY, HTTPStatus.UNAUTHORIZED), (worker, HTTPStatus.FORBIDDEN)):
         async with open_client(session_api.app, caller) as client:
             assert (await client.post("/auth/codes")).status_code == status
+
+
+async def test_wrong_codes_and_tokens_are_recorded_a_few_of_them() -> None:
+    door = SessionApi()
+    wrong = {"Authorization": "Bearer nobody's"}
+    async with open_client(door.app) as thief:
+        for number in range(40):
+            assert await door.begin(thief, f"{number:064}") == HTTPStatus.UNAUTHORIZED
+            refused = await thief.post("/auth/session", headers=wrong)
+            assert refused.status_code == HTTPStatus.FORBIDDEN
+        assert (await thief.get("/auth/session")).status_code == HTTPStatus.UNAUTHORIZED
+    ((_, records),) = door.world.store.administration.items()
+    assert [(record.action, record.target) for record in records] == [
+        ("access.denied", "POST /auth/session")
+    ]
+    assert records[0].actor.kind == "anonymous"
+    assert records[0].actor.id

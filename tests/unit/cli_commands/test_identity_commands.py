@@ -8,6 +8,9 @@ from tests.support.canned_api import serve_answers
 from typer.testing import CliRunner, Result
 
 from noetl_cli.__main__ import app
+from noetl_cli.audit import administration_log
+from noetl_cli.commands.executions import events
+from noetl_cli.planner.client import open_client
 from noetl_contracts import codec
 
 BINDING = {
@@ -146,3 +149,23 @@ def test_a_refusal_names_the_way_out() -> None:
     with serve_answers({"GET /api/keys": refused}) as api:
         done = CliRunner().invoke(app, ["key", "ls", "--server", api.url])
     assert "eve may not administer" in str(done.exception)
+
+
+def test_the_log_shows_which_role_and_folder_were_given() -> None:
+    granted = {**RECORD, "details": {"role": "author", "path_prefix": "sales/eu"}}
+    done = run({"GET /api/audit": (200, {**PAGE, "records": [granted]})}, "audit", "log")
+    head, line = done.stdout.splitlines()
+    assert head.split()[-2:] == ["ROLE", "FOLDER"]
+    assert line.split()[-2:] == ["author", "sales/eu"]
+
+
+def test_a_misspelled_action_of_the_log_is_answered_with_the_nearest() -> None:
+    with serve_answers({"GET /api/audit": (200, PAGE)}) as api, open_client(api.url) as planner:
+        assert "'role.granted'" in administration_log.suggest_what(planner, "role.grantd")
+
+
+def test_an_event_names_who_asked_for_it() -> None:
+    actor = {"kind": "execution", "name": "sales/load", "on_behalf_of": {"name": "ann"}}
+    view = {"version": 1, "event_type": "playbook.initialized", "node_name": None}
+    line = events.format_event({**view, "context": {}, "error": None, "actor": actor})
+    assert line.endswith("by sales/load (for ann)")

@@ -35,7 +35,11 @@ async def test_a_rule_is_kept_listed_and_removed(mail: Api) -> None:
     kept = await mail.put(ADDRESS, json=RULE)
     assert kept.is_success, kept.text
     listed = (await mail.get("/api/notifications")).json()["rules"]
-    assert listed == [kept.json()] == [{"name": "ops", "longer_than_s": 0.0, **RULE}]
+    assert (
+        listed
+        == [kept.json()]
+        == [{"name": "ops", "longer_than_s": 0.0, "suspended": None, **RULE}]
+    )
     assert (await mail.delete(ADDRESS)).json() == {"name": "ops", "removed": True}
     assert (await mail.delete(ADDRESS)).status_code == 404
     assert (await mail.get("/api/notifications/log")).json() == {"notifications": []}

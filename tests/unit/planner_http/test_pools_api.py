@@ -8,9 +8,17 @@ import pytest
 from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, ApiWorld, beginning
+from tests.support.identities import (
+    OTHER,
+    OWNER,
+    make_caller,
+    make_guarded_app,
+    open_client,
+)
 from tests.support.storage import an_execution
 
 from noetl_chassis.clock import SystemClock
+from noetl_contracts import subjects
 from noetl_contracts.commands.worker_pools import Pools, Priority, WorkerHeartbeat
 from noetl_contracts.events.command_events import CommandIssued
 from noetl_contracts.ids import CommandId, ExecutionId, RunId, WorkerId
@@ -19,6 +27,7 @@ from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryBacklogs
 from noetl_messaging.streams import topology
+from noetl_messaging.streams.ports import Message
 from noetl_planner.api.app import create_app
 from noetl_planner.domain.decision.draft import Limits
 
@@ -152,3 +161,24 @@ async def test_the_api_lists_workers_by_what_they_last_said(world: ApiWorld) -> 
         (worker,) = (await api.get("/api/workers")).json()["workers"]
     assert (worker["worker_id"], worker["pool"], worker["free"]) == ("w", "gpu", 1)
     assert worker["locality"] == {"node": "n1"}
+
+
+async def test_a_shared_pool_shows_what_waits_of_the_own_organization_alone() -> None:
+    world = ApiWorld()
+    await waiting(world, "gpu")
+    broker = MemoryBroker(
+        topology.declare_topology(shard_count=1, pools=POOLS.by_stream), SystemClock()
+    )
+    await broker.ensure_streams()
+    for number in range(3):
+        command = subjects.build_command_subject("gpu", "io", *OTHER)
+        await broker.publish_message(Message(subject=command, message_id=str(number), data=b"{}"))
+    app = make_guarded_app(world, limits=Limits(pools=POOLS), backlogs=MemoryBacklogs(broker))
+    shown = {}
+    other, own = await make_caller(world, "viewer", place=OTHER), await make_caller(world, "viewer")
+    for caller in (OWNER, other, own):
+        async with open_client(app, caller) as client:
+            pools = (await client.get("/api/pools")).json()["pools"]
+        (gpu,) = (pool for pool in pools if pool["name"] == "gpu")
+        shown[caller.name] = {lane["lane"]: lane["pending"] for lane in gpu["lanes"]}["io"]
+    assert list(shown.values()) == [3, 0, 1]

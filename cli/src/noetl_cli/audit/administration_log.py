@@ -8,9 +8,11 @@ from msgspec import Struct
 
 from noetl_cli.audit import ocsf
 from noetl_cli.planner.client import PlannerClient
+from noetl_contracts import spelling
 
 FOLLOW_S = 1.0
 PAGE_RECORDS = 500
+RECORDS_MAX = 1000
 
 
 class RecordWish(Struct, frozen=True, kw_only=True):
@@ -55,13 +57,28 @@ def list_whole_log(planner: PlannerClient, wish: RecordWish) -> Iterator[dict[st
 
 def format_record(record: dict[str, Any]) -> tuple[str, ...]:
     """Return a record as the cells of a table: when, who, what, on what, and how it ended."""
-    actor = record["actor"]
-    who = actor.get("name") or actor.get("id") or actor["kind"]
+    outcome = "" if record["outcome"] == "done" else record["outcome"]
+    who = format_actor(record["actor"])
+    details = record["details"]
+    role, folder = details.get("role") or "", details.get("path_prefix") or ""
+    return record["at"][:19], who, record["action"], record["target"], role, folder, outcome
+
+
+def suggest_what(planner: PlannerClient, what: str) -> str:
+    """Name what was done lately that is spelled nearly as what was looked for."""
+    records = planner.get("/api/audit", limit=RECORDS_MAX)["records"]
+    actions = {record["action"] for record in records}
+    groups = {action.partition(".")[0] for action in actions}
+    return spelling.suggest_or_list(what, sorted(actions | groups), label="lately there were")
+
+
+def format_actor(actor: dict[str, Any]) -> str:
+    """Name an actor, and who caused first what it asked for."""
+    who: str = actor.get("name") or actor.get("id") or actor["kind"]
     cause = actor.get("on_behalf_of")
     if cause is not None:
         who += f" (for {cause.get('name') or cause.get('id') or cause['kind']})"
-    outcome = "" if record["outcome"] == "done" else record["outcome"]
-    return record["at"][:19], who, record["action"], record["target"], outcome
+    return who
 
 
 def build_export(record: dict[str, Any], form: str) -> dict[str, Any]:

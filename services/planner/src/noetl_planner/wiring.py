@@ -33,10 +33,13 @@ from noetl_planner.domain.decision.spark_threshold import LaneCores
 from noetl_planner.facts.report_refusals import ReportRefusals
 from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator, NobodyCanSignIn
+from noetl_planner.identity.author_access import AuthorAccess
+from noetl_planner.identity.denials import DenialLog
 from noetl_planner.identity.openid import sign_in
 from noetl_planner.identity.openid.browser_sessions import BrowserDoor, BrowserSessions
 from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.principals import build_system_access
+from noetl_planner.identity.start_checks import StartChecks
 from noetl_planner.loops.collector import LoopCollector
 from noetl_planner.loops.queue import LoopQueue
 from noetl_planner.service import ShardPlanner
@@ -221,6 +224,9 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
             shard_count=config.shard_count,
         ),
         report_refusals=ReportRefusals(adapters.clock),
+        start_checks=StartChecks(
+            build_author_access(adapters, build_access_resolver(adapters, config))
+        ),
         producer=producer,
     )
 
@@ -260,15 +266,11 @@ def build_api_services(
 ) -> ApiServices:
     """Choose what the HTTP rooms may touch."""
     place = TenantId(config.tenant_id), OrganizationId(config.organization_id)
+    resolver = build_access_resolver(adapters, config)
     return ApiServices(
         authenticator=build_authenticator(adapters, config, signing_in),
-        access_resolver=AccessResolver(
-            adapters.identities,
-            tenant_id=place[0],
-            organization_id=place[1],
-            role_by_group=parse_group_roles(config),
-            group_issuer=config.oidc_issuer,
-        ),
+        access_resolver=resolver,
+        authors=build_author_access(adapters, resolver),
         access=build_system_access(*place),
         identities=adapters.identities,
         administration=adapters.administration,
@@ -319,6 +321,27 @@ def build_api_services(
         ),
         http_hosts=list_own_hosts(config),
         sign_in=signing_in,
+    )
+
+
+def build_access_resolver(adapters: Adapters, config: Settings) -> AccessResolver:
+    """Build what reads roles, of bindings and of the settings."""
+    return AccessResolver(
+        adapters.identities,
+        tenant_id=TenantId(config.tenant_id),
+        organization_id=OrganizationId(config.organization_id),
+        role_by_group=parse_group_roles(config),
+        group_issuer=config.oidc_issuer,
+    )
+
+
+def build_author_access(adapters: Adapters, resolver: AccessResolver) -> AuthorAccess:
+    """Build what looks up the roles of who has left something running."""
+    return AuthorAccess(
+        adapters.identities,
+        resolver,
+        adapters.clock,
+        denials=DenialLog(adapters.administration, adapters.clock),
     )
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from noetl_cli import terminal_output
+from noetl_cli.audit import administration_log
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
 from noetl_cli.local import history
 from noetl_cli.planner import client
@@ -55,6 +56,8 @@ def format_event(view: dict[str, Any]) -> str:
     details = [f"{name}={context[name]}" for name in _SHOWN if context.get(name) is not None]
     if view["error"]:
         details.append(f"error={format_error(view['error'])}")
+    if view.get("actor"):
+        details.append(f"by {administration_log.format_actor(view['actor'])}")
     if context.get("tries"):
         details.append(f"after {format_attempts(context['tries'])}")
     # Those of tasks are told by what ends them: this one counts how often a command was sent.

@@ -3,6 +3,7 @@
 from typing import Any
 
 from noetl_cli import terminal_output
+from noetl_cli.audit import administration_log
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
 from noetl_cli.local import history
 from noetl_cli.planner import client
@@ -29,12 +30,13 @@ def status(
     with client.open_client(server) as planner:
         answer = planner.get(f"{address}/status")
         steps = planner.get(f"{address}/steps", limit=STEPS_MAX)
+        begun = planner.get(f"{address}/events", limit=1)["events"]
     if as_json:
         terminal_output.print_json(
             {**answer, "steps": steps["steps"], "has_more_steps": steps["has_more"]}
         )
         return
-    for line in status_lines(answer):
+    for line in [*status_lines(answer), *_asker_lines(begun)]:
         terminal_output.print_line(terminal_output.flatten_text(line))
     _show_steps(steps)
     for line in error_text.format_error_lines(answer["error"]) if answer["error"] else ():
@@ -72,6 +74,12 @@ def _step_row(run: dict[str, Any]) -> tuple[str, ...]:
         format_error(run["error"]) if run["error"] else "",
     )
     return run["step"], run["status"], f"{run['duration']:.2f}", ", ".join(filter(None, parts))
+
+
+def _asker_lines(begun: list[dict[str, Any]]) -> list[str]:
+    """Name who asked for the execution, by its first event."""
+    actor = begun[0].get("actor") if begun else None
+    return [f"asked for by {administration_log.format_actor(actor)}"] if actor else []
 
 
 def status_lines(status_view: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from noetl_cli.commands.options import Server, parse_duration
 from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.planner import client
 
-_HEAD = ("AT (UTC)", "WHO", "DID", "WITH", "")
+_HEAD = ("AT (UTC)", "WHO", "DID", "WITH", "ROLE", "FOLDER", "")
 
 
 def show_log(
@@ -54,7 +54,10 @@ def show_log(
             return
         records = administration_log.list_records(planner, wish)
         rows = [administration_log.format_record(record) for record in records]
-        terminal_output.print_rows(_HEAD, rows, nothing="No records.")
+        nothing = "No records."
+        if not rows and what is not None:
+            nothing = f"No records: {administration_log.suggest_what(planner, what)}"
+        terminal_output.print_rows(_HEAD, rows, nothing=nothing)
         if not follow:
             return
         last = records[-1]["version"] if records else 0

@@ -79,6 +79,7 @@ def list_rules(*, server: Server = None, as_json: AsJson = False) -> None:
     terminal_output.print_rows(
         ("NAME", "OF", "ON", "LONGER THAN", "STARTS"), rows, nothing="No rules."
     )
+    terminal_output.print_suspensions(rules)
 
 
 @app.command("rm")

@@ -76,7 +76,7 @@ def list_schedules(*, server: Server = None, as_json: AsJson = False) -> None:
             else f"{schedule['path']}@{schedule['version']}",
             schedule["cron"],
             schedule["timezone"],
-            _format_moment(schedule["next_at"]) if schedule["enabled"] else "paused",
+            _describe_next(schedule),
             _format_moment(schedule["last_at"]),
             schedule["last_execution_id"] or "-",
         )
@@ -84,6 +84,7 @@ def list_schedules(*, server: Server = None, as_json: AsJson = False) -> None:
     ]
     head = ("NAME", "PLAYBOOK", "CRON", "ZONE", "NEXT", "LAST", "EXECUTION")
     terminal_output.print_rows(head, rows, nothing="No schedules.")
+    terminal_output.print_suspensions(schedules)
 
 
 @app.command("show")
@@ -125,7 +126,7 @@ def pause_schedule(name: Name, *, server: Server = None, as_json: AsJson = False
 
 @app.command("resume")
 def resume_schedule(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
-    """Fire again, from the next time on."""
+    """Fire again, from the next time on; take a suspended one over."""
     with client.open_client(server) as planner:
         _print_schedule(planner.post(f"{_schedule_address(name)}/resume", {}), as_json=as_json)
 
@@ -155,6 +156,14 @@ def _print_schedule(schedule: dict[str, Any], *, as_json: bool) -> None:
         f"{schedule['name']}: {schedule['path']} at {schedule['cron']} "
         f"({schedule['timezone']}), {when}"
     )
+    terminal_output.print_suspensions([schedule])
+
+
+def _describe_next(schedule: dict[str, Any]) -> str:
+    if not schedule["enabled"]:
+        return "paused"
+    # A planner of the release before does not say.
+    return "suspended" if schedule.get("suspended") else _format_moment(schedule["next_at"])
 
 
 def _format_moment(text: str | None) -> str:

@@ -97,6 +97,7 @@ def list_triggers(*, server: Server = None, as_json: AsJson = False) -> None:
     terminal_output.print_rows(
         ("NAME", "PLAYBOOK", "SUBJECT", "ENABLED", "AT ONCE"), rows, nothing="No triggers."
     )
+    terminal_output.print_suspensions(triggers)
 
 
 @app.command("pause")

@@ -75,6 +75,7 @@ def list_webhooks(*, server: Server = None, as_json: AsJson = False) -> None:
     terminal_output.print_rows(
         ("NAME", "PLAYBOOK", "SIGNED WITH", "ADDRESS"), rows, nothing="No webhooks."
     )
+    terminal_output.print_suspensions(webhooks)
 
 
 @app.command("rm")

@@ -65,6 +65,15 @@ class ApiKey(Struct, frozen=True, kw_only=True):
         return self.revoked_at is None and (self.expires_at is None or moment < self.expires_at)
 
 
+class PersonGroups(Struct, frozen=True, kw_only=True):
+    """The groups of somebody as an identity provider gave them last, and when."""
+
+    issuer: str
+    subject: str
+    groups: tuple[str, ...]
+    seen_at: datetime
+
+
 class Session(Struct, frozen=True, kw_only=True):
     """Who signed in, and until when; `session_hash` is the SHA-256 of the secret in the cookie.
 

@@ -19,6 +19,7 @@ from noetl_contracts.requests.starts import build_start_request
 ASKER = "notification "
 EVERYTHING = "*"
 _BELOW = "/*"
+_RULE_ACTOR = "notification/"
 _ERROR_CHARACTERS_MAX = 500
 
 
@@ -113,8 +114,13 @@ def build_workload(due: DueNotification) -> dict[str, Any]:
 def build_actor(rule: NotificationRule) -> Actor:
     """Return a rule as the actor of what it starts, for who put it."""
     return actors.build_caused_actor(
-        ActorKind.TRIGGER, Via.TRIGGER, f"notification/{rule.name}", rule.name, rule.actor
+        ActorKind.TRIGGER, Via.TRIGGER, f"{_RULE_ACTOR}{rule.name}", rule.name, rule.actor
     )
+
+
+def is_rule_actor(actor: Actor) -> bool:
+    """Tell whether an actor is a rule of notifications, and not a trigger."""
+    return actor.kind is ActorKind.TRIGGER and actor.id.startswith(_RULE_ACTOR)
 
 
 def build_notification_request(

@@ -12,6 +12,7 @@ from noetl_contracts.identity.quotas import RunningCount, TenantQuota, TenantUsa
 from noetl_contracts.identity.role_bindings import (
     ALL_ORGANIZATIONS,
     ApiKey,
+    PersonGroups,
     RoleBinding,
     Session,
     SubjectKind,
@@ -78,6 +79,17 @@ class MemoryIdentities:
             for binding in self._store.role_bindings.values()
             if binding.issuer in ("", names.issuer) and _does_mean(binding, names)
         ]
+
+    async def put_groups(self, groups: PersonGroups) -> None:
+        """Keep the groups of somebody, unless later ones are kept."""
+        key = (groups.issuer, groups.subject)
+        stored = self._store.person_groups.get(key)
+        if stored is None or stored.seen_at <= groups.seen_at:
+            self._store.person_groups[key] = groups
+
+    async def find_groups(self, *, issuer: str, subject: str) -> PersonGroups | None:
+        """Return the groups that were seen last; None of who has not signed in."""
+        return self._store.person_groups.get((issuer, subject))
 
     async def put_key(self, key: ApiKey) -> None:
         """Keep an API key; raises `VersionConflict` for a prefix that is taken."""

@@ -10,7 +10,7 @@ from noetl_contracts.commands.state_values import StateChange
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.identity.administration import AdministrationRecord
 from noetl_contracts.identity.quotas import TenantQuota
-from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding, Session
+from noetl_contracts.identity.role_bindings import ApiKey, PersonGroups, RoleBinding, Session
 from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import (
@@ -124,6 +124,7 @@ class MemoryStore:
     past_by_execution: dict[str, dict[int, Snapshot]] = field(default_factory=dict)
     role_bindings: dict[str, RoleBinding] = field(default_factory=dict)
     api_keys: dict[str, ApiKey] = field(default_factory=dict)
+    person_groups: dict[tuple[str, str], PersonGroups] = field(default_factory=dict)
     notification_rules: dict[tuple[str, str, str], Any] = field(default_factory=dict)
     notification_rule_count: int = 0
     notifications: dict[tuple[int, ExecutionId, Cause], SentNotification] = field(

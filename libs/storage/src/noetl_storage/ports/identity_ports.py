@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from noetl_contracts.identity.administration import AdministrationRecord, NewRecord, RecordFilter
 from noetl_contracts.identity.quotas import RunningCount, TenantQuota, TenantUsage
-from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding
+from noetl_contracts.identity.role_bindings import ApiKey, PersonGroups, RoleBinding
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 
 
@@ -48,6 +48,12 @@ class Identities(Protocol):
 
     async def find_bindings(self, names: SubjectNames) -> list[RoleBinding]:
         """Return the bindings of somebody, in every tenant."""
+
+    async def put_groups(self, groups: PersonGroups) -> None:
+        """Keep the groups of somebody, unless later ones are kept."""
+
+    async def find_groups(self, *, issuer: str, subject: str) -> PersonGroups | None:
+        """Return the groups that were seen last; None of who has not signed in."""
 
     async def put_key(self, key: ApiKey) -> None:
         """Keep an API key; raises `VersionConflict` for a prefix that is taken."""

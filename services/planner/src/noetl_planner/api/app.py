@@ -121,6 +121,13 @@ def _refusal_responses() -> dict[int, ResponseSpec]:
     }
 
 
+def _is_refusal(status: int, method: str) -> bool:
+    """Tell whether an answer is to be recorded; to ask whether one is signed in is no attempt."""
+    return status == HTTPStatus.FORBIDDEN or (
+        status == HTTPStatus.UNAUTHORIZED and method == "POST"
+    )
+
+
 class AccessMiddleware:
     """A middleware of every route: nothing is answered before the gate has admitted the request."""
 
@@ -131,17 +138,18 @@ class AccessMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Bind what the request may use; raises the gate's `ApiError`."""
         # Nothing here speaks over a web socket.
-        bound = await self._gate.admit_request(cast("HTTPScope", scope))
+        http = cast("HTTPScope", scope)
+        bound = await self._gate.admit_request(http)
         scope[GATE] = self._gate  # type: ignore[literal-required]  # a key of ours
         scope[BOUND_SERVICES] = bound  # type: ignore[literal-required]  # a key of ours
 
         async def send_recorded(message: Message) -> None:
-            # Refused behind the gate: a path, or what one has asked for oneself.
-            if (
-                message["type"] == "http.response.start"
-                and message["status"] == HTTPStatus.FORBIDDEN
+            # Refused behind the gate: a path, what one has asked for oneself, or a wrong token,
+            # code or signature where anybody may call.
+            if message["type"] == "http.response.start" and _is_refusal(
+                message["status"], http["method"]
             ):
-                await self._gate.record_refusal(cast("HTTPScope", scope), bound)
+                await self._gate.record_refusal(http, bound)
             await send(message)
 
         await self._app(scope, receive, send_recorded)

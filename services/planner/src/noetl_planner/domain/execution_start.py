@@ -70,7 +70,7 @@ def start_execution(draft: DecisionDraft, fact: facts.ExecutionRequested) -> Non
         draft.append_event(execution_events.FilesChanged(entries=1))
     if taken is not None:
         reruns.append_inherited(draft, taken)
-    error = error or refused
+    error = draft.stamp.start_refusal or error or refused
     if error is not None:
         executions.fail_execution(draft, error, step=error.step or WORKLOAD)
         return

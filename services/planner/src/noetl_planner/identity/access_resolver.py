@@ -65,6 +65,18 @@ class AccessResolver:
             principal=principal, tenant_id=owner[0], organization_id=owner[1], grants=grants
         )
 
+    async def find_access(
+        self, principal: Principal, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Access:
+        """Return what a principal may do in an organization, be it nothing."""
+        bindings = await self._list_bindings(principal)
+        return Access(
+            principal=principal,
+            tenant_id=tenant_id,
+            organization_id=organization_id,
+            grants=select_grants(bindings, tenant_id, organization_id),
+        )
+
     async def _list_bindings(self, principal: Principal) -> list[RoleBinding]:
         names = SubjectNames(
             kind=_SUBJECTS[principal.kind],

@@ -2,6 +2,7 @@
 
 import hmac
 import secrets
+from collections import OrderedDict
 from datetime import datetime
 from http.cookies import CookieError, SimpleCookie
 
@@ -12,7 +13,12 @@ from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.identity.actors import ActorKind, Via
-from noetl_contracts.identity.role_bindings import LOCAL_ISSUER, ApiKey, SubjectKind
+from noetl_contracts.identity.role_bindings import (
+    LOCAL_ISSUER,
+    ApiKey,
+    PersonGroups,
+    SubjectKind,
+)
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_planner.identity.openid import browser_sessions
 from noetl_planner.identity.openid.browser_sessions import (
@@ -35,6 +41,7 @@ _SECRET_BYTES = 32
 _PREFIX_CHARACTERS = len(KEY_SCHEME) + 2 * _PREFIX_BYTES
 # A key's last use is written at most so often.
 USE_NOTED_S = 60.0
+_NOTED_MAX = 4096
 
 log = structlog.get_logger(__name__)
 
@@ -95,6 +102,7 @@ class Authenticator:
         self._sign_in = sign_in
         self.browsers = browsers if sign_in is None else browsers or sign_in.browsers
         self._noted_at: dict[str, datetime] = {}
+        self._noted_groups: OrderedDict[tuple[str, str], PersonGroups] = OrderedDict()
 
     async def authenticate_request(self, evidence: Evidence) -> Principal | None:
         """Return who asks, None where nothing was shown; raises `NotSignedIn`."""
@@ -132,7 +140,9 @@ class Authenticator:
                 "the token is neither an API key nor the owner's token",
                 "noetl up writes the owner's token; an administrator makes keys: noetl key create",
             )
-        return await _read_token(self._sign_in, token, evidence.via)
+        principal = await _read_token(self._sign_in, token, evidence.via)
+        await self._note_groups(principal)
+        return principal
 
     async def find_holder(self, authorization: str) -> TokenHolder | None:
         """Return who may begin a browser's session with the token of a header, or None.
@@ -184,15 +194,18 @@ class Authenticator:
             return structs.replace(_build_account(key, Via.CONSOLE), expires_at=min(ends))
         if self._sign_in is None:
             return None
-        return Principal(
+        principal = Principal(
             kind=ActorKind.PERSON,
             id=person.subject,
             name=person.name,
             issuer=person.issuer,
             via=Via.CONSOLE,
             groups=person.groups,
+            groups_at=person.begun_at,
             expires_at=person.expires_at,
         )
+        await self._note_groups(principal)
+        return principal
 
     def _name_owner_token(self) -> str:
         """Name the owner's token of now by a digest of its digest."""
@@ -232,6 +245,24 @@ class Authenticator:
         self._noted_at[prefix] = now
         await self._identities.note_key_use(prefix, now)
 
+    async def _note_groups(self, principal: Principal) -> None:
+        """Keep the groups of who signed in: what they leave running is checked without them."""
+        name = (principal.issuer, principal.id)
+        noted = self._noted_groups.get(name)
+        seen_at = principal.groups_at or self._clock.now()
+        if noted is not None and (
+            noted.seen_at >= seen_at
+            or (principal.groups_at is None and _is_noted(noted, principal))
+        ):
+            return
+        groups = PersonGroups(
+            issuer=name[0], subject=name[1], groups=principal.groups, seen_at=seen_at
+        )
+        await self._identities.put_groups(groups)
+        self._noted_groups[name] = groups
+        while len(self._noted_groups) > _NOTED_MAX:
+            self._noted_groups.popitem(last=False)
+
 
 def _find_cookie(header: str, name: str) -> str | None:
     """Return a cookie of a `Cookie` header; of one that is malformed there is none."""
@@ -256,8 +287,14 @@ async def _read_token(sign_in: SignIn, token: str, via: Via) -> Principal:
         issuer=person.issuer,
         via=via,
         groups=person.groups,
+        groups_at=person.issued_at,
         expires_at=person.expires_at,
     )
+
+
+def _is_noted(noted: PersonGroups, principal: Principal) -> bool:
+    """Tell whether a token that names no time brings the groups that are kept."""
+    return noted.groups == principal.groups
 
 
 def _build_account(key: ApiKey, via: Via) -> Principal:

@@ -15,7 +15,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     """Who asks, as far as a token, a key or a session proved it.
 
     `home` is the only organization that an API key opens. `has_all_roles` is for the owner of the
-    installation, and for everybody where authentication is off.
+    installation, and for everybody where authentication is off. `groups_at` is when the provider
+    gave the groups.
     """
 
     kind: ActorKind
@@ -24,6 +25,7 @@ class Principal(Struct, frozen=True, kw_only=True):
     issuer: str = ""
     via: Via = Via.API
     groups: tuple[str, ...] = ()
+    groups_at: datetime | None = None
     key_prefix: str = ""
     home: tuple[TenantId, OrganizationId] | None = None
     has_all_roles: bool = False

@@ -71,7 +71,7 @@ class DecisionRunner:
         decision_values = DecisionValues(self._shared.payload_cache)
         renders = begin_renders()
         stamp = self._make_inputs()
-        version = 0
+        version = -1
         for _ in range(_TRIES_MAX):
             state = await self._states.take_state(
                 work.batches[0], is_beginning=fact_intake.is_first_request(work)
@@ -81,6 +81,7 @@ class DecisionRunner:
                 # What was rendered is of another state.
                 renders.forget_all()
                 version = expected
+                stamp = await self._check_start(work, stamp, version)
             renders.start_recording()
             draft = await self._make_draft(work, state, decision_values, stamp, renders)
             try:
@@ -109,6 +110,16 @@ class DecisionRunner:
         raise DecisionStuckError(
             f"no decision after {_TRIES_MAX} tries and {len(decision_values)} values"
         )
+
+    async def _check_start(
+        self, work: ExecutionWork, stamp: DecisionInputs, version: int
+    ) -> DecisionInputs:
+        """Add to what a first decision knows why the execution may not begin, if it may not."""
+        if version > 0:
+            return stamp
+        batch = fact_intake.select_request_batch(work.batches)
+        refusal = await self._shared.start_checks.find_refusal(batch)
+        return stamp if refusal is None else structs.replace(stamp, start_refusal=refusal)
 
     def _refuse_malformed(
         self,

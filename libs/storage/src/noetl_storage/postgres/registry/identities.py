@@ -7,7 +7,12 @@ import asyncpg
 
 from noetl_contracts import codec
 from noetl_contracts.identity.quotas import RunningCount, TenantQuota, TenantUsage
-from noetl_contracts.identity.role_bindings import ApiKey, RoleBinding, SubjectKind
+from noetl_contracts.identity.role_bindings import (
+    ApiKey,
+    PersonGroups,
+    RoleBinding,
+    SubjectKind,
+)
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_storage.ports.identity_ports import SubjectNames
 from noetl_storage.postgres import queries
@@ -74,6 +79,21 @@ class PostgresIdentities:
             _QUERIES["find_bindings"], names.kind, names.subject, names.issuer, list(names.groups)
         )
         return [_build_binding(row) for row in rows]
+
+    async def put_groups(self, groups: PersonGroups) -> None:
+        """Keep the groups of somebody, unless later ones are kept."""
+        await self._database.execute_statement(
+            _QUERIES["put_groups"],
+            groups.issuer,
+            groups.subject,
+            list(groups.groups),
+            groups.seen_at,
+        )
+
+    async def find_groups(self, *, issuer: str, subject: str) -> PersonGroups | None:
+        """Return the groups that were seen last; None of who has not signed in."""
+        row = await self._database.find_row(_QUERIES["find_groups"], issuer, subject)
+        return None if row is None else codec.convert_value(dict(row), PersonGroups)
 
     async def put_key(self, key: ApiKey) -> None:
         """Keep an API key; raises `VersionConflict` for a prefix that is taken."""

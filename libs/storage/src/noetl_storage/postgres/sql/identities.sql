@@ -49,6 +49,24 @@ where (
 )
 and issuer in ('', $3);
 
+-- name: put_groups :exec
+-- Keep groups $3 of person $2 of issuer $1 as of $4, unless later ones are kept.
+insert into noetl.person_groups as p (issuer, subject, groups, seen_at)
+values ($1, $2, $3, $4)
+on conflict (issuer, subject) do update
+set groups = excluded.groups, seen_at = excluded.seen_at
+where p.seen_at <= excluded.seen_at;
+
+-- name: find_groups :one
+-- The groups of person $2 of issuer $1 that were seen last.
+select
+    issuer,
+    subject,
+    groups,
+    seen_at
+from noetl.person_groups
+where issuer = $1 and subject = $2;
+
 -- name: put_key :exec
 -- Keep an API key.
 insert into noetl.api_key (

@@ -79,10 +79,14 @@ class Gate:
 
     async def record_refusal(self, scope: HTTPScope, services: ApiServices) -> None:
         """Record that a handler has refused what the gate had admitted."""
+        route = f"{scope['method']} {scope['path_template']}"
+        if services.access.principal is NOBODY:
+            await self._record_unknown(_get_address(scope), route, "token_or_signature")
+            return
         await self._record_denial(
             services.access.principal.build_actor(),
             services.access,
-            f"{scope['method']} {scope['path_template']}",
+            route,
             "refused for this path or request",
         )
 

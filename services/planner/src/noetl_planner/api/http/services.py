@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, TypedDict
 
 import msgspec
@@ -27,10 +28,12 @@ from noetl_planner.api.http.limiters import (
     FollowerLimiter,
     FollowerLimits,
 )
+from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.quota_board import QuotaBoard
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator
+from noetl_planner.identity.author_access import AuthorAccess
 from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.permissions import Permission
 from noetl_planner.identity.principals import Access
@@ -116,6 +119,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
 
     authenticator: Authenticator
     access_resolver: AccessResolver
+    authors: AuthorAccess
     access: Access
     path_prefixes: tuple[str, ...] = ()
     # Whether it is the organization of the installation, which sees what is nobody's.
@@ -230,6 +234,30 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     def has_permission(self, permission: Permission, path: str) -> bool:
         """Tell whether who asks may do something else to a playbook."""
         return self.access.has_permission(permission, path=path)
+
+    async def find_author_fault(self, actor: Actor | None, path: str | None) -> str | None:
+        """Say why who has put something to start a playbook may not any more; None: who has may.
+
+        Without a `path` it is about all playbooks.
+        """
+        return await self.authors.find_fault(
+            actor, Permission.WRITE_PLAYBOOKS, path=path, **self.tenant_scope
+        )
+
+    async def check_author(self, actor: Actor | None, path: str, what: str) -> None:
+        """Raise a 403, and record it, when who has put what starts a playbook may not any more."""
+        fault = await self.find_author_fault(actor, path)
+        if fault is None:
+            return
+        await self.authors.record_refusal(
+            self.actor, f"start of {path}", fault, **self.tenant_scope
+        )
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            code="author_refused",
+            detail=f"{what} may not start playbook {path!r}: {fault}",
+            hint="somebody who may takes it over by putting it again",
+        )
 
     @asynccontextmanager
     async def record_change(

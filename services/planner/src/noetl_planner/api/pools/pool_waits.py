@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_contracts.commands.command_work import DEFAULT_POOL
 from noetl_contracts.commands.worker_pools import LANES
@@ -67,11 +67,20 @@ async def list_execution_waits(services: ApiServices, execution_id: ExecutionId)
 
 
 async def list_pool_views(services: ApiServices) -> list[PoolView]:
-    """Show every pool of the deployment."""
+    """Show every pool of the deployment.
+
+    A pool's stream is that of all tenants: who does not administer the whole installation is shown
+    what waits of the own organization alone.
+    """
     streamed = services.pools.by_stream or (
         (DEFAULT_POOL,) if not services.pools.pool_names else ()
     )
     pool_views = [await _view_streamed_pool(services, name) for name in streamed]
+    if not services.sees_all_tenants:
+        waiting = await services.projections.list_urgent(
+            **services.tenant_scope, pools=streamed, commands_max=COMMANDS_MAX
+        )
+        pool_views = [_hide_others(view, waiting) for view in pool_views]
     issued = await services.projections.list_urgent(
         **services.tenant_scope, pools=services.pools.by_http, commands_max=COMMANDS_MAX
     )
@@ -83,6 +92,16 @@ async def _view_streamed_pool(services: ApiServices, name: str) -> PoolView:
     lanes = [_view_lane(lane, backlog) for lane, backlog in backlogs.items() if backlog is not None]
     is_served = any(item is not None and item.is_served for item in backlogs.values())
     return PoolView(name=name, transport=JETSTREAM, served=is_served, lanes=lanes)
+
+
+def _hide_others(view: PoolView, issued: Iterable[IssuedCommand]) -> PoolView:
+    """Count what waits of one organization; what its workers hold is anybody's."""
+    counts = _count_places(issued)
+    lanes = [
+        structs.replace(lane, pending=counts[view.name, lane.lane], unsettled=0)
+        for lane in view.lanes
+    ]
+    return structs.replace(view, lanes=lanes)
 
 
 def _view_http_pool(name: str, issued: Iterable[IssuedCommand]) -> PoolView:

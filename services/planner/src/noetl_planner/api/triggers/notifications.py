@@ -6,7 +6,7 @@ from typing import Annotated
 from litestar import delete, get, post, put
 from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.requests import notifications, workload_keys
@@ -42,6 +42,7 @@ class RuleView(Struct, frozen=True, kw_only=True):
     causes: list[Cause]
     longer_than_s: float
     playbook: str
+    suspended: str | None = None
 
 
 class RuleList(Struct, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ class Removed(Struct, frozen=True, kw_only=True):
 async def list_rules(services: Services) -> RuleList:
     """List the rules."""
     rules = await services.notifications.list_rules(rules_max=RULES_MAX, **services.tenant_scope)
-    return RuleList(rules=[_view_rule(rule) for rule in rules])
+    return RuleList(rules=[await _view_author(services, rule) for rule in rules])
 
 
 @get("/notifications/log", tags=["notifications"])
@@ -187,6 +188,12 @@ async def _get_rule(services: ApiServices, name: str) -> NotificationRule:
             f"there is no rule {name[:128]!r} of notifications", hint="noetl notify ls"
         )
     return rule
+
+
+async def _view_author(services: ApiServices, rule: NotificationRule) -> RuleView:
+    """Show also why nothing is sent while the rule's author may not."""
+    fault = await services.find_author_fault(rule.actor, None)
+    return structs.replace(_view_rule(rule), suspended=fault)
 
 
 def _view_rule(rule: NotificationRule) -> RuleView:

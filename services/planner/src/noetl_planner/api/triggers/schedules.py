@@ -58,7 +58,10 @@ class NamedBody(ScheduleBody, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ScheduleView(Struct, frozen=True, kw_only=True):
-    """A schedule as people see it; `next` are the times to come."""
+    """A schedule as people see it; `next` are the times to come.
+
+    It is `suspended` while its author may not start its playbook any more, for the reason told.
+    """
 
     name: str
     path: str
@@ -74,6 +77,8 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
     last_at: datetime | None
     last_execution_id: str | None
     next: list[datetime] = msgspec.field(default_factory=list)
+    author: str | None = None
+    suspended: str | None = None
 
 
 class ScheduleList(Struct, frozen=True, kw_only=True):
@@ -95,7 +100,7 @@ async def list_schedules(services: Services) -> ScheduleList:
     schedules = await _list_all_schedules(services)
     return ScheduleList(
         schedules=[
-            _view_schedule(schedule)
+            await _view_author(services, schedule)
             for schedule in schedules
             if services.covers_path(schedule.path)
         ]
@@ -124,11 +129,12 @@ async def show(
 ) -> ScheduleView:
     """Show a schedule and the times to come."""
     schedule = await _get_schedule(services, name)
+    view = await _view_author(services, schedule)
     if not schedule.is_enabled:
-        return _view_schedule(schedule)
+        return view
     now = services.clock.now()
     coming = cron.list_due_times(schedule.cron, schedule.timezone, now, times_max=count)
-    return structs.replace(_view_schedule(schedule), next=coming)
+    return structs.replace(view, next=coming)
 
 
 @delete("/schedules/{name:str}", status_code=HTTP_200_OK, tags=["schedules"])
@@ -148,8 +154,11 @@ async def pause(services: Services, name: FromPath[str]) -> ScheduleView:
 
 @post("/schedules/{name:str}/resume", status_code=HTTP_200_OK, tags=["schedules"])
 async def resume(services: Services, name: FromPath[str]) -> ScheduleView:
-    """Fire again, from the next time on."""
-    return await _switch_schedule(services, name, is_enabled=True)
+    """Fire again, from the next time on; who resumes a suspended one becomes its author."""
+    schedule = await _get_schedule(services, name)
+    if await services.find_author_fault(schedule.actor, schedule.path) is None:
+        return await _switch_schedule(services, name, is_enabled=True)
+    return await _take_over_schedule(services, schedule)
 
 
 @post("/schedules/{name:str}/run", status_code=HTTP_202_ACCEPTED, tags=["schedules"])
@@ -250,6 +259,23 @@ def _set_next_time(services: ApiServices, schedule: Schedule) -> Schedule:
     return structs.replace(schedule, next_at=next_at if schedule.is_enabled else None)
 
 
+async def _take_over_schedule(services: ApiServices, schedule: Schedule) -> ScheduleView:
+    taken = structs.replace(schedule, actor=services.actor, is_enabled=True)
+    before = None if schedule.actor is None else schedule.actor.short_name
+    async with services.record_change("schedule.resumed", schedule.name, taken_over_from=before):
+        return _view_schedule(
+            await services.schedules.put_schedule(_set_next_time(services, taken))
+        )
+
+
+async def _view_author(services: ApiServices, schedule: Schedule) -> ScheduleView:
+    fault = await services.find_author_fault(schedule.actor, schedule.path)
+    said = (
+        None if fault is None else f"{fault}; noetl schedule resume {schedule.name} takes it over"
+    )
+    return structs.replace(_view_schedule(schedule), suspended=said)
+
+
 async def _switch_schedule(services: ApiServices, name: str, *, is_enabled: bool) -> ScheduleView:
     for _ in range(_SWITCHES_TRIED_MAX):
         schedule = await _get_schedule(services, name)
@@ -318,6 +344,7 @@ def _view_schedule(schedule: Schedule) -> ScheduleView:
         next_at=schedule.next_at,
         last_at=schedule.last_at,
         last_execution_id=schedule.last_execution_id,
+        author=None if schedule.actor is None else schedule.actor.short_name,
     )
 
 

@@ -145,6 +145,7 @@ async def start_from_message(services: ApiServices, delivery: Delivery) -> views
             ActorKind.TRIGGER, Via.TRIGGER, trigger.name, trigger.name, trigger.actor
         ),
     )
+    await services.check_author(trigger.actor, trigger.path, f"trigger {trigger.name!r}")
     if len(delivery.data) > trigger.body_bytes_max:
         raise problems.too_large_error(
             f"the message takes {len(delivery.data)} bytes; "

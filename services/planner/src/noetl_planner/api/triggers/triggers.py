@@ -7,7 +7,7 @@ import msgspec
 from litestar import delete, get, put
 from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from noetl_contracts import spelling, subjects
 from noetl_contracts.requests import triggers
@@ -55,6 +55,7 @@ class TriggerView(Struct, frozen=True, kw_only=True):
     enabled: bool
     filter: str | None
     max_in_flight: int | None
+    suspended: str | None = None
 
 
 class TriggerList(Struct, frozen=True, kw_only=True):
@@ -75,7 +76,7 @@ async def list_triggers(services: Services) -> TriggerList:
     """List the triggers."""
     return TriggerList(
         triggers=[
-            _view_trigger(trigger)
+            await _view_author(services, trigger)
             for trigger in await _list_all_triggers(services)
             if services.covers_path(trigger.path)
         ]
@@ -100,7 +101,7 @@ async def show(services: Services, name: FromPath[str]) -> TriggerView:
     trigger = await services.triggers.find_trigger(name, **services.tenant_scope)
     if trigger is None or not services.covers_path(trigger.path):
         raise await _build_missing_error(services, name)
-    return _view_trigger(trigger)
+    return await _view_author(services, trigger)
 
 
 @delete("/triggers/{name:str}", status_code=HTTP_200_OK, tags=["triggers"])
@@ -197,6 +198,12 @@ async def _build_missing_error(services: ApiServices, name: str) -> ApiError:
         f"there is no trigger {name[:128]!r}",
         hint=spelling.suggest_word(name[:128], names) or "noetl trigger ls",
     )
+
+
+async def _view_author(services: ApiServices, trigger: Trigger) -> TriggerView:
+    """Show also why it starts nothing while its author may not."""
+    fault = await services.find_author_fault(trigger.actor, trigger.path)
+    return structs.replace(_view_trigger(trigger), suspended=fault)
 
 
 def _view_trigger(trigger: Trigger) -> TriggerView:

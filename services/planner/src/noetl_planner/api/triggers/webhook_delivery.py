@@ -74,6 +74,7 @@ async def deliver_call(
             hint="send Authorization: Bearer TOKEN, or give the webhook a credential",
         )
     services = structs.replace(services, acting=_build_actor(services, webhook))
+    await services.check_author(webhook.actor, webhook.path, f"webhook {webhook.name!r}")
     inputs = await render_call_workload(
         services, webhook, body=_decode_call_body(body), headers=headers, query=query
     )

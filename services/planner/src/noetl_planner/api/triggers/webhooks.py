@@ -6,7 +6,7 @@ import msgspec
 from litestar import Request, delete, get, post, put
 from litestar.params import FromPath, HeaderParameter, JSONBody
 from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from noetl_contracts.requests.webhooks import (
     BODY_BYTES_DEFAULT,
@@ -54,6 +54,7 @@ class WebhookView(Struct, frozen=True, kw_only=True):
     enabled: bool
     signature: SignatureScope
     url: str
+    suspended: str | None = None
 
 
 class WebhookList(Struct, frozen=True, kw_only=True):
@@ -77,7 +78,9 @@ async def list_webhooks(services: Services) -> WebhookList:
     )
     return WebhookList(
         webhooks=[
-            _view_webhook(webhook) for webhook in webhooks if services.covers_path(webhook.path)
+            await _view_author(services, webhook)
+            for webhook in webhooks
+            if services.covers_path(webhook.path)
         ]
     )
 
@@ -126,7 +129,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
 @get("/webhooks/{name:str}", tags=["webhooks"])
 async def show(services: Services, name: FromPath[str]) -> WebhookView:
     """Show a webhook."""
-    return _view_webhook(await _get_webhook(services, name))
+    return await _view_author(services, await _get_webhook(services, name))
 
 
 @delete("/webhooks/{name:str}", status_code=HTTP_200_OK, tags=["webhooks"])
@@ -164,6 +167,12 @@ async def _get_webhook(services: ApiServices, name: str) -> Webhook:
             f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"
         )
     return webhook
+
+
+async def _view_author(services: ApiServices, webhook: Webhook) -> WebhookView:
+    """Show also why it starts nothing while its author may not."""
+    fault = await services.find_author_fault(webhook.actor, webhook.path)
+    return structs.replace(_view_webhook(webhook), suspended=fault)
 
 
 def _view_webhook(webhook: Webhook) -> WebhookView:

@@ -13,7 +13,7 @@ from noetl_contracts import codec, locators
 from noetl_contracts.commands.command_work import Command, StreamProgress
 from noetl_contracts.commands.state_values import StateChange, StateRecord
 from noetl_contracts.commands.worker_pools import Pools, WorkerHeartbeat
-from noetl_contracts.errors import LocatorError
+from noetl_contracts.errors import ErrorObject, LocatorError
 from noetl_contracts.events import Event, command_events, frame_events, step_events
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
@@ -182,7 +182,8 @@ def _find_worker_locator(state: ExecutionState, fact: Any) -> str | None:
 class DecisionInputs(Struct, frozen=True, kw_only=True):
     """What a decision may not find out for itself: the time, and where identities come from.
 
-    `states` are the values of `state` that were read for it, by name.
+    `states` are the values of `state` that were read for it, by name. `start_refusal` is why the
+    execution may not begin.
     """
 
     now: datetime
@@ -191,6 +192,7 @@ class DecisionInputs(Struct, frozen=True, kw_only=True):
     # How workers said they are, lately.
     workers: Sequence[WorkerHeartbeat] = ()
     states: dict[str, StateRecord | None] = msgspec.field(default_factory=dict)
+    start_refusal: ErrorObject | None = None
 
 
 class Limits(Struct, frozen=True, kw_only=True):

@@ -43,6 +43,7 @@ class SessionPerson(Struct, frozen=True, kw_only=True):
     email: str
     groups: tuple[str, ...]
     expires_at: datetime
+    begun_at: datetime
     session_id: str
     csrf_token: str
 
@@ -109,6 +110,7 @@ class BrowserSessions:
             email=session.email,
             groups=session.groups,
             expires_at=session.expires_at,
+            begun_at=session.created_at,
             session_id=session.session_hash[:16],
             csrf_token=_compute_csrf_token(cookie),
         )

@@ -44,6 +44,7 @@ class VerifiedPerson(Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...]
     client_id: str
     expires_at: datetime
+    issued_at: datetime | None = None
 
 
 class TokenClaims(Struct, frozen=True, kw_only=True):
@@ -135,6 +136,7 @@ def build_person(claims: TokenClaims, groups: tuple[str, ...]) -> VerifiedPerson
         groups=tuple(group for group in groups if group.isprintable()),
         client_id=claims.program,
         expires_at=datetime.fromtimestamp(claims.exp, UTC),
+        issued_at=None if claims.iat is None else datetime.fromtimestamp(claims.iat, UTC),
     )
 
 
