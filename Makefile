@@ -173,7 +173,7 @@ images/bases: setup ## Make the base images, and those of the servers, on this m
 # Runs by hand, where Docker is: it kills what it starts. `make images` comes before it.
 .PHONY: test/containers
 test/containers: setup ## Try the images and the stack of compose; K=expression narrows
-	@$(PYTEST) tests/containers tests/integration/containers
+	@$(PYTEST) tests/containers
 
 # Helm's own library as a wheel renders the charts; only this needs it.
 .PHONY: test/charts
