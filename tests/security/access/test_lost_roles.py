@@ -209,6 +209,7 @@ async def send_notification(shop: Shop) -> ExecutionId:
             status="FAILED",
             started_at=NOON,
             ended_at=NOON,
+            seen_at=NOON,
         ),
         execution_id=ExecutionId(adapters.snowflake.next_id()),
         routes=IngestRoutes(shard_count=shop.opened.services.shard_count),
