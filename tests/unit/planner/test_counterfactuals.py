@@ -185,3 +185,28 @@ def test_what_came_from_outside_is_not_decided_again() -> None:
     harness.tell(facts.CtxWriteRequested(request_id="1", patch={"a": 1}))
     history = recorded_outcomes.read_history(harness.history)
     assert history.unusable == "somebody wrote to its variables from outside"
+
+
+def test_another_credential_or_limit_is_other_work() -> None:
+    text = ROUTED.replace(
+        "workload: {limit: 10}",
+        "keychain: [{name: db, kind: credential, credential: prod}]\nworkload: {limit: 10}",
+    ).replace("result = 'small'", "result = '{{ keychain.db.user }}'")
+    harness = PlannerHarness(text)
+    harness.start()
+    harness.tell(done(harness.sent()[0], 7))
+    harness.tell(done(harness.sent()[0], "small"))
+    other = text.replace("credential: prod", "credential: staging")
+    assert compare(harness, text, text)["small"] == (Basis.RECORDED, ())
+    assert compare(harness, text, other)["small"] == (Basis.ASSUMED, ())
+
+
+def test_the_timeout_of_the_other_version_holds() -> None:
+    harness = PlannerHarness(ROUTED)
+    harness.start()
+    harness.wait(100)
+    harness.tell(done(harness.sent()[0], 7))
+    harness.tell(done(harness.sent()[0], "small"))
+    other = ROUTED.replace("workload:", "executor: {spec: {timeout: 10}}\nworkload:")
+    assert decide_under(harness, ROUTED).status == "COMPLETED"
+    assert decide_under(harness, other).status == "FAILED"

@@ -80,3 +80,32 @@ def test_who_is_not_connected_is_not_expected_to_answer() -> None:
     departures = hear_workers("worker-1", "worker-2")
     departures.note_report(build_report((2, "worker-2")), 10.0)
     assert departures.list_expected_hosts() == {(WorkerId("worker-2"), ("io",))}
+
+
+def test_who_is_inside_its_grace_is_still_expected_to_answer() -> None:
+    departures = hear_workers("worker-1", "worker-2")
+    departures.note_report(build_report((1, "worker-1"), (2, "worker-2")), 10.0)
+    departures.note_report(build_report((2, "worker-2")), 10.5)
+    departures.note_report(build_report(), 12.4)
+    departed = departures.list_departed(now_s=12.5, grace_s=GRACE_S)
+    assert [one.name for one in departed] == ["worker-1"]
+    assert departures.list_expected_hosts(departed) == {(WorkerId("worker-2"), ("io",))}
+
+
+def test_nothing_is_concluded_while_a_server_is_missing() -> None:
+    departures = hear_workers("worker-1")
+    departures.note_report(build_report((1, "worker-1"), server="a", others="b"), 10.0)
+    departures.note_report(build_report(server="a", others="b"), 10.5)
+    departures.note_report(build_report(server="a"), 12.5)
+    assert list_names(departures, 13.0) == []
+    departures.note_report(build_report(server="a", others="b"), 13.5)
+    assert list_names(departures, 13.5) == ["worker-1"]
+
+
+def test_programs_without_a_name_are_no_workers() -> None:
+    departures = hear_workers("worker-host-1-ab")
+    departures.note_report(build_report((1, ""), (2, "worker-host-1-ab")), 10.0)
+    departures.note_report(build_report((1, "")), 10.5)
+    assert departures.list_expected_hosts(departures.list_departed(now_s=13, grace_s=2)) == set()
+    departures.note_report(build_report(), 14.0)
+    assert list_names(departures, 20.0) == ["worker-host-1-ab"]

@@ -237,10 +237,44 @@ def test_a_container_is_given_files_that_it_may_change(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_long_log_begins_with_a_whole_line() -> None:
-    tail = OutputTail()
+    tail = OutputTail(SecretMask())
     for number in range(40_000):
         tail.add_output("stdout", b"line %06d\n" % number)
     text = tail.build_text()
     assert len(text) <= 64 * 1024
     assert text.startswith("line ")
     assert text.endswith("line 039999\n")
+
+
+def test_a_digest_does_not_go_around_the_tag_that_is_allowed() -> None:
+    digest = f"@sha256:{'0' * 64}"
+    with pytest.raises(ToolFailure, match="not allowed"):
+        images.check_image(f"team/job:prod-1{digest}", ("team/job:prod-*",))
+    for pattern in ("team/job:*", "team/*", f"team/job:prod-1{digest}"):
+        assert images.check_image(f"team/job:prod-1{digest}", (pattern,))
+
+
+@pytest.mark.parametrize("value", ["0.0000000001", "9" * 400, "1.2345"])
+def test_amounts_that_would_come_to_none_are_refused(value: str) -> None:
+    assert quantities.parse_cpus(value) is None
+
+
+def test_a_result_is_the_last_line_of_a_whole_output_alone() -> None:
+    tail = OutputTail(SecretMask())
+    tail.add_output("stdout", b'{"done": 10}\n')
+    assert tail.find_result() is None
+    tail.is_whole = True
+    assert tail.find_result() == {"done": 10}
+
+
+def test_a_file_that_a_task_only_hid_stays(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_bytes(b"of the execution")
+    files = WorkFiles(folder=tmp_path, own=(WorkFile(path="data.csv", content=b"of the task"),))
+    opened = io.BytesIO()
+    with tarfile.open(fileobj=opened, mode="w") as written:
+        entry = tarfile.TarInfo("work/data.csv")
+        entry.size = len(b"of the task")
+        written.addfile(entry, io.BytesIO(b"of the task"))
+    opened.seek(0)
+    archive.read_archive(opened, files)
+    assert (tmp_path / "data.csv").read_bytes() == b"of the execution"

@@ -192,9 +192,10 @@ def build_held_subject(pool: str, worker_id: str) -> str:
     return f"{HELD}.{_check_subject_token(pool)}.{find_identity(worker_id)}"
 
 
-def list_process_names(worker_id: str) -> tuple[str, str]:
+def list_process_names(worker_id: str) -> tuple[str, ...]:
     """List the names that the process behind a worker's id may have (`build_worker_id`)."""
-    return worker_id, worker_id.partition(".")[2]
+    process = worker_id.partition(".")[2]
+    return (worker_id, process) if process else (worker_id,)
 
 
 def build_hint_subject(what: str) -> str:

@@ -15,7 +15,7 @@ from noetl_messaging.streams.ports import ConnectionReport, OpenConnection
 SUBJECT = "$SYS.REQ.ACCOUNT.PING.CONNZ"
 _PAGE = 1024
 # A server that has not answered by then after another one is taken for gone.
-_OTHERS_WITHIN_S = 0.1
+_OTHERS_WITHIN_S = 0.3
 
 
 class ConnectionInfo(Struct, frozen=True, kw_only=True):

@@ -100,6 +100,10 @@ class Counterfactual:
         if chosen is None:
             return False
         fact, at = chosen
+        expires_at = self.state.expires_at
+        if expires_at is not None and at >= expires_at:
+            # The outcome came after the time of this version was over.
+            fact, at = facts.TimerDue(), expires_at
         before = len(self.envelopes)
         draft = self._make_draft(at)
         try:
@@ -230,6 +234,8 @@ def describe_work(command: Command) -> str:
         "ctx_ref": command.slice.ctx_ref and command.slice.ctx_ref.sha256,
         "steps": codec.to_builtins(command.slice.steps),
         "defaults": command.defaults,
+        "limits": command.limits,
+        "keychain": command.keychain,
         "item": _describe_item(command),
     }
     return codec.digest_hex(codec.encode_canonical(codec.to_builtins(about)))

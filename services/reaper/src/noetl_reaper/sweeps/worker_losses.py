@@ -106,7 +106,7 @@ class WorkerLossWatch:
 
     async def _look_after(self, departed: list[OpenConnection], now_s: float) -> None:
         """Report what nobody holds in this look and the one before."""
-        held = await self._roll.call_workers(self._departures.list_expected_hosts())
+        held = await self._roll.call_workers(self._departures.list_expected_hosts(departed))
         if held is None:
             self._suspects = None
             late_s = self._policy.grace_s + self._policy.lease_s

@@ -237,6 +237,11 @@ def _check_decided_again(history: RecordedHistory, recorded: Counterfactual) -> 
             f"from the recorded outcomes alone, activation {differing[0].number} of step "
             f"{differing[0].step!r} does not come to what it came to",
         )
+    if recorded.status != history.status:
+        raise _cannot_decide_error(
+            recorded.state.execution_id,
+            f"it ended as {history.status}, which its recorded outcomes alone do not lead to",
+        )
 
 
 def _build_report(

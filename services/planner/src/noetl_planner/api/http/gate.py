@@ -81,7 +81,7 @@ class Gate:
         """Record that a handler has refused what the gate had admitted."""
         route = f"{scope['method']} {scope['path_template']}"
         if services.access.principal is NOBODY:
-            await self._record_unknown(_get_address(scope), route, "token_or_signature")
+            await self._record_unknown(_get_address(scope), route, "refused for this request")
             return
         await self._record_denial(
             services.access.principal.build_actor(),

@@ -85,6 +85,8 @@ def read_archive(source: BinaryIO, files: WorkFiles) -> bytes | None:
                 result = _read_result(entry, opened)
                 continue
             if _is_own(entry, own.get(path), opened):
+                # What the execution has under this name was only hidden.
+                left.add(path)
                 continue
             opened.seek(0)
             _write_file(folder, path, opened, is_program=bool(entry.mode & _PROGRAM_BIT))

@@ -7,6 +7,7 @@ import msgspec
 from noetl_contracts import codec
 from noetl_contracts.log_chunks import STDOUT
 from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.tools.calls.call import Outcome
 from noetl_worker.tools.container.names import RESULT_NAME, SOURCE, WORK_FOLDER
 from noetl_worker.tools.container.runtime import (
@@ -26,10 +27,13 @@ _SIGNAL_BASE = 128
 class OutputTail:
     """The end of what a container wrote: of both streams for people, of one for its result."""
 
-    def __init__(self) -> None:
+    def __init__(self, mask: SecretMask) -> None:
+        self._mask = mask
         self._log = bytearray()
         self._stdout = bytearray()
         self._is_cut = False
+        # Whether the output is here to its end: else its last line is not the last.
+        self.is_whole = False
 
     def add_output(self, stream: str, data: bytes) -> None:
         """Take more output."""
@@ -51,11 +55,13 @@ class OutputTail:
 
     def find_last_line(self) -> str:
         """Return the last line that says anything; empty where there is none."""
-        lines = self.build_text().strip().splitlines()
+        lines = self._mask.mask_text(self.build_text()).strip().splitlines()
         return lines[-1][-_LINE_CHARACTERS_SHOWN:] if lines else ""
 
     def find_result(self) -> Any:
         """Return the last line of standard output if it is JSON, else None."""
+        if not self.is_whole:
+            return None
         line = bytes(self._stdout).strip().rpartition(b"\n")[2]
         try:
             return codec.decode_json(line) if line else None

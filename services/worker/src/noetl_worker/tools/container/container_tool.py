@@ -62,7 +62,7 @@ class ContainerTool:
 
     async def run(self, call: Call) -> Outcome:
         """Run the container of a task to its end."""
-        tail = OutputTail()
+        tail = OutputTail(self._mask)
         try:
             fields = merge_fields(call.input, call.fields)
             check_fields(fields)
@@ -179,6 +179,9 @@ async def _watch_container(
     try:
         end = await runtime.wait_for_end(started)
         await asyncio.wait((following,), timeout=_LAST_LINES_S)
+        if not tail.is_whole:
+            text = "the output did not come to its end: its last line is no result"
+            call.log.add_line(NOTICE, text)
         return end
     finally:
         following.cancel()
@@ -193,6 +196,7 @@ async def _follow_log(
             tail.add_output(stream, data)
             call.log.write_output(stream, data)
             await call.log.wait_for_room()
+        tail.is_whole = True
     except ToolFailure as problem:
         call.log.add_line(NOTICE, f"the log cannot be followed any more: {problem.error.message}")
 

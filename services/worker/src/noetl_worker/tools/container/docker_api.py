@@ -18,8 +18,9 @@ from noetl_worker.tools.container.runtime import build_unreachable_failure
 
 HOST_SETTING = "NOETL_WORKER_DOCKER_HOST"
 RUNTIME_SETTING = "NOETL_WORKER_CONTAINERS"
-# Of Docker 20.10 and later, and of Podman.
-_VERSION = "v1.41"
+# Of Docker 20.10 and later, and of Podman. Docker 29 serves from 1.44 on.
+_VERSION_MIN = (1, 41)
+_VERSION_PATH = "/version"
 _ANSWER_S = 60.0
 _UNIX = "unix"
 NOT_FOUND, CONFLICT, NOT_MODIFIED = 404, 409, 304
@@ -53,7 +54,8 @@ class DockerApi:
                 f"{HOST_SETTING}: {host!r} is neither unix:///path nor tcp://host:port"
             )
         self._path = place.path if place.scheme == _UNIX else ""
-        self._base = f"http://{'docker' if self._path else place.netloc}/{_VERSION}"
+        self._base = f"http://{'docker' if self._path else place.netloc}"
+        self._version = ""
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -71,6 +73,8 @@ class DockerApi:
         seconds: float | None = _ANSWER_S,
     ) -> Any:
         """Send a request, and return its answer as JSON; None where it has no body."""
+        if not self._version and path != _VERSION_PATH:
+            self._version = await self._choose_version()
         async with self.stream_response(
             method, path, query=query, body=body, seconds=seconds
         ) as response:
@@ -97,7 +101,7 @@ class DockerApi:
         try:
             async with self._open_session().request(
                 method,
-                self._base + path,
+                f"{self._base}{self._version}{path}",
                 params=query,
                 data=data,
                 headers=headers,
@@ -110,6 +114,13 @@ class DockerApi:
             if isinstance(problem, TimeoutError) and seconds is None:
                 raise
             raise self._build_failure(problem) from problem
+
+    async def _choose_version(self) -> str:
+        """Return the oldest version of the API that has what is needed and that Docker serves."""
+        about = await self.send_request("GET", _VERSION_PATH) or {}
+        served_from = str(about.get("MinAPIVersion") or "1.0").split(".")
+        least = tuple(int(part) for part in served_from if part.isdecimal())
+        return "/v" + ".".join(map(str, max(_VERSION_MIN, least)))
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -74,7 +74,8 @@ def _check_env(env: Any) -> None:
     if env is None or isinstance(env, dict):
         return
     is_pairs = isinstance(env, list) and all(
-        _is_mapping_of(item, {"name", "value"}) and "name" in item for item in env
+        _is_mapping_of(item, {"name", "value"}) and isinstance(item.get("name"), str)
+        for item in env
     )
     if not is_pairs:
         raise build_invalid_failure("field 'env' must be a mapping or a list of {name, value}")

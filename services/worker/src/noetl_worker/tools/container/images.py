@@ -18,7 +18,7 @@ def check_image(image: str, patterns: tuple[str, ...]) -> str:
         text = f"field 'image': {image!r:.200} is not the name of an image"
         raise ToolFailure(build_error("validation", text, source=SOURCE))
     name = add_tag(image)
-    if any(_is_match(name, pattern) for pattern in patterns):
+    if any(_is_match(name, pattern) and _allows_digest(name, pattern) for pattern in patterns):
         return name
     allowed = ", ".join(patterns) or "none"
     text = (
@@ -33,6 +33,12 @@ def add_tag(image: str) -> str:
     if "@" in image or ":" in image.rpartition("/")[2]:
         return image
     return f"{image}:latest"
+
+
+def _allows_digest(name: str, pattern: str) -> bool:
+    """Tell whether a pattern leaves the tag open, or names a digest: a digest wins over a tag."""
+    tag = pattern.rpartition("/")[2].partition(":")[2]
+    return "@" not in name or "@" in pattern or tag in ("", _ANY)
 
 
 def _is_match(name: str, pattern: str) -> bool:

@@ -3,7 +3,8 @@
 import re
 from typing import Any
 
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)(m|k|K|Ki|M|Mi|G|Gi|T|Ti)?")
+# With more decimals a share of a CPU would round to none, which is no limit.
+_NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?)(m|k|K|Ki|M|Mi|G|Gi|T|Ti)?")
 _FACTORS = {
     "": 1,
     "k": 1000,

@@ -23,6 +23,7 @@ NAME = "noetl-container-task"
 NETWORK_LABEL = "noetl.io/network"
 # Of a Secret's megabyte, with room for names.
 FILES_BYTES_MAX = 900 * 1024
+_TTL_MIN_S = 60
 _FOLDER_BYTES = "4Gi"
 _TEMPORARY_BYTES = "256Mi"
 _LABEL_CHARACTERS_MAX = 63
@@ -45,7 +46,8 @@ def build_job(spec: ContainerSpec, files: Iterable[WorkFile]) -> dict[str, Any]:
             # The engine tries again, and counts that.
             "backoffLimit": 0,
             "activeDeadlineSeconds": max(1, round(spec.timeout_s)),
-            "ttlSecondsAfterFinished": spec.ttl_s,
+            # The worker removes a Job that it has read; until then it must be there.
+            "ttlSecondsAfterFinished": max(_TTL_MIN_S, spec.ttl_s),
             "template": {
                 "metadata": {"labels": labels, "annotations": dict(spec.labels)},
                 "spec": _build_pod(spec, list(files)),
@@ -188,8 +190,8 @@ def _list_items(files: list[WorkFile]) -> list[dict[str, Any]]:
 
 
 def _escape_references(text: str) -> str:
-    """Keep `$(NAME)` for the container's shell: Kubernetes would put the variable in its place."""
-    return text.replace("$(", "$$(")
+    """Keep `$` for the container's shell: Kubernetes would put variables in its place."""
+    return text.replace("$", "$$")
 
 
 def _shorten_label(value: str) -> str:

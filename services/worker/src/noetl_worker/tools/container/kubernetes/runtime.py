@@ -69,7 +69,7 @@ class KubernetesRuntime:
             raise refusal.build_failure("the Job") from refusal
         try:
             secret = kubernetes_job.build_secret(spec, own_files, job)
-            await self._send_request("POST", "secrets", body=secret)
+            await self._create_secret(secret)
             path = f"jobs/{spec.name}"
             await self._send_request("PATCH", path, body={"spec": {"suspend": False}})
             pod = await self._wait_for_start(spec, tell)
@@ -81,12 +81,28 @@ class KubernetesRuntime:
             raise
         return StartedContainer(container_id=spec.name, name=spec.name, pod=pod)
 
+    async def _create_secret(self, body: dict[str, Any]) -> None:
+        """Create the Secret of a Job; that of an earlier delivery goes a while after its Job."""
+        for _ in range(_REPLACE_TRIES_MAX):
+            try:
+                await self._send_request("POST", "secrets", body=body)
+            except KubernetesRefusal as refusal:
+                if refusal.status != CONFLICT:
+                    raise
+            else:
+                return
+            await asyncio.sleep(_POLL_S)
+        name = body["metadata"]["name"]
+        raise build_start_failure(f"Secret {name} of an earlier delivery is not removed")
+
     async def follow_logs(self, started: StartedContainer) -> AsyncIterator[tuple[str, bytes]]:
         """Yield what a container writes until it ends, also over several connections."""
         lines = TimedLines()
         query = {"container": kubernetes_job.CONTAINER_NAME, "follow": "true", "timestamps": "true"}
         path = f"{await self._build_path('pods')}/{started.pod}/log"
         while True:
+            # What is written before a pod has ended is in the connection that is opened after.
+            is_running = (await self._read_pod(started)).is_running
             since = {"sinceTime": lines.begin_connection()} if lines.last else {}
             try:
                 async with self._api.stream_response(
@@ -97,7 +113,7 @@ class KubernetesRuntime:
                             yield STDOUT, text
             except KubernetesRefusal as refusal:
                 raise refusal.build_failure("to follow the log") from refusal
-            if not (await self._read_pod(started)).is_running:
+            if not is_running:
                 return
             await asyncio.sleep(_POLL_S)
 
