@@ -57,7 +57,7 @@ from noetl_worker.settings import (
     set_variables,
 )
 from noetl_worker.spark.kubernetes import Kubernetes
-from noetl_worker.spark.session_options import SessionOptions, read_conf
+from noetl_worker.spark.session_options import SessionOptions, read_conf, show_address
 from noetl_worker.spark.wave_runner import WaveLimits, WaveRunner
 from noetl_worker.tools import Tools, shell
 from noetl_worker.tools.container.docker_api import DockerApi
@@ -333,6 +333,7 @@ def build_spark_limits(config: Settings) -> spark_tool.SparkLimits:
     return spark_tool.SparkLimits(
         store_url=config.payload_url,
         master=config.spark_master,
+        shown_master=show_address(config.spark_master),
         is_code_allowed=config.spark_code_allowed,
     )
 

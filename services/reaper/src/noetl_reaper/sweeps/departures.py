@@ -55,7 +55,7 @@ class WorkerDepartures:
     def list_departed(self, *, now_s: float, grace_s: float) -> list[OpenConnection]:
         """Return the workers' connections that have been gone for so long.
 
-        None while a server is missing: whoever is connected to it would not be asked.
+        None while a server is missing: workers connected to it would not be asked.
         """
         if not self._seen_at_by_server.keys() <= self._servers:
             return []

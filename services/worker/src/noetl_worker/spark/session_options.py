@@ -40,6 +40,14 @@ class SparkLost(Retryable):
     """A Spark job was lost, alone or with its session; the next job finds another one."""
 
 
+def show_address(master: str) -> str:
+    """Return a master as it may be shown: what comes after the host may hold a token."""
+    scheme, separator, rest = master.partition("://")
+    if not separator or master.startswith("k8s:"):
+        return master
+    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"
+
+
 class SessionOptions(Struct, frozen=True, kw_only=True):
     """What a session is started with; `environ` is where a Java is looked for.
 
@@ -69,10 +77,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     @property
     def shown_address(self) -> str:
         """Return the master as it may be shown: what comes after the host may hold a token."""
-        scheme, separator, rest = self.master.partition("://")
-        if not separator or self.master.startswith("k8s:"):
-            return self.master
-        return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"
+        return show_address(self.master)
 
     @property
     def is_remote(self) -> bool:

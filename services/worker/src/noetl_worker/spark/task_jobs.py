@@ -10,6 +10,7 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from noetl_contracts import spread_table
 from noetl_storage.arrow import table_schema
 from noetl_worker.datasets import read_plan
 from noetl_worker.spark import (
@@ -113,6 +114,9 @@ def _run_code(
         if ask.target is not None:
             text = "main returned no table: a task with output.path returns a single frame"
             raise SparkRefusal("validation", text)
+        if isinstance(value, dict) and isinstance(value.get("rows"), dict):
+            # The code made the value: it cannot stand for a stored table.
+            value["rows"].pop(spread_table.KEY, None)
         named = {name: _write_frame(table, ask, frames) for name, table in tables.items()}
         return SparkResult(value=value, named=named)
 

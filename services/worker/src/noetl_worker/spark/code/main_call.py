@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.json_values import to_json_value
-from noetl_contracts.spread_table import KEY
 from noetl_worker.sandbox import user_call
 from noetl_worker.sandbox.source import read_user_traceback
 from noetl_worker.settings import set_variables
@@ -194,9 +193,6 @@ def _convert_pandas(value: Any) -> Any:
 
 def _to_plain_value(value: Any) -> Any:
     try:
-        found = to_json_value(value)
+        return to_json_value(value)
     except ValueError as problem:
         raise SparkRefusal("schema", f"main returned what has no JSON form: {problem}") from problem
-    if isinstance(found, dict) and isinstance(found.get("rows"), dict):
-        found["rows"].pop(KEY, None)
-    return found

@@ -55,6 +55,8 @@ class SparkLimits(Struct, frozen=True, kw_only=True):
 
     store_url: str
     master: str
+    # The master without what may be a token.
+    shown_master: str
     is_code_allowed: bool = False
     result_bytes_max: int = 256 * 1024**2
 
@@ -154,8 +156,8 @@ class SparkTool:
         if requirements.lines and not self._limits.master.startswith("local"):
             text = (
                 "field 'requirements': executors of another machine do not see packages that are "
-                f"installed here, and this deployment runs Spark at {self._limits.master}: install "
-                "them in the Python of its executors, and leave 'requirements' out"
+                f"installed here, and Spark runs at {self._limits.shown_master}: install them in "
+                "the Python of its executors, and leave 'requirements' out"
             )
             raise ToolFailure(build_error("config", text, source="spark"))
         owner = (call.site.tenant_id, call.site.organization_id)
@@ -237,7 +239,7 @@ class SparkTool:
         master = session.get("master") or session.get("remote")
         if master is not None and str(master) != self._limits.master:
             text = (
-                f"this deployment runs Spark at {self._limits.master}: leave session.master "
+                f"this deployment runs Spark at {self._limits.shown_master}: leave session.master "
                 "out, or send the task to a pool whose workers use another master"
             )
             raise ToolFailure(build_error("config", text, source="spark"))
