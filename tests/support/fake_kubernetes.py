@@ -61,6 +61,9 @@ class FakeCluster:
         if method == "PATCH":
             self.objects[key]["spec"] |= body["spec"]
         elif method == "DELETE":
+            wanted = (body.get("preconditions") or {}).get("uid")
+            if wanted not in (None, self.objects[key]["metadata"]["uid"]):
+                return _answer(409, {"message": "the UID in the precondition does not match"})
             removed = self.objects.pop(key)
             self.objects.pop(("secrets", name), None)
             return _answer(200, removed)
@@ -69,7 +72,7 @@ class FakeCluster:
     async def _handle_pods(self, request: web.Request, name: str) -> web.StreamResponse:
         if name.endswith("/log"):
             return await self._send_log(request)
-        job = name.removesuffix("-pod") or request.query["labelSelector"].partition("=")[2]
+        job = name.removesuffix("-pod") or self._find_job(request.query["labelSelector"])
         if request.method == "DELETE":
             return _answer(200, {"items": []})
         status = None
@@ -80,6 +83,14 @@ class FakeCluster:
             return _answer(404, {"message": "gone"}) if name else _answer(200, {"items": []})
         pod = {"metadata": {"name": f"{job}-pod"}, "status": status}
         return _answer(200, pod if name else {"items": [pod]})
+
+    def _find_job(self, selector: str) -> str:
+        label, _, value = selector.partition("=")
+        if label == "job-name":
+            return value
+        assert label == "controller-uid", selector
+        uids = {key: found["metadata"]["uid"] for key, found in self.objects.items()}
+        return next((key[1] for key, uid in uids.items() if uid == value), "")
 
     async def _send_log(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

@@ -176,10 +176,33 @@ async def test_an_attempt_that_is_delivered_again_replaces_its_job(
     fake, worker = cluster
     wanted = structs.replace(call(), visit=77)
     name = f"noetl-{wanted.attempt_key.removeprefix('sha256:')[:32]}"
-    fake.objects["jobs", name] = {"metadata": {"name": name}, "spec": {"suspend": False}}
+    fake.objects["jobs", name] = {
+        "metadata": {"name": name, "uid": "of-the-former"},
+        "spec": {"suspend": False},
+    }
     outcome = await worker.tools.run(wanted)
     assert outcome.error is None, outcome.error
     assert fake.requests.count(("DELETE", f"jobs/jobs/{name}")) == 2
+
+
+async def test_a_worker_that_is_late_leaves_the_job_of_the_next_delivery(
+    cluster: tuple[FakeCluster, Bench],
+) -> None:
+    fake, worker = cluster
+    fake.play = lambda _: running()
+    task = asyncio.ensure_future(worker.tools.run(call()))
+
+    async def is_there() -> bool:
+        return bool(fake.find("jobs")) and not fake.find("jobs")[0]["spec"]["suspend"]
+
+    await eventually(is_there)
+    (job,) = fake.find("jobs")
+    # Another worker was handed the attempt, and replaced its Job.
+    job["metadata"]["uid"] = "of-the-next-delivery"
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert fake.find("jobs") == [job]
 
 
 async def test_a_missing_right_is_told_with_the_way_out(

@@ -67,19 +67,21 @@ class KubernetesRuntime:
             job = await self._create_job(spec, own_files, tell)
         except KubernetesRefusal as refusal:
             raise refusal.build_failure("the Job") from refusal
+        uid = job["metadata"]["uid"]
+        container_id = _build_id(spec.name, uid)
         try:
             secret = kubernetes_job.build_secret(spec, own_files, job)
             await self._create_secret(secret)
             path = f"jobs/{spec.name}"
             await self._send_request("PATCH", path, body={"spec": {"suspend": False}})
-            pod = await self._wait_for_start(spec, tell)
+            pod = await self._wait_for_start(spec, uid, tell)
         except KubernetesRefusal as refusal:
-            await self.remove_container(spec.name, grace_s=0)
+            await self.remove_container(container_id, grace_s=0)
             raise refusal.build_failure("the Job's Secret, or its start") from refusal
         except BaseException:
-            await asyncio.shield(self.remove_container(spec.name, grace_s=0))
+            await asyncio.shield(self.remove_container(container_id, grace_s=0))
             raise
-        return StartedContainer(container_id=spec.name, name=spec.name, pod=pod)
+        return StartedContainer(container_id=container_id, name=spec.name, pod=pod)
 
     async def _create_secret(self, body: dict[str, Any]) -> None:
         """Create the Secret of a Job; that of an earlier delivery goes a while after its Job."""
@@ -147,13 +149,20 @@ class KubernetesRuntime:
         return False
 
     async def remove_container(self, container_id: str, *, grace_s: float) -> None:
-        """Delete a Job and end its pod; Kubernetes removes the Secret then."""
-        query = {"labelSelector": f"job-name={container_id}"}
+        """Delete a Job and end its pod; Kubernetes removes the Secret then.
+
+        The Job of a later delivery has the same name, and stays unless only the name is given.
+        """
+        name, _, uid = container_id.partition("/")
+        query = {"labelSelector": f"controller-uid={uid}" if uid else f"job-name={name}"}
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", **_BACKGROUND}
+        if uid:
+            options["preconditions"] = {"uid": uid}
         seconds = str(max(0, round(grace_s)))
         try:
-            await self._send_request("DELETE", f"jobs/{container_id}", query=_BACKGROUND)
+            await self._send_request("DELETE", f"jobs/{name}", body=options)
         except KubernetesRefusal as refusal:
-            if refusal.status != NOT_FOUND:
+            if refusal.status not in (NOT_FOUND, CONFLICT):
                 raise refusal.build_failure("to remove the Job") from refusal
         try:
             query["gracePeriodSeconds"] = seconds
@@ -204,12 +213,14 @@ class KubernetesRuntime:
         text = f"Job {spec.name} of an earlier delivery of this attempt cannot be removed"
         raise build_start_failure(text)
 
-    async def _wait_for_start(self, spec: ContainerSpec, tell: Callable[[str], None]) -> str:
+    async def _wait_for_start(
+        self, spec: ContainerSpec, uid: str, tell: Callable[[str], None]
+    ) -> str:
         """Return the name of the pod whose container has begun; raises `ToolFailure`."""
         clock, told = asyncio.get_running_loop(), ""
         until_s = clock.time() + _SCHEDULE_S
         while True:
-            state = await self._find_pod(spec.name)
+            state = await self._find_pod(uid)
             if state.is_running or state.end is not None:
                 return state.name
             if state.start_problem:
@@ -223,8 +234,8 @@ class KubernetesRuntime:
                 raise build_start_failure(text)
             await asyncio.sleep(_POLL_S)
 
-    async def _find_pod(self, job: str) -> PodState:
-        query = {"labelSelector": f"job-name={job}"}
+    async def _find_pod(self, uid: str) -> PodState:
+        query = {"labelSelector": f"controller-uid={uid}"}
         listed = await self._send_request("GET", "pods", query=query)
         pods = listed.get("items") or ()
         return kubernetes_pod.parse_pod(pods[0]) if pods else PodState()
@@ -250,6 +261,10 @@ class KubernetesRuntime:
                 )
                 raise build_evicted_failure(text) from refusal
             raise refusal.build_failure("to read the Job") from refusal
+        if _build_id(started.name, job["metadata"]["uid"]) != started.container_id:
+            raise build_evicted_failure(
+                f"Job {started.name} was replaced: its attempt was delivered to another worker"
+            )
         if kubernetes_pod.is_past_deadline(job):
             return ContainerEnd(exit_code=-1, is_past_deadline=True)
         failed = kubernetes_pod.find_job_failure(job)
@@ -329,11 +344,16 @@ def _check_result(end: ContainerEnd) -> ContainerEnd:
     return end
 
 
+def _build_id(name: str, uid: str) -> str:
+    """Name one Job: its name is that of the attempt, which a later delivery has, too."""
+    return f"{name}/{uid}"
+
+
 def _parse_record(metadata: dict[str, Any]) -> ContainerRecord:
     annotations = metadata.get("annotations") or {}
     deadline = str(annotations.get(DEADLINE_LABEL, ""))
     return ContainerRecord(
-        container_id=metadata["name"],
+        container_id=_build_id(metadata["name"], metadata["uid"]),
         name=metadata["name"],
         owner=annotations.get(OWNER_LABEL, ""),
         deadline_s=int(deadline) if deadline.isdigit() else 0,
