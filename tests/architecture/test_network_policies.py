@@ -206,7 +206,7 @@ def test_executors_reach_no_more_than_workers() -> None:
         assert "policyTypes: [Ingress, Egress]" in item
         assert "ipBlock" not in item
     assert 'include "noetl.egressRules" .' in executor
-    assert ".Values.networkPolicy.apiServer | required" in driver
+    assert ".Values.networkPolicy.apiServer | default nil | required" in driver
     assert policy("worker")["apiServer"] == []
 
 

@@ -278,3 +278,11 @@ def test_alerts_are_those_of_the_repository(folder: Path) -> None:
     rule = find(render_chart(folder, "platform", full_values("platform")), "PrometheusRule")
     alerts = (charts.ROOT / "deploy/observability/alerts.yaml").read_text()
     assert rule["spec"] == yaml.safe_load(alerts)
+
+
+@pytest.mark.parametrize("lane", ["spark", "containers"])
+def test_an_api_server_that_nobody_names_opens_no_way_to_everywhere(
+    folder: Path, lane: str
+) -> None:
+    with pytest.raises(Exception, match="name the API server's addresses"):
+        render_chart(folder, "worker", {lane: {"onKubernetes": True}})
