@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
+from tests.support.polling import eventually
 from tests.support.sparking import answered, spark_bench, spark_call, stored, trusting
 from tests.support.working import Bench
 
@@ -142,6 +144,50 @@ async def test_code_that_ends_its_process_or_the_session_ends_alone(worker: Benc
     assert (await failed(worker, code=crash)).exception_type == "ProcessEnded"
     stop = await failed(worker, code="def main(spark, inputs):\n    spark.stop()\n")
     assert "must not stop" in stop.message
+    await lives_on(worker)
+
+
+def find_own_processes() -> list[int]:
+    """The launchers of processes for code that this process has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            is_own = (
+                b"noetl_worker.spark.code" in words
+                and f"PPid:\t{os.getpid()}\n" in (entry / "status").read_text()
+            )
+        except OSError:
+            continue
+        found += [int(entry.name)] if is_own else []
+    return found
+
+
+async def test_a_spare_process_that_died_is_not_handed_out(worker: Bench) -> None:
+    await lives_on(worker)
+
+    async def has_spare() -> bool:
+        return bool(await asyncio.to_thread(find_own_processes))
+
+    await eventually(has_spare)
+    for pid in find_own_processes():
+        os.kill(pid, signal.SIGKILL)
+
+    async def is_gone() -> bool:
+        return not await has_spare()
+
+    await eventually(is_gone)
+    await lives_on(worker)
+
+
+async def test_code_that_closes_its_pipes_does_not_last_until_its_timeout(worker: Bench) -> None:
+    code = """
+import os, time
+def main(spark, inputs):
+    os.closerange(3, 64)
+    time.sleep(3600)
+"""
+    assert (await failed(worker, code=code)).exception_type == "ProcessEnded"
     await lives_on(worker)
 
 

@@ -45,6 +45,11 @@ class SupervisedProcess:
         return self._process.pid
 
     @property
+    def is_running(self) -> bool:
+        """Tell whether it has not ended yet."""
+        return self._process.returncode is None
+
+    @property
     def stdin(self) -> asyncio.StreamWriter | None:
         """Return what the command reads, where that was asked for."""
         return self._process.stdin

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-import msgspec
 
 from noetl_contracts import codec
 from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.tools.container.api_refusal import ERROR_STATUS, ApiRefusal, read_message
 from noetl_worker.tools.container.names import SOURCE
 from noetl_worker.tools.container.runtime import build_unreachable_failure
 
@@ -23,18 +23,11 @@ _VERSION_MIN = (1, 41)
 _VERSION_PATH = "/version"
 _ANSWER_S = 60.0
 _UNIX = "unix"
-NOT_FOUND, CONFLICT, NOT_MODIFIED = 404, 409, 304
-_ERROR = 400
-_MESSAGE_BYTES_MAX = 64 * 1024
-_MESSAGE_CHARACTERS_MAX = 500
+NOT_MODIFIED = 304
 
 
-class DockerRefusal(Exception):  # noqa: N818 - it says what happened
+class DockerRefusal(ApiRefusal):
     """Docker answered that it did not do what was asked."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status, self.message = status, message
 
     def build_failure(self, what: str) -> ToolFailure:
         """Say what was refused."""
@@ -107,8 +100,8 @@ class DockerApi:
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=seconds, connect=_ANSWER_S),
             ) as response:
-                if response.status >= _ERROR:
-                    raise DockerRefusal(response.status, await _read_message(response))
+                if response.status >= ERROR_STATUS:
+                    raise DockerRefusal(response.status, await read_message(response))
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             if isinstance(problem, TimeoutError) and seconds is None:
@@ -140,15 +133,3 @@ class DockerApi:
             )
             return ToolFailure(build_error("config", text + way_out, source=SOURCE))
         return build_unreachable_failure(text)
-
-
-async def _read_message(response: aiohttp.ClientResponse) -> str:
-    data = await response.content.read(_MESSAGE_BYTES_MAX)
-    text = data.decode(errors="replace").strip()
-    try:
-        decoded = codec.decode_json(data)
-    except msgspec.DecodeError:
-        decoded = None
-    if isinstance(decoded, dict) and isinstance(decoded.get("message"), str):
-        text = decoded["message"]
-    return text[:_MESSAGE_CHARACTERS_MAX] or f"status {response.status}"

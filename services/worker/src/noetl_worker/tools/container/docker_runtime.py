@@ -13,10 +13,9 @@ from noetl_chassis.blocking_work import run_in_thread
 from noetl_contracts import codec
 from noetl_contracts.log_chunks import STDERR, STDOUT
 from noetl_worker.domain.failures import ToolFailure, build_disk_full_error
+from noetl_worker.tools.container.api_refusal import CONFLICT, NOT_FOUND
 from noetl_worker.tools.container.archive import WorkFiles, write_archive
 from noetl_worker.tools.container.docker_api import (
-    CONFLICT,
-    NOT_FOUND,
     DockerApi,
     DockerRefusal,
 )
@@ -111,7 +110,8 @@ class DockerRuntime:
     async def wait_for_end(self, started: StartedContainer) -> ContainerEnd:
         """Return how a container ended; raises `ToolFailure`."""
         path = f"/containers/{started.container_id}"
-        for tries_left in range(_WAIT_TRIES_MAX, -1, -1):
+        tries_left = _WAIT_TRIES_MAX
+        while True:
             try:
                 await self._api.send_request("POST", f"{path}/wait", seconds=None)
                 state = (await self._api.send_request("GET", f"{path}/json"))["State"]
@@ -122,11 +122,12 @@ class DockerRuntime:
             except ToolFailure:
                 if not tries_left:
                     raise
+                tries_left -= 1
                 await asyncio.sleep(_WAIT_PAUSE_S)
                 continue
+            tries_left = _WAIT_TRIES_MAX
             if state.get("Status") not in ("running", "paused", "restarting"):
-                break
-        return await self._read_end(path, state)
+                return await self._read_end(path, state)
 
     async def collect_files(
         self, started: StartedContainer, target: BinaryIO, *, bytes_max: int

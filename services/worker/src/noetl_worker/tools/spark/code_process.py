@@ -52,6 +52,11 @@ class CodeProcess:
         self._process = process
         self._output = output
 
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it has not ended yet."""
+        return self._process.is_running
+
     async def run_call(self, call: CodeCall, task_log: TaskLogPort) -> CodeAnswer:
         """Call `main` and return its answer; raises `EOFError` when the process ended."""
         lacking = codec.decode_as(await python_process.read_frame(self._process), ProcessReady)
@@ -100,6 +105,8 @@ class CodeProcesses:
                 try:
                     return await process.run_call(code_call, call.log)
                 except EOFError:
+                    # It may have closed its pipes and live on.
+                    process.kill_process()
                     code = await process.wait_until_ended()
                 return CodeAnswer(error=self._build_ended_error(code, call))
 
@@ -151,6 +158,9 @@ class CodeProcesses:
 
     async def _take_process(self, packages: Path | None) -> CodeProcess:
         ready, self._ready = (None, self._ready) if packages else (self._ready, None)
+        if ready is not None and not ready.is_running:
+            self._dismiss_process(ready)
+            ready = None
         return ready or await self._start_process(packages)
 
     async def _prepare_process(self) -> None:

@@ -8,32 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 
 from noetl_chassis.blocking_work import run_in_thread
 from noetl_contracts import codec
 from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.tools.container.api_refusal import ERROR_STATUS, ApiRefusal, read_message
 from noetl_worker.tools.container.names import SOURCE
 from noetl_worker.tools.container.runtime import build_unreachable_failure
 
 API_SETTING = "NOETL_WORKER_KUBERNETES_API"
 ACCOUNT_SETTING = "NOETL_WORKER_KUBERNETES_ACCOUNT_FOLDER"
-NOT_FOUND, CONFLICT = 404, 409
 _REFUSED = frozenset({401, 403})
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
-_ERROR = 400
 _ANSWER_S = 60.0
-_MESSAGE_BYTES_MAX = 64 * 1024
-_MESSAGE_CHARACTERS_MAX = 500
 _PATCH = "application/merge-patch+json"
 
 
-class KubernetesRefusal(Exception):  # noqa: N818 - it says what happened
+class KubernetesRefusal(ApiRefusal):
     """The API server answered that it did not do what was asked."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status, self.message = status, message
 
     def build_failure(self, what: str) -> ToolFailure:
         """Say what was refused, and whether it may be asked again."""
@@ -99,8 +91,8 @@ class KubernetesApi:
                 timeout=aiohttp.ClientTimeout(total=seconds, connect=_ANSWER_S),
                 allow_redirects=False,
             ) as response:
-                if response.status >= _ERROR:
-                    raise KubernetesRefusal(response.status, await _read_message(response))
+                if response.status >= ERROR_STATUS:
+                    raise KubernetesRefusal(response.status, await read_message(response))
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             if isinstance(problem, TimeoutError) and seconds is None:
@@ -142,15 +134,3 @@ def _build_account_failure(path: Path, problem: OSError) -> ToolFailure:
         f"{problem.strerror or problem}; give the pod one, or name its folder in {ACCOUNT_SETTING}"
     )
     return ToolFailure(build_error("config", text, source=SOURCE))
-
-
-async def _read_message(response: aiohttp.ClientResponse) -> str:
-    data = await response.content.read(_MESSAGE_BYTES_MAX)
-    text = data.decode(errors="replace").strip()
-    try:
-        decoded = codec.decode_json(data)
-    except msgspec.DecodeError:
-        decoded = None
-    if isinstance(decoded, dict) and isinstance(decoded.get("message"), str):
-        text = decoded["message"]
-    return text[:_MESSAGE_CHARACTERS_MAX] or f"status {response.status}"

@@ -10,12 +10,11 @@ from msgspec import Struct
 from noetl_chassis.blocking_work import run_in_thread
 from noetl_contracts.log_chunks import STDOUT
 from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.tools.container.api_refusal import CONFLICT, NOT_FOUND
 from noetl_worker.tools.container.archive import WorkFile, WorkFiles, list_files
 from noetl_worker.tools.container.kubernetes import job as kubernetes_job
 from noetl_worker.tools.container.kubernetes import pod as kubernetes_pod
 from noetl_worker.tools.container.kubernetes.api import (
-    CONFLICT,
-    NOT_FOUND,
     KubernetesApi,
     KubernetesRefusal,
 )
