@@ -10,7 +10,7 @@ from tests.support.polling import eventually
 from tests.support.storage import an_execution
 
 from noetl_chassis.clock import SystemClock
-from noetl_cli.commands.executions.status import status_lines
+from noetl_cli.commands.executions.status import format_status_lines
 from noetl_contracts import subjects
 from noetl_contracts.commands.worker_pools import WorkerHeartbeat
 from noetl_contracts.errors import MalformedMessage
@@ -60,7 +60,7 @@ async def test_a_status_says_who_waits_for_the_store(world: ApiWorld) -> None:
         )
         status = (await api.get(url)).json()
         assert [wait["who"] for wait in status["store_waits"]] == ["planner", "worker-7"]
-        assert "waits for the payload store (planner): disk full" in status_lines(status)
+        assert "waits for the payload store (planner): disk full" in format_status_lines(status)
         services.store_waits.note_wait(StoreWait(execution_id=execution_id))
         services.worker_presence.forget_worker(WorkerId("worker-7"))
         assert (await api.get(url)).json()["store_waits"] == []

@@ -185,7 +185,7 @@ class LocalRun:
                     await self._follow_events(
                         HistoryFollower(opened.services, execution_id), logs, reading
                     )
-                await self._queue_view(None)
+                await self._build_queue_view(None)
                 # Results and history are read until the terminal leaves.
                 await opened.process.stop.wait()
             finally:
@@ -236,17 +236,17 @@ class LocalRun:
             ]
             for message in page:
                 if message.event == PROGRESS:
-                    await self._queue_view(codec.decode_as(str(message.data), StepProgress))
+                    await self._build_queue_view(codec.decode_as(str(message.data), StepProgress))
             await self._append_history(views)
             for view in views:
-                await self._queue_view(view)
+                await self._build_queue_view(view)
 
     async def _follow_logs(self, logs: LogFollower) -> None:
         async for read in logs.read_chunks():
             if read is None:
                 continue
             for line in (*view_problem(read), *view_lines(read)):
-                await self._queue_view(LogLine(format_log_line(codec.to_builtins(line))))
+                await self._build_queue_view(LogLine(format_log_line(codec.to_builtins(line))))
 
     async def _append_history(self, views: list[EventView]) -> None:
         """Keep events in the history; a disk that takes no more ends the history, not the run."""
@@ -275,7 +275,7 @@ class LocalRun:
             f"The history of this run is not kept in {self._history_folder}: {reason}"
         )
 
-    async def _queue_view(self, view: Shown | None) -> None:
+    async def _build_queue_view(self, view: Shown | None) -> None:
         while not self._has_left.is_set():
             try:
                 self._events.put_nowait(view)

@@ -247,7 +247,7 @@ def format_progress(meter: LoopMeter) -> str:
     seen = meter.done + meter.failed
     parts = [f"{seen:,}" + (f"/{meter.total:,}" if meter.total is not None else "")]
     parts[0] += f" {meter.unit}"
-    rate, eta_s = meter.units_per_s(), meter.seconds_left()
+    rate, eta_s = meter.compute_units_per_s(), meter.compute_seconds_left()
     if rate is not None:
         parts.append(f"{rate:,.0f}/s" if rate >= 1 else f"{rate:.2f}/s")
     if meter.failed:

@@ -124,5 +124,5 @@ def compute_surface_checksums(surfaces: Surfaces) -> dict[str, str]:
     """Fingerprint each surface."""
     return {
         surface: codec.compute_checksum(found)
-        for surface, found in rows.summed_surfaces(surfaces).items()
+        for surface, found in rows.select_checksum_surfaces(surfaces).items()
     }

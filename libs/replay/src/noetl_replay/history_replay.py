@@ -47,7 +47,9 @@ def show_state(state: ExecutionState) -> dict[str, Any]:
     """Show a state as plain values: without what was touched last and what no checksum covers."""
     plain: dict[str, Any] = codec.to_builtins(structs.replace(state, changes=Changes()))
     del plain["changes"]
-    plain["stages"] = {key: rows.summed_row("stage", item) for key, item in plain["stages"].items()}
+    plain["stages"] = {
+        key: rows.select_checksum_columns("stage", item) for key, item in plain["stages"].items()
+    }
     return plain
 
 
@@ -60,7 +62,7 @@ def build_replay_report(
     what is shown.
     """
     surfaces = replay.surfaces if projection == ALL else {projection: replay.surfaces[projection]}
-    chosen = rows.summed_surfaces(surfaces)
+    chosen = rows.select_checksum_surfaces(surfaces)
     data = codec.encode_json([show_state(replay.state), chosen])
     state, plain = codec.decode_json(data if conceal is None else conceal(data))
     return {

@@ -173,7 +173,7 @@ app = typer.Typer(no_args_is_help=True, help="Rebuild what projectors derive fro
 
 
 @app.callback()
-def projection_group() -> None:
+def build_projection_group() -> None:
     """Rebuild what projectors derive from the ledger."""
 
 

@@ -227,7 +227,7 @@ def _read_retries(
         raw = dict(entry.raw)
         if "collect" in branch.actions and "collect" not in raw:
             raw["collect"] = branch.actions["collect"]
-            reading.record_move((*branch.path, "collect"), entry.key_path("collect"))
+            reading.record_move((*branch.path, "collect"), entry.build_key_path("collect"))
         is_error = fails and "collect" not in raw and raw.get("next_call") is None
         name, equal = (
             (language_names.ERROR, _FAILURE) if is_error else (language_names.DONE, _SUCCESS)
@@ -237,7 +237,7 @@ def _read_retries(
             raw["when"] = _join_conditions(settled, raw.get("when"))
         except NotAnExpressionError as problem:
             retry.refuse_condition(reading, entry, problem)
-        reading.record_move(branch.when_path, entry.key_path("when"))
+        reading.record_move(branch.when_path, entry.build_key_path("when"))
         retry_entries.append(
             RetryEntry(raw=raw, path=entry.path, then=entry.then, is_error=is_error)
         )

@@ -257,7 +257,7 @@ def _build_task_pipeline(
 
 def _list_sinks(entries: list[RetryEntry]) -> list[tuple[Any, Path, str]]:
     return [
-        (entry.raw[key], entry.key_path(key), repeat.find_collected_path(entry))
+        (entry.raw[key], entry.build_key_path(key), repeat.find_collected_path(entry))
         for entry in entries
         for key in sink.KEYS
         if entry.raw.get(key) is not None

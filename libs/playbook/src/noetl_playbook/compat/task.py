@@ -186,9 +186,9 @@ def prepend_error_rules(
     for index, entry in enumerate(entries):
         at = (*here, index)
         rebased[at] = entry.path
-        rebased[(*at, "when")] = entry.key_path("when")
+        rebased[(*at, "when")] = entry.build_key_path("when")
         rebased[(*at, "then")] = entry.then
-        rebased[(*at, "then", "attempts")] = entry.key_path("max_attempts")
+        rebased[(*at, "then", "attempts")] = entry.build_key_path("max_attempts")
     reading.record_moves(rebased)
     spec = raw.get("spec") if isinstance(raw.get("spec"), dict) else {}
     policy = (spec or {}).get("policy")

@@ -312,7 +312,7 @@ def _check_message_names(reading: DocumentReader) -> None:
             )
 
 
-def subscription_schema() -> Schema:
+def build_subscription_schema() -> Schema:
     """Describe the document as JSON Schema: the keys and types of its reader, never stricter."""
     _, components = msgspec.json.schema_components((Subscription,), ref_template="#/$defs/{name}")
     definitions = {name: describe_section(name, schema) for name, schema in components.items()}

@@ -250,7 +250,7 @@ def _check_input_fields(reading: DocumentReader, fields: FilledFields, kind: str
     """Check inputs that fill fields as the fields that they fill."""
     for name, item in fields.given.items():
         if fields.own.get(name) is None:
-            _check_field(reading, kind, name, item, fields.field_path(name))
+            _check_field(reading, kind, name, item, fields.build_field_path(name))
 
 
 def _check_field(reading: DocumentReader, kind: str, name: str, value: Any, path: Path) -> None:

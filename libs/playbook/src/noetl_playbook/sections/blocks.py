@@ -15,9 +15,9 @@ from noetl_playbook.sections.field_types import (
     TEXT,
     TEXT_OR_LISTED,
     FieldType,
+    build_whole_number_type,
+    build_word_type,
     check_mapping_keys,
-    whole_number_type,
-    word_type,
 )
 from noetl_playbook.source.document_reader import DocumentReader, describe_value
 from noetl_playbook.source.problems import Path
@@ -35,7 +35,7 @@ CONTAINER_NESTED = ("runtime", "job")
 
 _SCRIPT = {"uri": TEXT, "sha256": TEXT, "source": MAPPING}
 _SOURCE = {
-    "type": word_type("file", "http", "s3", "gcs", "inline"),
+    "type": build_word_type("file", "http", "s3", "gcs", "inline"),
     "endpoint": TEXT,
     "method": FIELD_TYPES["http"]["method"],
     "headers": MAPPING,
@@ -48,10 +48,10 @@ _SOURCE = {
 _DEPS = {"packages": TEXT_OR_LISTED, "sys_path": TEXT_OR_LISTED, "venv_path": TEXT}
 _POOL = {
     "name": TEXT,
-    "min_size": whole_number_type(0),
-    "max_size": whole_number_type(1),
+    "min_size": build_whole_number_type(0),
+    "max_size": build_whole_number_type(1),
     "timeout": DURATION_ABOVE_0,
-    "max_waiting": whole_number_type(0),
+    "max_waiting": build_whole_number_type(0),
 }
 _SESSION = {"master": TEXT, "remote": TEXT, "app_name": TEXT, "conf": MAPPING}
 _RESOURCES = {"requests": MAPPING, "limits": MAPPING}

@@ -154,4 +154,4 @@ class HistoryAuditor:
 
 
 def _to_plain_values(surfaces: comparison.Surfaces) -> Any:
-    return codec.decode_json(codec.encode_json(rows.summed_surfaces(surfaces)))
+    return codec.decode_json(codec.encode_json(rows.select_checksum_surfaces(surfaces)))

@@ -79,7 +79,7 @@ def join_results(results: list[Any]) -> Any:
     return whole
 
 
-def union_tables(parts: Sequence[RowTable], *, part_column: str) -> RowTable:
+def unite_tables(parts: Sequence[RowTable], *, part_column: str) -> RowTable:
     """Lay tables below each other; a column counts the parts from 0. Raises `UnlikeTypes`."""
     rows = [{**row, part_column: at} for at, item in enumerate(parts) for row in item.rows]
     named = [[*part.column_names(), part_column] for part in parts]

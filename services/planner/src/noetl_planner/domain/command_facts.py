@@ -261,7 +261,7 @@ def lose_command(draft: DecisionDraft, fact: facts.CommandLost) -> None:
         fail_command(
             draft,
             command_state,
-            _worker_lost_error(command_state, fact.reason),
+            _build_worker_lost_error(command_state, fact.reason),
             worker_id=command_state.worker_id,
         )
         return
@@ -291,7 +291,7 @@ def _lose_slot(draft: DecisionDraft, command_state: CommandState, fact: facts.Co
         fail_command(
             draft,
             command_state,
-            _worker_lost_error(command_state, fact.reason),
+            _build_worker_lost_error(command_state, fact.reason),
             worker_id=command_state.worker_id,
         )
         return
@@ -329,7 +329,7 @@ def _loss_reason(fact: facts.CommandLost) -> str:
     return command_events.RELEASED if fact.is_release else fact.reason
 
 
-def _worker_lost_error(command_state: CommandState, reason: str) -> ErrorObject:
+def _build_worker_lost_error(command_state: CommandState, reason: str) -> ErrorObject:
     return ErrorObject(
         kind="worker_lost",
         code="WORKER_LOST",

@@ -103,7 +103,7 @@ class LoopCollector:
                 result=ResultEnvelope(
                     status="error", context=result_envelope.build_inline_context(loop_result)
                 ),
-                error=rejections.make_unreadable_error(failure),
+                error=rejections.build_unreadable_fact_error(failure),
             )
 
     async def _write_result(self, of: FinishedLoop, loop: LoopState) -> ResultEnvelope:

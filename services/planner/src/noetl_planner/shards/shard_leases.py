@@ -105,7 +105,7 @@ class ShardOwner:
                 await former
             async with asyncio.TaskGroup() as turns:
                 for share in shares:
-                    turns.create_task(_run_share(share, stop, name=f"shard-{lease.shard}"))
+                    turns.create_task(_run_shard(share, stop, name=f"shard-{lease.shard}"))
 
         self._running[lease.shard] = (lease.epoch, stop, tasks.create_task(run_shard()))
         log.info("shard lease acquired", shard=lease.shard, epoch=lease.epoch)
@@ -126,11 +126,11 @@ class ShardOwner:
                 await self._leaving.pop(shard)
 
 
-async def _run_share(share: Shard, stop: asyncio.Event, *, name: str) -> None:
+async def _run_shard(shard: Shard, stop: asyncio.Event, *, name: str) -> None:
     try:
-        await run_while_busy(share.run_turn, idle_s=0.0, stop=stop, name=name)
+        await run_while_busy(shard.run_turn, idle_s=0.0, stop=stop, name=name)
     finally:
-        await share.close()
+        await shard.close()
 
 
 Doors = Callable[[asyncio.Event], Awaitable[None]]

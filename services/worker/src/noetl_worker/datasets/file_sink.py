@@ -18,7 +18,7 @@ from noetl_worker.datasets.sink_report import SinkReport
 _ANEW = ("overwrite", "error")
 
 
-def build_identity(key: str) -> str:
+def build_commit_identity(key: str) -> str:
     """Name a commit by the key of its task's effect: the same in every attempt."""
     return codec.digest_hex(key.encode()).removeprefix("sha256:")[:32]
 

@@ -47,7 +47,9 @@ async def read_entries(
     entries = _build_entries(services, parsed_playbooks, source=source, path=path)
     taken = next((entry.path for entry in entries if entry.path in RESERVED_PATHS), None)
     if taken is not None:
-        raise problems.bad_request_error(f"path {taken!r} is reserved", hint="change metadata.path")
+        raise problems.build_bad_request_error(
+            f"path {taken!r} is reserved", hint="change metadata.path"
+        )
     return entries
 
 
@@ -64,7 +66,7 @@ async def keep_draft(
     """Keep a text as a draft of its path, which no look-up by path alone finds."""
     entries = await read_entries(services, source, level=Level.TOLERANT, path=path, scripts=scripts)
     if len(entries) > 1:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the text holds {len(entries)} playbooks, and a draft is one",
             hint="register the playbooks that it calls, and send its own document",
         )
@@ -123,7 +125,7 @@ def _build_entries(
             extra={"diagnostics": codec.to_builtins(problems_found)},
         )
     if path is not None and len(parsed_playbooks) > 1:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the text holds {len(parsed_playbooks)} playbooks, and the request names one path",
             hint="leave `path` out",
         )
@@ -133,7 +135,7 @@ def _build_entries(
     ]
     twice = next((item for item in paths if paths.count(item) > 1), None)
     if twice is not None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"two playbooks of the text have the path {twice!r}",
             hint="give each a path of its own",
         )
@@ -149,7 +151,7 @@ def _build_entry(
     assert parsed.playbook is not None, "bad playbooks are refused before"
     own = parsed.playbook.metadata.path
     if path is not None and path.strip("/") != own:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the playbook says that its path is {own!r}, the request says {path!r}",
             hint="leave `path` out, or change metadata.path",
         )
@@ -186,14 +188,14 @@ async def get_playbook_entry(services: ApiServices, path: str, version: int | No
         else None
     )
     if latest is not None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"playbook {wanted!r} has no version {version}",
             hint=f"its versions are 1 to {latest.version}",
         )
     catalog_entries = await services.catalog.list_playbooks(
         entries_max=SUGGESTIONS_MAX, **services.tenant_scope
     )
-    raise problems.not_found_error(
+    raise problems.build_not_found_error(
         f"no playbook is registered as {wanted!r}",
         hint=spelling.suggest_word(
             wanted,

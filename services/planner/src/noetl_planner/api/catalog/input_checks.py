@@ -147,7 +147,7 @@ def _check_call_reach(services: ApiServices, entry: CatalogEntry) -> None:
 def _check_playbook_call(entry: CatalogEntry, call: _PlaybookCall, called: CatalogEntry) -> None:
     steps = [str(step["step"]) for step in called.model.get("workflow", ())]
     if call.return_step is not None and call.return_step not in steps:
-        raise _call_error(
+        raise _build_call_error(
             f"{entry.path}: {call.place}, field 'return_step': "
             f"playbook {call.path!r} has no step {call.return_step!r}",
             hint=spelling.suggest_or_list(call.return_step, steps, label="its steps are"),
@@ -156,13 +156,13 @@ def _check_playbook_call(entry: CatalogEntry, call: _PlaybookCall, called: Catal
     if call.has_all_inputs and (fault is None or not fault.is_refused):
         fault = find_required_fault(called.model, call.inputs)
     if fault is not None and fault.is_refused:
-        raise _call_error(
+        raise _build_call_error(
             f"{entry.path}: {call.place}, field 'input': {call.path!r}: {fault.message}",
             hint=fault.hint,
         )
 
 
-def _call_error(detail: str, *, hint: str) -> ApiError:
+def _build_call_error(detail: str, *, hint: str) -> ApiError:
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     return ApiError(status, code="playbook_invalid", detail=detail, hint=hint)
 

@@ -184,11 +184,11 @@ def _decode_register_body(body: bytes, content_type: str) -> RegisterBody:
             return codec.decode_as(body, RegisterBody)
         return RegisterBody(content=body.decode())
     except UnicodeDecodeError as failure:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the playbook is not UTF-8: byte {failure.start} does not decode"
         ) from failure
     except msgspec.DecodeError as failure:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the body is not JSON with a text in `content`: {failure}",
             hint="or send the YAML itself, as text/yaml",
         ) from failure

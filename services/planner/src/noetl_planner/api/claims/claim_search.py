@@ -147,7 +147,7 @@ async def _iterate_candidates(
     """Yield what is worth asking for: of what is equally urgent the nearest first."""
     for issued_command in ordered:
         if issued_command.pool not in services.pools.by_http:
-            raise leases.not_http_pool_error(issued_command.pool)
+            raise leases.build_not_http_pool_error(issued_command.pool)
     if not preference.place:
         for issued_command in ordered[:TRIES_MAX]:
             yield (

@@ -218,9 +218,9 @@ def check_pool(services: ApiServices, pool: str) -> None:
     if pool in services.pools.by_http:
         return
     if pool in services.pools.by_stream:
-        raise leases.not_http_pool_error(pool)
+        raise leases.build_not_http_pool_error(pool)
     names = services.pools.pool_names
-    raise problems.not_found_error(
+    raise problems.build_not_found_error(
         f"there is no pool {pool!r}",
         hint=spelling.suggest_or_list(pool, sorted(names), label="the pools are"),
     )
@@ -229,7 +229,9 @@ def check_pool(services: ApiServices, pool: str) -> None:
 def check_command_id(command_id: str) -> str:
     """Admit what can name a command; raises a 404."""
     if not ids.is_identity(command_id):
-        raise problems.not_found_error(f"{command_id[:80]!r} is no command's id: it is a number")
+        raise problems.build_not_found_error(
+            f"{command_id[:80]!r} is no command's id: it is a number"
+        )
     return command_id
 
 

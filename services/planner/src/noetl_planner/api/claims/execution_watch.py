@@ -50,7 +50,7 @@ class ExecutionWatch:
         )
         data = codec.encode_json(batch)
         if len(data) > MESSAGE_BYTES_MAX - _MARGIN_BYTES:
-            raise problems.too_large_error(
+            raise problems.build_request_too_large_error(
                 f"the report takes {len(data)} bytes, one may take "
                 f"{MESSAGE_BYTES_MAX - _MARGIN_BYTES}",
                 hint="write less to ctx; results of any size belong into 'result' or 'output'",
@@ -82,7 +82,7 @@ class ExecutionWatch:
                     waited_s += poll_s
                     poll_s = min(poll_s * 2, _POLL_MAX_S)
         if verdict is None:
-            raise problems.undecided_error()
+            raise problems.build_undecided_error()
         return verdict
 
     async def _read_page(self, seen: Callable[[Envelope | None], T | None]) -> T | None:

@@ -126,13 +126,15 @@ async def _build_close_fact(
     mode = run.loop.mode if run.loop is not None else ""
     may_leave = mode not in {REDUCE, "fanout"}
     if rows < 0 or (data.rows_left and not may_leave):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"rows_left is {data.rows_left}: frame {frame_id} has {opened.row_count} rows"
             + ("" if may_leave else ", and a shard is run as a whole"),
         )
     problems.check_depth(data.set, "set")
     if (data.status == "FAILED") != (data.error is not None):
-        raise problems.bad_request_error("a frame that FAILED has an error, and only such a frame")
+        raise problems.build_bad_request_error(
+            "a frame that FAILED has an error, and only such a frame"
+        )
     failed = (rows or 1) if data.rows_failed is None else data.rows_failed
     return FrameClosed(
         command_id=CommandId(lease.command_id),

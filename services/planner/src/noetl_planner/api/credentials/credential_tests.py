@@ -88,12 +88,12 @@ async def _start_test(services: ApiServices, name: str, body: TestBody) -> views
     sealed = await credentials.get_sealed(services, name)
     kind = TYPES.get(sealed.kind)
     if kind is not None and kind.untestable:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"credential '{name}' of type {kind.name} cannot be tested: {kind.untestable}"
         )
     pool = body.pool or DEFAULT_POOL
     if pool in services.pools.by_http:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"pool {pool!r} is served over HTTP: its workers do not open stored credentials",
             hint="name a pool that is served by JetStream: noetl pools",
         )

@@ -100,7 +100,7 @@ async def remove(services: Services, name: FromPath[str]) -> CredentialView:
 async def keep_credential(services: ApiServices, data: PutBody) -> CredentialView:
     """Seal a credential as the next version of its name; raises `ApiError` for what is none."""
     if data.type == DELETED:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"type {DELETED!r} is reserved", hint="noetl credential rm ends a credential"
         )
     kind = credential_checks.get_credential_type(data.type)
@@ -176,7 +176,7 @@ async def get_sealed(services: ApiServices, name: str) -> SealedCredential:
     """Return the latest version of a credential, sealed; raises a 404 that names the nearest."""
     sealed = await _find_sealed(services, name)
     if sealed is None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"there is no credential {name[:128]!r}",
             hint=spelling.suggest_word(name[:128], await _list_names(services))
             or "noetl credential ls",

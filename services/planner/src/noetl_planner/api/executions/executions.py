@@ -134,7 +134,7 @@ async def execute(
     `X-Correlation-ID` names the flow that all events of the run, and of its children, belong to.
     """
     if correlation_id is not None and not is_correlation(correlation_id):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "X-Correlation-ID is no name of a flow",
             hint=f"give 1 to {CORRELATION_CHARACTERS_MAX} printable characters",
         )
@@ -161,7 +161,7 @@ async def list_executions(
 ) -> ExecutionList:
     """List executions, newest first; `since`, a time with its zone, leaves out older ones."""
     if since is not None and since.tzinfo is None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"since={since.isoformat()} has no time zone", hint=f"write {since.isoformat()}Z"
         )
     read_page = partial(

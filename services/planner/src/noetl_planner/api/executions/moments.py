@@ -18,7 +18,7 @@ from noetl_contracts.status import RunStatus
 from noetl_planner.api.executions import step_runs
 from noetl_planner.api.executions.step_runs import StepRunView
 from noetl_planner.api.history import history_replay
-from noetl_planner.api.http.problems import NUMBER_MAX, bad_request_error
+from noetl_planner.api.http.problems import NUMBER_MAX, build_bad_request_error
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, hidden_values, views
 from noetl_planner.api.lookup.views import AwaitedMessage, LoopView, Row, StageView
@@ -108,7 +108,7 @@ async def show_moment(
     head_version = row.get("version") or 0 if head is None else head.version
     is_past = version is not None and version < head_version
     if version is not None and version > head_version:
-        raise bad_request_error(
+        raise build_bad_request_error(
             f"execution {known} has no version {version} yet",
             hint=f"its latest is {head_version}",
         )

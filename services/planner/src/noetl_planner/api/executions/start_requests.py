@@ -105,7 +105,7 @@ async def _execute_draft(
 ) -> views.Accepted:
     """Run a text that is kept with its execution and is no version of its path."""
     if body.version is not None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "a text has no version", hint="leave `version` out, or name a registered `path`"
         )
     entry = await catalog_entries.keep_draft(
@@ -117,7 +117,7 @@ async def _execute_draft(
 
 def _get_path(body: ExecuteBody) -> str:
     if body.path is None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "the request names no playbook", hint="send a `path`, or a text as `content`"
         )
     return body.path
@@ -342,7 +342,7 @@ def check_requirements(
     Raises a 404 or a 422.
     """
     if entry.path in RESERVED_PATHS:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"playbook {entry.path!r} is the API's own: nobody else starts it",
             hint="noetl credential test NAME",
         )
@@ -453,7 +453,7 @@ def _build_request_identity(fact: ExecutionRequested) -> tuple[Any, ...]:
 def _get_inputs(body: ExecuteBody) -> dict[str, Any]:
     given = {name: getattr(body, name) for name in _INPUT_NAMES if getattr(body, name) is not None}
     if len(given) > 1:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the inputs are given {len(given)} times: as {' and '.join(given)}",
             hint="give them once, as workload",
         )
@@ -466,14 +466,16 @@ def _parse_version(given: int | str | None) -> int | None:
     try:
         return int(given)
     except ValueError:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"version {given!r} is neither a number nor 'latest'"
         ) from None
 
 
 def _get_key(body: ExecuteBody, header: str | None) -> str | None:
     if header is not None and body.idempotency_key not in {None, header}:
-        raise problems.bad_request_error("idempotency_key and the Idempotency-Key header differ")
+        raise problems.build_bad_request_error(
+            "idempotency_key and the Idempotency-Key header differ"
+        )
     return header or body.idempotency_key
 
 

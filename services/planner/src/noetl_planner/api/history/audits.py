@@ -82,7 +82,7 @@ async def verify(
     known = execution_lookup.check_execution_id(execution_id)
     exported = _build_exported_head(known, version, checksum)
     if await _has_another_owner(services, known):
-        raise _unknown_history_error(known)
+        raise _build_unknown_history_error(known)
     await execution_lookup.check_reach(services, known)
     examination = ChainExamination(exported=exported)
     try:
@@ -90,7 +90,7 @@ async def verify(
     except HistoryDropped as failure:
         return _view_dropped(await services.ledger.find_head(known), exported, failure)
     if not examination.events and head is None and exported is None:
-        raise _unknown_history_error(known)
+        raise _build_unknown_history_error(known)
     findings = examination.finish_examination(head)
     last = examination.last
     return Verdict(
@@ -182,7 +182,7 @@ def _build_exported_head(
     if version is None and checksum is None:
         return None
     if version is None or checksum is None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "an exported head is a version and a checksum", hint="give both, or none"
         )
     return HistoryHead(execution_id=execution_id, version=version, checksum=checksum)
@@ -191,14 +191,14 @@ def _build_exported_head(
 def check_owner(services: ApiServices, tenant_id: str, organization_id: str) -> None:
     """Serve the planner's own owner alone; raises a 404."""
     if (tenant_id, organization_id) != (services.tenant_id, services.organization_id):
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"this planner has no tenant {tenant_id[:80]!r} with an organization "
             f"{organization_id[:80]!r}"
         )
 
 
-def _unknown_history_error(execution_id: ExecutionId) -> problems.ApiError:
-    return problems.not_found_error(
+def _build_unknown_history_error(execution_id: ExecutionId) -> problems.ApiError:
+    return problems.build_not_found_error(
         f"there is no history of an execution {execution_id}",
         hint="noetl audit heads lists them",
     )

@@ -40,7 +40,7 @@ async def get_history_head(
     first = await services.audit.read_stored_events(known, events_max=1) if is_ours else []
     head = await services.ledger.find_head(known) if first else None
     if head is None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"tenant {tenant_id[:80]!r}, organization {organization_id[:80]!r} has no history of "
             f"an execution {known}",
             hint="noetl ls lists them",
@@ -67,7 +67,7 @@ async def get_version_at_cut(services: ApiServices, head: HistoryHead, cut: Hist
     """Resolve a cut to a version from 1 to the head's; raises a 400 or a 404 for any other."""
     names = [name for name, value in _list_named_cuts(cut).items() if value is not None]
     if len(names) > 1:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the cut is given {len(names)} times: as {' and '.join(names)}",
             hint="give one of as_of_event_id, as_of_position and as_of_time",
         )
@@ -91,7 +91,7 @@ async def _get_version_at_event(services: ApiServices, execution_id: ExecutionId
     event_id = EventId(execution_lookup.check_number(text, "an event id"))
     version = await services.audit.find_version_of(execution_id, event_id)
     if version is None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"execution {execution_id} has no event {event_id}",
             hint=f"noetl events {execution_id} lists them",
         )

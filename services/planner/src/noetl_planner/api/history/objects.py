@@ -156,14 +156,14 @@ async def show_object(
     if execution_id is not None:
         return await _view_past_object(services, object_type, object_id, execution_id, cut)
     if cut != HistoryCut():
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "a position, event or time is one of an execution", hint="give execution_id as well"
         )
     rows = await services.objects.list_object_rows(
         object_type, object_id, **services.tenant_scope, rows_max=ROWS_MAX + 1
     )
     if not rows:
-        raise _unknown_object_error(object_id)
+        raise _build_unknown_object_error(object_id)
     views = [_view_object(row) for row in rows[:ROWS_MAX]]
     return ObjectPage(latest=views[0], executions=views, has_more=len(rows) > ROWS_MAX)
 
@@ -177,7 +177,7 @@ async def _view_past_object(
     )
     head = await services.ledger.find_head(known)
     if head is None:
-        raise _unknown_object_error(object_id)
+        raise _build_unknown_object_error(object_id)
     version = await cuts.get_version_at_cut(services, head, cut)
     row = await find_past_row(services, known, object_id, until=version)
     if row is None or row["object_type"] != object_type:
@@ -207,8 +207,8 @@ def _parse_page_end(object_id: str) -> tuple[str, str]:
     return object_id.partition("/")[0], object_id
 
 
-def _unknown_object_error(object_id: str) -> ApiError:
-    return problems.not_found_error(
+def _build_unknown_object_error(object_id: str) -> ApiError:
+    return problems.build_not_found_error(
         f"no execution has changed an object {object_id[:200]!r}",
         hint="GET /api/objects lists them",
     )

@@ -142,7 +142,7 @@ async def get_step_result(
     step_result = next((step_state for step_state in steps if step_state.step == step), None)
     if step_result is None:
         await _check_playbook_step(services, execution_id, step)
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"step {step[:200]!r} of execution {known} has no result",
             hint=f"noetl status {known} lists the steps that ran",
         )
@@ -224,7 +224,7 @@ async def _get_run_result(
         case LoopFailed(step=of, result=earlier, error=error) if of == step:
             return earlier, error_view.show_error(error)
         case _:
-            raise _no_run_error(execution_id, step, run)
+            raise _build_no_run_error(execution_id, step, run)
 
 
 async def _get_task_result(
@@ -239,12 +239,14 @@ async def _get_task_result(
         else None
     )
     if task_result is None:
-        raise problems.not_found_error(f"task {task[:200]!r} of step {step[:200]!r} has no result")
+        raise problems.build_not_found_error(
+            f"task {task[:200]!r} of step {step[:200]!r} has no result"
+        )
     return output_forms.to_plain(view_task(task_result))
 
 
-def _no_run_error(execution_id: ExecutionId, step: str, run: str) -> ApiError:
-    return problems.not_found_error(
+def _build_no_run_error(execution_id: ExecutionId, step: str, run: str) -> ApiError:
+    return problems.build_not_found_error(
         f"run {run[:80]!r} of step {step[:200]!r} of execution {execution_id} has no result"
     )
 

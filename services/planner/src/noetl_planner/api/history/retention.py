@@ -124,7 +124,7 @@ async def release(services: Services, data: JSONBody[HoldBody]) -> Held:
         )
         if ended is None:
             what = "everything" if execution_id is None else f"execution {execution_id}"
-            raise problems.not_found_error(
+            raise problems.build_not_found_error(
                 f"there is no open hold on {what}",
                 hint="noetl retention list lists them",
             )
@@ -169,7 +169,7 @@ async def _check_history_owner(services: ApiServices, text: str | None) -> Execu
         return None
     execution_id = execution_lookup.check_execution_id(text)
     if await services.audit.find_owner(execution_id) != Owner(**services.tenant_scope):
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"there is no history of an execution {execution_id}",
             hint="noetl ls lists them",
         )

@@ -77,7 +77,7 @@ async def show_trace(
                 links=[_view_kept_link(known, link) for link in stored_lineage_links[:limit]],
                 has_more=len(stored_lineage_links) > limit,
             )
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"step {step[:200]!r} of execution {known} was not entered",
             hint=f"noetl status {known} lists the steps that ran",
         )

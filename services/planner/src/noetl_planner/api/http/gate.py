@@ -124,9 +124,9 @@ class Gate:
             services = await self._bind_services(method, headers)
         except NotSignedIn as refusal:
             await self._record_unknown(address, f"{method} {path}", refusal.code)
-            raise _unauthorized_error(refusal) from refusal
+            raise _build_unauthorized_error(refusal) from refusal
         except NoRole as refusal:
-            raise _forbidden_place_error(refusal) from refusal
+            raise _build_forbidden_place_error(refusal) from refusal
         if is_remembered:
             self._remember_services(key, services)
         return services
@@ -227,7 +227,7 @@ def build_forbidden_error(access: Access, permission: Permission) -> ApiError:
     )
 
 
-def _unauthorized_error(refusal: NotSignedIn) -> ApiError:
+def _build_unauthorized_error(refusal: NotSignedIn) -> ApiError:
     return ApiError(
         HTTPStatus.FORBIDDEN if refusal.is_forbidden else HTTPStatus.UNAUTHORIZED,
         code=refusal.code,
@@ -237,7 +237,7 @@ def _unauthorized_error(refusal: NotSignedIn) -> ApiError:
     )
 
 
-def _forbidden_place_error(refusal: NoRole) -> ApiError:
+def _build_forbidden_place_error(refusal: NoRole) -> ApiError:
     return ApiError(
         HTTPStatus.FORBIDDEN, code=refusal.code, detail=refusal.detail, hint=refusal.hint
     )

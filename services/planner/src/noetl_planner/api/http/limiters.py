@@ -58,10 +58,10 @@ class CallRateLimiter:
         key = principal.kind, principal.issuer, principal.id, principal.home
         wait_s = self._buckets.take_call(key, rate)
         if wait_s:
-            raise too_many_calls_error(principal.name, rate, wait_s=wait_s)
+            raise build_too_many_calls_error(principal.name, rate, wait_s=wait_s)
 
 
-def too_many_calls_error(who: str, rate: float, *, wait_s: float) -> ApiError:
+def build_too_many_calls_error(who: str, rate: float, *, wait_s: float) -> ApiError:
     """Build a 429 that says how often somebody may call, and when there is room again."""
     return ApiError(
         HTTPStatus.TOO_MANY_REQUESTS,
@@ -88,12 +88,12 @@ class ClaimLimiter:
         """Be counted for as long as the block runs; raises a 429 when there is no room."""
         worker = source, worker_id
         if self._of_worker[worker] >= WAITING_OF_WORKER_MAX:
-            raise _too_many_claims_error(
+            raise _build_too_many_claims_error(
                 f"worker {worker_id} asks {WAITING_OF_WORKER_MAX} times at once already",
                 hint="ask for one command at a time, and for the next one after the answer",
             )
         if self._waiting[source] >= WAITING_MAX:
-            raise _too_many_claims_error(
+            raise _build_too_many_claims_error(
                 f"{WAITING_MAX} workers wait for work of {source} already",
                 hint="claim again later, or let fewer workers ask: each command goes to one",
             )
@@ -124,7 +124,7 @@ class ClaimLimiter:
             del self._of_worker[worker]
 
 
-def _too_many_claims_error(what: str, *, hint: str) -> ApiError:
+def _build_too_many_claims_error(what: str, *, hint: str) -> ApiError:
     return ApiError(
         HTTPStatus.TOO_MANY_REQUESTS,
         code="too_many_claims",

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from noetl_contracts.identity.quotas import TenantQuota
 from noetl_contracts.ids import ExecutionId, TenantId
-from noetl_planner.api.http.limiters import CallBuckets, too_many_calls_error
+from noetl_planner.api.http.limiters import CallBuckets, build_too_many_calls_error
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.identity.principals import Principal
 from noetl_storage.ports.identity_ports import Quotas
@@ -70,7 +70,7 @@ class QuotaBoard:
             return
         wait_s = self._buckets.take_call(tenant_id, rate)
         if wait_s:
-            raise too_many_calls_error(f"tenant {tenant_id}", rate, wait_s=wait_s)
+            raise build_too_many_calls_error(f"tenant {tenant_id}", rate, wait_s=wait_s)
 
     @asynccontextmanager
     async def admit_start(

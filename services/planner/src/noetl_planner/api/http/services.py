@@ -224,12 +224,12 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     def check_path(self, path: str, what: str) -> None:
         """Raise a 404 for a playbook out of reach: that it is there is not told."""
         if not self.covers_path(path):
-            raise problems.not_found_error(f"there is no {what}")
+            raise problems.build_not_found_error(f"there is no {what}")
 
     def check_replaced(self, path: str | None, what: str) -> None:
         """Raise a 409 for a name whose present owner is a playbook out of reach; None: nobody's."""
         if path is not None and not self.covers_path(path):
-            raise problems.name_taken_error(what)
+            raise problems.build_name_taken_error(what)
 
     def has_permission(self, permission: Permission, path: str) -> bool:
         """Tell whether who asks may do something else to a playbook."""

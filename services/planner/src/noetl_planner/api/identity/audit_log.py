@@ -63,7 +63,7 @@ async def list_records(
 ) -> RecordPage:
     """List records: those after a version, or without one the latest; `what` may be a group."""
     if since is not None and since.tzinfo is None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"since={since.isoformat()} has no time zone", hint=f"write {since.isoformat()}Z"
         )
     wanted = RecordFilter(who=who, what=what, since=since, outcome=outcome)

@@ -75,7 +75,7 @@ async def create_key(services: Services, data: JSONBody[KeyBody]) -> NewKey:
     """Make an API key; the answer is the only place that shows it."""
     role = _choose_role(data)
     if data.worker and not subjects.is_subject_token(data.account):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"{data.account!r} is no worker's name",
             hint="use 1 to 64 letters, digits, '_' or '-'",
         )
@@ -110,7 +110,7 @@ async def revoke_key(services: Services, key_prefix: FromPath[str]) -> KeyView:
     """Revoke a key; what it opened ends within seconds."""
     async with services.record_change("key.revoked", key_prefix[:100]):
         if not await services.identities.revoke_key(key_prefix, **services.tenant_scope):
-            raise problems.not_found_error(
+            raise problems.build_not_found_error(
                 f"there is no key {key_prefix[:100]!r} that opens anything",
                 hint="noetl key ls lists them",
             )
@@ -122,20 +122,20 @@ async def revoke_key(services: Services, key_prefix: FromPath[str]) -> KeyView:
 def _choose_role(body: KeyBody) -> Role | None:
     if body.worker:
         if body.role not in (None, Role.WORKER):
-            raise problems.bad_request_error(
+            raise problems.build_bad_request_error(
                 "a worker's key has the role worker", hint="leave `role` out"
             )
         return Role.WORKER
     if body.role is None:
         if body.path_prefix:
-            raise problems.bad_request_error(
+            raise problems.build_bad_request_error(
                 "a folder is named, and no role that would hold for it", hint="name a role"
             )
         return None
     try:
         return parse_role(body.role)
     except UnknownRole as problem:
-        raise problems.bad_request_error(str(problem)) from problem
+        raise problems.build_bad_request_error(str(problem)) from problem
 
 
 def _build_binding(

@@ -67,12 +67,12 @@ async def change_quota(
     """Change what a tenant may use at most; it holds within seconds."""
     if not services.sees_all_tenants:
         # As with everything of other tenants: whether there is such a tenant is not told.
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"there is no tenant {tenant[:80]!r} whose quota you may set",
             hint="who administers the whole installation sets the quotas of tenants",
         )
     if not subjects.is_subject_token(tenant):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"{tenant[:80]!r} names no tenant: use 1 to 64 letters, digits, '_' or '-'"
         )
     async with services.record_change("quota.changed", f"tenant {tenant}") as details:

@@ -116,7 +116,7 @@ async def revoke_role(services: Services, binding_id: FromPath[str]) -> BindingV
             has_everywhere=services.access.has_permission_everywhere(Permission.ADMINISTER),
         )
         if binding is None:
-            raise problems.not_found_error(
+            raise problems.build_not_found_error(
                 f"organization {services.organization_id!r} has no role binding {known} of its own",
                 hint="noetl role ls lists them; who administers all organizations takes away "
                 "those that hold in all",
@@ -133,7 +133,7 @@ def read_path_prefix(text: str, role: Role) -> str:
     if path_prefix:
         problems.check_folder(path_prefix)
         if role is Role.WORKER:
-            raise problems.bad_request_error(
+            raise problems.build_bad_request_error(
                 "the role worker holds for all playbooks: workers serve pools",
                 hint="leave the folder out",
             )
@@ -144,7 +144,7 @@ def _build_binding(services: ApiServices, body: BindingBody) -> RoleBinding:
     try:
         role = parse_role(body.role)
     except UnknownRole as problem:
-        raise problems.bad_request_error(str(problem)) from problem
+        raise problems.build_bad_request_error(str(problem)) from problem
     organization_id = ALL_ORGANIZATIONS if body.all_organizations else services.organization_id
     _check_scope(services, organization_id)
     return RoleBinding(
@@ -179,7 +179,7 @@ def _choose_issuer(services: ApiServices, kind: SubjectKind) -> str:
     if kind in (SubjectKind.SERVICE_ACCOUNT, SubjectKind.WORKER):
         return LOCAL_ISSUER
     if services.sign_in is None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"no identity provider is set up that could vouch for a {kind}",
             hint="set NOETL_PLANNER_OIDC_ISSUER, or name the issuer: --issuer",
         )

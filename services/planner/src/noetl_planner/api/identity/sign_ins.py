@@ -209,7 +209,7 @@ def get_browser_sign_in(services: ApiServices) -> SignIn:
     """Return how browsers sign in; raises a 404 where they do not."""
     sign_in = services.sign_in
     if sign_in is None or not sign_in.config.public_url:
-        raise _no_browsers_error()
+        raise _build_no_browsers_error()
     return sign_in
 
 
@@ -217,12 +217,12 @@ def get_browsers(services: ApiServices) -> BrowserDoor:
     """Return the sessions of browsers; raises a 404 where there are none."""
     browsers = services.authenticator.browsers
     if browsers is None:
-        raise _no_browsers_error()
+        raise _build_no_browsers_error()
     return browsers
 
 
-def _no_browsers_error() -> ApiError:
-    return problems.not_found_error(
+def _build_no_browsers_error() -> ApiError:
+    return problems.build_not_found_error(
         "nobody signs in here with a browser",
         hint="set NOETL_PLANNER_OIDC_ISSUER, NOETL_PLANNER_OIDC_CLIENT_ID and"
         " NOETL_PLANNER_PUBLIC_URL",

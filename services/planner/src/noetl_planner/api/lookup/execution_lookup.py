@@ -32,7 +32,7 @@ def build_request_id(execution_id: ExecutionId) -> str:
 def check_execution_id(text: str) -> ExecutionId:
     """Admit what can name an execution; raises a 404 for anything else."""
     if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= _ID_MAX):
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"{text[:80]!r} is not an execution id: it is a number of up to 19 digits",
             hint="noetl ls lists them",
         )
@@ -42,7 +42,7 @@ def check_execution_id(text: str) -> ExecutionId:
 def check_number(text: str, what: str) -> str:
     """Admit an identity that is a number; raises a 400 for anything else."""
     if not (text.isascii() and text.isdigit() and int(text[:20]) <= _ID_MAX):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"{text[:80]!r} is not {what}: it is a number of up to 19 digits"
         )
     return text
@@ -61,7 +61,7 @@ async def get_execution_row(services: ApiServices, text: str) -> Row:
         if begun is not None:
             services.check_path(begun["path"], f"execution {execution_id}")
             return begun
-    raise problems.not_found_error(
+    raise problems.build_not_found_error(
         f"there is no execution {execution_id}",
         hint="noetl ls lists them",
     )
@@ -78,7 +78,7 @@ async def check_parent(services: ApiServices, text: str) -> None:
     try:
         await get_execution_row(services, text)
     except ApiError as error:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"parent_execution_id: {error.detail}",
             hint="name an execution that you may see, or leave it out: noetl ls lists them",
         ) from error
@@ -128,7 +128,7 @@ async def check_step_name(
     names = [str(item["step"]) for item in entry.model.get("workflow", ())]
     if step in names:
         return
-    raise problems.not_found_error(
+    raise problems.build_not_found_error(
         f"the playbook of execution {execution_id} has no step {step[:_CHARACTERS_MAX]!r}",
         hint=spelling.suggest_or_list(step, names, label="its steps are"),
     )

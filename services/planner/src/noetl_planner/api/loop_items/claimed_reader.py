@@ -8,7 +8,7 @@ from msgspec import structs
 from noetl_contracts import codec
 from noetl_contracts.commands.loop_collections import CollectionForm
 from noetl_contracts.events.frame_events import FrameEnd
-from noetl_planner.api.http.problems import bad_request_error
+from noetl_planner.api.http.problems import build_bad_request_error
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.loop_items.frame_reader import (
     list_frame_losses,
@@ -122,7 +122,7 @@ def parse_row_place(text: str) -> Place:
         part.removeprefix("-").isdigit() and part.isascii() for part in parts
     )
     if not is_place or any(len(part) > len(str(2**31)) for part in parts):
-        raise bad_request_error(
+        raise build_bad_request_error(
             f"after: {text[:40]!r} is no place among the rows of a cursor",
             hint="give the next_after of a page",
         )

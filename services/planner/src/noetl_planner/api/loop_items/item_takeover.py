@@ -189,7 +189,7 @@ class _ItemTaker:
             todo.extend(range(following, item.index))
             following = item.index + 1
             if written and todo and record.started.mode == "sequential":
-                raise _items_depend_error(record, todo[0])
+                raise _build_items_depend_error(record, todo[0])
             patch.update(written)
             await writer.append_entry(item.index, item)
         todo.extend(range(following, total))
@@ -325,7 +325,7 @@ class _FrameTaker:
         ]
         behind = [*self._order[:1], *failed[:1]]
         if ended.event.patch and behind and self._record.started.mode == "sequential":
-            raise _items_depend_error(self._record, behind[0])
+            raise _build_items_depend_error(self._record, behind[0])
         self._patch.update(ended.event.patch)
 
 
@@ -366,7 +366,7 @@ async def _put_value(services: ApiServices, value: Any) -> PayloadRef:
     )
 
 
-def _items_depend_error(record: LoopRecord, index: int) -> ApiError:
+def _build_items_depend_error(record: LoopRecord, index: int) -> ApiError:
     return ApiError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         code="items_depend",

@@ -179,7 +179,7 @@ async def get_loop_record(services: ApiServices, state: ExecutionState, step: st
             version=state.catalog_version,
             step=step,
         )
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"step {step[:200]!r} of execution {state.execution_id} has not run",
             hint=f"noetl status {state.execution_id} lists loops",
         )

@@ -6,7 +6,7 @@ from litestar import get
 from litestar.params import FromPath, QueryParameter
 
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.api.http.problems import bad_request_error
+from noetl_planner.api.http.problems import build_bad_request_error
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_planner.api.loop_items import claimed_reader, local_loop_reader, loop_record
@@ -99,7 +99,7 @@ def _parse_item_index(text: str) -> int:
     if text in ("", "-1"):
         return -1
     if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
-        raise bad_request_error(
+        raise build_bad_request_error(
             f"after: {text[:40]!r} is no index of an item", hint="give the next_after of a page"
         )
     return int(text)

@@ -119,7 +119,7 @@ async def show_letter(services: Services, sequence: FromPath[int]) -> LetterDeta
     """Show a letter with its message."""
     dead_letter = await _find_letter(services, sequence)
     if dead_letter is None:
-        raise await _missing_letter_error(services, sequence)
+        raise await _build_missing_letter_error(services, sequence)
     return LetterDetail(
         **{name: getattr(_view_letter(dead_letter), name) for name in LetterView.__struct_fields__},
         message=decode_for_display(dead_letter.data),
@@ -174,7 +174,7 @@ async def _apply_action(
         # Somebody else did something at the same time, which is recorded too.
         return Acted(act=act, is_repeated=True)
     except MalformedMessage as failure:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             str(failure), hint=f"noetl dlq drop {sequence} --reason ..."
         ) from failure
     return Acted(act=act)
@@ -184,7 +184,7 @@ async def _answer_repeated(services: ApiServices, sequence: int, action: DeadLet
     """Answer for a letter that is gone with what was done about it; raises an `ApiError`."""
     earlier = await services.dead_letter_log.find_last_act(sequence, **services.tenant_scope)
     if earlier is None:
-        raise await _missing_letter_error(services, sequence)
+        raise await _build_missing_letter_error(services, sequence)
     if earlier.action is not action:
         done = "sent again" if earlier.action is DeadLetterAction.REQUEUE else "dropped"
         raise ApiError(
@@ -217,7 +217,7 @@ def _is_visible_letter(services: ApiServices, dead_letter: DeadLetter) -> bool:
     return owner == (services.tenant_id, services.organization_id)
 
 
-async def _missing_letter_error(services: ApiServices, sequence: int) -> ApiError:
+async def _build_missing_letter_error(services: ApiServices, sequence: int) -> ApiError:
     known = 0 < sequence <= NUMBER_MAX
     earlier = (
         await services.dead_letter_log.find_last_act(sequence, **services.tenant_scope)
@@ -225,11 +225,11 @@ async def _missing_letter_error(services: ApiServices, sequence: int) -> ApiErro
         else None
     )
     if earlier is None:
-        return problems.not_found_error(
+        return problems.build_not_found_error(
             f"there is no dead letter {sequence}", hint="list them with: noetl dlq ls"
         )
     done = "sent again" if earlier.action is DeadLetterAction.REQUEUE else "dropped"
-    return problems.not_found_error(
+    return problems.build_not_found_error(
         f"dead letter {sequence} was {done} by {earlier.who} at {earlier.acted_at}",
         hint="noetl dlq log lists who did what",
     )

@@ -47,7 +47,7 @@ class _AlreadyAnsweredError(ApiError):
 async def keep_callback(services: ApiServices, token: str, body: Any) -> bool:
     """Keep an answer to submitted work; True when it repeats one that was kept."""
     if not _TOKEN.fullmatch(token):
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             "this is not a token of a callback: it has 64 hexadecimal digits",
             hint="send the answer to the address that the work was submitted with",
         )
@@ -59,7 +59,7 @@ async def keep_callback(services: ApiServices, token: str, body: Any) -> bool:
 async def keep_signal(services: ApiServices, correlation_key: str, body: Any) -> bool:
     """Keep a message for a correlation key; True when it repeats one that was kept."""
     if len(correlation_key) > KEY_CHARACTERS_MAX:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"a correlation key has at most {KEY_CHARACTERS_MAX} characters"
         )
     return await _keep_checked_message(
@@ -87,7 +87,7 @@ async def keep_decision(
     wait = await _find_wait(services, address)
     inbox_message = await services.requests.find_message(address, **services.tenant_scope)
     if (wait is None and inbox_message is None) or not await _is_within_reach(services, wait):
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"nobody asks for approval {approval_id}",
             hint=_APPROVALS_HINT,
         )
@@ -158,7 +158,7 @@ def _check_approval_id(text: str) -> str:
     try:
         return execution_lookup.check_execution_id(text)
     except ApiError as error:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"{text[:80]!r} is not the id of an approval: it is a number of up to 19 digits",
             hint=_APPROVALS_HINT,
         ) from error

@@ -112,12 +112,12 @@ async def put_rule(services: Services, name: FromPath[str], data: JSONBody[RuleB
     """Keep a rule under a name, whether or not there was one."""
     problems.check_name(name, "a rule of notifications")
     if not notifications.is_pattern(data.pattern):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"{data.pattern[:128]!r} is no pattern of paths",
             hint="a playbook's path, a folder and /*, or * for all",
         )
     if Cause.LATE in data.causes and not data.longer_than_s:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "`causes` has `late`, and nothing says after how many seconds an execution is late",
             hint="give longer_than_s: noetl notify put --on late --longer-than 7200",
         )
@@ -184,7 +184,7 @@ def _build_sample(services: ApiServices, rule: NotificationRule) -> DueNotificat
 async def _get_rule(services: ApiServices, name: str) -> NotificationRule:
     rule = await services.notifications.find_rule(name, **services.tenant_scope)
     if rule is None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"there is no rule {name[:128]!r} of notifications", hint="noetl notify ls"
         )
     return rule

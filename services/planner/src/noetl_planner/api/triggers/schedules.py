@@ -201,7 +201,7 @@ async def _keep_schedule(
         )
     problems.check_depth(body.workload, "the workload")
     if workload_keys.SCHEDULE in body.workload:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the workload's key {workload_keys.SCHEDULE!r} is set by each firing",
             hint="give that input another name",
         )
@@ -316,7 +316,7 @@ async def _get_schedule(services: ApiServices, name: str) -> Schedule:
             for schedule in await _list_all_schedules(services)
             if services.covers_path(schedule.path)
         ]
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"there is no schedule {name[:128]!r}",
             hint=spelling.suggest_word(name[:128], names) or "noetl schedule ls",
         )

@@ -131,7 +131,7 @@ async def start_from_message(services: ApiServices, delivery: Delivery) -> views
     """
     source = triggers.parse_trigger_subject(delivery.subject)
     if source is None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"{delivery.subject[:200]!r} names no tenant, organization and rest"
         )
     # The message says whose it is; the planner serves every tenant whose messages it gets.
@@ -147,7 +147,7 @@ async def start_from_message(services: ApiServices, delivery: Delivery) -> views
     )
     await services.check_author(trigger.actor, trigger.path, f"trigger {trigger.name!r}")
     if len(delivery.data) > trigger.body_bytes_max:
-        raise problems.too_large_error(
+        raise problems.build_request_too_large_error(
             f"the message takes {len(delivery.data)} bytes; "
             f"trigger {trigger.name!r} takes {trigger.body_bytes_max}"
         )
@@ -230,7 +230,7 @@ async def _is_wanted_message(
     try:
         return await services.render_processes.evaluate_condition(trigger.filter, names)
     except (TemplateError, PayloadNeeded) as error:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the trigger's filter does not fit this message: {error}"
         ) from error
 
@@ -245,7 +245,7 @@ async def render_message_workload(
     try:
         rendered = await services.render_processes.render_inputs(trigger.inputs, names)
     except (TemplateError, PayloadNeeded) as error:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the trigger's inputs do not fit this message: {error}"
         ) from error
     return rendered if isinstance(rendered, dict) else {"body": rendered}
@@ -260,8 +260,8 @@ async def _get_trigger(services: ApiServices, subject: str) -> Trigger:
     if found is not None:
         return found
     if matching:
-        raise problems.bad_request_error(f"trigger {matching[0].name!r} is disabled")
-    raise problems.not_found_error(f"no trigger takes messages of {subject[:200]!r}")
+        raise problems.build_bad_request_error(f"trigger {matching[0].name!r} is disabled")
+    raise problems.build_not_found_error(f"no trigger takes messages of {subject[:200]!r}")
 
 
 def _decode_message(data: bytes) -> Any:
@@ -270,4 +270,4 @@ def _decode_message(data: bytes) -> Any:
     try:
         return codec.decode_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise problems.bad_request_error(f"the message is not JSON: {error}") from error
+        raise problems.build_bad_request_error(f"the message is not JSON: {error}") from error

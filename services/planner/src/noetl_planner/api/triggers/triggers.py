@@ -118,7 +118,7 @@ async def remove(services: Services, name: FromPath[str]) -> Removed:
 async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) -> Trigger:
     fault = triggers.find_subject_fault(body.subject)
     if fault is not None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             fault, hint="name what follows noetl.triggers.<tenant>.<org>., such as orders.*"
         )
     entry = await catalog_entries.get_playbook_entry(services, body.path, body.version)
@@ -147,14 +147,16 @@ async def _check_taken(services: ApiServices, name: str, subject: str) -> None:
     """Refuse a name or messages that another trigger has; raises a 409."""
     others = [trigger for trigger in await _list_all_triggers(services) if trigger.name != name]
     if len(others) >= TRIGGERS_MAX:
-        raise problems.bad_request_error(f"an organization has at most {TRIGGERS_MAX} triggers")
+        raise problems.build_bad_request_error(
+            f"an organization has at most {TRIGGERS_MAX} triggers"
+        )
     known_names = await services.triggers.find_trigger(name, **services.tenant_scope)
     services.check_replaced(None if known_names is None else known_names.path, f"trigger {name!r}")
     taken = next(
         (one for one in others if triggers.do_patterns_overlap(one.subject, subject)), None
     )
     if taken is not None and not services.covers_path(taken.path):
-        raise problems.name_taken_error(f"subject {subject!r}")
+        raise problems.build_name_taken_error(f"subject {subject!r}")
     if taken is not None:
         raise ApiError(
             HTTPStatus.CONFLICT,
@@ -194,7 +196,7 @@ async def _build_missing_error(services: ApiServices, name: str) -> ApiError:
         for trigger in await _list_all_triggers(services)
         if services.covers_path(trigger.path)
     ]
-    return problems.not_found_error(
+    return problems.build_not_found_error(
         f"there is no trigger {name[:128]!r}",
         hint=spelling.suggest_word(name[:128], names) or "noetl trigger ls",
     )

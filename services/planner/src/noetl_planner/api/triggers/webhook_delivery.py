@@ -127,7 +127,7 @@ async def _check_signature(
     services: ApiServices, webhook: Webhook, sent: WebhookCall, signature: str | None
 ) -> str:
     """Return the signature of a call; raises a 401 for one that does not fit it."""
-    secret = await open_secret(
+    secret = await unseal_webhook_secret(
         services, webhook.credential or "", webhook.path, webhook=webhook.name
     )
     fault = hooks.find_call_fault(
@@ -150,7 +150,9 @@ async def _check_signature(
     return signature
 
 
-async def open_secret(services: ApiServices, name: str, path: str, *, webhook: str) -> str:
+async def unseal_webhook_secret(
+    services: ApiServices, name: str, path: str, *, webhook: str
+) -> str:
     """Return the secret that signs calls of a webhook of a playbook; raises a 409."""
     sealed = await services.credentials.find_credential(name, **services.tenant_scope)
     fields: dict[str, Any] = {}
@@ -186,7 +188,7 @@ async def _get_webhook(services: ApiServices, name: str) -> Webhook:
     webhook = await services.webhooks.find_webhook(name, **services.tenant_scope)
     if webhook is None or not webhook.is_enabled:
         # A caller without the secret must not learn that a disabled webhook exists.
-        raise problems.not_found_error(f"there is no webhook {name[:128]!r}")
+        raise problems.build_not_found_error(f"there is no webhook {name[:128]!r}")
     return webhook
 
 
@@ -196,4 +198,4 @@ def _decode_call_body(body: bytes) -> Any:
     try:
         return codec.decode_json(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise problems.bad_request_error(f"the body is not JSON: {error}") from error
+        raise problems.build_bad_request_error(f"the body is not JSON: {error}") from error

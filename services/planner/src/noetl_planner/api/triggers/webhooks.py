@@ -89,7 +89,7 @@ async def list_webhooks(services: Services) -> WebhookList:
 async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBody]) -> WebhookView:
     """Keep a webhook under a name, whether or not there was one."""
     if (data.credential is None) != data.unsigned:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "a webhook names a credential, or says that calls are unsigned, and not both",
             hint="--credential NAME, whose field `secret` signs calls, or --unsigned for "
             "callers who may run the playbook",
@@ -98,7 +98,9 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     start_requests.check_requirements(services, entry)
     problems.check_name(name, "a webhook")
     if data.credential is not None:
-        await webhook_delivery.open_secret(services, data.credential, entry.path, webhook=name)
+        await webhook_delivery.unseal_webhook_secret(
+            services, data.credential, entry.path, webhook=name
+        )
     input_checks.check_templates(data.inputs)
     input_checks.check_inputs(entry, data.inputs)
     if data.inputs:
@@ -163,7 +165,7 @@ async def call(
 async def _get_webhook(services: ApiServices, name: str) -> Webhook:
     webhook = await services.webhooks.find_webhook(name, **services.tenant_scope)
     if webhook is None or not services.covers_path(webhook.path):
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"
         )
     return webhook

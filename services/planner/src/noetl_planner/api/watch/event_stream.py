@@ -32,7 +32,7 @@ from noetl_planner.api.http.problems import (
     NUMBER_MAX,
     AnyRequest,
     ApiError,
-    bad_request_error,
+    build_bad_request_error,
     get_client_address,
 )
 from noetl_planner.api.http.services import ApiServices, Services
@@ -194,7 +194,7 @@ class EventStream:
     async def iterate_messages(self) -> AsyncIterator[list[ServerSentEventMessage]]:
         """Yield events in order, heartbeats between them, and one last message after the end."""
         following = self._following
-        heard_at = _loop_time_s()
+        heard_at = _get_loop_time_s()
         try:
             async with AsyncExitStack() as stack:
                 progress = LatestProgress()
@@ -211,11 +211,11 @@ class EventStream:
                     messages += map(_build_progress_message, progress.take_latest())
                     if messages:
                         yield messages
-                    elif _loop_time_s() - heard_at >= HEARTBEAT_S:
+                    elif _get_loop_time_s() - heard_at >= HEARTBEAT_S:
                         yield [build_heartbeat()]
                     else:
                         continue
-                    heard_at = _loop_time_s()
+                    heard_at = _get_loop_time_s()
         except Retryable:
             # The client resumes after the last event that it has seen.
             return
@@ -294,23 +294,23 @@ def take_follower_seat(services: ApiServices, client: str, execution_id: str) ->
     """
     seats, most = services.follower_limiter, services.follower_limits
     if not seats.has_seat(most):
-        raise _too_many_followers_error(
+        raise _build_too_many_followers_error(
             HTTPStatus.SERVICE_UNAVAILABLE, f"{most.all} clients follow executions already"
         )
     if not seats.has_client_seat(client, most):
-        raise _too_many_followers_error(
+        raise _build_too_many_followers_error(
             HTTPStatus.TOO_MANY_REQUESTS,
             f"this client's address follows {most.client} executions already, which is its share",
         )
     if not seats.has_execution_seat(execution_id, most):
-        raise _too_many_followers_error(
+        raise _build_too_many_followers_error(
             HTTPStatus.TOO_MANY_REQUESTS,
             f"{most.execution} clients follow execution {execution_id} already, which is its share",
         )
     return seats.hold_seat(client, execution_id)
 
 
-def _too_many_followers_error(status: HTTPStatus, detail: str) -> ApiError:
+def _build_too_many_followers_error(status: HTTPStatus, detail: str) -> ApiError:
     return ApiError(
         status,
         code="too_many_streams",
@@ -322,7 +322,7 @@ def _too_many_followers_error(status: HTTPStatus, detail: str) -> ApiError:
 def _check_event_types(types: list[str]) -> frozenset[str]:
     unknown = sorted(item for item in types if find_event_class(item) is None)
     if unknown:
-        raise bad_request_error(
+        raise build_bad_request_error(
             f"no event is of type {unknown[0]!r}", hint="noetl schema lists the types of events"
         )
     return frozenset(types)
@@ -348,7 +348,7 @@ def build_heartbeat() -> ServerSentEventMessage:
     return ServerSentEventMessage(data=None, comment="alive")
 
 
-def _loop_time_s() -> float:
+def _get_loop_time_s() -> float:
     return asyncio.get_running_loop().time()
 
 

@@ -20,7 +20,7 @@ from noetl_contracts.log_chunks import (
     build_chunk_prefix,
     parse_chunk_name,
 )
-from noetl_planner.api.http.problems import AnyRequest, bad_request_error, get_client_address
+from noetl_planner.api.http.problems import AnyRequest, build_bad_request_error, get_client_address
 from noetl_planner.api.http.services import Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_planner.api.watch import log_chunks
@@ -260,7 +260,7 @@ def _parse_cursor(execution_id: ExecutionId, text: str | None) -> LogCursor | No
     place, _, lines = text.partition("@")
     name = parse_chunk_name(build_chunk_prefix(execution_id) + place)
     if name is None or not (lines.isascii() and lines.isdigit()):
-        raise bad_request_error(
+        raise build_bad_request_error(
             f"{text[:80]!r} is no place in the logs of an execution",
             hint="give the next_after of a page, or the id of the last message of the stream",
         )

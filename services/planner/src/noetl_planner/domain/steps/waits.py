@@ -62,13 +62,13 @@ def park_command(
 
 
 def _start_child(draft: DecisionDraft, command_state: CommandState, wait: ChildWait) -> None:
-    depth = children.execution_depth(draft) + 1
+    depth = children.compute_execution_depth(draft) + 1
     if depth > CHILD_DEPTH_MAX:
         resume_command(
             draft,
             command_state,
             status=ExecutionStatus.FAILED,
-            error=_child_depth_error(command_state),
+            error=_build_child_depth_error(command_state),
         )
         return
     child = children.start_child(draft, command_state, wait, depth=depth)
@@ -219,7 +219,7 @@ def _build_wait_timeout_error(message: str) -> ErrorObject:
     return ErrorObject(kind="timeout", code="TIMEOUT", retryable=True, message=message)
 
 
-def _child_depth_error(command_state: CommandState) -> ErrorObject:
+def _build_child_depth_error(command_state: CommandState) -> ErrorObject:
     return ErrorObject(
         kind="limit",
         code="child_depth",

@@ -169,7 +169,7 @@ class SignIn:
             more = await self.provider.fetch_userinfo(tokens.access_token)
             # OpenID Connect Core 1.0, 5.3.2: the answer may be another person's.
             if more.get("sub", claims.sub) != claims.sub:
-                raise refusals.provider_malformed_error(
+                raise refusals.build_provider_malformed_error(
                     self.config.issuer, "told of another person than the one who signed in"
                 )
             groups = token_claims.find_groups(more, claim)

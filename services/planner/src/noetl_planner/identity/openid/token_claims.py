@@ -81,7 +81,7 @@ class TokenClaims(Struct, frozen=True, kw_only=True):
         return self.azp or self.client_id or self.cid or ""
 
 
-def malformed_error(reason: str) -> TokenRefused:
+def build_malformed_token_error(reason: str) -> TokenRefused:
     """Say that something is no token."""
     return TokenRefused(
         RefusalCode.TOKEN_MALFORMED,
@@ -96,7 +96,7 @@ def parse_claims(data: bytes) -> tuple[TokenClaims, dict[str, Any]]:
         said = codec.decode_as(data, dict[str, Any])
         return codec.convert_value(said, TokenClaims), said
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as failure:
-        raise malformed_error(str(failure)) from failure
+        raise build_malformed_token_error(str(failure)) from failure
 
 
 def find_groups(said: dict[str, Any], claim: str) -> tuple[str, ...] | None:
@@ -118,14 +118,16 @@ def find_groups(said: dict[str, Any], claim: str) -> tuple[str, ...] | None:
             [found] if isinstance(found, str) else found, Groups
         )
     except msgspec.MsgspecError as failure:
-        raise malformed_error(f"the claim {claim!r} holds no groups: {failure}") from failure
+        raise build_malformed_token_error(
+            f"the claim {claim!r} holds no groups: {failure}"
+        ) from failure
     return tuple(dict.fromkeys(groups))
 
 
 def build_person(claims: TokenClaims, groups: tuple[str, ...]) -> VerifiedPerson:
     """Say whom verified claims prove; raises `TokenRefused` for a subject that no log can show."""
     if not claims.sub.isprintable():
-        raise malformed_error("its subject has characters that cannot be shown")
+        raise build_malformed_token_error("its subject has characters that cannot be shown")
     return VerifiedPerson(
         kind=_tell_kind(claims),
         issuer=claims.iss,

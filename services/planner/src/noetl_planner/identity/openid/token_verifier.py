@@ -101,9 +101,9 @@ class TokenVerifier:
         """Return the claims of the ID token of one sign-in; raises `TokenRefused`."""
         claims, said, _ = await self._verify_claims(_encode_token(token))
         if claims.iss != issuer:
-            raise _issuer_error(claims.iss)
+            raise _build_issuer_error(claims.iss)
         if client_id not in claims.audiences or claims.azp not in {None, client_id}:
-            raise _audience_error(claims)
+            raise _build_audience_error(claims)
         if claims.nonce != nonce:
             raise TokenRefused(
                 RefusalCode.TOKEN_NONCE,
@@ -126,17 +126,17 @@ class TokenVerifier:
         claims, said = token_claims.parse_claims(signed.payload)
         issuer = self._issuers.get(claims.iss)
         if issuer is None:
-            raise _issuer_error(claims.iss)
+            raise _build_issuer_error(claims.iss)
         key = await issuer.keys.get_key(key_id, algorithm)
         try:
             is_signed = jws.validate_compact(signed, key, registry=_registry)
         except (JoseError, ValueError) as failure:
-            raise _signature_error(str(failure)) from failure
+            raise _build_signature_error(str(failure)) from failure
         if not is_signed:
-            raise _signature_error("the signature does not fit")
+            raise _build_signature_error("the signature does not fit")
         _check_times(claims, now_s=self._clock.now().timestamp())
         if claims.events is not None:
-            raise _type_error("a notice of events")
+            raise _build_type_error("a notice of events")
         return claims, said, issuer
 
 
@@ -148,7 +148,7 @@ def _encode_token(token: str) -> bytes:
             hint="ask the provider for fewer claims, such as only the groups that NoETL needs",
         )
     if not token.isascii():
-        raise token_claims.malformed_error("it is not ASCII")
+        raise token_claims.build_malformed_token_error("it is not ASCII")
     return token.encode()
 
 
@@ -156,7 +156,7 @@ def _read_signed(data: bytes) -> CompactSignature:
     try:
         return jws.extract_compact(data, registry=_registry)
     except (JoseError, ValueError, RecursionError) as failure:
-        raise token_claims.malformed_error(str(failure)) from failure
+        raise token_claims.build_malformed_token_error(str(failure)) from failure
 
 
 def _check_header(header: dict[str, Any]) -> tuple[str, str | None]:
@@ -169,12 +169,12 @@ def _check_header(header: dict[str, Any]) -> tuple[str, str | None]:
             hint=f"let the provider sign with one of {', '.join(KEY_TYPE_BY_ALGORITHM)}",
         )
     if "crit" in header or "b64" in header:
-        raise token_claims.malformed_error("its header asks for an extension")
+        raise token_claims.build_malformed_token_error("its header asks for an extension")
     kind = header.get("typ", "")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
-        raise _type_error(str(kind)[:64])
+        raise _build_type_error(str(kind)[:64])
     if key_id is not None and (not isinstance(key_id, str) or len(key_id) > _KEY_ID_CHARACTERS_MAX):
-        raise token_claims.malformed_error("its key has no name")
+        raise token_claims.build_malformed_token_error("its key has no name")
     return algorithm, key_id
 
 
@@ -184,7 +184,7 @@ def _check_bearer_audience(claims: TokenClaims, issuer: TrustedIssuer) -> None:
         return
     own = issuer.client_ids
     if not claims.audiences & own or (claims.azp is not None and claims.azp not in own):
-        raise _audience_error(claims)
+        raise _build_audience_error(claims)
 
 
 def _check_times(claims: TokenClaims, *, now_s: float) -> None:
@@ -203,7 +203,7 @@ def _check_times(claims: TokenClaims, *, now_s: float) -> None:
         )
 
 
-def _issuer_error(issuer: str) -> TokenRefused:
+def _build_issuer_error(issuer: str) -> TokenRefused:
     return TokenRefused(
         RefusalCode.TOKEN_ISSUER,
         f"nobody here trusts the issuer {issuer[:200]!r}",
@@ -211,7 +211,7 @@ def _issuer_error(issuer: str) -> TokenRefused:
     )
 
 
-def _audience_error(claims: TokenClaims) -> TokenRefused:
+def _build_audience_error(claims: TokenClaims) -> TokenRefused:
     audiences = ", ".join(sorted(claims.audiences))
     return TokenRefused(
         RefusalCode.TOKEN_AUDIENCE,
@@ -220,7 +220,7 @@ def _audience_error(claims: TokenClaims) -> TokenRefused:
     )
 
 
-def _type_error(kind: str) -> TokenRefused:
+def _build_type_error(kind: str) -> TokenRefused:
     return TokenRefused(
         RefusalCode.TOKEN_TYPE,
         f"the token is {kind!r}, which proves no sign-in",
@@ -228,7 +228,7 @@ def _type_error(kind: str) -> TokenRefused:
     )
 
 
-def _signature_error(reason: str) -> TokenRefused:
+def _build_signature_error(reason: str) -> TokenRefused:
     return TokenRefused(
         RefusalCode.TOKEN_SIGNATURE,
         f"the token was not signed by its issuer: {reason[:200]}",

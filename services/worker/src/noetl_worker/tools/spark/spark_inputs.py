@@ -223,7 +223,7 @@ class SparkInputReader:
             if found is None:
                 raise _build_invalid_failure(f"part {index} of an input holds no rows")
             parts.append(found)
-        return row_tables.union_tables(parts, part_column=_PART)
+        return row_tables.unite_tables(parts, part_column=_PART)
 
 
 def parse_expected(inputs: Any) -> dict[str, Expectations]:
