@@ -223,7 +223,7 @@ class LocalRun:
     async def _follow_events(
         self, following: HistoryFollower, logs: LogFollower, reading: "asyncio.Task[None]"
     ) -> None:
-        hints = self._get_system().services.hints
+        hints = self._get_system().services.messages.hints
         async for page in EventStream(following, hints=hints).iterate_messages():
             if following.is_over:
                 # Nobody looks at lines that come behind the last event.
@@ -253,7 +253,7 @@ class LocalRun:
         if self._history is None or not views:
             return
         first, last = views[0]["version"], views[-1]["version"]
-        page = await self._get_system().services.audit.read_stored_events(
+        page = await self._get_system().services.history.audit.read_stored_events(
             self._begun.result(0), after_version=first - 1, events_max=last - first + 1
         )
         try:

@@ -13,7 +13,7 @@ from noetl_contracts.ledger.records import CatalogEntry
 from noetl_planner.api.catalog import input_checks
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.services import ApiServices, RequestScope
 from noetl_planner.api.pools import warnings
 from noetl_planner.identity.permissions import Permission
 from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbooks
@@ -57,7 +57,7 @@ async def keep_reserved_draft(services: ApiServices, source: str) -> CatalogEntr
     """Keep a text of the API's own, with a reserved path, as a draft."""
     parsed_playbooks = await asyncio.to_thread(parse_playbooks, source, level=Level.TOLERANT)
     (entry,) = _build_entries(services, parsed_playbooks, source=source, path=None)
-    return await services.catalog.keep_draft(entry)
+    return await services.playbooks.catalog.keep_draft(entry)
 
 
 async def keep_draft(
@@ -72,23 +72,23 @@ async def keep_draft(
         )
     check_write_permission(services, entries[0].path)
     await input_checks.check_playbook_calls(services, entries)
-    return await services.catalog.keep_draft(entries[0])
+    return await services.playbooks.catalog.keep_draft(entries[0])
 
 
-def check_write_permission(services: ApiServices, path: str) -> None:
+def check_write_permission(scope: RequestScope, path: str) -> None:
     """Raise a 403 for who may not write the playbook of a path."""
-    if not services.has_permission(Permission.WRITE_PLAYBOOKS, path):
+    if not scope.has_permission(Permission.WRITE_PLAYBOOKS, path):
         raise ApiError(
             HTTPStatus.FORBIDDEN,
             code="forbidden",
-            detail=f"{services.access.principal.name} may not write playbooks at {path!r}",
+            detail=f"{scope.access.principal.name} may not write playbooks at {path!r}",
             hint="an administrator gives roles: noetl role grant",
         )
 
 
 async def find_latest_entry(services: ApiServices, path: str) -> CatalogEntry | None:
     """Find the latest registered version of a path."""
-    return await services.catalog.find_playbook(path.strip("/"), **services.tenant_scope)
+    return await services.playbooks.catalog.find_playbook(path.strip("/"), **services.tenant_scope)
 
 
 def _make_script_reader(scripts: Scripts | None) -> ReadScript | None:
@@ -176,14 +176,14 @@ async def get_playbook_entry(services: ApiServices, path: str, version: int | No
     wanted = path.strip("/")
     entry = None
     if services.covers_path(wanted):
-        entry = await services.catalog.find_playbook(
+        entry = await services.playbooks.catalog.find_playbook(
             wanted, version=version, **services.tenant_scope
         )
     if entry is not None:
-        services.playbook_cache.keep_entry(version, entry)
+        services.playbooks.playbook_cache.keep_entry(version, entry)
         return entry
     latest = (
-        await services.catalog.find_playbook(wanted, **services.tenant_scope)
+        await services.playbooks.catalog.find_playbook(wanted, **services.tenant_scope)
         if version is not None and services.covers_path(wanted)
         else None
     )
@@ -192,7 +192,7 @@ async def get_playbook_entry(services: ApiServices, path: str, version: int | No
             f"playbook {wanted!r} has no version {version}",
             hint=f"its versions are 1 to {latest.version}",
         )
-    catalog_entries = await services.catalog.list_playbooks(
+    catalog_entries = await services.playbooks.catalog.list_playbooks(
         entries_max=SUGGESTIONS_MAX, **services.tenant_scope
     )
     raise problems.build_not_found_error(

@@ -88,7 +88,7 @@ async def list_states(
     limit: Limit = 50,
 ) -> StateList:
     """List how far playbooks have read, by path and name."""
-    states = await services.states.list_states(
+    states = await services.registry.states.list_states(
         **services.tenant_scope,
         path=None if path is None else path.strip("/"),
         after=(after_path, after_name),
@@ -125,7 +125,7 @@ async def set_state(services: Services, data: JSONBody[StateBody]) -> StateView:
     """Set a state outside an execution; who did it and why is kept for good."""
     path = data.path.strip("/")
     services.check_path(path, f"playbook {path!r}")
-    present = await services.states.find_state(path, data.name, **services.tenant_scope)
+    present = await services.registry.states.find_state(path, data.name, **services.tenant_scope)
     type_ = data.type or (
         await _get_declared_type(services, path, data) if present is None else present.value.type
     )
@@ -142,7 +142,7 @@ async def set_state(services: Services, data: JSONBody[StateBody]) -> StateView:
     )
     try:
         async with services.record_change("state.set", f"{path} {data.name}", reason=data.reason):
-            await services.states.change_state(
+            await services.registry.states.change_state(
                 OwnedStateChange(**services.tenant_scope, change=change)
             )
     except StateMoved as failure:
@@ -232,7 +232,7 @@ async def _list_changes(
     """List changes of a state that has some; raises a 404."""
     path = path.strip("/")
     services.check_path(path, f"playbook {path!r}")
-    changes = await services.states.list_changes(
+    changes = await services.registry.states.list_changes(
         path, name, **services.tenant_scope, before=before, changes_max=changes_max
     )
     if not changes and before is None:

@@ -76,7 +76,7 @@ async def claim_command(
     """
     leases.check_worker(services, asker.worker_id)
     preference = _read_preference(asker)
-    with services.claim_limiter.limit_waiting(place, asker.worker_id):
+    with services.admission.claim_limiter.limit_waiting(place, asker.worker_id):
         return await _wait_for_claim(services, asker, preference, candidates)
 
 
@@ -134,7 +134,7 @@ async def _claim_first(
         command_state = known.state.commands.get(CommandId(command_id))
         if command_state is None or not _can_begin(known.state, command_state):
             continue
-        with services.claim_limiter.reserve_command(command_state.command_id) as is_free:
+        with services.admission.claim_limiter.reserve_command(command_state.command_id) as is_free:
             is_ours = is_free and await _try_claim(known, command_state, asker, preference, token)
         if is_ours:
             return await _build_claim(services, known.state, command_state.command_id, asker)

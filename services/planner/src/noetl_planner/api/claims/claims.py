@@ -116,7 +116,7 @@ async def claim(services: Services, data: JSONBody[PoolAsker]) -> Claimed:
     check_pool(services, data.pool)
 
     async def list_waiting() -> list[IssuedCommand]:
-        return await services.projections.list_urgent(
+        return await services.history.projections.list_urgent(
             **services.tenant_scope, pools=(data.pool,), commands_max=claim_search.CANDIDATES_MAX
         )
 
@@ -256,7 +256,7 @@ async def _keep_step_result(
     services: ApiServices, watch: ExecutionWatch, lease: Lease, data: Completed
 ) -> ResultEnvelope:
     command_state = watch.state.commands[CommandId(lease.command_id)]
-    program = await services.programs.get_begun_program(watch.state)
+    program = await services.playbooks.programs.get_begun_program(watch.state)
     task = program.steps[command_state.step].tool[-1].name
     return await reports.keep_pipeline_result(services, data.result, task=task)
 

@@ -58,7 +58,7 @@ class ExecutionWatch:
         subject = services.routes.build_subject(
             execution_id, services.tenant_id, services.organization_id
         )
-        await services.publisher.publish_message(
+        await services.messages.publisher.publish_message(
             Message(subject=subject, message_id=key, data=data)
         )
 
@@ -68,8 +68,8 @@ class ExecutionWatch:
         Raises a 503 when nothing of the kind happens: the planner is away, or slow.
         """
         services, feed = self._services, EventFeed()
-        async with services.commit_feed.follow_execution(
-            services.hints, self.state.execution_id, feed
+        async with services.shards.commit_feed.follow_execution(
+            services.messages.hints, self.state.execution_id, feed
         ) as ears:
             await ears.listen_elsewhere()
             waited_s, poll_s = 0.0, _POLL_FIRST_S
@@ -86,7 +86,7 @@ class ExecutionWatch:
         return verdict
 
     async def _read_page(self, seen: Callable[[Envelope | None], T | None]) -> T | None:
-        page = await self._services.ledger.read_events(
+        page = await self._services.history.ledger.read_events(
             self.state.execution_id,
             after_version=self.state.version,
             events_max=_PAGE_EVENTS,

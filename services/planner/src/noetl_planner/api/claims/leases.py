@@ -10,7 +10,7 @@ from noetl_contracts.identity.actors import ActorKind
 from noetl_contracts.ids import CommandId, FrameId, WorkerId
 from noetl_contracts.status import CommandStatus, FrameStatus
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.services import ApiServices, RequestScope
 from noetl_replay.state import CommandState, ExecutionState
 
 COMMAND_TERMINAL = "command_already_terminal"
@@ -50,12 +50,12 @@ def build_lease_terms(services: ApiServices) -> Terms:
     )
 
 
-def check_worker(services: ApiServices, worker_id: str) -> None:
+def check_worker(scope: RequestScope, worker_id: str) -> None:
     """Check that a worker's key speaks for its own worker; raises a 403.
 
     The id is the key's account, or begins with it and a dot. Other callers may take any id.
     """
-    principal = services.access.principal
+    principal = scope.access.principal
     if principal.kind is not ActorKind.WORKER:
         return
     if subjects.find_identity(worker_id) != principal.id:

@@ -165,7 +165,7 @@ async def list_executions(
             f"since={since.isoformat()} has no time zone", hint=f"write {since.isoformat()}Z"
         )
     read_page = partial(
-        services.projections.list_executions,
+        services.history.projections.list_executions,
         **services.tenant_scope,
         status=None if status is None else str(status),
         path=None if path is None else path.strip("/"),
@@ -230,11 +230,11 @@ async def show_status(services: Services, execution_id: FromPath[str]) -> Status
         row = {**row, "variables": {}}
     return views.view_status(
         row,
-        stages=await services.projections.list_rows("stage", known),
-        loops=await services.projections.list_rows("loop", known),
+        stages=await services.history.projections.list_rows("stage", known),
+        loops=await services.history.projections.list_rows("loop", known),
         waiting=[] if is_over else await pool_waits.list_execution_waits(services, known),
         messages=[] if is_over else await views.list_awaited_messages(services, known),
-        store_waits=[] if is_over else store_waits.list_store_waits(services, known),
+        store_waits=[] if is_over else store_waits.list_store_waits(services.shards, known),
         now=services.clock.now(),
     )
 
@@ -246,8 +246,10 @@ async def list_events(
     """List events after a version, in order."""
     row = await execution_lookup.get_execution_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
-    history = await services.ledger.read_events(known, after_version=after, events_max=limit)
-    head = await services.ledger.find_head(known)
+    history = await services.history.ledger.read_events(
+        known, after_version=after, events_max=limit
+    )
+    head = await services.history.ledger.find_head(known)
     last = history[-1].stream_version if history else after
     return EventPage(
         execution_id=known,
@@ -262,7 +264,7 @@ async def list_stages(services: Services, execution_id: FromPath[str]) -> StageL
     """List the stages of an execution."""
     row = await execution_lookup.get_execution_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
-    stages = await services.projections.list_rows("stage", known)
+    stages = await services.history.projections.list_rows("stage", known)
     return StageList(execution_id=known, stages=[views.view_stage(stage) for stage in stages])
 
 
@@ -278,7 +280,7 @@ async def list_frames(
     """List a window of an execution's frames."""
     row = await execution_lookup.get_execution_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
-    frames, total = await services.projections.list_frames(
+    frames, total = await services.history.projections.list_frames(
         known,
         stage_id=None
         if stage_id is None

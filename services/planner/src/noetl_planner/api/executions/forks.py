@@ -66,7 +66,7 @@ async def begin_fork(
     cut = HistoryCut(
         event_id=body.as_of_event_id, position=body.as_of_position, time=body.as_of_time
     )
-    until = await cuts.get_version_at_cut(services, head, cut)
+    until = await cuts.get_version_at_cut(services.history, head, cut)
     replay = await history_replay.replay_history(
         services, head.execution_id, until=until, has_rows=False
     )

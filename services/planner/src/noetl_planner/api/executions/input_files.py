@@ -25,7 +25,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.http.services import ApiServices, RequestScope, Services
 
 FILES_MAX = 100
 _CHECKS_AT_ONCE = 16
@@ -141,11 +141,11 @@ async def _check_chunks(services: ApiServices, given_files: list[GivenFile]) -> 
         )
 
 
-def _chunk_ref(services: ApiServices, file: GivenFile, index: int) -> PayloadRef:
+def _chunk_ref(scope: RequestScope, file: GivenFile, index: int) -> PayloadRef:
     size_bytes = min(file.chunk_bytes, file.size_bytes - index * file.chunk_bytes)
     digest = file.chunks[index]
     return PayloadRef(
-        uri=locators.build_payload_locator(services.tenant_id, services.organization_id, digest),
+        uri=locators.build_payload_locator(scope.tenant_id, scope.organization_id, digest),
         sha256=digest,
         media_type=CHUNK_MEDIA_TYPE,
         payload_bytes=size_bytes + len(CHUNK_HEAD),

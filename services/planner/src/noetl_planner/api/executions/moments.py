@@ -19,6 +19,7 @@ from noetl_planner.api.executions import step_runs
 from noetl_planner.api.executions.step_runs import StepRunView
 from noetl_planner.api.history import history_replay
 from noetl_planner.api.http.problems import NUMBER_MAX, build_bad_request_error
+from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, hidden_values, views
 from noetl_planner.api.lookup.views import AwaitedMessage, LoopView, Row, StageView
@@ -104,7 +105,7 @@ async def show_moment(
     """Show a run as it is, or as it was at a version of its history."""
     row = await execution_lookup.get_execution_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
-    head = await services.ledger.find_head(known)
+    head = await services.history.ledger.find_head(known)
     head_version = row.get("version") or 0 if head is None else head.version
     is_past = version is not None and version < head_version
     if version is not None and version > head_version:
@@ -115,12 +116,14 @@ async def show_moment(
     surfaces = (
         await _fold_surfaces(services, known, version)
         if is_past and version is not None
-        else await _read_surfaces(services, known, row)
+        else await _read_surfaces(services.history, known, row)
     )
     shown_version = surfaces.execution.get("version") or 0
     end = surfaces.execution.get("updated_at") if is_past else None
     now = surfaces.execution.get("ended_at") or end or services.clock.now()
-    run_events = await step_runs.find_run_events(services, row, after=0, runs_max=RUNS_MAX + 1)
+    run_events = await step_runs.find_run_events(
+        services.history, row, after=0, runs_max=RUNS_MAX + 1
+    )
     runs = step_runs.view_runs(
         [event for event in run_events if event.version <= shown_version], now=now
     )
@@ -136,14 +139,14 @@ async def show_moment(
     )
 
 
-async def _read_surfaces(services: ApiServices, execution_id: ExecutionId, row: Row) -> _Surfaces:
-    stages = await services.projections.list_rows("stage", execution_id)
+async def _read_surfaces(history: HistoryStores, execution_id: ExecutionId, row: Row) -> _Surfaces:
+    stages = await history.projections.list_rows("stage", execution_id)
     bins_max = _count_stage_bins(len(stages))
     return _Surfaces(
         execution=row,
         stages=stages,
-        loops=await services.projections.list_rows("loop", execution_id),
-        bins=await services.projections.bin_frames(execution_id, bins_max=bins_max)
+        loops=await history.projections.list_rows("loop", execution_id),
+        bins=await history.projections.bin_frames(execution_id, bins_max=bins_max)
         if stages
         else [],
     )

@@ -101,7 +101,7 @@ async def decide_counterfactual(
     history = await _read_history(services, head)
     assert history.request is not None, "a usable history has its request"
     entry = await _find_other_entry(services, history.request.path, data)
-    earlier = await services.catalog.get_entry(history.request.catalog_id)
+    earlier = await services.playbooks.catalog.get_entry(history.request.catalog_id)
     recorded = await _decide_history(services, head, history, earlier)
     decided = await _decide_history(services, head, history, entry)
     _check_decided_again(history, recorded)
@@ -118,7 +118,7 @@ async def _read_history(services: ApiServices, head: HistoryHead) -> RecordedHis
         )
     envelopes: list[Envelope] = []
     while len(envelopes) < head.version:
-        page = await services.ledger.read_events(
+        page = await services.history.ledger.read_events(
             head.execution_id, after_version=len(envelopes), events_max=_PAGE_EVENTS
         )
         if not page:

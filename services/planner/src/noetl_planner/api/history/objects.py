@@ -34,7 +34,7 @@ async def find_past_row(
     """
     state, after = build_empty_state(execution_id, **services.tenant_scope), 0
     while after < until:
-        page = await services.objects.list_object_changes(
+        page = await services.history.objects.list_object_changes(
             execution_id,
             object_id,
             after_version=after,
@@ -123,7 +123,7 @@ async def list_objects(
         known = ExecutionId(
             (await execution_lookup.get_execution_row(services, execution_id))["execution_id"]
         )
-    rows = await services.objects.list_objects(
+    rows = await services.history.objects.list_objects(
         **services.tenant_scope,
         object_type=object_type,
         execution_id=known,
@@ -159,7 +159,7 @@ async def show_object(
         raise problems.build_bad_request_error(
             "a position, event or time is one of an execution", hint="give execution_id as well"
         )
-    rows = await services.objects.list_object_rows(
+    rows = await services.history.objects.list_object_rows(
         object_type, object_id, **services.tenant_scope, rows_max=ROWS_MAX + 1
     )
     if not rows:
@@ -175,10 +175,10 @@ async def _view_past_object(
     known = ExecutionId(
         (await execution_lookup.get_execution_row(services, execution_id))["execution_id"]
     )
-    head = await services.ledger.find_head(known)
+    head = await services.history.ledger.find_head(known)
     if head is None:
         raise _build_unknown_object_error(object_id)
-    version = await cuts.get_version_at_cut(services, head, cut)
+    version = await cuts.get_version_at_cut(services.history, head, cut)
     row = await find_past_row(services, known, object_id, until=version)
     if row is None or row["object_type"] != object_type:
         raise ApiError(

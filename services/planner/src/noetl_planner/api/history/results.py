@@ -215,7 +215,7 @@ async def _get_run_result(
         return latest.result, error_view.show_error(
             latest.error
         ) if latest.error is not None else None
-    envelope = await services.ledger.find_outcome(execution_id, run)
+    envelope = await services.history.ledger.find_outcome(execution_id, run)
     match envelope.event if envelope is not None else None:
         case CallDone(step=of, result=result) | LoopDone(step=of, result=result) if of == step:
             return result, None

@@ -64,9 +64,9 @@ async def show_trace(
     step = step.removeprefix("/")
     row = await execution_lookup.get_execution_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
-    lineage_links = await services.ledger.trace_runs(known, step, links_max=limit + 1)
+    lineage_links = await services.history.ledger.trace_runs(known, step, links_max=limit + 1)
     if not lineage_links:
-        stored_lineage_links = await services.projections.trace_results(
+        stored_lineage_links = await services.history.projections.trace_results(
             known, step, links_max=limit + 1
         )
         if stored_lineage_links:

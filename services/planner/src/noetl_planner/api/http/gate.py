@@ -50,7 +50,7 @@ class Gate:
     def __init__(self, services: ApiServices) -> None:
         self._services = services
         self._remembered: OrderedDict[_Key, _Remembered] = OrderedDict()
-        self._denials = denials.DenialLog(services.administration, services.clock)
+        self._denials = denials.DenialLog(services.identity.administration, services.clock)
 
     async def admit_request(self, scope: HTTPScope, *, is_counted: bool = True) -> ApiServices:
         """Return what a request may use, bound to who sends it; raises `ApiError`.
@@ -71,8 +71,8 @@ class Gate:
         services = await self._find_services(method, path, headers, _get_address(scope))
         access = services.access
         if is_counted:
-            services.rate_limiter.admit_call(access.principal)
-            await services.quota_board.admit_call(access.tenant_id, access.principal)
+            services.admission.rate_limiter.admit_call(access.principal)
+            await services.admission.quota_board.admit_call(access.tenant_id, access.principal)
         if rule.permission is None:
             return services
         return await self._check_rule(services, access, rule, rule.permission, method, path)
@@ -133,7 +133,7 @@ class Gate:
 
     async def _bind_services(self, method: str, headers: dict[bytes, bytes]) -> ApiServices:
         evidence = _read_evidence(method, headers)
-        principal = await self._services.authenticator.authenticate_request(evidence)
+        principal = await self._services.identity.authenticator.authenticate_request(evidence)
         if principal is None:
             raise NotSignedIn(
                 "not_signed_in",
@@ -141,7 +141,7 @@ class Gate:
                 "sign in with noetl login, or send Authorization: Bearer TOKEN with an API key "
                 "or the owner's token",
             )
-        access = await self._services.access_resolver.resolve_access(
+        access = await self._services.identity.access_resolver.resolve_access(
             principal,
             tenant=_read_name(headers, _TENANT),
             organization=_read_name(headers, _ORGANIZATION),
@@ -160,7 +160,10 @@ class Gate:
 
     async def _admit_anybody(self, headers: dict[bytes, bytes]) -> ApiServices:
         """Bind what a public route uses: a token that is no good makes nobody of its sender."""
-        if headers.keys() & {_AUTHORIZATION, _COOKIE} or self._services.authenticator.is_off:
+        if (
+            headers.keys() & {_AUTHORIZATION, _COOKIE}
+            or self._services.identity.authenticator.is_off
+        ):
             try:
                 return await self._bind_services("GET", headers)
             except (NotSignedIn, NoRole):

@@ -68,11 +68,11 @@ async def list_records(
         )
     wanted = RecordFilter(who=who, what=what, since=since, outcome=outcome)
     if after is None:
-        found = await services.administration.list_latest_records(
+        found = await services.identity.administration.list_latest_records(
             wanted, **services.tenant_scope, records_max=limit
         )
     else:
-        found = await services.administration.list_records(
+        found = await services.identity.administration.list_records(
             wanted, **services.tenant_scope, after_version=after, records_max=limit
         )
     return RecordPage(
@@ -87,7 +87,7 @@ async def list_records(
 async def check_stream(services: Services) -> StreamVerdict:
     """Follow the chain of all records, and say whether each is as it was sealed."""
     version, checksum = 0, ""
-    while page := await services.administration.list_records(
+    while page := await services.identity.administration.list_records(
         RecordFilter(),
         **services.tenant_scope,
         after_version=version,

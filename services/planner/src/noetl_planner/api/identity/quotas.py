@@ -48,7 +48,7 @@ async def list_quotas(
     services: Services, after: Annotated[str, QueryParameter(max_length=64)] = ""
 ) -> UsageList:
     """List the quotas: of all tenants for who administers the installation, else the own one."""
-    found = await services.quotas.list_usage(
+    found = await services.identity.quotas.list_usage(
         tenant_id=None if services.sees_all_tenants else services.tenant_id,
         after=after,
         tenants_max=QUOTAS_MAX + 1,
@@ -76,11 +76,11 @@ async def change_quota(
             f"{tenant[:80]!r} names no tenant: use 1 to 64 letters, digits, '_' or '-'"
         )
     async with services.record_change("quota.changed", f"tenant {tenant}") as details:
-        before = await services.quotas.find_quota(TenantId(tenant))
+        before = await services.identity.quotas.find_quota(TenantId(tenant))
         quota = _change_quota(before or TenantQuota(tenant_id=TenantId(tenant)), data)
-        await services.quotas.put_quota(quota)
+        await services.identity.quotas.put_quota(quota)
         details["running_max"], details["calls_per_s"] = quota.running_max, quota.calls_per_s
-    services.quota_board.forget_quota(quota.tenant_id)
+    services.admission.quota_board.forget_quota(quota.tenant_id)
     return QuotaView(
         tenant=quota.tenant_id, running_max=quota.running_max, calls_per_s=quota.calls_per_s
     )

@@ -12,7 +12,7 @@ from noetl_contracts.errors import LocatorError, PayloadKeyUnknown
 from noetl_contracts.payloads import PayloadRef
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.services import ApiServices, RequestScope
 from noetl_storage.arrow import encoding, result_values
 from noetl_storage.arrow.encoding import PayloadTooLarge, PayloadUnreadable
 from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissing
@@ -96,13 +96,13 @@ def _build_payload_too_large_error(detail: str) -> ApiError:
     )
 
 
-def _check_owner(services: ApiServices, reference: PayloadRef) -> None:
+def _check_owner(scope: RequestScope, reference: PayloadRef) -> None:
     """Raise a 404 for content of another organization."""
     try:
         segments = locators.parse_locator(reference.uri).segments
     except LocatorError as failure:
         raise problems.build_bad_request_error(str(failure)) from failure
-    if segments[:4] != ("tenant", services.tenant_id, "org", services.organization_id):
+    if segments[:4] != ("tenant", scope.tenant_id, "org", scope.organization_id):
         raise problems.build_not_found_error(f"no payload is stored under {reference.uri}")
 
 

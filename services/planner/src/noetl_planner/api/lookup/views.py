@@ -48,7 +48,7 @@ async def list_awaited_messages(
     services: ApiServices, execution_id: ExecutionId
 ) -> list[AwaitedMessage]:
     """Return what an execution waits for, the longest waiting first, 20 at most."""
-    waits = await services.projections.list_waits(
+    waits = await services.history.projections.list_waits(
         **services.tenant_scope, execution_id=execution_id, waits_max=MESSAGES_MAX
     )
     return [_view_awaited_message(wait) for wait in waits]

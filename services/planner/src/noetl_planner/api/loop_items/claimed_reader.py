@@ -64,7 +64,7 @@ class ClaimedRowReader:
         """Return a page of frames with their rows, and whether it is the last one."""
         record = self._record
         assert record.started.stage_id is not None, "a cursor loop has a stage"
-        ended = await self._services.ledger.list_frame_results(
+        ended = await self._services.history.ledger.list_frame_results(
             record.execution_id,
             record.started.stage_id,
             after=(after[0], after[1]),
@@ -93,7 +93,7 @@ class ClaimedRowReader:
         assert view.frame is not None, "a claimed row has a frame"
         if view.attempts > 1:
             losses = await list_frame_losses(
-                self._services, self._record, view.frame, view.attempts
+                self._services.history, self._record, view.frame, view.attempts
             )
             about["tries"] = [*losses, *view.tries]
         if view.count == 1:

@@ -21,6 +21,7 @@ from noetl_contracts.commands.loop_collections import (
 from noetl_contracts.events.step_events import CallDone
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup.views import Row
 from noetl_planner.api.loop_items import loop_record
@@ -84,12 +85,12 @@ async def _list_records(
         except ApiError:
             # It was taken over from an execution before, or did not get to begin.
             continue
-        records.append((await _build_loop_outcome(services, record), record))
+        records.append((await _build_loop_outcome(services.history, record), record))
     return records
 
 
-async def _build_loop_outcome(services: ApiServices, record: LoopRecord) -> LoopOutcome:
-    counts = await loop_record.count_units(services, record)
+async def _build_loop_outcome(history: HistoryStores, record: LoopRecord) -> LoopOutcome:
+    counts = await loop_record.count_units(history, record)
     return LoopOutcome(
         step=record.started.step,
         began_at=record.version,
@@ -232,7 +233,7 @@ class _ItemTaker:
 
     async def _iterate_ended_items(self) -> AsyncIterator[tuple[TakenItem, dict[str, Any]]]:
         after = -1
-        while page := await self._services.ledger.list_item_results(
+        while page := await self._services.history.ledger.list_item_results(
             self._record.execution_id, self._record.run_id, after_index=after, results_max=_PAGE
         ):
             for event in page:

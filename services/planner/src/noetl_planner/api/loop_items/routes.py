@@ -58,7 +58,7 @@ async def list_items(
         step=name,
         run_id=record.run_id,
         mode=record.started.mode,
-        counts=await loop_record.count_units(services, record),
+        counts=await loop_record.count_units(services.history, record),
         items=items,
         next_after=last,
         has_more=has_more,

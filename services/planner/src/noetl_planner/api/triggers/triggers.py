@@ -91,14 +91,14 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[TriggerBo
         "trigger.written", trigger.name, path=trigger.path, subject=trigger.subject
     ):
         await _check_taken(services, trigger.name, trigger.subject)
-        await services.triggers.put_trigger(trigger)
+        await services.registry.triggers.put_trigger(trigger)
     return _view_trigger(trigger)
 
 
 @get("/triggers/{name:str}", tags=["triggers"])
 async def show(services: Services, name: FromPath[str]) -> TriggerView:
     """Show a trigger."""
-    trigger = await services.triggers.find_trigger(name, **services.tenant_scope)
+    trigger = await services.registry.triggers.find_trigger(name, **services.tenant_scope)
     if trigger is None or not services.covers_path(trigger.path):
         raise await _build_missing_error(services, name)
     return await _view_author(services, trigger)
@@ -107,11 +107,11 @@ async def show(services: Services, name: FromPath[str]) -> TriggerView:
 @delete("/triggers/{name:str}", status_code=HTTP_200_OK, tags=["triggers"])
 async def remove(services: Services, name: FromPath[str]) -> Removed:
     """Remove a trigger: messages of its subject become dead letters from now on."""
-    trigger = await services.triggers.find_trigger(name, **services.tenant_scope)
+    trigger = await services.registry.triggers.find_trigger(name, **services.tenant_scope)
     if trigger is None or not services.covers_path(trigger.path):
         raise await _build_missing_error(services, name)
     async with services.record_change("trigger.removed", name):
-        await services.triggers.remove_trigger(name, **services.tenant_scope)
+        await services.registry.triggers.remove_trigger(name, **services.tenant_scope)
     return Removed(name=name)
 
 
@@ -150,7 +150,7 @@ async def _check_taken(services: ApiServices, name: str, subject: str) -> None:
         raise problems.build_bad_request_error(
             f"an organization has at most {TRIGGERS_MAX} triggers"
         )
-    known_names = await services.triggers.find_trigger(name, **services.tenant_scope)
+    known_names = await services.registry.triggers.find_trigger(name, **services.tenant_scope)
     services.check_replaced(None if known_names is None else known_names.path, f"trigger {name!r}")
     taken = next(
         (one for one in others if triggers.do_patterns_overlap(one.subject, subject)), None
@@ -187,7 +187,9 @@ def _check_filter(text: str | None) -> None:
 
 
 async def _list_all_triggers(services: ApiServices) -> list[Trigger]:
-    return await services.triggers.list_triggers(triggers_max=TRIGGERS_MAX, **services.tenant_scope)
+    return await services.registry.triggers.list_triggers(
+        triggers_max=TRIGGERS_MAX, **services.tenant_scope
+    )
 
 
 async def _build_missing_error(services: ApiServices, name: str) -> ApiError:

@@ -19,7 +19,8 @@ from noetl_contracts.requests.webhooks import Webhook, WebhookCall
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.service_groups import PlaybookServices
+from noetl_planner.api.http.services import ApiServices, RequestScope
 from noetl_planner.api.lookup import views
 from noetl_planner.identity.permissions import Permission
 from noetl_playbook.templates.expressions import TemplateError
@@ -76,7 +77,7 @@ async def deliver_call(
     services = structs.replace(services, acting=_build_actor(services, webhook))
     await services.check_author(webhook.actor, webhook.path, f"webhook {webhook.name!r}")
     inputs = await render_call_workload(
-        services, webhook, body=_decode_call_body(body), headers=headers, query=query
+        services.playbooks, webhook, body=_decode_call_body(body), headers=headers, query=query
     )
     return await start_requests.start_playbook(
         services,
@@ -89,9 +90,9 @@ async def deliver_call(
     )
 
 
-def _build_actor(services: ApiServices, webhook: Webhook) -> Actor:
+def _build_actor(scope: RequestScope, webhook: Webhook) -> Actor:
     """Return a webhook as the actor, for who calls it where that is proved, else for who put it."""
-    caller = services.access.principal.build_actor()
+    caller = scope.access.principal.build_actor()
     cause = webhook.actor if caller.kind is ActorKind.ANONYMOUS else caller
     return actors.build_caused_actor(
         ActorKind.WEBHOOK, Via.WEBHOOK, webhook.name, webhook.name, cause
@@ -99,7 +100,7 @@ def _build_actor(services: ApiServices, webhook: Webhook) -> Actor:
 
 
 async def render_call_workload(
-    services: ApiServices,
+    playbooks: PlaybookServices,
     webhook: Webhook,
     *,
     body: Any,
@@ -112,7 +113,7 @@ async def render_call_workload(
     shown = {name: value for name, value in headers.items() if name not in _HIDDEN_HEADERS}
     names = {"body": body, "headers": shown, "query": dict(query)}
     try:
-        rendered = await services.render_processes.render_inputs(webhook.inputs, names)
+        rendered = await playbooks.render_processes.render_inputs(webhook.inputs, names)
     except (TemplateError, PayloadNeeded) as error:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -154,11 +155,11 @@ async def unseal_webhook_secret(
     services: ApiServices, name: str, path: str, *, webhook: str
 ) -> str:
     """Return the secret that signs calls of a webhook of a playbook; raises a 409."""
-    sealed = await services.credentials.find_credential(name, **services.tenant_scope)
+    sealed = await services.registry.credentials.find_credential(name, **services.tenant_scope)
     fields: dict[str, Any] = {}
     if sealed is not None and sealed.kind != DELETED:
         with contextlib.suppress(SealBroken):
-            opened = services.sealer.open_credential(sealed, **services.tenant_scope)
+            opened = services.registry.sealer.open_credential(sealed, **services.tenant_scope)
             opened, allowed = split_allowed_paths(opened)
             fields = opened if is_path_allowed(path, allowed) else {}
     bound = fields.get(hooks.BOUND_FIELD)
@@ -185,7 +186,7 @@ async def unseal_webhook_secret(
 
 
 async def _get_webhook(services: ApiServices, name: str) -> Webhook:
-    webhook = await services.webhooks.find_webhook(name, **services.tenant_scope)
+    webhook = await services.registry.webhooks.find_webhook(name, **services.tenant_scope)
     if webhook is None or not webhook.is_enabled:
         # A caller without the secret must not learn that a disabled webhook exists.
         raise problems.build_not_found_error(f"there is no webhook {name[:128]!r}")

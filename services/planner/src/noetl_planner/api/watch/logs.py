@@ -158,7 +158,7 @@ async def follow_lines(
             services, known, path=row["path"], version=row.get("catalog_version"), step=step
         )
     client = get_client_address(request)
-    seat = take_follower_seat(services, client, known)
+    seat = take_follower_seat(services.admission, client, known)
     follower = LogFollower(
         LogChunks(services, known, step=step),
         services,
