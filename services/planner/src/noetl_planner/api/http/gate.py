@@ -1,6 +1,5 @@
 """The gate: admits each request of the API with the access that it has, or refuses it."""
 
-from collections import OrderedDict
 from http import HTTPStatus
 from time import monotonic
 
@@ -12,6 +11,7 @@ from noetl_contracts import codec
 from noetl_contracts.errors import Retryable
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.lru_cache import LruCache
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.identity import denials, route_rules
@@ -49,7 +49,7 @@ class Gate:
 
     def __init__(self, services: ApiServices) -> None:
         self._services = services
-        self._remembered: OrderedDict[_Key, _Remembered] = OrderedDict()
+        self._remembered: LruCache[_Key, _Remembered] = LruCache(entries_max=_REMEMBERED_MAX)
         self._denials = denials.DenialLog(services.identity.administration, services.clock)
 
     async def admit_request(self, scope: HTTPScope, *, is_counted: bool = True) -> ApiServices:
@@ -117,7 +117,7 @@ class Gate:
         key = (codec.digest_bytes(token), *place, via)
         is_remembered = bool(token) or _COOKIE not in headers
         if is_remembered:
-            remembered = self._remembered.get(key)
+            remembered = self._remembered.find_value(key)
             if remembered is not None and remembered.until > monotonic():
                 return remembered.services
         try:
@@ -154,9 +154,7 @@ class Gate:
         if expires_at is not None:
             left_s = (expires_at - self._services.clock.now()).total_seconds()
             until = min(until, monotonic() + left_s)
-        self._remembered[key] = _Remembered(services, until)
-        while len(self._remembered) > _REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
+        self._remembered.keep_value(key, _Remembered(services, until))
 
     async def _admit_anybody(self, headers: dict[bytes, bytes]) -> ApiServices:
         """Bind what a public route uses: a token that is no good makes nobody of its sender."""

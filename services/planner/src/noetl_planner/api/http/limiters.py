@@ -1,7 +1,7 @@
 """Limits how many clients wait for work, and how many follow executions, at once."""
 
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -10,6 +10,7 @@ from time import monotonic
 
 from msgspec import Struct
 
+from noetl_contracts.lru_cache import LruCache
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.identity.principals import Principal
 
@@ -26,16 +27,16 @@ class CallBuckets:
     """Counts calls by who makes them: a bucket for each fills at a rate, and holds two seconds."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+        self._buckets: LruCache[Hashable, tuple[float, float]] = LruCache(
+            entries_max=_PRINCIPALS_MAX
+        )
 
     def take_call(self, key: Hashable, rate: float) -> float:
         """Count a call; return for how many seconds there is no room, 0 where there is."""
         now, most = monotonic(), max(1.0, rate * _BURST_S)
-        left, at = self._buckets.pop(key, (most, now))
+        left, at = self._buckets.find_value(key) or (most, now)
         left = min(most, left + (now - at) * rate)
-        self._buckets[key] = (max(left - 1, 0), now)
-        while len(self._buckets) > _PRINCIPALS_MAX:
-            self._buckets.popitem(last=False)
+        self._buckets.keep_value(key, (max(left - 1, 0), now))
         return 0.0 if left >= 1 else (1 - left) / rate
 
 

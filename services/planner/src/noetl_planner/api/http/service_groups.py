@@ -1,13 +1,12 @@
 """What API handlers use, in groups by noun: stores, caches and limits."""
 
-from collections import OrderedDict
-
 import msgspec
 from msgspec import Struct
 
 from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.ledger.records import CatalogEntry
+from noetl_contracts.lru_cache import LruCache
 from noetl_messaging.streams.ports import Backlogs, DeadLetters, Hints, Publisher
 from noetl_planner.api.http.limiters import (
     CallRateLimiter,
@@ -59,7 +58,9 @@ class PlaybookCache:
     """The last entries that were found, by owner, path and the version that was asked for."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[tuple[str, str, str, int | None], CatalogEntry] = OrderedDict()
+        self._entries: LruCache[tuple[str, str, str, int | None], CatalogEntry] = LruCache(
+            entries_max=ENTRIES_MAX
+        )
 
     def find_entry(
         self,
@@ -70,13 +71,12 @@ class PlaybookCache:
         organization_id: OrganizationId,
     ) -> CatalogEntry | None:
         """Return an entry; where no version is named, what was the latest when it was looked up."""
-        return self._entries.get((tenant_id, organization_id, path, version))
+        return self._entries.find_value((tenant_id, organization_id, path, version))
 
     def keep_entry(self, version: int | None, entry: CatalogEntry) -> None:
         """Remember what was found for a version, or for none."""
-        self._entries[entry.tenant_id, entry.organization_id, entry.path, version] = entry
-        while len(self._entries) > ENTRIES_MAX:
-            self._entries.popitem(last=False)
+        key = (entry.tenant_id, entry.organization_id, entry.path, version)
+        self._entries.keep_value(key, entry)
 
 
 class IdentityServices(Struct, frozen=True, kw_only=True):

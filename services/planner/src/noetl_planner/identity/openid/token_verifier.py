@@ -4,7 +4,6 @@ RFC 8725 says what to watch for. The header of a token chooses a key of its issu
 nothing else: addresses and keys inside a header (`jku`, `x5u`, `jwk`, `x5c`) are not looked at.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
+from noetl_contracts.lru_cache import LruCache
 from noetl_planner.identity.openid import token_claims
 from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
 from noetl_planner.identity.openid.signing_keys import KEY_TYPE_BY_ALGORITHM, SigningKeys
@@ -73,26 +73,22 @@ class TokenVerifier:
         self._issuers = issuers
         self._groups_claim = groups_claim
         self._clock = clock
-        self._verified_by_digest: OrderedDict[bytes, _Verified] = OrderedDict()
+        self._verified_by_digest: LruCache[bytes, _Verified] = LruCache(entries_max=VERIFIED_MAX)
 
     async def verify_token(self, token: str) -> VerifiedPerson:
         """Return whom a bearer token proves; raises `TokenRefused`."""
         data = _encode_token(token)
         digest = codec.digest_bytes(data)
-        known = self._verified_by_digest.get(digest)
+        known = self._verified_by_digest.find_value(digest)
         if known is not None and self._is_still_good(known):
-            self._verified_by_digest.move_to_end(digest)
             return known.person
-        self._verified_by_digest.pop(digest, None)
+        self._verified_by_digest.drop_value(digest)
         claims, said, issuer = await self._verify_claims(data)
         _check_bearer_audience(claims, issuer)
         groups = token_claims.find_groups(said, self._groups_claim) or ()
         person = token_claims.build_person(claims, groups)
-        self._verified_by_digest[digest] = _Verified(
-            person, issuer, issuer.keys.generation, claims.exp + SKEW_S
-        )
-        while len(self._verified_by_digest) > VERIFIED_MAX:
-            self._verified_by_digest.popitem(last=False)
+        verified = _Verified(person, issuer, issuer.keys.generation, claims.exp + SKEW_S)
+        self._verified_by_digest.keep_value(digest, verified)
         return person
 
     async def verify_id_token(
