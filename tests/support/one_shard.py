@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 from tests.support import informers
 from tests.support.api import replace_services
 from tests.support.invariants import assert_chained
+from tests.support.manual_clock import ManualClock
 
-from noetl_chassis.clock import ManualClock, SystemClock
+from noetl_chassis.clock import SystemClock
 from noetl_cli.local import system
 from noetl_contracts import codec, subjects
 from noetl_contracts.events import get_event_type

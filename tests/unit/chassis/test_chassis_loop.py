@@ -2,9 +2,9 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from noetl_chassis import loop
-from noetl_chassis.clock import ManualClock
 from noetl_chassis.loop import LoopHealth, RetryPauses
 from noetl_contracts.errors import Retryable
 

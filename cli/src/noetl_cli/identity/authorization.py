@@ -48,11 +48,6 @@ class ServerAuthorization:
         return self._header
 
 
-def find_authorization(environ: dict[str, str], server: str) -> str | None:
-    """Return what the header `Authorization` says to a server, or None; raises `CliError`."""
-    return _find_proof(environ, server)[0]
-
-
 def find_token_hint(environ: dict[str, str], server: str) -> str | None:
     """Say how to get the token of the stack here, if it is the server and its token is missing."""
     if _locate_laptop_token(environ).exists():
