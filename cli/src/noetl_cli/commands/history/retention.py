@@ -59,7 +59,7 @@ def hold_history(
     as_json: AsJson = False,
 ) -> None:
     """Keep a history in the ledger; a hold overrides every retention policy."""
-    body = _hold_body(execution_id, everything=everything, reason=reason, who=who)
+    body = _build_hold(execution_id, everything=everything, reason=reason, who=who)
     with client.open_client(server, tenant=tenant, organization=organization) as planner:
         held = planner.post("/api/retention/holds", {**body, **client.get_owner(planner)})
     _show_hold(held, "is held", as_json=as_json)
@@ -78,7 +78,7 @@ def release_hold(
     as_json: AsJson = False,
 ) -> None:
     """End a hold; its record stays."""
-    body = _hold_body(execution_id, everything=everything, reason=reason, who=who)
+    body = _build_hold(execution_id, everything=everything, reason=reason, who=who)
     with client.open_client(server, tenant=tenant, organization=organization) as planner:
         place = client.get_owner(planner)
         held = planner.post("/api/retention/holds/release", {**body, **place})
@@ -318,7 +318,7 @@ def _show_hold(held: Any, words: str, *, as_json: bool) -> None:
     terminal_output.print_line(f"{what} {words} (hold {held['hold_id']}).")
 
 
-def _hold_body(
+def _build_hold(
     execution_id: str | None, *, everything: bool, reason: str, who: str | None
 ) -> dict[str, Any]:
     if (execution_id is None) != everything:
