@@ -5,8 +5,7 @@ A paused execution dispatches nothing; what runs may finish, and its bounds in t
 
 from typing import assert_never
 
-from noetl_contracts.events import execution_events
-from noetl_contracts.events import loop_events as events
+from noetl_contracts.events import execution_events, loop_events
 from noetl_contracts.events.command_events import RELEASED
 from noetl_contracts.ids import CommandId
 from noetl_contracts.requests import facts
@@ -90,7 +89,9 @@ def _resize_loop(draft: DecisionDraft, run: RunState) -> bool:
         return False
     if wanted == loop_state.max_in_flight:
         return False
-    draft.append_event(events.LoopResized(step=run.step, run_id=run.run_id, max_in_flight=wanted))
+    draft.append_event(
+        loop_events.LoopResized(step=run.step, run_id=run.run_id, max_in_flight=wanted)
+    )
     return True
 
 

@@ -14,7 +14,7 @@ from noetl_contracts import codec
 from noetl_contracts.credentials import DELETED, is_path_allowed, split_allowed_paths
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
-from noetl_contracts.requests import webhooks as hooks
+from noetl_contracts.requests import webhooks
 from noetl_contracts.requests.webhooks import Webhook, WebhookCall
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
@@ -29,7 +29,7 @@ from noetl_playbook.views.payload_handle import PayloadNeeded
 log = structlog.get_logger(__name__)
 # What only the door is to know.
 _HIDDEN_HEADERS = frozenset(
-    {"authorization", "cookie", "proxy-authorization", "x-api-key", hooks.SIGNATURE_HEADER}
+    {"authorization", "cookie", "proxy-authorization", "x-api-key", webhooks.SIGNATURE_HEADER}
 )
 
 
@@ -55,11 +55,11 @@ async def deliver_call(
         sent = WebhookCall(
             name=webhook.name,
             query=raw_query,
-            timestamp=headers.get(hooks.TIMESTAMP_HEADER, ""),
+            timestamp=headers.get(webhooks.TIMESTAMP_HEADER, ""),
             body=body,
         )
         signature = await _check_signature(
-            services, webhook, sent, headers.get(hooks.SIGNATURE_HEADER)
+            services, webhook, sent, headers.get(webhooks.SIGNATURE_HEADER)
         )
         # Not the sender's key, which the signature does not cover: it could be changed. Nor the
         # webhook's name: an older signature fits every webhook of the credential.
@@ -84,7 +84,7 @@ async def deliver_call(
         webhook.path,
         webhook.version,
         inputs,
-        asked_by=f"{hooks.ASKER}{webhook.name}",
+        asked_by=f"{webhooks.ASKER}{webhook.name}",
         key=key,
         has_free_names=not webhook.inputs,
     )
@@ -131,7 +131,7 @@ async def _check_signature(
     secret = await unseal_webhook_secret(
         services, webhook.credential or "", webhook.path, webhook=webhook.name
     )
-    fault = hooks.find_call_fault(
+    fault = webhooks.find_call_fault(
         secret=secret,
         call=sent,
         signature=signature,
@@ -144,9 +144,9 @@ async def _check_signature(
             code="signature_refused",
             detail=fault or "the signature is missing",
             hint="sign 'POST', name, query and timestamp, each followed by a line feed, and the "
-            f"body with HMAC-SHA256, and send it as {hooks.SIGNATURE_HEADER}: v2=<hex>",
+            f"body with HMAC-SHA256, and send it as {webhooks.SIGNATURE_HEADER}: v2=<hex>",
         )
-    if hooks.covers_body_alone(signature):
+    if webhooks.covers_body_alone(signature):
         log.warning("webhook signature covers the body alone", webhook=webhook.name)
     return signature
 
@@ -162,25 +162,25 @@ async def unseal_webhook_secret(
             opened = services.registry.sealer.open_credential(sealed, **services.tenant_scope)
             opened, allowed = split_allowed_paths(opened)
             fields = opened if is_path_allowed(path, allowed) else {}
-    bound = fields.get(hooks.BOUND_FIELD)
+    bound = fields.get(webhooks.BOUND_FIELD)
     if bound is not None and bound != webhook:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="credential_bound",
             detail=f"credential {name!r} is bound to another webhook than {webhook!r}",
             hint=f"give {webhook!r} a credential of its own, or take the field "
-            f"'{hooks.BOUND_FIELD}' out of this one",
+            f"'{webhooks.BOUND_FIELD}' out of this one",
         )
-    secret = fields.get(hooks.SECRET_FIELD)
+    secret = fields.get(webhooks.SECRET_FIELD)
     if not isinstance(secret, str) or not secret:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="secret_missing",
             detail=f"there is no credential {name[:128]!r}"
             if sealed is None or sealed.kind == DELETED
-            else f"credential {name!r} holds no '{hooks.SECRET_FIELD}' that can be opened "
+            else f"credential {name!r} holds no '{webhooks.SECRET_FIELD}' that can be opened "
             f"for {path}",
-            hint=f"noetl credential put {name} --type generic --data {hooks.SECRET_FIELD}=...",
+            hint=f"noetl credential put {name} --type generic --data {webhooks.SECRET_FIELD}=...",
         )
     return secret
 

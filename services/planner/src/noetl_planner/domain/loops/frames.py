@@ -7,8 +7,6 @@ from noetl_contracts import ids
 from noetl_contracts.commands.loop_collections import CollectionCut, TakenItems
 from noetl_contracts.errors import KINDS_NOT_RETRIED, ErrorObject
 from noetl_contracts.events import frame_events, loop_events
-from noetl_contracts.events import loop_events as events
-from noetl_contracts.events import loop_events as stage_events
 from noetl_contracts.ids import FrameId, StageId
 from noetl_contracts.requests import facts
 from noetl_contracts.status import FrameStatus, StageKind
@@ -141,7 +139,7 @@ def start_frame_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
         )
     stage_id = ids.derive_stage_id(run.run_id)
     draft.append_event(
-        stage_events.StageOpened(
+        loop_events.StageOpened(
             stage_id=stage_id,
             run_id=run.run_id,
             step=run.step,
@@ -153,7 +151,7 @@ def start_frame_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
     )
     counts_frames = policy.get("process") == "frame"
     draft.append_event(
-        events.LoopStarted(
+        loop_events.LoopStarted(
             step=run.step,
             run_id=run.run_id,
             mode=loop.spec.mode,

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from noetl_contracts import codec
 from noetl_contracts.commands.loop_collections import CollectionCut, InnerCut
-from noetl_contracts.events import loop_events as events
+from noetl_contracts.events import loop_events
 from noetl_planner.domain.decision import evaluation, limits
 from noetl_planner.domain.decision.draft import DecisionDraft
 from noetl_planner.domain.decision.evaluation import RunOutcome
@@ -91,7 +91,7 @@ def start_item_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
     taken = reruns.find_taken_items(draft.state, run)
     if taken is not None:
         draft.append_event(
-            events.LoopStarted(
+            loop_events.LoopStarted(
                 step=run.step,
                 run_id=run.run_id,
                 mode=loop.spec.mode,
@@ -105,7 +105,7 @@ def start_item_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
         return continue_item_loop(draft, run)
     source = loop_collections.render_collection(draft, loop, names, step=run.step)
     draft.append_event(
-        events.LoopStarted(
+        loop_events.LoopStarted(
             step=run.step,
             run_id=run.run_id,
             mode=loop.spec.mode,

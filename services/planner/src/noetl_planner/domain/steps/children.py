@@ -7,7 +7,7 @@ nudge makes the parent ask again, and a child that has ended answers again.
 from noetl_contracts import codec
 from noetl_contracts.commands.waits import ChildWait, ParentLink
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import command_events as events
+from noetl_contracts.events import command_events
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests import facts
@@ -36,7 +36,7 @@ def start_child(
         return child_state.child_execution_id
     child_id = draft.new_execution_id()
     draft.append_event(
-        events.ChildStarted(
+        command_events.ChildStarted(
             child_execution_id=child_id,
             command_id=command_state.command_id,
             run_id=command_state.run_id,
