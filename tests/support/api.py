@@ -50,7 +50,8 @@ from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_replay import fold, rows, state
-from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
+from noetl_storage.memory.business_objects import MemoryBusinessObjects
+from noetl_storage.memory.history_pages import MemoryHistoryPages
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.identities import MemoryAdministrationLog, MemoryIdentities, MemoryQuotas
 from noetl_storage.memory.leases import MemoryShardLeases
@@ -228,7 +229,7 @@ class ApiWorld:
             "past_snapshots": MemoryPast(self.store),
             "holds": self.holds,
             "lineage": MemoryLineageHistories(self.store),
-            "objects": MemoryObjects(self.store),
+            "objects": MemoryBusinessObjects(self.store),
             "pages": MemoryHistoryPages(self.store),
             "tenant_id": storage.TENANT,
             "organization_id": storage.ORGANIZATION,

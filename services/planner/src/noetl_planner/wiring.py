@@ -75,10 +75,10 @@ from noetl_playbook.templates import render_limits
 from noetl_storage.payloads import master_keys
 from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.ports.history_ports import (
+    BusinessObjects,
     HistoryPages,
     LedgerAudit,
     LineageHistories,
-    ObjectRows,
     PastSnapshots,
 )
 from noetl_storage.ports.identity_ports import AdministrationLog, Identities, Quotas
@@ -126,7 +126,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     past: PastSnapshots
     holds: Holds
     lineage: LineageHistories
-    objects: ObjectRows
+    objects: BusinessObjects
     pages: HistoryPages
     identities: Identities
     administration: AdministrationLog

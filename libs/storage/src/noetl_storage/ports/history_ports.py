@@ -213,7 +213,7 @@ class LineageRows(Protocol):
         """Forget an execution's lineage, so that it is derived again; False when it has none."""
 
 
-class ObjectRows(Protocol):
+class BusinessObjects(Protocol):
     """Reads the rows of business objects; an object has one in each execution that changed it."""
 
     async def list_objects(

@@ -26,10 +26,10 @@ from noetl_planner.shards.render_processes import RenderProcesses
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_storage.ports.history_ports import (
+    BusinessObjects,
     HistoryPages,
     LedgerAudit,
     LineageHistories,
-    ObjectRows,
     PastSnapshots,
 )
 from noetl_storage.ports.identity_ports import AdministrationLog, Identities, Quotas
@@ -101,7 +101,7 @@ class HistoryStores(Struct, frozen=True, kw_only=True):
     past_snapshots: PastSnapshots
     projections: Projections
     pages: HistoryPages
-    objects: ObjectRows
+    objects: BusinessObjects
     lineage: LineageHistories
     holds: Holds
 

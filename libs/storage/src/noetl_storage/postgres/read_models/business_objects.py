@@ -11,7 +11,7 @@ from noetl_storage.postgres.read_models.projections import record_to_row
 _QUERIES = queries.load_queries("objects")
 
 
-class PostgresObjects:
+class PostgresBusinessObjects:
     """Reads the rows that projectors write."""
 
     def __init__(self, database: Database) -> None:
