@@ -81,7 +81,7 @@ def get_python_version() -> str:
 
 
 def list_program_versions() -> dict[str, str]:
-    """Name the version of everything that the stack runs on."""
+    """Name the version of everything that the stack runs on, for the supervisor's state."""
     return {
         "python": get_python_version(),
         "postgres": read_postgres_version(),

@@ -77,7 +77,7 @@ def build_bad_request_error(what: str, *, hint: str | None = None) -> ApiError:
 
 
 def check_folder(path: str) -> None:
-    """Raise a 400 for a folder that no playbook can be in."""
+    """Raise a 400 for the folder of a role or a credential in which no playbook can be."""
     problem = find_path_problem(path)
     if problem is not None:
         raise build_bad_request_error(
