@@ -231,8 +231,8 @@ def get_owner(planner: PlannerClient) -> dict[str, str]:
     """
     who = planner.get(WHOAMI_PATH)
     owner = {"tenant_id": who["tenant"], "organization_id": who["organization"]}
-    wanted = planner.get_wanted_owner()
-    if owner | wanted != owner:
+    wanted_owner = planner.get_wanted_owner()
+    if owner | wanted_owner != owner:
         raise CliError(
             f"The planner acts for tenant {who['tenant']!r}, organization {who['organization']!r}, "
             "and not for the one that is named.",

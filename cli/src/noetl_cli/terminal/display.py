@@ -279,19 +279,19 @@ def format_spark_progress(spark: SparkProgress) -> str:
 
 def _list_spark_work(spark: SparkProgress) -> list[str]:
     """List what the tasks have read and moved, and the one that lags behind."""
-    found = [f"{spark.tasks_running:,} run"] if spark.tasks_running else []
-    found += [f"{spark.rows:,} rows"] if spark.rows else []
+    parts = [f"{spark.tasks_running:,} run"] if spark.tasks_running else []
+    parts += [f"{spark.rows:,} rows"] if spark.rows else []
     amounts = (
         (spark.input_bytes, "read"),
         (spark.shuffle_bytes, "shuffled"),
         (spark.spill_bytes, "spilled"),
     )
-    found += [f"{_format_size(size)} {what}" for size, what in amounts if size]
+    parts += [f"{_format_size(size)} {what}" for size, what in amounts if size]
     if spark.skew is not None:
         skew = spark.skew
         text = f"task {skew.task} of stage {skew.stage} runs {skew.times:g} times the median"
-        found.append(f"{text}: skewed rows")
-    return found
+        parts.append(f"{text}: skewed rows")
+    return parts
 
 
 def _format_size(size: int) -> str:

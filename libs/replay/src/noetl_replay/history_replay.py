@@ -38,9 +38,9 @@ class HistoryReplay:
         self.results.update(
             {row["ref_id"]: row for row in rows.build_result_rows(self.state, changes)}
         )
-        for surface, found in rows.build_changed_rows(self.state, changes).items():
+        for surface, changed_rows in rows.build_changed_rows(self.state, changes).items():
             key = rows.KEY_BY_SURFACE[surface]
-            self.surfaces[surface].update({row[key]: row for row in found})
+            self.surfaces[surface].update({row[key]: row for row in changed_rows})
 
 
 def show_state(state: ExecutionState) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def build_replay_report(
         "state_checksum": codec.compute_checksum(state),
         "surfaces": plain,
         "projection_checksums": {
-            surface: codec.compute_checksum(found) for surface, found in plain.items()
+            surface: codec.compute_checksum(row_by_key) for surface, row_by_key in plain.items()
         },
     }
 

@@ -145,9 +145,9 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
         bundler = ManifestBundler(share, payloads)
         async with open_task_group() as writers:
             writers.create_task(bundler.write_bundles())
-            found = await self._run_all_frames(share, payloads, bundler, holder=holder)
+            frame_ends = await self._run_all_frames(share, payloads, bundler, holder=holder)
             bundler.close()
-        return found
+        return frame_ends
 
     async def _run_all_frames(
         self,

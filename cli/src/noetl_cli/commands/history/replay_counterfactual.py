@@ -57,12 +57,12 @@ def decide_counterfactual(
         body = register.read_checked_file(playbook).build_body()
     address = f"/api/executions/{client.escape_segment(execution_id)}/counterfactual"
     with client.open_client(server) as planner, show_spinner("Deciding", is_quiet=as_json):
-        found = planner.post(address, body)
+        counterfactual = planner.post(address, body)
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(counterfactual)
     else:
-        _print_report(found)
-    if not found["is_equal"]:
+        _print_report(counterfactual)
+    if not counterfactual["is_equal"]:
         raise typer.Exit(ExitCode.FAILED)
 
 

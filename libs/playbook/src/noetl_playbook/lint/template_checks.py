@@ -287,12 +287,12 @@ def _check_names(
 ) -> None:
     read = syntax.list_names(tree)
     paths = syntax.list_paths(tree, read)
-    here = name_visibility.build_name_view(reading, site.path, known_names)
+    name_view = name_visibility.build_name_view(reading, site.path, known_names)
     asked_names = syntax.list_asked_names(tree) if reading.level is not Level.STRICT else None
-    for finding in here.judge_names(read, paths):
+    for finding in name_view.judge_names(read, paths):
         name, hint = finding.name, finding.hint
         if finding.is_unknown and reading.has_hints:
-            hint = reading.suggest_word(name, here.list_near_names(name))
+            hint = reading.suggest_word(name, name_view.list_near_names(name))
         reading.report_problem(
             finding.code,
             site.path,

@@ -207,8 +207,8 @@ def build_surface_checksums(
 ) -> SurfaceChecksums:
     """Compare both sides, surface by surface."""
     ours = {
-        surface: codec.compute_checksum(found)
-        for surface, found in index_rows_by_key(exported_rows.rows).items()
+        surface: codec.compute_checksum(row_by_key)
+        for surface, row_by_key in index_rows_by_key(exported_rows.rows).items()
     }
     theirs = dict(replay["projection_checksums"])
     return SurfaceChecksums(

@@ -53,14 +53,14 @@ def expand_bytes(data: bytes, how: Compression, *, bytes_max: int = DECODED_BYTE
     """Undo `compress_bytes`, up to a length; raises `PayloadUnreadable`, and `PayloadTooLarge`."""
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), how) as stream:
-            found: bytes = stream.read(bytes_max + 1)
+            expanded: bytes = stream.read(bytes_max + 1)
     except bounded_tables.BROKEN as failure:
         raise PayloadUnreadable(f"a payload does not decompress as {how}: {failure}") from failure
-    if len(found) > bytes_max:
+    if len(expanded) > bytes_max:
         raise build_too_large_error(
-            f"a payload of {len(data)} bytes, packed as {how},", len(found), bytes_max
+            f"a payload of {len(data)} bytes, packed as {how},", len(expanded), bytes_max
         )
-    return found
+    return expanded
 
 
 def is_packed(head: bytes) -> bool:

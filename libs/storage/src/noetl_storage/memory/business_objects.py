@@ -36,12 +36,12 @@ class MemoryBusinessObjects:
                 row["execution_id"],
             ):
                 latest.setdefault(_get_object_key(row), row)
-        found = [
+        objects = [
             latest[place]
             for place in sorted(latest)
             if place > after and (has_deleted or not latest[place]["is_deleted"])
         ]
-        return copy.deepcopy(found[:objects_max])
+        return copy.deepcopy(objects[:objects_max])
 
     async def list_object_rows(
         self,

@@ -67,10 +67,12 @@ class MemoryProjections:
             for execution, (old, new) in positions.items()
             if position_by_execution.get(execution, 0) == old
         }
-        for surface, found in list_latest_rows(rows, of=moved.keys()).items():
+        for surface, latest_rows in list_latest_rows(rows, of=moved.keys()).items():
             kept = self._get_surface(surface)
             key = KEY_BY_SURFACE[surface]
-            kept.update({(row["execution_id"], row[key]): copy_row(dict(row)) for row in found})
+            kept.update(
+                {(row["execution_id"], row[key]): copy_row(dict(row)) for row in latest_rows}
+            )
         for row in results:
             if row["execution_id"] in moved:
                 self._store.result_by_id.setdefault(row["ref_id"], copy_row(dict(row)))
@@ -386,8 +388,8 @@ class MemoryCheckpoints:
     ) -> list[CheckpointCommitted]:
         """Return the latest epoch of each shard that has one, by shard."""
         epochs = self._store.epochs_by_shard
-        found = [epochs.get((shard, shard_count), []) for shard in sorted(shards)]
-        return [checkpoints[-1] for checkpoints in found if checkpoints]
+        shard_epochs = [epochs.get((shard, shard_count), []) for shard in sorted(shards)]
+        return [checkpoints[-1] for checkpoints in shard_epochs if checkpoints]
 
     async def commit_epochs(
         self,

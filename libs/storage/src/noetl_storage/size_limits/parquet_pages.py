@@ -228,15 +228,15 @@ def _decompress_page(data: bytes, size: int, codec: str) -> bytes:
 
 def _decompress_hadoop_lz4(data: bytes, size: int) -> bytes:
     """Undo what Hadoop calls LZ4: blocks, each behind the lengths of what it was and is."""
-    found = bytearray()
+    unpacked = bytearray()
     while data:
         plain, packed = int.from_bytes(data[:4]), int.from_bytes(data[4:8])
-        if packed > len(data) - 8 or len(found) + plain > size:
+        if packed > len(data) - 8 or len(unpacked) + plain > size:
             raise MalformedBytes("a page is packed as LZ4 in neither way")
         block = data[8 : 8 + packed]
-        found += pa.decompress(block, decompressed_size=plain, codec="lz4_raw", asbytes=True)
+        unpacked += pa.decompress(block, decompressed_size=plain, codec="lz4_raw", asbytes=True)
         data = data[8 + packed :]
-    return bytes(found)
+    return bytes(unpacked)
 
 
 def _read_page(source: Any, at: int, end: int) -> ParquetPage:

@@ -212,10 +212,10 @@ def _read_to_end(lengths: DeltaLengths) -> None:
 def join_split_values(values: bytes, width: int) -> bytes:
     """Put values together of which all first bytes stand first, then all second ones, and so on."""
     count = len(values) // max(1, width)
-    found = bytearray(count * width)
+    joined = bytearray(count * width)
     for place in range(width):
-        found[place::width] = values[place * count : (place + 1) * count]
-    return bytes(found)
+        joined[place::width] = values[place * count : (place + 1) * count]
+    return bytes(joined)
 
 
 class DictionaryTexts(Struct, kw_only=True):

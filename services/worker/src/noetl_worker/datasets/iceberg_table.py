@@ -367,8 +367,8 @@ def _find_snapshot(table: Table, source: DatasetSource) -> int | None:
 
 def _build_equal(name: str, text: str | None, kind: pa.DataType) -> BooleanExpression:
     if text is None:
-        found: BooleanExpression = _IS_NULL(name)
-        return found
+        condition: BooleanExpression = _IS_NULL(name)
+        return condition
     values, _ = csv_rows.cast_texts(pa.array([text], pa.string()), kind)
     value = values[0].as_py()
     equal: BooleanExpression = _EQUAL(

@@ -129,10 +129,10 @@ class _TransactionalFrame:
             return result
 
     def _mask_outcome(self, outcome: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = codec.decode_json(
+        masked: dict[str, Any] = codec.decode_json(
             self._services.mask.mask_bytes(codec.encode_json(outcome))
         )
-        return found
+        return masked
 
     async def _render_auth(self) -> Any:
         """Render the credential that the frame's postgres tasks share."""

@@ -89,7 +89,7 @@ def _find_raised(whole: str, source: str | None) -> ErrorObject | None:
     lines = _PYTHON_FRAME.findall(trace)
     if not sign or not lines:
         return None
-    ends = [found for line in trace.splitlines() if (found := _PYTHON_END.match(line.strip()))]
+    ends = [match for line in trace.splitlines() if (match := _PYTHON_END.match(line.strip()))]
     if not ends:
         return None
     kind, message = ends[0][1], ends[0][2] or ""

@@ -149,10 +149,10 @@ class SharedSparkSession:
         spreading = _load_module(_SPREADING)
 
         def spread_job(session: "SparkSession") -> list[bytes]:
-            found: list[bytes] = spreading.spread(
+            answers: list[bytes] = spreading.spread(
                 session, cut(spreading.parallelism(session)), entry
             )
-            return found
+            return answers
 
         try:
             return await self.run_job(spread_job, name=name, tell_progress=tell_progress)

@@ -128,8 +128,10 @@ def _plan_inputs(
     """Yield a task's inputs, their reads planned, and the names of those that may run only once."""
     reads = {name: one.options for name, one in inputs.items() if isinstance(one, QueryInput)}
     with shared_snapshots.plan_reads(reads, home) as planned:
-        found = {name: QueryInput(options=options) for name, options in planned.options.items()}
-        yield {**inputs, **found}, planned.moving
+        input_by_name = {
+            name: QueryInput(options=options) for name, options in planned.options.items()
+        }
+        yield {**inputs, **input_by_name}, planned.moving
 
 
 def _run_statements_once(
@@ -145,10 +147,10 @@ def _run_statements_once(
     """
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    found = _run_statements(session, ask)
+    answer = _run_statements(session, ask)
     # What else a trusted task does may not be done twice.
     are_views = all(lexer.parse_temporary_view(text) for text in ask.statements[:-1])
-    narrow = _narrow_inputs(prunable, found) if are_views and not is_remote(session) else {}
+    narrow = _narrow_inputs(prunable, answer) if are_views and not is_remote(session) else {}
     if narrow:
         fewer = {
             name: build_frame(session, given, ask.plan.home, name=name)
@@ -157,12 +159,12 @@ def _run_statements_once(
         frames = {**frames, **fewer}
         for name, frame in fewer.items():
             frame.createOrReplaceTempView(name)
-        found = _run_statements(session, ask)
-    reads = needed_columns.list_read_inputs(found) if moving and not is_remote(session) else None
+        answer = _run_statements(session, ask)
+    reads = needed_columns.list_read_inputs(answer) if moving and not is_remote(session) else None
     uses = None if reads is None else Counter(reads)
     repeated = [name for name in moving if uses is None or uses[name] > 1]
     if not repeated:
-        return found
+        return answer
     for name in repeated:
         stored_once(frames[name]).createOrReplaceTempView(name)
     return _run_statements(session, ask)
@@ -293,9 +295,9 @@ def _run_statements(session: SparkSession, ask: SparkRequest) -> DataFrame:
 
     *views, query = ask.statements
     for text in views:
-        found = lexer.parse_temporary_view(text)
-        if found is not None:
-            name, body = found
+        temporary_view = lexer.parse_temporary_view(text)
+        if temporary_view is not None:
+            name, body = temporary_view
             _run_query(session, body, ask).createOrReplaceTempView(name)
         elif ask.is_trusted:
             session.sql(text)

@@ -76,13 +76,13 @@ class WaveManifests:
         wanted = [
             name for name in there if waves.is_bundle_name(name, part) and name not in self._read
         ]
-        found: list[bytes] = []
+        manifests: list[bytes] = []
         for name in wanted:
             data = await self._payloads.find_named(name)
             if data is not None:
-                found += _decode_bundle(data, name)
+                manifests += _decode_bundle(data, name)
             self._read.add(name)
-        return found
+        return manifests
 
     async def clear_wave(self, *, parts: int, has_ended: bool) -> None:
         """Remove what the wave has left, as nobody needs it any more; raises `ToolFailure`.

@@ -94,9 +94,9 @@ class ExecutionWatch:
         for envelope in page:
             self.state = fold_event(self.state, envelope)
             take_changes(self.state)
-            found = seen(envelope)
-            if found is not None:
-                return found
+            seen_event = seen(envelope)
+            if seen_event is not None:
+                return seen_event
         return None
 
 

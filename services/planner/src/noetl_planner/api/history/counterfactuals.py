@@ -168,7 +168,7 @@ async def _decide_history(
 ) -> Counterfactual:
     """Decide fact by fact until the end, and load each payload that a template reads."""
     values = DecisionValues(PayloadCache(services.payloads, bytes_max=_PAYLOAD_BYTES_MAX))
-    found = Counterfactual(
+    counterfactual = Counterfactual(
         Program(
             codec.convert_value(entry.model, Playbook),
             catalog_id=entry.catalog_id,
@@ -183,14 +183,14 @@ async def _decide_history(
     )
     goes_on = True
     while goes_on:
-        if len(found.envelopes) > EVENTS_MAX:
+        if len(counterfactual.envelopes) > EVENTS_MAX:
             raise _build_cannot_decide_error(
                 head.execution_id, f"the other version leads to more than {EVENTS_MAX} events"
             )
-        goes_on = await _decide_next(head.execution_id, found, values)
+        goes_on = await _decide_next(head.execution_id, counterfactual, values)
         # Other requests have their turn between two decisions.
         await asyncio.sleep(0)
-    return found
+    return counterfactual
 
 
 async def _decide_next(

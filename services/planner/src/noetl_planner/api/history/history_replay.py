@@ -327,12 +327,14 @@ async def _read_live_rows(services: ApiServices, execution_id: ExecutionId) -> E
     """Read rows until none of them moved meanwhile; raises a 409 when they always do."""
     for _ in range(_MOVES_MAX):
         before = await services.history.projections.list_positions([execution_id])
-        found = {
+        rows_by_surface = {
             surface: await services.history.projections.list_rows(surface, execution_id)
             for surface in rows.SURFACES
         }
         if before == await services.history.projections.list_positions([execution_id]):
-            shown = codec.decode_json(redaction.mask_sealed_bytes(codec.encode_json(found)))
+            shown = codec.decode_json(
+                redaction.mask_sealed_bytes(codec.encode_json(rows_by_surface))
+            )
             return evidence.build_exported_rows(
                 shown,
                 scope=EvidenceScope(execution_id=execution_id, **services.tenant_scope),

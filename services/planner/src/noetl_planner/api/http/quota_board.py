@@ -112,13 +112,13 @@ class QuotaBoard:
             if count.running_until > monotonic():
                 return
             asked = tuple(count.begun_at)
-            found = await self._quotas.count_running(
+            running = await self._quotas.count_running(
                 count.quota.tenant_id, begun=asked, running_max=running_max + 1
             )
-            count.running, count.running_until = found.running, monotonic() + COUNTED_S
+            count.running, count.running_until = running.running, monotonic() + COUNTED_S
             oldest = monotonic() - UNSHOWN_S
             for execution_id in asked:
-                is_shown = execution_id not in found.unshown
+                is_shown = execution_id not in running.unshown
                 if is_shown or count.begun_at.get(execution_id, oldest) < oldest:
                     count.begun_at.pop(execution_id, None)
 

@@ -48,15 +48,15 @@ async def list_quotas(
     services: Services, after: Annotated[str, QueryParameter(max_length=64)] = ""
 ) -> UsageList:
     """List the quotas: of all tenants for who administers the installation, else the own one."""
-    found = await services.identity.quotas.list_usage(
+    usages = await services.identity.quotas.list_usage(
         tenant_id=None if services.sees_all_tenants else services.tenant_id,
         after=after,
         tenants_max=QUOTAS_MAX + 1,
     )
-    shown = found[:QUOTAS_MAX]
+    shown = usages[:QUOTAS_MAX]
     return UsageList(
         quotas=[_view_usage(usage) for usage in shown],
-        next_after=shown[-1].quota.tenant_id if len(found) > QUOTAS_MAX else None,
+        next_after=shown[-1].quota.tenant_id if len(usages) > QUOTAS_MAX else None,
     )
 
 

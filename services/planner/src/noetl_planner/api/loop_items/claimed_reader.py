@@ -39,23 +39,23 @@ class ClaimedRowReader:
     async def list_items(self, state: ItemState | None, *, after: str, limit: int) -> Found:
         """Return rows after a place, up to which place was looked, and whether more follow."""
         place = parse_row_place(after)
-        found: list[tuple[Place, ItemView]] = []
+        placed_views: list[tuple[Place, ItemView]] = []
         looked, last, is_over = 0, place, False
-        while len(found) <= limit and looked < FRAMES_LOOKED_AT_MAX and not is_over:
+        while len(placed_views) <= limit and looked < FRAMES_LOOKED_AT_MAX and not is_over:
             frames, is_over = await self._read_frame_page(
                 last if looked else (place[0], place[1] - 1, -1)
             )
             for at, views in frames:
-                found += [
+                placed_views += [
                     ((*at, row), view)
                     for row, view in enumerate(views)
                     if (*at, row) > place and state in (None, view.state)
                 ]
             looked += len(frames)
             last = (*frames[-1][0], 2**31 - 1) if frames else last
-        if len(found) > limit:
-            found, last, is_over = found[:limit], found[limit - 1][0], False
-        views = [await self._complete_view(view) for _, view in found]
+        if len(placed_views) > limit:
+            placed_views, last, is_over = placed_views[:limit], placed_views[limit - 1][0], False
+        views = [await self._complete_view(view) for _, view in placed_views]
         return views, ".".join(map(str, last)), not is_over
 
     async def _read_frame_page(

@@ -38,22 +38,22 @@ class FrameRowReader:
         items = self._record.cut.items
         if after + 1 >= items:
             return [], after, False
-        found: list[tuple[int, ItemView]] = []
+        placed_views: list[tuple[int, ItemView]] = []
         first = self._places.get_unit_at(after + 1)
         last, looked = after, 0
         async for unit in self._rows.read_units(first=first):
             for place, view in self._view_unit(unit):
                 if place > after and state in (None, view.state):
-                    found.append((place, view))
+                    placed_views.append((place, view))
             last = self._places.get_unit_bounds(unit.unit)[1] - 1
             looked += 1
-            if len(found) >= limit or looked >= UNITS_LOOKED_AT_MAX:
+            if len(placed_views) >= limit or looked >= UNITS_LOOKED_AT_MAX:
                 break
-        if len(found) >= limit:
-            found = found[:limit]
-            last = found[-1][0] + found[-1][1].count - 1
+        if len(placed_views) >= limit:
+            placed_views = placed_views[:limit]
+            last = placed_views[-1][0] + placed_views[-1][1].count - 1
         collection = self._record.open_collection(self._services)
-        shown = [await self._complete_view(collection, place, view) for place, view in found]
+        shown = [await self._complete_view(collection, place, view) for place, view in placed_views]
         return shown, last, last + 1 < items
 
     def _view_unit(self, unit: UnitFrames) -> list[tuple[int, ItemView]]:

@@ -71,8 +71,8 @@ class ItemReader:
             if command.run_id == record.run_id and command.item_index is not None:
                 by_index.setdefault(command.item_index, _view_open_item(command))
         if record.started.taken is not None:
-            taken = TakenResults(self._services.payloads, record.started.taken)
-            async for item in taken.read_items(first=first, end=end):
+            taken_results = TakenResults(self._services.payloads, record.started.taken)
+            async for item in taken_results.read_items(first=first, end=end):
                 by_index[item.index] = ItemView(
                     index=item.index,
                     state=ItemState.COMPLETED,

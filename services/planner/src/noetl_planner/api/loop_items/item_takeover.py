@@ -302,7 +302,11 @@ class _FrameTaker:
         done: set[int] = set()
         frames = [
             *unit.taken,
-            *(taken for frame in unit.ended if (taken := _build_taken_frame(unit, frame))),
+            *(
+                taken_frame
+                for frame in unit.ended
+                if (taken_frame := _build_taken_frame(unit, frame))
+            ),
         ]
         places = {place for frame in frames for place in frame.list_item_indexes() if place >= 0}
         if self._record.started.counts_frames and places != set(indexes):

@@ -284,18 +284,18 @@ def check_bounded_number(
 ) -> int:
     """Admit a rendered number within its bounds; `limit` names the one that `most` is."""
     try:
-        found = int(value)
+        number = int(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise Refusal.for_step(
             "validation", step, f"{field}: {value!r:.80} is not a number"
         ) from error
-    if limit is not None and found > most:
-        raise Refusal.for_limit(limit, step, f"{field}: {found} exceeds the limit of {most}")
-    if not least <= found <= most:
+    if limit is not None and number > most:
+        raise Refusal.for_limit(limit, step, f"{field}: {number} exceeds the limit of {most}")
+    if not least <= number <= most:
         raise Refusal.for_step(
-            "validation", step, f"{field}: {found} is not within {least} and {most}"
+            "validation", step, f"{field}: {number} is not within {least} and {most}"
         )
-    return found
+    return number
 
 
 def find_fanin_counters(draft: DecisionDraft, step: str) -> dict[str, Any] | None:

@@ -106,16 +106,16 @@ def find_groups(said: dict[str, Any], claim: str) -> tuple[str, ...] | None:
     """
     if not claim:
         return ()
-    found: Any = said.get(claim)
-    if found is None:
-        found = said
+    claim_value: Any = said.get(claim)
+    if claim_value is None:
+        claim_value = said
         for part in claim.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-    if found is None:
+            claim_value = claim_value.get(part) if isinstance(claim_value, dict) else None
+    if claim_value is None:
         return None
     try:
         groups: list[str] = codec.convert_value(
-            [found] if isinstance(found, str) else found, Groups
+            [claim_value] if isinstance(claim_value, str) else claim_value, Groups
         )
     except msgspec.MsgspecError as failure:
         raise build_malformed_token_error(

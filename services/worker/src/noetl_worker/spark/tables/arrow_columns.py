@@ -86,14 +86,14 @@ def _fit_column(table: pa.Table, field: pa.Field) -> Any:
     index = table.schema.get_field_index(field.name)
     if index < 0:
         return pa.nulls(table.num_rows, field.type)
-    found = table.column(index)
-    if found.type.equals(field.type):
-        return found
+    column = table.column(index)
+    if column.type.equals(field.type):
+        return column
     try:
-        return _cast_column(found, field.type)
+        return _cast_column(column, field.type)
     except (pa.ArrowException, ValueError, ArithmeticError) as problem:
         text = (
-            f"column '{field.name}' is {table_schema.format_arrow_type(found.type)}, and Spark "
+            f"column '{field.name}' is {table_schema.format_arrow_type(column.type)}, and Spark "
             f"holds {field.type} instead, which some of its values do not fit ({problem}): cast "
             "it where it is made, to fewer digits or to text"
         )

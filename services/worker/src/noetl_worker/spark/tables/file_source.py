@@ -96,12 +96,12 @@ class FilePieceReader(DataSourceReader):
         assert isinstance(partition, PiecesPartition), "Spark hands back what `partitions` gave"
         given = self._given
         schema = read_plan.decode_schema(given.plan.schema)
-        wanted = named_tables.build_arrow_schema(build_spark_schema(given.plan))
+        arrow_schema = named_tables.build_arrow_schema(build_spark_schema(given.plan))
         rejects = Rejects()
         try:
             account = open_account(given.home, given.plan.address)
             for batch in self._iterate_batches(partition.pieces, schema, rejects, account):
-                yield from _fit_batch(batch, wanted, given.plan.address.shown_path)
+                yield from _fit_batch(batch, arrow_schema, given.plan.address.shown_path)
         except DatasetProblem as problem:
             raise SparkRefusal(problem.kind, problem.message) from problem
         if rejects.count:

@@ -201,10 +201,10 @@ class DockerRuntime:
     async def _is_gone(self, container_id: str) -> bool:
         """Tell whether somebody else has removed a container, or is about to."""
         try:
-            found = await self._api.send_request("GET", f"/containers/{container_id}/json")
+            description = await self._api.send_request("GET", f"/containers/{container_id}/json")
         except DockerRefusal as refusal:
             return refusal.status == NOT_FOUND
-        return found["State"].get("Status") in ("removing", "dead")
+        return description["State"].get("Status") in ("removing", "dead")
 
     async def _create_container(self, spec: ContainerSpec, tell: Callable[[str], None]) -> str:
         """Create a container of an image that is fetched if it is missing."""

@@ -49,7 +49,7 @@ def parse_pod(pod: dict[str, Any]) -> PodState:
 def is_past_deadline(job: dict[str, Any]) -> bool:
     """Tell whether a Job was ended because its time was over."""
     conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(each.get("reason") == "DeadlineExceeded" for each in conditions)
+    return any(condition.get("reason") == "DeadlineExceeded" for condition in conditions)
 
 
 def find_job_failure(job: dict[str, Any]) -> str:
