@@ -165,10 +165,10 @@ class BarDisplay:
         del view
         for note in notes:
             self._print_above(note.text, style="red" if note.is_failure else "")
-        live = {meter.run_id: meter for meter in tracker.list_open_meters()[:BARS_MAX]}
-        for run in [run for run in self._bar_by_run if run not in live]:
+        open_meters = {meter.run_id: meter for meter in tracker.list_open_meters()[:BARS_MAX]}
+        for run in [run for run in self._bar_by_run if run not in open_meters]:
             self._progress.remove_task(self._bar_by_run.pop(run))
-        for run, meter in live.items():
+        for run, meter in open_meters.items():
             self._move_bar(run, meter)
         self._drop_old_bars()
 

@@ -405,9 +405,9 @@ def split_statement_place(error: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
     message = error.get("message")
     if error.get("source") != "duckdb" or not isinstance(message, str):
         return error, []
-    said, mark, place = message.partition(_DUCKDB_PLACE)
+    text, mark, place = message.partition(_DUCKDB_PLACE)
     lines = (mark.strip() + place).splitlines() if mark else []
-    return {**error, "message": said}, [line.rstrip() for line in lines]
+    return {**error, "message": text}, [line.rstrip() for line in lines]
 
 
 def format_error(error: Mapping[str, Any]) -> str:

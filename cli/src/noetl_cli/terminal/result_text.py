@@ -50,14 +50,14 @@ def _is_loop_result(data: Any) -> bool:
 
 def _list_item_rows(items: list[Any]) -> list[Row] | None:
     """Return a row an item, or the rows of items that are tables; items that failed are empty."""
-    there = [item for item in items if item is not None]
-    if not there or not all(isinstance(item, dict) and item for item in there):
+    present = [item for item in items if item is not None]
+    if not present or not all(isinstance(item, dict) and item for item in present):
         return None
-    if all(_is_table(item) for item in there):
+    if all(_is_table(item) for item in present):
         tables = [(number, item["rows"]) for number, item in enumerate(items) if item is not None]
         return [{ITEM: number, **row} for number, rows in tables for row in rows]
     rows = [_expand_mappings(item or {}) for item in items]
-    if len(there) < len(items):
+    if len(present) < len(items):
         rows = [{ITEM: number, **row} for number, row in enumerate(rows)]
     return _drop_repeated_columns(rows)
 

@@ -270,31 +270,35 @@ class ShardPlanner:
         appended = await shared.ledger.append(
             Append(
                 fence=self._fence,
-                streams=[_build_stream_append(one) for one in decided if one.decision.envelopes],
+                streams=[
+                    _build_stream_append(decision)
+                    for decision in decided
+                    if decision.decision.envelopes
+                ],
                 messages=messages,
                 settled_requests=[
                     request
-                    for one in decided
-                    for request in fact_intake.list_settled_requests(one.work.batches)
+                    for decision in decided
+                    for request in fact_intake.list_settled_requests(decision.work.batches)
                 ]
                 if begun is None
                 else [],
                 begun=begun,
                 latest=latest,
                 publish_lease_s=shared.bounds.publish_lease_s,
-                states=[change for one in decided for change in _list_state_changes(one)],
+                states=[change for decision in decided for change in _list_state_changes(decision)],
             )
         )
         instruments.record_measurement(names.APPEND_DURATION, shared.clock.monotonic_s() - started)
         await pass_failpoint(Failpoint.PLANNER_APPEND_AFTER)
         # Who waits for an end is answered before anything is published.
-        for one in decided:
+        for decision in decided:
             notifications.notify_end(
-                shared.commit_feed, one.state, one.decision, appended.ingest_time
+                shared.commit_feed, decision.state, decision.decision, appended.ingest_time
             )
         await shared.message_publisher.offer_messages(appended.outbox_ids, messages)
-        for one in decided:
-            await self._finish_commit(one, appended.ingest_time)
+        for decision in decided:
+            await self._finish_commit(decision, appended.ingest_time)
 
     async def _store_each(self, decided: list[ExecutionDecision]) -> list[ExecutionDecision]:
         """Store the payloads of each; return those whose payloads are stored.

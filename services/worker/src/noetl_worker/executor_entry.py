@@ -171,7 +171,7 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
 
         async with open_task_group() as group:
             running = [group.create_task(run_one_frame(placed)) for placed in share.frames]
-        return [one.result() for one in running]
+        return [task.result() for task in running]
 
     async def _run_wave_frame(
         self, placed: WaveFrame, services: CommandServices, holder: str

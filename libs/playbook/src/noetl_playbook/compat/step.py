@@ -139,18 +139,21 @@ def _move_iterator(
     for task in tasks:
         if "iterator" not in task.raw:
             continue
-        here = (*task.path, "iterator")
-        value = reading.read_mapping(task.raw.pop("iterator"), here)
+        inner_path = (*task.path, "iterator")
+        value = reading.read_mapping(task.raw.pop("iterator"), inner_path)
         if len(tasks) > 1 or raw.get("loop") is not None:
             reading.report_problem(
                 "E501",
-                here,
+                inner_path,
                 "a task's iterator needs a step with one task and no loop",
                 hint="write the step's loop",
             )
         elif value is not None:
-            reading.record_move(here, (*path, "loop"))
-            return {**raw, "loop": loops.rewrite_iterator(reading, value, here, (*path, "loop"))}
+            reading.record_move(inner_path, (*path, "loop"))
+            return {
+                **raw,
+                "loop": loops.rewrite_iterator(reading, value, inner_path, (*path, "loop")),
+            }
     return raw
 
 

@@ -177,14 +177,14 @@ def prepend_error_rules(
     """Put the rules of error retries in front of a task's own."""
     if not entries:
         return raw
-    here = (*path, *_RULES)
+    inner_path = (*path, *_RULES)
     written = _find_written_rules(raw)
     rules = [retry.build_error_rule(reading, entry) for entry in entries]
     rebased: dict[Path, Path] = {
-        (*here, len(rules) + index): (*here, index) for index in range(len(written))
+        (*inner_path, len(rules) + index): (*inner_path, index) for index in range(len(written))
     }
     for index, entry in enumerate(entries):
-        at = (*here, index)
+        at = (*inner_path, index)
         rebased[at] = entry.path
         rebased[(*at, "when")] = entry.build_key_path("when")
         rebased[(*at, "then")] = entry.then

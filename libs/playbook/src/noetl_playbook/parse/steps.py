@@ -219,15 +219,15 @@ def _read_step_loop(
             "E501", (*path, "reduce"), "a step has either 'loop' or 'reduce'", of_key=True
         )
     mode = spec.get("loop_mode", loop_mode)
-    here = (*path, "loop")
-    loop = read_loop(reading, raw["loop"], here, step_spec=spec, loop_mode=mode)
+    inner_path = (*path, "loop")
+    loop = read_loop(reading, raw["loop"], inner_path, step_spec=spec, loop_mode=mode)
     if loop is None:
         return None
     if loop.cursor is not None:
-        check_auth(reading, loop.cursor.auth, (*here, "cursor", "auth"))
-    loop_bounds.check_mode_blocks(reading, loop, here)
-    _check_engine_of(reading, here)
-    return loop_bounds.clamp_loop(reading, loop, here)
+        check_auth(reading, loop.cursor.auth, (*inner_path, "cursor", "auth"))
+    loop_bounds.check_mode_blocks(reading, loop, inner_path)
+    _check_engine_of(reading, inner_path)
+    return loop_bounds.clamp_loop(reading, loop, inner_path)
 
 
 def _read_step_reduce(reading: DocumentReader, raw: dict[str, Any], path: Path) -> Any:
@@ -239,8 +239,8 @@ def _read_step_reduce(reading: DocumentReader, raw: dict[str, Any], path: Path) 
 
 
 def _check_engine_of(reading: DocumentReader, path: Path) -> None:
-    here = (*path, "spec", "frame", "engine")
-    loop_bounds.check_frame_engine(reading, reading.find_written(here), here)
+    inner_path = (*path, "spec", "frame", "engine")
+    loop_bounds.check_frame_engine(reading, reading.find_written(inner_path), inner_path)
 
 
 def _fill_input(tasks: tuple[Task, ...], defaults: dict[str, Any]) -> tuple[Task, ...]:
@@ -252,23 +252,25 @@ def _fill_input(tasks: tuple[Task, ...], defaults: dict[str, Any]) -> tuple[Task
 
 def read_next(reading: DocumentReader, step: dict[str, Any], path: Path) -> Next | None:
     """Read where a step goes, in any spelling."""
-    here = (*path, "next")
+    inner_path = (*path, "next")
     value = rewrite_next(reading, step, path).get("next")
     if value is None:
         return None
-    raw = reading.read_mapping(value, here)
+    raw = reading.read_mapping(value, inner_path)
     if raw is None:
         return None
     for key in raw:
         if key not in ("spec", "arcs"):
-            reading.report_unknown((*here, key), ("spec", "arcs"))
-    spec_raw = reading.read_mapping(raw.get("spec"), (*here, "spec")) or {}
-    spec = NextSpec(**reading.read_fields(NextSpec, spec_raw, (*here, "spec"), other=("policy",)))
-    items = reading.read_list(raw.get("arcs"), (*here, "arcs"))
+            reading.report_unknown((*inner_path, key), ("spec", "arcs"))
+    spec_raw = reading.read_mapping(raw.get("spec"), (*inner_path, "spec")) or {}
+    spec = NextSpec(
+        **reading.read_fields(NextSpec, spec_raw, (*inner_path, "spec"), other=("policy",))
+    )
+    items = reading.read_list(raw.get("arcs"), (*inner_path, "arcs"))
     if len(items) > ARCS_MAX:
-        reading.report_problem("E601", (*here, "arcs"), f"a step has at most {ARCS_MAX} arcs")
+        reading.report_problem("E601", (*inner_path, "arcs"), f"a step has at most {ARCS_MAX} arcs")
         items = items[:ARCS_MAX]
-    read = (read_arc(reading, item, (*here, "arcs", i)) for i, item in enumerate(items))
+    read = (read_arc(reading, item, (*inner_path, "arcs", i)) for i, item in enumerate(items))
     return Next(spec=spec, arcs=tuple(arc for arc in read if arc is not None))
 
 

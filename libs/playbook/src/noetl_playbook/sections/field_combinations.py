@@ -94,9 +94,9 @@ def check_field_combination(
     if table.name == "transfer":
         by_spark = transfer_ends.can_be_spark(fields.find_field("engine"))
         for which in ("source", "target"):
-            end, here = fields.find_field(which), fields.build_field_path(which)
+            end, inner_path = fields.find_field(which), fields.build_field_path(which)
             transfer_ends.check_end_location(
-                reading, which, end, here, by_spark=by_spark, severity=severity
+                reading, which, end, inner_path, by_spark=by_spark, severity=severity
             )
 
 

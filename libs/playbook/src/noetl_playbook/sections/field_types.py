@@ -235,7 +235,7 @@ def spell_value(reading: DocumentReader, declared: FieldType | None, value: Any,
     """Give a value, its scalars as written if its type is text."""
     if declared is TEXT_OR_LISTED and isinstance(value, list):
         items = [(item, (*path, index)) for index, item in enumerate(value)]
-        return [spell_value(reading, TEXT, item, here) for item, here in items]
+        return [spell_value(reading, TEXT, item, inner_path) for item, inner_path in items]
     if declared not in (TEXT, TEXT_OR_LISTED) or not _is_text(value):
         return value
     return reading.read_text(value, path)
@@ -268,9 +268,9 @@ def check_mapping_keys(
     """Report keys of a mapping that are not known, and values of the wrong type."""
     known_keys = {*fields, *(spellings or {})}
     for key, item in value.items():
-        here = (*path, key)
+        inner_path = (*path, key)
         declared = fields.get((spellings or {}).get(key, key))
         if declared is None:
-            reading.report_unknown(here, known_keys, what=f"field of {about}")
+            reading.report_unknown(inner_path, known_keys, what=f"field of {about}")
         else:
-            check_field_value(reading, key, declared, item, here)
+            check_field_value(reading, key, declared, item, inner_path)

@@ -91,16 +91,16 @@ def _rewrite_policy_list(
     spec = raw.get("spec")
     if not isinstance(spec, dict) or not isinstance(spec.get("policy"), list):
         return raw
-    here = (*path, "spec", "policy")
+    inner_path = (*path, "spec", "policy")
     policy = {"rules": [_nest_action(item) for item in spec["policy"]]}
     reading.report_problem(
         "W902",
-        here,
+        inner_path,
         "a policy as a list is an older form",
         of_key=True,
         replacement=write_fragment("policy", {"rules": spell_rules(policy["rules"])}),
     )
-    reading.record_move(here, (*here, "rules"))
+    reading.record_move(inner_path, (*inner_path, "rules"))
     return {**raw, "spec": {**spec, "policy": policy}}
 
 

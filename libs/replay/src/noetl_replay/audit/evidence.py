@@ -187,7 +187,7 @@ def build_exported_rows(
         version=version,
         exported_at=exported_at,
         rows=plain,
-        row_counts={surface: len(kept) for surface, kept in plain.items()},
+        row_counts={surface: len(surface_rows) for surface, surface_rows in plain.items()},
         rows_checksum=codec.compute_checksum(plain),
     )
 
@@ -197,8 +197,8 @@ def index_rows_by_key(
 ) -> dict[str, dict[str, Any]]:
     """Index plain rows by surface and key."""
     return {
-        surface: {str(row[rows.KEY_BY_SURFACE[surface]]): row for row in kept}
-        for surface, kept in found.items()
+        surface: {str(row[rows.KEY_BY_SURFACE[surface]]): row for row in surface_rows}
+        for surface, surface_rows in found.items()
     }
 
 

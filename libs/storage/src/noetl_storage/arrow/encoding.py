@@ -233,8 +233,8 @@ def has_plain_rows(schema: Any) -> bool:
         return True
     if any((field.metadata or {}).keys() & {_IS_JSON, _TYPE} for field in schema):
         return False
-    kept, path = codec.decode_json(about[_KEPT]), codec.decode_json(about[_PATH])
-    tasks = kept.get("tasks") if isinstance(kept, dict) else None
+    kept_keys, path = codec.decode_json(about[_KEPT]), codec.decode_json(about[_PATH])
+    tasks = kept_keys.get("tasks") if isinstance(kept_keys, dict) else None
     if not isinstance(tasks, dict) or len(tasks) != 1 or path != ["tasks", *tasks, "raw"]:
         return False
     # Columns that are named apart from the rows may be others, or in another order.
@@ -298,8 +298,8 @@ def _decode_table(data: bytes, *, bytes_max: int) -> Any:
     else:
         names = table.column_names
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    kept, path = codec.decode_json(about[_KEPT]), tuple(codec.decode_json(about[_PATH]))
-    return _change_at_path(kept, path, lambda raw: {**raw, "rows": rows})
+    kept_keys, path = codec.decode_json(about[_KEPT]), tuple(codec.decode_json(about[_PATH]))
+    return _change_at_path(kept_keys, path, lambda raw: {**raw, "rows": rows})
 
 
 def _decode_column(field: Any, column: Any) -> list[Any]:

@@ -76,10 +76,10 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Read a number of seven bits a byte, and return it with where it ends."""
     varint = shift = 0
     while True:
-        one = data[at]
+        byte = data[at]
         at += 1
-        varint |= (one & 127) << shift
-        if one < 128:  # noqa: PLR2004 - the high bit says that more follows
+        varint |= (byte & 127) << shift
+        if byte < 128:  # noqa: PLR2004 - the high bit says that more follows
             return varint, at
         shift += 7
 

@@ -216,8 +216,8 @@ class Counterfactual:
                 self._key_by_run[event.run_id] = key
         for command in commands:
             key = self._key_by_run[command.run_id]
-            told = f"{self.work_by_key.get(key, '')}{describe_work(command)}"
-            self.work_by_key[key] = codec.digest_hex(told.encode())
+            described = f"{self.work_by_key.get(key, '')}{describe_work(command)}"
+            self.work_by_key[key] = codec.digest_hex(described.encode())
 
 
 def describe_work(command: Command) -> str:

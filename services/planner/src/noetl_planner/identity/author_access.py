@@ -122,10 +122,14 @@ class AuthorAccess:
         groups: tuple[str, ...] = ()
         seen = ""
         if author.issuer != LOCAL_ISSUER:
-            kept = await self._identities.find_groups(issuer=author.issuer, subject=author.id)
-            groups = () if kept is None else kept.groups
+            person_groups = await self._identities.find_groups(
+                issuer=author.issuer, subject=author.id
+            )
+            groups = () if person_groups is None else person_groups.groups
             seen = "; groups of the latest sign-in, " + (
-                "none is known" if kept is None else f"{kept.seen_at:%Y-%m-%d %H:%M} UTC"
+                "none is known"
+                if person_groups is None
+                else f"{person_groups.seen_at:%Y-%m-%d %H:%M} UTC"
             )
         principal = Principal(
             kind=author.kind,

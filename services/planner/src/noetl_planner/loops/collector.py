@@ -364,7 +364,7 @@ class LoopCollector:
         ]
         loaded: dict[str, Any] = {}
         for item in await asyncio.gather(
-            *(result_values.load_stored_result(self._load, each) for each in stored)
+            *(result_values.load_stored_result(self._load, reference) for reference in stored)
         ):
             loaded |= item
         return result_envelope.make_payload_finder(loaded)

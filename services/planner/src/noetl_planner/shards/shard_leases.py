@@ -58,8 +58,8 @@ class ShardOwner:
             instance=self._owner, kind="planner", lease_s=self._lease_s
         )
         await self._leases.extend_leases(owner=self._owner, lease_s=self._lease_s)
-        live = max(1, len(await self._instances.list_live_instances("planner")))
-        share = math.ceil(self._shard_count / live)
+        live_planners = max(1, len(await self._instances.list_live_instances("planner")))
+        share = math.ceil(self._shard_count / live_planners)
         shard_leases = await self._leases.claim_shards(
             owner=self._owner,
             lease_s=self._lease_s,

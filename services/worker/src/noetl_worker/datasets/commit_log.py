@@ -139,7 +139,7 @@ class CommitLog:
         return len(gone)
 
     def _build_next(self, commit: Commit, before: DatasetState) -> DatasetState:
-        kept, replaced = self._split_files(commit, before)
+        kept_files, replaced = self._split_files(commit, before)
         still_there = {
             key.removeprefix(f"{self._root}/") for key, _, _ in self._store.list_objects(self._root)
         }
@@ -151,7 +151,7 @@ class CommitLog:
         return DatasetState(
             number=before.number + 1,
             commit=commit.identity,
-            files=[*kept, *commit.added],
+            files=[*kept_files, *commit.added],
             hidden=[path for path in (*before.hidden, *replaced) if path in still_there],
             commits=[*before.commits, commit.identity][-_REMEMBERED:],
             schema=commit.schema,

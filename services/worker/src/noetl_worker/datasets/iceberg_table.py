@@ -181,8 +181,8 @@ class IcebergSink:
         table = self._load_table()
         if table is None:
             return
-        there = schema_to_pyarrow(table.schema(), include_field_ids=False)
-        before = {field.name: _as_iceberg(field.type) for field in there}
+        table_schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        before = {field.name: _as_iceberg(field.type) for field in table_schema}
         after = {field.name: _as_iceberg(field.type) for field in schema}
         sink_report.check_columns(self._name, before, after, way_out="cast it")
 

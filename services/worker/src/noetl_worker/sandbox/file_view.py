@@ -159,12 +159,12 @@ class FileView:
             if not parts:
                 return str(done)
             part = parts.pop(0)
-            here = done.parent if part == ".." else done / part
-            if not here.is_symlink():
-                done = here
+            current = done.parent if part == ".." else done / part
+            if not current.is_symlink():
+                done = current
                 continue
-            target = here.readlink()
-            self._links[str(here)] = str(target)
+            target = current.readlink()
+            self._links[str(current)] = str(target)
             done = Path("/") if target.is_absolute() else done
             parts = [step for step in target.parts if step != "/"] + parts
         return str(Path(path).resolve())

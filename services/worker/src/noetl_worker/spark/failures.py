@@ -116,5 +116,5 @@ def _list_details(problem: Any) -> dict[str, Any]:
 def _build_refusal_error(about: dict[str, Any]) -> ErrorObject:
     fields = {"source": "spark", **about}
     kind, message = str(fields.pop("kind", "internal")), str(fields.pop("message", ""))
-    known = {name: fields[name] for name in ("code", "pg_code", "source") if name in fields}
-    return build_error(kind, message, **known)
+    error_fields = {name: fields[name] for name in ("code", "pg_code", "source") if name in fields}
+    return build_error(kind, message, **error_fields)

@@ -62,11 +62,11 @@ class JobProgressReader:
         jobs = sorted(tracker.getJobIdsForGroup(self._mark))
         active = set(tracker.getActiveStageIds()) if jobs else set()
         job_infos = [tracker.getJobInfo(job) for job in jobs]
-        known = sorted({number for job in job_infos if job for number in job.stageIds})
-        running = [number for number in known if number in active]
+        stage_numbers = sorted({number for job in job_infos if job for number in job.stageIds})
+        running = [number for number in stage_numbers if number in active]
         stages = [tracker.getStageInfo(number) for number in running[:STAGES_MAX]]
         store = context._jsc.sc().statusStore()  # noqa: SLF001 - Spark's own page reads it, too
-        work = [self._read_stage(store, number) for number in known[-_STAGES_READ_MAX:]]
+        work = [self._read_stage(store, number) for number in stage_numbers[-_STAGES_READ_MAX:]]
         return SparkProgress(
             phase=phase,
             seconds=seconds,

@@ -209,8 +209,8 @@ def _read_rows(frame: DataFrame, rows_max: int) -> list[dict[str, Any]]:
 
 def _join_conditions(conditions: list[Any]) -> Any:
     joined = conditions[0]
-    for one in conditions[1:]:
-        joined = joined & one
+    for condition in conditions[1:]:
+        joined = joined & condition
     return joined
 
 

@@ -159,8 +159,8 @@ class SharedSparkSession:
         except NoetlError:
             raise
         except Exception as problem:
-            said = await asyncio.to_thread(load_driver().describe_problem, problem)
-            raise SparkLost(f"'{name}' ended early: {said}") from problem
+            description = await asyncio.to_thread(load_driver().describe_problem, problem)
+            raise SparkLost(f"'{name}' ended early: {description}") from problem
 
     async def warm_session(self) -> None:
         """Start the session before a task needs it, where that is wanted.

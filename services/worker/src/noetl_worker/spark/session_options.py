@@ -193,7 +193,9 @@ def list_addresses(master: str) -> list[tuple[str, int]]:
     try:
         addresses = [urlsplit(f"//{place}") for place in places]
         return [
-            (str(one.hostname), one.port or _PORTS[scheme]) for one in addresses if one.hostname
+            (str(address.hostname), address.port or _PORTS[scheme])
+            for address in addresses
+            if address.hostname
         ]
     except (ValueError, KeyError) as problem:
         raise SparkUnavailable(f"the Spark master has no usable address: {problem}") from problem

@@ -75,14 +75,14 @@ def run(
         _plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving),
     ):
         frames = {
-            name: build_frame(session, one, ask.plan.home, name=name)
-            for name, one in inputs.items()
+            name: build_frame(session, task_input, ask.plan.home, name=name)
+            for name, task_input in inputs.items()
         }
         # The rows that are checked are those that are used.
         held = moving & ask.expected.keys()
         frames |= {name: stored_once(frames[name]) for name in held}
         checked = _check_inputs(frames, ask)
-        frames |= {name: one.frame for name, one in checked.items()}
+        frames |= {name: task_input.frame for name, task_input in checked.items()}
         if ask.code is None:
             prunable = {name: inputs[name] for name in inputs.keys() - ask.expected.keys()}
             frame = _run_statements_once(session, ask, frames, moving - held, prunable)
@@ -126,7 +126,11 @@ def _plan_inputs(
     inputs: Mapping[str, Input], home: StoreAddress
 ) -> Iterator[tuple[dict[str, Input], frozenset[str]]]:
     """Yield a task's inputs, their reads planned, and the names of those that may run only once."""
-    reads = {name: one.options for name, one in inputs.items() if isinstance(one, QueryInput)}
+    reads = {
+        name: task_input.options
+        for name, task_input in inputs.items()
+        if isinstance(task_input, QueryInput)
+    }
     with shared_snapshots.plan_reads(reads, home) as planned:
         input_by_name = {
             name: QueryInput(options=options) for name, options in planned.options.items()
@@ -172,7 +176,7 @@ def _run_statements_once(
 
 def _narrow_inputs(inputs: Mapping[str, Input], frame: DataFrame) -> dict[str, Input]:
     """Return inputs with fewer columns, of which a query needs no others."""
-    if not any(isinstance(one, FileInput | QueryInput) for one in inputs.values()):
+    if not any(isinstance(task_input, FileInput | QueryInput) for task_input in inputs.values()):
         return {}
     needed = needed_columns.find_needed_columns(frame)
     narrow: dict[str, Input] = {}
@@ -212,17 +216,21 @@ def _add_findings(
     given: SparkResult, ask: SparkRequest, checked: Mapping[str, CheckedFrame]
 ) -> SparkResult:
     """Add what checks have found, and the rows of inputs that were left out."""
-    reports = [report for one in checked.values() for report in one.reports]
-    diverted = {name: one.diverted for name, one in checked.items() if one.diverted}
+    reports = [report for check_report in checked.values() for report in check_report.reports]
+    diverted = {
+        name: check_report.diverted
+        for name, check_report in checked.items()
+        if check_report.diverted
+    }
     given = structs.replace(
         given,
         checks=[*reports, *given.checks],
         diverted={**diverted, **given.diverted},
     )
     rejected = {
-        name: file_source.read_rejects(one.home, one.rejects)
-        for name, one in ask.inputs.items()
-        if isinstance(one, FileInput) and one.plan.source.on_bad_row != "fail"
+        name: file_source.read_rejects(check_report.home, check_report.rejects)
+        for name, check_report in ask.inputs.items()
+        if isinstance(check_report, FileInput) and check_report.plan.source.on_bad_row != "fail"
     }
     return structs.replace(given, rejected=rejected) if rejected else given
 
@@ -378,8 +386,10 @@ def prepared(
     names = set(frame.columns)
     for path in mapping.values():
         if path not in names and path.split(".")[0] not in names:
-            known = ", ".join(sorted(names)[:20])
-            raise SparkRefusal("validation", f"there is no source field {path!r}: known: {known}")
+            known_names = ", ".join(sorted(names)[:20])
+            raise SparkRefusal(
+                "validation", f"there is no source field {path!r}: known: {known_names}"
+            )
     # A column may have a dot in its own name.
     quoted = {path: f"`{path.replace('`', '``')}`" if path in names else path for path in names}
     columns = [

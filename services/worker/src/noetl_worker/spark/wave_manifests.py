@@ -72,9 +72,11 @@ class WaveManifests:
 
         Raises `ToolFailure`.
         """
-        there = await self._payloads.list_names(f"{self._wave}/")
+        stored_names = await self._payloads.list_names(f"{self._wave}/")
         wanted = [
-            name for name in there if waves.is_bundle_name(name, part) and name not in self._read
+            name
+            for name in stored_names
+            if waves.is_bundle_name(name, part) and name not in self._read
         ]
         manifests: list[bytes] = []
         for name in wanted:
@@ -110,7 +112,7 @@ def decode_manifest(data: bytes, wave: str) -> FrameManifest | None:
 
 def _decode_bundle(data: bytes, name: str) -> list[bytes]:
     try:
-        return [bytes(one) for one in codec.decode_as(data, list[msgspec.Raw])]
+        return [bytes(item) for item in codec.decode_as(data, list[msgspec.Raw])]
     except msgspec.DecodeError as problem:
         log.warning("manifests cannot be read", bundle=name, reason=str(problem))
         return []

@@ -142,33 +142,33 @@ async def complete(
 ) -> Verdict:
     """End a command well; the answer says what the planner made of it."""
     problems.check_depth(data.set, "set")
-    known, lease = await _read_step_command(services, command_id, data)
+    watch, lease = await _read_step_command(services, command_id, data)
     pools = services.pools.by_http
-    is_ours = leases.find_command_conflict(known.state, lease, pools) is None
+    is_ours = leases.find_command_conflict(watch.state, lease, pools) is None
     fact = CommandCompleted(
         command_id=CommandId(lease.command_id),
         attempt=lease.attempt,
         worker_id=WorkerId(lease.worker_id),
-        result=await _keep_step_result(services, known, lease, data)
+        result=await _keep_step_result(services, watch, lease, data)
         if is_ours
         else _empty_result(),
         patch=to_json_value(data.set),
     )
-    return await reports.settle_command(known, lease, fact, pools=pools)
+    return await reports.settle_command(watch, lease, fact, pools=pools)
 
 
 @post("/commands/{command_id:str}/fail", status_code=HTTP_200_OK, tags=["claims"])
 async def fail(services: Services, command_id: FromPath[str], data: JSONBody[Failed]) -> Verdict:
     """End a command badly: what follows is the playbook's to say."""
-    known, lease = await _read_step_command(services, command_id, data)
-    command_state = known.state.commands.get(CommandId(lease.command_id))
+    watch, lease = await _read_step_command(services, command_id, data)
+    command_state = watch.state.commands.get(CommandId(lease.command_id))
     fact = CommandFailed(
         command_id=CommandId(lease.command_id),
         attempt=lease.attempt,
         worker_id=WorkerId(lease.worker_id),
         error=data.error.to_error(None if command_state is None else command_state.step),
     )
-    return await reports.settle_command(known, lease, fact, pools=services.pools.by_http)
+    return await reports.settle_command(watch, lease, fact, pools=services.pools.by_http)
 
 
 @post("/commands/{command_id:str}/release", status_code=HTTP_200_OK, tags=["claims"])

@@ -103,5 +103,5 @@ class ExecutionWatch:
 async def open_watch(services: ApiServices, execution_id: str) -> ExecutionWatch:
     """Read an execution of this organization; raises a 404."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    return ExecutionWatch(services, await execution_lookup.fold_execution(services, known))
+    checked_id = ExecutionId(row["execution_id"])
+    return ExecutionWatch(services, await execution_lookup.fold_execution(services, checked_id))

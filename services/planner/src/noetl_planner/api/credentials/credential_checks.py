@@ -55,7 +55,7 @@ def _list_missing_fields(
 ) -> list[str]:
     """Say which fields are needed and neither there nor wrong."""
     written = {field.name for key in data if (field := kind.find_field(key)) is not None}
-    there = {
+    present = {
         field.name
         for key, value in kept.items()
         if (field := kind.find_field(key)) is not None and value not in (None, "")
@@ -63,7 +63,7 @@ def _list_missing_fields(
     return [
         "it needs " + " or ".join(f"'{item}'" for item in group)
         for group in kind.needs
-        if not (there & {*group}) and not (written - {*kept} & {*group})
+        if not (present & {*group}) and not (written - {*kept} & {*group})
     ]
 
 

@@ -104,19 +104,19 @@ async def show_moment(
 ) -> Moment:
     """Show a run as it is, or as it was at a version of its history."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    head = await services.history.ledger.find_head(known)
+    checked_id = ExecutionId(row["execution_id"])
+    head = await services.history.ledger.find_head(checked_id)
     head_version = row.get("version") or 0 if head is None else head.version
     is_past = version is not None and version < head_version
     if version is not None and version > head_version:
         raise build_bad_request_error(
-            f"execution {known} has no version {version} yet",
+            f"execution {checked_id} has no version {version} yet",
             hint=f"its latest is {head_version}",
         )
     surfaces = (
-        await _fold_surfaces(services, known, version)
+        await _fold_surfaces(services, checked_id, version)
         if is_past and version is not None
-        else await _read_surfaces(services.history, known, row)
+        else await _read_surfaces(services.history, checked_id, row)
     )
     shown_version = surfaces.execution.get("version") or 0
     end = surfaces.execution.get("updated_at") if is_past else None
@@ -128,14 +128,14 @@ async def show_moment(
         [event for event in run_events if event.version <= shown_version], now=now
     )
     moment = _build_moment(surfaces, runs, now=now, head_version=head_version, is_past=is_past)
-    if not await hidden_values.may_read_values(services, known):
+    if not await hidden_values.may_read_values(services, checked_id):
         moment = structs.replace(moment, variables={}, workload=None)
     if is_past or views.is_terminal(surfaces.execution):
         return moment
     return structs.replace(
         moment,
-        waiting=await pool_waits.list_execution_waits(services, known),
-        messages=await views.list_awaited_messages(services, known),
+        waiting=await pool_waits.list_execution_waits(services, checked_id),
+        messages=await views.list_awaited_messages(services, checked_id),
     )
 
 
@@ -224,8 +224,8 @@ def sum_steps(runs: Iterable[StepRunView]) -> list[StepMoment]:
 
 
 def _sum_step(step: str, runs: list[StepRunView]) -> StepMoment:
-    live = [run for run in runs if run.status not in _ENDED]
-    latest = (live or runs)[-1]
+    live_runs = [run for run in runs if run.status not in _ENDED]
+    latest = (live_runs or runs)[-1]
     return StepMoment(
         step=step,
         status=latest.status,

@@ -80,22 +80,22 @@ async def verify(
 ) -> Verdict:
     """Follow the chain of one history, and compare it with a head that was exported before."""
     check_owner(services, tenant_id, organization_id)
-    known = execution_lookup.check_execution_id(execution_id)
-    exported = _build_exported_head(known, version, checksum)
-    if await _has_another_owner(services, known):
-        raise _build_unknown_history_error(known)
-    await execution_lookup.check_reach(services, known)
+    checked_id = execution_lookup.check_execution_id(execution_id)
+    exported = _build_exported_head(checked_id, version, checksum)
+    if await _has_another_owner(services, checked_id):
+        raise _build_unknown_history_error(checked_id)
+    await execution_lookup.check_reach(services, checked_id)
     examination = ChainExamination(exported=exported)
     try:
-        head = await _examine_history(services.history, examination, known)
+        head = await _examine_history(services.history, examination, checked_id)
     except HistoryDropped as failure:
-        return _view_dropped(await services.history.ledger.find_head(known), exported, failure)
+        return _view_dropped(await services.history.ledger.find_head(checked_id), exported, failure)
     if not examination.events and head is None and exported is None:
-        raise _build_unknown_history_error(known)
+        raise _build_unknown_history_error(checked_id)
     findings = examination.finish_examination(head)
     last = examination.last
     return Verdict(
-        execution_id=known,
+        execution_id=checked_id,
         events=examination.events,
         version=0 if last is None else last.stream_version,
         checksum="" if last is None else last.envelope_checksum,

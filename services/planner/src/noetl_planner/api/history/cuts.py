@@ -34,21 +34,25 @@ async def get_history_head(
     services: Services, execution_id: FromQuery[str], tenant_id: Text, organization_id: Text
 ) -> HistoryHead:
     """Return where a history of this tenant and organization ends; raises a 404 for any other."""
-    known = execution_lookup.check_execution_id(execution_id)
+    checked_id = execution_lookup.check_execution_id(execution_id)
     owner = Owner(tenant_id=TenantId(tenant_id), organization_id=OrganizationId(organization_id))
     is_ours = (
-        owner == Owner(**services.tenant_scope) == await services.history.audit.find_owner(known)
+        owner
+        == Owner(**services.tenant_scope)
+        == await services.history.audit.find_owner(checked_id)
     )
     # The first event says as well whether the history was dropped.
-    first = await services.history.audit.read_stored_events(known, events_max=1) if is_ours else []
-    head = await services.history.ledger.find_head(known) if first else None
+    first = (
+        await services.history.audit.read_stored_events(checked_id, events_max=1) if is_ours else []
+    )
+    head = await services.history.ledger.find_head(checked_id) if first else None
     if head is None:
         raise problems.build_not_found_error(
             f"tenant {tenant_id[:80]!r}, organization {organization_id[:80]!r} has no history of "
-            f"an execution {known}",
+            f"an execution {checked_id}",
             hint="noetl ls lists them",
         )
-    await execution_lookup.check_reach(services, known)
+    await execution_lookup.check_reach(services, checked_id)
     return head
 
 

@@ -54,8 +54,10 @@ async def replay_history(
     """
     begun = build_empty_state(execution_id, **services.tenant_scope)
     if not has_rows:
-        kept = await services.history.past_snapshots.find_snapshot_before(execution_id, until)
-        begun = snapshot.restore_state(kept) or begun
+        past_snapshot = await services.history.past_snapshots.find_snapshot_before(
+            execution_id, until
+        )
+        begun = snapshot.restore_state(past_snapshot) or begun
     replay = HistoryReplay(begun)
     while replay.state.version < until:
         await _feed_page(services.history, replay, until=until)
@@ -236,7 +238,7 @@ async def show_diff(
     projection: FromQuery[Projection] = "all",
 ) -> Diff:
     """Compare the states at two positions, or a position's with the live rows."""
-    one = await _replay_surfaces(
+    former = await _replay_surfaces(
         services, history.execution_id, await _check_position(services, history, before)
     )
     if after is None:
@@ -249,8 +251,8 @@ async def show_diff(
         other = await _replay_surfaces(services, history.execution_id, after)
         is_live = False
     if projection != "all":
-        one, other = {projection: one[projection]}, {projection: other[projection]}
-    changes = comparison.compare_values(one, other)
+        former, other = {projection: former[projection]}, {projection: other[projection]}
+    changes = comparison.compare_values(former, other)
     return Diff(
         execution_id=history.execution_id,
         before=before,

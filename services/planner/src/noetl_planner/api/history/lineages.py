@@ -50,24 +50,24 @@ async def list_lineage(
     limit: Annotated[int, QueryParameter(ge=1, le=EVENTS_MAX)] = EVENTS_MAX,
 ) -> LineagePage:
     """Tell which step read and wrote what, as events of OpenLineage."""
-    known = ExecutionId(
+    checked_id = ExecutionId(
         (await execution_lookup.get_execution_row(services, execution_id))["execution_id"]
     )
-    head = await services.history.ledger.find_head(known)
+    head = await services.history.ledger.find_head(checked_id)
     end = 0 if head is None else head.version
     try:
         lineage_events, version = await _list_run_events(
-            services, known, after=after, end=end, events_max=limit
+            services, checked_id, after=after, end=end, events_max=limit
         )
     except (Permanent, LookupError, TypeError, ValueError) as failure:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="does_not_fold",
-            detail=f"the history of execution {known} cannot be read: {failure}",
-            hint=f"see what was done to it: noetl audit verify {known}",
+            detail=f"the history of execution {checked_id} cannot be read: {failure}",
+            hint=f"see what was done to it: noetl audit verify {checked_id}",
         ) from failure
     return LineagePage(
-        execution_id=known,
+        execution_id=checked_id,
         events=[lineage_event.event for lineage_event in lineage_events],
         next_after=version,
         has_more=version < end,

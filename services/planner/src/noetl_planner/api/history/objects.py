@@ -118,15 +118,15 @@ async def list_objects(
     deleted: FromQuery[bool] = True,
 ) -> ObjectList:
     """List objects, each as the latest execution left it; removed ones too unless told not to."""
-    known = None
+    checked_id = None
     if execution_id is not None:
-        known = ExecutionId(
+        checked_id = ExecutionId(
             (await execution_lookup.get_execution_row(services, execution_id))["execution_id"]
         )
     rows = await services.history.objects.list_objects(
         **services.tenant_scope,
         object_type=object_type,
-        execution_id=known,
+        execution_id=checked_id,
         has_deleted=deleted,
         after=("", "") if after is None else _parse_page_end(after),
         objects_max=limit,
@@ -172,19 +172,19 @@ async def _view_past_object(
     services: ApiServices, object_type: str, object_id: str, execution_id: str, cut: HistoryCut
 ) -> ObjectPage:
     """Fold an object's changes up to a cut, and show what it was there."""
-    known = ExecutionId(
+    checked_id = ExecutionId(
         (await execution_lookup.get_execution_row(services, execution_id))["execution_id"]
     )
-    head = await services.history.ledger.find_head(known)
+    head = await services.history.ledger.find_head(checked_id)
     if head is None:
         raise _build_unknown_object_error(object_id)
     version = await cuts.get_version_at_cut(services.history, head, cut)
-    row = await find_past_row(services, known, object_id, until=version)
+    row = await find_past_row(services, checked_id, object_id, until=version)
     if row is None or row["object_type"] != object_type:
         raise ApiError(
             HTTPStatus.NOT_FOUND,
             code="not_found",
-            detail=f"execution {known} had not changed object {object_id[:200]!r} at position "
+            detail=f"execution {checked_id} had not changed object {object_id[:200]!r} at position "
             f"{version}",
             hint="GET /api/objects?execution_id= lists what it has changed",
         )

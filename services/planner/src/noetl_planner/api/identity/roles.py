@@ -102,23 +102,23 @@ async def grant_role(services: Services, data: JSONBody[BindingBody]) -> Binding
         path_prefix=binding.path_prefix,
         organization=binding.organization_id,
     ):
-        kept = await services.identity.identities.put_binding(binding)
-    return _view_binding(kept)
+        stored_binding = await services.identity.identities.put_binding(binding)
+    return _view_binding(stored_binding)
 
 
 @delete("/roles/{binding_id:str}", status_code=HTTP_200_OK, tags=["identity"])
 async def revoke_role(services: Services, binding_id: FromPath[str]) -> BindingView:
     """Take a role away; what it allowed ends within seconds."""
-    known = execution_lookup.check_number(binding_id, "the id of a binding")
-    async with services.record_change("role.revoked", known) as details:
+    number = execution_lookup.check_number(binding_id, "the id of a binding")
+    async with services.record_change("role.revoked", number) as details:
         binding = await services.identity.identities.remove_binding(
-            known,
+            number,
             **services.tenant_scope,
             has_everywhere=services.access.has_permission_everywhere(Permission.ADMINISTER),
         )
         if binding is None:
             raise problems.build_not_found_error(
-                f"organization {services.organization_id!r} has no role binding {known} of its own",
+                f"organization {services.organization_id!r} has no role binding {number} of its own",
                 hint="noetl role ls lists them; who administers all organizations takes away "
                 "those that hold in all",
             )

@@ -43,8 +43,8 @@ async def list_items(
 ) -> ItemPage:
     """List the items of a step's loop: its latest run, while it goes on and afterwards."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    folded = await execution_lookup.fold_execution(services, known)
+    checked_id = ExecutionId(row["execution_id"])
+    folded = await execution_lookup.fold_execution(services, checked_id)
     # A step may have any name, with slashes too; the path begins with the one before it.
     name = step.removeprefix("/")
     record = await loop_record.get_loop_record(services, folded, name)
@@ -54,7 +54,7 @@ async def list_items(
     if any(item.record == "frame" for item in items) and not notes:
         notes = [UNRECORDED_NOTE]
     return ItemPage(
-        execution_id=known,
+        execution_id=checked_id,
         step=name,
         run_id=record.run_id,
         mode=record.started.mode,

@@ -222,10 +222,10 @@ def _is_visible_letter(scope: RequestScope, dead_letter: DeadLetter) -> bool:
 
 
 async def _build_missing_letter_error(services: ApiServices, sequence: int) -> ApiError:
-    known = 0 < sequence <= NUMBER_MAX
+    is_possible = 0 < sequence <= NUMBER_MAX
     earlier = (
         await services.messages.dead_letter_log.find_last_act(sequence, **services.tenant_scope)
-        if known
+        if is_possible
         else None
     )
     if earlier is None:

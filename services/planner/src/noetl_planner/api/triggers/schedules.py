@@ -271,10 +271,10 @@ async def _take_over_schedule(services: ApiServices, schedule: Schedule) -> Sche
 
 async def _view_author(services: ApiServices, schedule: Schedule) -> ScheduleView:
     fault = await services.find_author_fault(schedule.actor, schedule.path)
-    said = (
+    shown_author = (
         None if fault is None else f"{fault}; noetl schedule resume {schedule.name} takes it over"
     )
-    return structs.replace(_view_schedule(schedule), suspended=said)
+    return structs.replace(_view_schedule(schedule), suspended=shown_author)
 
 
 async def _switch_schedule(services: ApiServices, name: str, *, is_enabled: bool) -> ScheduleView:

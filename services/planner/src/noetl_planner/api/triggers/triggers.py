@@ -153,7 +153,7 @@ async def _check_taken(services: ApiServices, name: str, subject: str) -> None:
     known_names = await services.registry.triggers.find_trigger(name, **services.tenant_scope)
     services.check_replaced(None if known_names is None else known_names.path, f"trigger {name!r}")
     taken = next(
-        (one for one in others if triggers.do_patterns_overlap(one.subject, subject)), None
+        (other for other in others if triggers.do_patterns_overlap(other.subject, subject)), None
     )
     if taken is not None and not services.covers_path(taken.path):
         raise problems.build_name_taken_error(f"subject {subject!r}")

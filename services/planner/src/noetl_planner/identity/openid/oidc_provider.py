@@ -181,10 +181,10 @@ class OidcProvider:
         if status not in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             return refusals.build_provider_unreachable_error(self.issuer, f"status {status}")
         try:
-            said = codec.decode_as(body, _ProviderError)
+            provider_error = codec.decode_as(body, _ProviderError)
         except msgspec.MsgspecError:
-            said = _ProviderError()
-        why = said.error_description or said.error or f"status {status}"
+            provider_error = _ProviderError()
+        why = provider_error.error_description or provider_error.error or f"status {status}"
         return TokenRefused(
             RefusalCode.PROVIDER_REFUSED,
             f"the identity provider refused: {why[:_SHOWN_CHARACTERS]}",

@@ -93,8 +93,8 @@ def build_malformed_token_error(reason: str) -> TokenRefused:
 def parse_claims(data: bytes) -> tuple[TokenClaims, dict[str, Any]]:
     """Read the claims, as values and as they are; raises `TokenRefused`."""
     try:
-        said = codec.decode_as(data, dict[str, Any])
-        return codec.convert_value(said, TokenClaims), said
+        raw_claims = codec.decode_as(data, dict[str, Any])
+        return codec.convert_value(raw_claims, TokenClaims), raw_claims
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as failure:
         raise build_malformed_token_error(str(failure)) from failure
 
@@ -144,7 +144,9 @@ def build_person(claims: TokenClaims, groups: tuple[str, ...]) -> VerifiedPerson
 
 def _clean_text(text: str) -> str:
     """Return what people chose for themselves as one line that changes no other text around it."""
-    shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    shown = "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
     return shown[:NAME_CHARACTERS_MAX]
 
 

@@ -79,13 +79,13 @@ class TokenVerifier:
         """Return whom a bearer token proves; raises `TokenRefused`."""
         data = _encode_token(token)
         digest = codec.digest_bytes(data)
-        known = self._verified_by_digest.find_value(digest)
-        if known is not None and self._is_still_good(known):
-            return known.person
+        remembered = self._verified_by_digest.find_value(digest)
+        if remembered is not None and self._is_still_good(remembered):
+            return remembered.person
         self._verified_by_digest.drop_value(digest)
-        claims, said, issuer = await self._verify_claims(data)
+        claims, raw_claims, issuer = await self._verify_claims(data)
         _check_bearer_audience(claims, issuer)
-        groups = token_claims.find_groups(said, self._groups_claim) or ()
+        groups = token_claims.find_groups(raw_claims, self._groups_claim) or ()
         person = token_claims.build_person(claims, groups)
         verified = _Verified(person, issuer, issuer.keys.generation, claims.exp + SKEW_S)
         self._verified_by_digest.keep_value(digest, verified)
@@ -95,7 +95,7 @@ class TokenVerifier:
         self, token: str, *, issuer: str, client_id: str, nonce: str
     ) -> tuple[TokenClaims, dict[str, Any]]:
         """Return the claims of the ID token of one sign-in; raises `TokenRefused`."""
-        claims, said, _ = await self._verify_claims(_encode_token(token))
+        claims, raw_claims, _ = await self._verify_claims(_encode_token(token))
         if claims.iss != issuer:
             raise _build_issuer_error(claims.iss)
         if client_id not in claims.audiences or claims.azp not in {None, client_id}:
@@ -106,7 +106,7 @@ class TokenVerifier:
                 "the token belongs to another sign-in: its nonce differs",
                 hint="sign in again",
             )
-        return claims, said
+        return claims, raw_claims
 
     def _is_still_good(self, known: _Verified) -> bool:
         keys = known.issuer.keys
@@ -119,7 +119,7 @@ class TokenVerifier:
         signed = _read_signed(data)
         algorithm, key_id = _check_header(signed.headers())
         assert signed.payload is not None, "a compact token carries what it signs"
-        claims, said = token_claims.parse_claims(signed.payload)
+        claims, raw_claims = token_claims.parse_claims(signed.payload)
         issuer = self._issuers.get(claims.iss)
         if issuer is None:
             raise _build_issuer_error(claims.iss)
@@ -133,7 +133,7 @@ class TokenVerifier:
         _check_times(claims, now_s=self._clock.now().timestamp())
         if claims.events is not None:
             raise _build_type_error("a notice of events")
-        return claims, said, issuer
+        return claims, raw_claims, issuer
 
 
 def _encode_token(token: str) -> bytes:

@@ -163,13 +163,13 @@ def _hand_over_value(value: Any, lent: LentSession) -> CodeAnswer:
         return CodeAnswer(tables=[code_call.SINGLE])
     if not isinstance(value, dict):
         return CodeAnswer(value=_to_plain_value(value))
-    frames = {str(name): _find_frame(one, lent.session) for name, one in value.items()}
-    tables = {name: one for name, one in frames.items() if one is not None}
+    frames = {str(name): _find_frame(item, lent.session) for name, item in value.items()}
+    tables = {name: item for name, item in frames.items() if item is not None}
     for name, table in tables.items():
         if not name:
             raise SparkRefusal("validation", "main returned a table without a name")
         lent.hand_over(name, table)
-    rest = {name: one for name, one in value.items() if str(name) not in tables}
+    rest = {name: item for name, item in value.items() if str(name) not in tables}
     return CodeAnswer(tables=list(tables), value=_to_plain_value(rest))
 
 

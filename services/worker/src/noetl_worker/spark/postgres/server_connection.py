@@ -158,12 +158,12 @@ def _decode(text: str | bytes) -> str:
 
 
 def _build_refusal(problem: adbc_driver_manager.Error, about: str) -> SparkRefusal:
-    told = {_decode(name): _decode(value) for name, value in problem.details}
+    details = {_decode(name): _decode(value) for name, value in problem.details}
     state = problem.sqlstate or _NO_STATE
-    if state == _NO_STATE or _MESSAGE not in told:
+    if state == _NO_STATE or _MESSAGE not in details:
         text = f"{about}: the connection to the database failed: {problem}"
         return SparkRefusal("db_connection", text, code="PG_08006", source="postgres")
-    text = ". ".join([told[_MESSAGE], *(told[name] for name in _DETAILS if name in told)])
+    text = ". ".join([details[_MESSAGE], *(details[name] for name in _DETAILS if name in details)])
     error = classify_sqlstate(state, f"{about}: {text}", details={})
     return SparkRefusal(
         error.kind, error.message, code=error.code, pg_code=error.pg_code, source="postgres"

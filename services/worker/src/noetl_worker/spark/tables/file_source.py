@@ -70,11 +70,11 @@ class FilePieceReader(DataSourceReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Note what lets files and row groups be left out; Spark filters the rows itself."""
-        for one in filters:
-            sign = _SIGNS.get(type(one))
-            attribute: tuple[str, ...] = getattr(one, "attribute", ())
+        for pushed_filter in filters:
+            sign = _SIGNS.get(type(pushed_filter))
+            attribute: tuple[str, ...] = getattr(pushed_filter, "attribute", ())
             if sign is not None and len(attribute) == 1:
-                value: Any = getattr(one, "value", None)
+                value: Any = getattr(pushed_filter, "value", None)
                 value = list(value) if sign == "in" else value
                 self._filters.append(ColumnFilter(column=attribute[0], sign=sign, value=value))
         return filters

@@ -342,10 +342,10 @@ def _split_tag(image: str) -> tuple[str, str]:
 
 def _find_pull_problem(line: bytes) -> str:
     try:
-        told = codec.decode_json(line)
+        progress = codec.decode_json(line)
     except msgspec.DecodeError:
         return ""
-    return str(told.get("error") or "") if isinstance(told, dict) else ""
+    return str(progress.get("error") or "") if isinstance(progress, dict) else ""
 
 
 async def _write_data(target: BinaryIO, data: bytes) -> None:

@@ -95,11 +95,11 @@ class StoredTables:
 def _find_spread(data: bytes, ref: PayloadRef) -> SpreadTable | None:
     """Return the parts of a result that is one task's table and nothing else."""
     try:
-        kept = codec.decode_json(data)
-        spread = spread_table.find_spread_table(kept, owner=ref)
+        spread_form = codec.decode_json(data)
+        spread = spread_table.find_spread_table(spread_form, owner=ref)
     except (LocatorError, msgspec.DecodeError, msgspec.ValidationError) as problem:
         raise PayloadUnreadable(f"a payload names no parts: {problem}") from problem
-    return spread if spread is not None and len(kept["tasks"]) == 1 else None
+    return spread if spread is not None and len(spread_form["tasks"]) == 1 else None
 
 
 def _open_file(file: Path) -> Any:

@@ -77,18 +77,18 @@ class SparkInputReader:
         used = 0
         for name, source in inputs.items():
             try:
-                one = await self._read_input(str(name), source, call, home)
+                spark_input = await self._read_input(str(name), source, call, home)
             except SchemaMismatch as problem:
                 text = f"input '{name}': {problem}"
                 raise ToolFailure(build_error("schema", text, source="spark")) from problem
-            used += one.table.nbytes if isinstance(one, RowsInput) else 0
+            used += spark_input.table.nbytes if isinstance(spark_input, RowsInput) else 0
             if used > _BYTES_MAX:
                 text = (
                     f"the inputs up to '{name}' bring {used} bytes along, {_BYTES_MAX} is the "
                     "limit: pass results by reference, as in {{ load }} or {{ load._ref }}"
                 )
                 raise ToolFailure(build_error("payload_too_large", text, source="spark"))
-            input_by_name[str(name)] = one
+            input_by_name[str(name)] = spark_input
         return input_by_name
 
     def get_now(self) -> datetime:

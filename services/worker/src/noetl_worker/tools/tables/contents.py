@@ -196,8 +196,8 @@ def _build_too_large_failure(problem: PayloadTooLarge) -> ToolFailure:
 def _find_format(media_type: str, name: str) -> str | None:
     plain_type = media_type.partition("+")[0].partition(";")[0].strip().lower()
     if plain_type != _MEDIA_TYPE["bytes"]:
-        for format_, known in _MEDIA_TYPE.items():
-            if known == plain_type:
+        for format_, media_types in _MEDIA_TYPE.items():
+            if media_types == plain_type:
                 return format_
         if plain_type.startswith("text/"):
             return "text"

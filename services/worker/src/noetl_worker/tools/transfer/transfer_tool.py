@@ -456,6 +456,6 @@ def _find_data(body: Any, path: Any) -> Any:
         return body
     data = find_at_path(body, str(path).removeprefix("$").removeprefix("."))
     if data is ABSENT:
-        known = body.keys() if isinstance(body, dict) else ()
-        raise transfer_rows.build_unknown_failure("data_path in the answer", str(path), known)
+        body_keys = body.keys() if isinstance(body, dict) else ()
+        raise transfer_rows.build_unknown_failure("data_path in the answer", str(path), body_keys)
     return data
