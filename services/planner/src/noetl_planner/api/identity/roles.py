@@ -118,7 +118,8 @@ async def revoke_role(services: Services, binding_id: FromPath[str]) -> BindingV
         )
         if binding is None:
             raise problems.build_not_found_error(
-                f"organization {services.organization_id!r} has no role binding {number} of its own",
+                f"organization {services.organization_id!r} has no role binding {number} "
+                "of its own",
                 hint="noetl role ls lists them; who administers all organizations takes away "
                 "those that hold in all",
             )
