@@ -16,8 +16,8 @@ order by version, ordinal
 async def list_lineage_rows(lineage: LineageRows, execution_id: ExecutionId) -> list[LineageRow]:
     """Return the rows of an execution, in order."""
     if isinstance(lineage, MemoryLineage):
-        rows = lineage._store.lineage_by_execution[execution_id].rows
-        return [rows[place] for place in sorted(rows)]
+        stored = lineage._store.lineage_by_execution.get(execution_id)
+        return [] if stored is None else [stored.rows[place] for place in sorted(stored.rows)]
     assert isinstance(lineage, PostgresLineage)
     records = await lineage._database.fetch_rows(ROWS, int(execution_id))
     return [LineageRow(**dict(record)) for record in records]

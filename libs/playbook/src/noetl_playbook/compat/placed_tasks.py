@@ -5,9 +5,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from noetl_playbook.compat import template_renames
+from noetl_playbook.compat.legacy_keys import spell_task
 from noetl_playbook.model import language_names, tools
 from noetl_playbook.sections.auth_fields import INLINE_DATABASE
-from noetl_playbook.sections.legacy_keys import spell_task
 from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path, write_flow, write_fragment
 

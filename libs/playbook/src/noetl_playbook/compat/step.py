@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from noetl_playbook.compat import arcs, case, placed_tasks, repeat, retry, sink
+from noetl_playbook.compat import arcs, case, loop_keys, placed_tasks, repeat, retry, sink
 from noetl_playbook.compat.placed_tasks import (
     PlacedTask,
     insert_gates,
@@ -13,7 +13,6 @@ from noetl_playbook.compat.placed_tasks import (
 )
 from noetl_playbook.compat.retry import RetryEntry
 from noetl_playbook.compat.task import STRUCTURAL, prepend_error_rules, rewrite_task
-from noetl_playbook.sections import loops
 from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path, write_flow
 
@@ -152,7 +151,7 @@ def _move_iterator(
             reading.record_move(inner_path, (*path, "loop"))
             return {
                 **raw,
-                "loop": loops.rewrite_iterator(reading, value, inner_path, (*path, "loop")),
+                "loop": loop_keys.rewrite_iterator(reading, value, inner_path, (*path, "loop")),
             }
     return raw
 

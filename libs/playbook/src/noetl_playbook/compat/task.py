@@ -4,9 +4,9 @@ from typing import Any
 
 from noetl_contracts import spelling
 from noetl_playbook.compat import retry
+from noetl_playbook.compat.legacy_keys import rename_task_keys
 from noetl_playbook.compat.retry import RetryEntry
 from noetl_playbook.model import tools
-from noetl_playbook.sections.legacy_keys import rename_task_keys
 from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path, Severity
 
