@@ -260,9 +260,7 @@ class _ArchiveReader:
         self._sources = sources
         self._share = share
         self._manifests: dict[str, ArchiveManifest] = {}
-        self._parts: LruCache[str, dict[ExecutionId, list[StoredEvent]]] = LruCache(
-            entries_max=PARTS_MAX
-        )
+        self._parts = LruCache[str, dict[ExecutionId, list[StoredEvent]]](entries_max=PARTS_MAX)
 
     async def read_events(
         self, manifest_id: str, execution_id: ExecutionId

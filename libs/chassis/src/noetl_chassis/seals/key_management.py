@@ -135,7 +135,7 @@ class ManagedKeys:
     def __init__(self, management: KeyManagement) -> None:
         self._management = management
         self._made: dict[tuple[str, str], _TenantKey] = {}
-        self._opened: LruCache[tuple[str, str, bytes], AESGCM] = LruCache(entries_max=_KEPT_MAX)
+        self._opened = LruCache[tuple[str, str, bytes], AESGCM](entries_max=_KEPT_MAX)
         self._lock = threading.Lock()
 
     def get_key_id(self, owner: Owner) -> str:  # noqa: ARG002 - one master key for all tenants

@@ -82,11 +82,9 @@ def prepare_main_task(reading: DocumentReader, main: PlacedTask, entries: list[R
         check_hidden_data(reading, main, entries)
         _add_accumulate(reading, main, collecting[0])
     for entry in entries:
-        following = entry.raw.get("next_call")
-        if following is not None and reading.read_mapping(
-            following, entry.build_key_path("next_call")
-        ):
-            _accept_next_call(reading, main, entry, following)
+        call, path = entry.raw.get("next_call"), entry.build_key_path("next_call")
+        if call is not None and reading.read_mapping(call, path):
+            _accept_next_call(reading, main, entry, call)
 
 
 def _add_accumulate(reading: DocumentReader, main: PlacedTask, entry: RetryEntry) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from noetl_playbook.compat import arcs, case, loop_keys, placed_tasks, repeat, retry, sink
+from noetl_playbook.compat import arcs, case, legacy_keys, placed_tasks, repeat, retry, sink
 from noetl_playbook.compat.placed_tasks import (
     PlacedTask,
     insert_gates,
@@ -149,10 +149,9 @@ def _move_iterator(
             )
         elif value is not None:
             reading.record_move(inner_path, (*path, "loop"))
-            return {
-                **raw,
-                "loop": loop_keys.rewrite_iterator(reading, value, inner_path, (*path, "loop")),
-            }
+            loop_path = (*path, "loop")
+            loop = legacy_keys.rewrite_iterator(reading, value, inner_path, loop_path)
+            return {**raw, "loop": loop}
     return raw
 
 

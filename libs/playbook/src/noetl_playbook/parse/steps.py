@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_playbook.compat import loop_keys, step_keys
+from noetl_playbook.compat import legacy_keys
 from noetl_playbook.compat.arcs import rename_arc_keys, rewrite_next
 from noetl_playbook.compat.step import rewrite_step
 from noetl_playbook.compat.task import REPEAT_FORMS
@@ -51,7 +51,7 @@ def read_step(reading: DocumentReader, value: Any, path: Path, *, loop_mode: Any
     if not isinstance(value, dict):
         reading.report_wrong_type(path, "a step", value)
         return None
-    raw = step_keys.rename_step_keys(reading, value, path)
+    raw = legacy_keys.rename_step_keys(reading, value, path)
     raw_name = reading.read_text(raw.get("step"), (*path, "step"))
     if raw_name is not None:
         raw = rewrite_step(reading, raw, path, step=raw_name)
@@ -140,7 +140,7 @@ def _read_step_loop(
         )
     mode = spec.get("loop_mode", loop_mode)
     inner_path = (*path, "loop")
-    rewritten = loop_keys.rewrite_loop(reading, raw["loop"], inner_path)
+    rewritten = legacy_keys.rewrite_loop(reading, raw["loop"], inner_path)
     loop = read_loop(reading, rewritten, inner_path, step_spec=spec, loop_mode=mode)
     if loop is None:
         return None
@@ -183,10 +183,9 @@ def read_next(reading: DocumentReader, step: dict[str, Any], path: Path) -> Next
     for key in raw:
         if key not in ("spec", "arcs"):
             reading.report_unknown((*inner_path, key), ("spec", "arcs"))
-    spec_raw = reading.read_mapping(raw.get("spec"), (*inner_path, "spec")) or {}
-    spec = NextSpec(
-        **reading.read_fields(NextSpec, spec_raw, (*inner_path, "spec"), other=("policy",))
-    )
+    spec_path = (*inner_path, "spec")
+    spec_raw = reading.read_mapping(raw.get("spec"), spec_path) or {}
+    spec = NextSpec(**reading.read_fields(NextSpec, spec_raw, spec_path, other=("policy",)))
     items = reading.read_list(raw.get("arcs"), (*inner_path, "arcs"))
     if len(items) > ARCS_MAX:
         reading.report_problem("E601", (*inner_path, "arcs"), f"a step has at most {ARCS_MAX} arcs")

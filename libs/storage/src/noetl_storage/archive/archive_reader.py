@@ -41,7 +41,7 @@ class ArchiveReader:
     ) -> None:
         self._index = index
         self._store = store
-        self._manifests: LruCache[str, ArchiveManifest] = LruCache(entries_max=_MANIFESTS_MAX)
+        self._manifests = LruCache[str, ArchiveManifest](entries_max=_MANIFESTS_MAX)
         self._parts: LruCache[str, bytes] = LruCache(weight_max=cache_bytes)
 
     async def read_archived(

@@ -22,7 +22,7 @@ class S3Buckets:
 
     def __init__(self, *, threads: ThreadRunner) -> None:
         self._threads = threads
-        self._client_by_account: LruCache[str, Any] = LruCache(entries_max=_CLIENTS_MAX)
+        self._client_by_account = LruCache[str, Any](entries_max=_CLIENTS_MAX)
 
     async def read_object(
         self, account: Mapping[str, Any], bucket: str, key: str, *, bytes_max: int

@@ -84,13 +84,13 @@ def _resize_loop(draft: DecisionDraft, run: RunState) -> bool:
     if loop.spec.mode == "sequential" or not isinstance(loop.spec.max_in_flight, str):
         return False
     try:
-        wanted = items.render_in_flight(draft, loop, evaluation.build_scope(draft), run.step)
+        limit = items.render_in_flight(draft, loop, evaluation.build_scope(draft), run.step)
     except Refusal:
         return False
-    if wanted == loop_state.max_in_flight:
+    if limit == loop_state.max_in_flight:
         return False
     draft.append_event(
-        loop_events.LoopResized(step=run.step, run_id=run.run_id, max_in_flight=wanted)
+        loop_events.LoopResized(step=run.step, run_id=run.run_id, max_in_flight=limit)
     )
     return True
 

@@ -102,9 +102,7 @@ class Authenticator:
         self._sign_in = sign_in
         self.browsers = browsers if sign_in is None else browsers or sign_in.browsers
         self._noted_at: dict[str, datetime] = {}
-        self._noted_groups: LruCache[tuple[str, str], PersonGroups] = LruCache(
-            entries_max=_NOTED_MAX
-        )
+        self._noted_groups = LruCache[tuple[str, str], PersonGroups](entries_max=_NOTED_MAX)
 
     async def authenticate_request(self, evidence: Evidence) -> Principal | None:
         """Return who asks, None where nothing was shown; raises `NotSignedIn`."""

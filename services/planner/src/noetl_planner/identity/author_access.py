@@ -50,9 +50,7 @@ class AuthorAccess:
         self._identities = identities
         self._resolver = resolver
         self._clock = clock
-        self._remembered: LruCache[_Key, tuple[_AuthorRoles, float]] = LruCache(
-            entries_max=_REMEMBERED_MAX
-        )
+        self._remembered = LruCache[_Key, tuple[_AuthorRoles, float]](entries_max=_REMEMBERED_MAX)
 
     async def find_fault(
         self,

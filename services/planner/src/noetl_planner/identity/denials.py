@@ -46,7 +46,7 @@ class DenialLog:
     def __init__(self, administration: AdministrationLog, clock: Clock) -> None:
         self._administration = administration
         self._clock = clock
-        self._counts: LruCache[tuple[str, ...], _Count] = LruCache(entries_max=_SUBJECTS_MAX)
+        self._counts = LruCache[tuple[str, ...], _Count](entries_max=_SUBJECTS_MAX)
         self._minute: datetime | None = None
         self._recorded: Counter[tuple[str, ...]] = Counter()
 

@@ -41,8 +41,8 @@ class StateCache:
     def __init__(self, *, ledger: LedgerReader, snapshots: Snapshots, states_max: int) -> None:
         self._ledger = ledger
         self._snapshots = snapshots
-        self._states: LruCache[ExecutionId, ExecutionState] = LruCache(entries_max=states_max)
-        self._ended: LruCache[ExecutionId, ExecutionState] = LruCache(entries_max=_ENDED_MAX)
+        self._states = LruCache[ExecutionId, ExecutionState](entries_max=states_max)
+        self._ended = LruCache[ExecutionId, ExecutionState](entries_max=_ENDED_MAX)
 
     async def take_state(self, batch: FactBatch, *, is_beginning: bool = False) -> ExecutionState:
         """Take a state out: who takes it puts it back once what it led to is committed.
@@ -113,9 +113,9 @@ class ProgramCache:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._programs: LruCache[str, Program] = LruCache(entries_max=_PROGRAMS_MAX)
+        self._programs = LruCache[str, Program](entries_max=_PROGRAMS_MAX)
         # A registered version never changes, so its identity is asked for once.
-        self._id_by_place: LruCache[_Place, str] = LruCache(entries_max=_PROGRAMS_MAX)
+        self._id_by_place = LruCache[_Place, str](entries_max=_PROGRAMS_MAX)
 
     async def get_program(self, state: ExecutionState, batch: FactBatch) -> Program:
         """Return the program of an execution, begun or about to begin."""

@@ -62,7 +62,7 @@ class LineageRelay:
         self._stores = stores
         self._clock = clock
         self._policy = policy
-        self._plans: LruCache[CatalogId, Plan] = LruCache(entries_max=PLANS_MAX)
+        self._plans = LruCache[CatalogId, Plan](entries_max=PLANS_MAX)
         self._set_aside: dict[ExecutionId, None] = {}
         self._failures = 0
         self._paused_until_s = 0.0

@@ -165,19 +165,17 @@ class CommitLog:
 
         Files of other writers are there as long as these leave them: no commit names them.
         """
-        visible_files = list_visible_files(self._store, self._root, before)
+        visible = list_visible_files(self._store, self._root, before)
         match commit.mode:
             case "error":
-                if visible_files:
-                    refuse_existing(self._store.address.shown_path, visible_files[0].path)
+                if visible:
+                    refuse_existing(self._store.address.shown_path, visible[0].path)
                 return [], []
             case "overwrite":
-                return [], [item.path for item in visible_files]
+                return [], [item.path for item in visible]
             case "overwrite_partitions":
                 written = {_freeze_values(item.values) for item in commit.added}
-                replaced = [
-                    item.path for item in visible_files if _freeze_values(item.values) in written
-                ]
+                replaced = [item.path for item in visible if _freeze_values(item.values) in written]
                 return [file for file in before.files if file.path not in set(replaced)], replaced
             case _:
                 return before.files, []

@@ -386,10 +386,8 @@ def prepared(
     names = set(frame.columns)
     for path in mapping.values():
         if path not in names and path.split(".")[0] not in names:
-            known_names = ", ".join(sorted(names)[:20])
-            raise SparkRefusal(
-                "validation", f"there is no source field {path!r}: known: {known_names}"
-            )
+            shown = ", ".join(sorted(names)[:20])
+            raise SparkRefusal("validation", f"there is no source field {path!r}: known: {shown}")
     # A column may have a dot in its own name.
     quoted = {path: f"`{path.replace('`', '``')}`" if path in names else path for path in names}
     columns = [

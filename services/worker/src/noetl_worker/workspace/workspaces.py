@@ -52,10 +52,8 @@ class Workspaces:
         self.limits = limits
         self._references = references_
         self._organizations = organizations
-        self._journals: LruCache[tuple[str, str, str], FileJournal] = LruCache(
-            entries_max=_JOURNALS_MAX
-        )
-        self._entries: LruCache[tuple[str, str, str], int] = LruCache(entries_max=_COUNTS_MAX)
+        self._journals = LruCache[tuple[str, str, str], FileJournal](entries_max=_JOURNALS_MAX)
+        self._entries = LruCache[tuple[str, str, str], int](entries_max=_COUNTS_MAX)
         self._idle: OrderedDict[Path, tuple[tuple[str, str, str], Checkout]] = OrderedDict()
 
     def get_payloads(self, site: UnitScope) -> "TenantPayloads":

@@ -95,7 +95,7 @@ def find_frame_conflict(
         )
     if command_state.frame_id != opened.frame_id:
         # Told to the planner, it would stand for what the worker says of its own frame.
-        return _build_owner_mismatch_error(
+        return _build_owner_error(
             f"command {command_state.command_id} does not run frame {frame_id}", command_state
         )
     if opened.command_id != lease.command_id or opened.status is FrameStatus.ABANDONED:
@@ -109,19 +109,17 @@ def _find_holder_conflict(
     if command_state.pool not in pools:
         return build_not_http_pool_error(command_state.pool)
     if lease.attempt > command_state.attempt:
-        return _build_owner_mismatch_error(
-            f"attempt {lease.attempt} was never issued", command_state
-        )
+        return _build_owner_error(f"attempt {lease.attempt} was never issued", command_state)
     if command_state.attempt != lease.attempt:
         return _build_stale_lease_error(
             f"attempt {lease.attempt} of command {command_state.command_id} is over", command_state
         )
     if command_state.status is not CommandStatus.RUNNING:
-        return _build_owner_mismatch_error(
+        return _build_owner_error(
             f"nobody has claimed attempt {command_state.attempt}", command_state
         )
     if command_state.worker_id != WorkerId(lease.worker_id):
-        return _build_owner_mismatch_error(
+        return _build_owner_error(
             f"worker {command_state.worker_id} holds attempt {command_state.attempt}", command_state
         )
     return None
@@ -156,7 +154,7 @@ def _build_stale_lease_error(detail: str, command_state: CommandState) -> ApiErr
     )
 
 
-def _build_owner_mismatch_error(detail: str, command_state: CommandState) -> ApiError:
+def _build_owner_error(detail: str, command_state: CommandState) -> ApiError:
     return _build_conflict_error(
         MISMATCH,
         detail,

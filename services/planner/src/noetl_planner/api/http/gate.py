@@ -49,7 +49,7 @@ class Gate:
 
     def __init__(self, services: ApiServices) -> None:
         self._services = services
-        self._remembered: LruCache[_Key, _Remembered] = LruCache(entries_max=_REMEMBERED_MAX)
+        self._remembered = LruCache[_Key, _Remembered](entries_max=_REMEMBERED_MAX)
         self._denials = denials.DenialLog(services.identity.administration, services.clock)
 
     async def admit_request(self, scope: HTTPScope, *, is_counted: bool = True) -> ApiServices:

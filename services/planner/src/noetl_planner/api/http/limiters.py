@@ -27,9 +27,7 @@ class CallBuckets:
     """Counts calls by who makes them: a bucket for each fills at a rate, and holds two seconds."""
 
     def __init__(self) -> None:
-        self._buckets: LruCache[Hashable, tuple[float, float]] = LruCache(
-            entries_max=_PRINCIPALS_MAX
-        )
+        self._buckets = LruCache[Hashable, tuple[float, float]](entries_max=_PRINCIPALS_MAX)
 
     def take_call(self, key: Hashable, rate: float) -> float:
         """Count a call; return for how many seconds there is no room, 0 where there is."""

@@ -58,7 +58,7 @@ class PlaybookCache:
     """The last entries that were found, by owner, path and the version that was asked for."""
 
     def __init__(self) -> None:
-        self._entries: LruCache[tuple[str, str, str, int | None], CatalogEntry] = LruCache(
+        self._entries = LruCache[tuple[str, str, str, int | None], CatalogEntry](
             entries_max=ENTRIES_MAX
         )
 

@@ -147,9 +147,8 @@ async def _check_taken(services: ApiServices, name: str, subject: str) -> None:
     """Refuse a name or messages that another trigger has; raises a 409."""
     others = [trigger for trigger in await _list_all_triggers(services) if trigger.name != name]
     if len(others) >= TRIGGERS_MAX:
-        raise problems.build_bad_request_error(
-            f"an organization has at most {TRIGGERS_MAX} triggers"
-        )
+        text = f"an organization has at most {TRIGGERS_MAX} triggers"
+        raise problems.build_bad_request_error(text)
     known_names = await services.registry.triggers.find_trigger(name, **services.tenant_scope)
     services.check_replaced(None if known_names is None else known_names.path, f"trigger {name!r}")
     taken = next(

@@ -67,9 +67,7 @@ class BrowserSessions:
     def __init__(self, store: Sessions, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._known_by_digest: LruCache[str, tuple[Session, float]] = LruCache(
-            entries_max=KNOWN_MAX
-        )
+        self._known_by_digest = LruCache[str, tuple[Session, float]](entries_max=KNOWN_MAX)
 
     async def begin_session(self, person: VerifiedPerson | TokenHolder) -> str:
         """Keep a new session, and return the secret for its cookie."""

@@ -73,7 +73,7 @@ class TokenVerifier:
         self._issuers = issuers
         self._groups_claim = groups_claim
         self._clock = clock
-        self._verified_by_digest: LruCache[bytes, _Verified] = LruCache(entries_max=VERIFIED_MAX)
+        self._verified_by_digest = LruCache[bytes, _Verified](entries_max=VERIFIED_MAX)
 
     async def verify_token(self, token: str) -> VerifiedPerson:
         """Return whom a bearer token proves; raises `TokenRefused`."""
