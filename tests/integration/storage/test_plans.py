@@ -35,7 +35,6 @@ HOT = [
     ("audit", "find_version_of", "_execution_id_event_id_idx"),
     ("audit", "list_histories", "execution_head_pkey"),
     ("lineage", "read_steps", "_pkey"),
-    ("lineage", "list_rows", "lineage_pkey"),
     ("business_objects", "list_of_object", "business_object_identity"),
     ("business_objects", "list_changes", "_execution_id_aggregate_id_stream_version_idx"),
     ("catalog", "find", "catalog_tenant_id_organization_id_path_version_key"),
