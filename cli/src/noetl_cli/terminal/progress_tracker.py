@@ -74,6 +74,11 @@ _MEANINGS = {
 }
 
 
+def describe_note(note: str) -> str:
+    """Say what a note of a step means."""
+    return _MEANINGS.get(note, note)
+
+
 class ProgressNote(Struct, frozen=True, kw_only=True):
     """Something worth a line of its own."""
 
@@ -227,10 +232,7 @@ class ProgressTracker:
                 shown = [format_try(codec.to_builtins(item), step=step) for item in tries]
                 return [
                     *(ProgressNote(text=f"{step}: {text}") for text in shown),
-                    *(
-                        ProgressNote(text=f"{step}: note {_MEANINGS.get(note, note)}")
-                        for note in notes
-                    ),
+                    *(ProgressNote(text=f"{step}: note {describe_note(note)}") for note in notes),
                 ]
             case StepExit(step=step, status=RunStatus.SKIPPED):
                 return [ProgressNote(text=f"{step}: skipped")]

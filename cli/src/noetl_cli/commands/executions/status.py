@@ -16,7 +16,7 @@ from noetl_cli.terminal.progress_tracker import (
 )
 from noetl_contracts import codec
 from noetl_contracts.commands.task_metrics import MetricsByTask
-from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
+from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus, RunStatus
 
 STEPS_MAX = 1000
 
@@ -107,7 +107,10 @@ def status_lines(status_view: dict[str, Any]) -> list[str]:
     # Planners of before do not say these.
     head += [_store_line(wait) for wait in status_view.get("store_waits", [])]
     head += [_awaited_line(message) for message in status_view.get("messages", [])]
-    return head + [_loop_line(loop, frames_by_stage) for loop in status_view["loops"]]
+    is_ended = ExecutionStatus(status_view["status"]) in TERMINAL_EXECUTION
+    return head + [
+        _loop_line(loop, frames_by_stage, is_ended=is_ended) for loop in status_view["loops"]
+    ]
 
 
 def _waiting_line(waiting: dict[str, Any]) -> str:
@@ -130,7 +133,9 @@ def _awaited_line(message: dict[str, Any]) -> str:
     )
 
 
-def _loop_line(loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any]]) -> str:
+def _loop_line(
+    loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any]], *, is_ended: bool
+) -> str:
     stage = stage_by_id.get(loop["stage_id"] or "")
     if stage is not None and stage["frames"]:
         failed = f", {stage['rows_failed']:,} failed" if stage["rows_failed"] else ""
@@ -139,4 +144,7 @@ def _loop_line(loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any]]) -> 
         total = f"/{loop['total']:,}" if loop["total"] else ""
         failed = f", {loop['failed']:,} failed" if loop["failed"] else ""
         done = f"{loop['done']:,}{total} items{failed}"
-    return f"  {loop['step']}: {loop['status']}  {done}"
+    # What runs when an execution ends is called off; no event of the loop's own says so.
+    is_called_off = is_ended and loop["status"] == RunStatus.RUNNING
+    status = RunStatus.CANCELLED if is_called_off else loop["status"]
+    return f"  {loop['step']}: {status}  {done}"
