@@ -8,6 +8,7 @@ from noetl_cli.commands.executions.events import format_event
 from noetl_cli.commands.executions.status import (
     _awaited_line,
     _step_row,
+    find_cursor_step,
     has_failed_items,
     status_lines,
 )
@@ -107,3 +108,13 @@ def test_failed_items_of_loops_are_seen(failed: int, rows_failed: int, *, is_tol
     }
     assert has_failed_items(found) == is_told
     assert format_failed_items("7", is_over=False) == ("  failed items: noetl items 7 --failed")
+
+
+def test_where_rows_cannot_run_alone_the_whole_loop_is_named() -> None:
+    cursor = {"step": "work", "mode": "cursor", "failed": 2}
+    assert find_cursor_step({"loops": [cursor]}) == "work"
+    assert find_cursor_step({"loops": [cursor, {**cursor, "mode": "parallel"}]}) is None
+    assert find_cursor_step({"loops": [{**cursor, "failed": 0}]}) is None
+    assert format_failed_items("7", whole_step="work").endswith(
+        "run the loop again: noetl rerun 7 --from work"
+    )

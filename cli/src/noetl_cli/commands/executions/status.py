@@ -43,7 +43,9 @@ def status(
         terminal_output.print_line(line)
     if has_failed_items(answer):
         is_over = ExecutionStatus(answer["status"]) in TERMINAL_EXECUTION
-        failed_items = error_text.format_failed_items(answer["execution_id"], is_over=is_over)
+        failed_items = error_text.format_failed_items(
+            answer["execution_id"], is_over=is_over, whole_step=find_cursor_step(answer)
+        )
         terminal_output.print_line(failed_items)
 
 
@@ -52,6 +54,13 @@ def has_failed_items(status_view: dict[str, Any]) -> bool:
     loops = {loop["stage_id"]: loop for loop in status_view["loops"]}
     rows = (stage["rows_failed"] for stage in status_view["stages"] if stage["stage_id"] in loops)
     return any(loop["failed"] for loop in status_view["loops"]) or any(rows)
+
+
+def find_cursor_step(status_view: dict[str, Any]) -> str | None:
+    """Return a cursor's step with failed rows, where no loop of a collection has such."""
+    failed = [loop for loop in status_view["loops"] if loop["failed"]]
+    is_cursor = bool(failed) and all(loop["mode"] == "cursor" for loop in failed)
+    return failed[0]["step"] if is_cursor else None
 
 
 def _show_steps(answer: dict[str, Any]) -> None:
